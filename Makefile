@@ -1,0 +1,31 @@
+# Everything is set up on first use: `make run` and `make test` need Python 3.11 or later and make.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test test-all check format clean
+
+run: .venv/dev  ## train federatedly on embedded data, and compare with full communication
+	$(BIN)/laconic run
+
+test: .venv/dev  ## the quick tests
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-all: .venv/dev  ## all tests
+	$(BIN)/pytest -n 2
+
+check: .venv/dev  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.venv/dev: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .ruff_cache .mypy_cache

@@ -1,0 +1,45 @@
+"""The client's side of a round: trained weights in, message out (the paper's Algorithm 2)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from laconic.core.arrays import Array, Scalar, check_flat, norm
+from laconic.core.messages import Message
+from laconic.core.rules import Rule
+from laconic.errors import InputError
+
+
+def respond(
+    rule: Rule, weights: Array, trained: Array, examples: float, context: Scalar, uniform: Scalar
+) -> Message:
+    """What a client says after training.
+
+    Args:
+      rule: the policy's rule.
+      weights: θ_t, what the server sent.
+      trained: θ_k, what training made of it.
+      examples: n_k, how many examples it trained on.
+      context: what the server broadcast with the weights.
+      uniform: a draw from [0, 1) that nobody else uses; only rules with chance look at it.
+
+    Returns:
+      The message. A client whose weights are no longer finite stays silent and reports a norm of
+      NaN, which the server rejects.
+    """
+    check_flat(weights)
+    if trained.shape != weights.shape:
+        raise InputError(
+            f"The trained weights must have {weights.shape[0]} entries like the model, "
+            f"got shape {tuple(trained.shape)}."
+        )
+    if not (math.isfinite(examples) and examples > 0):
+        raise InputError(f"`examples` must be above 0, got {examples!r}.")
+    with np.errstate(over="ignore", invalid="ignore"):
+        update = trained - weights
+        size = norm(update)
+    if not math.isfinite(float(size)):
+        return Message(examples, math.nan, None)
+    return Message(examples, size, update if bool(rule.speaks(size, uniform, context)) else None)
