@@ -13,7 +13,7 @@ from laconic.sim.settings import settle
 from laconic.tasks import load
 from laconic.tasks.task import Task
 
-__all__ = ["History", "compare", "simulate"]
+__all__ = ["History", "compare", "settle", "simulate"]
 
 
 def simulate(task: Task | str, policy: Policy | str, **settings: Any) -> History:

@@ -1,0 +1,167 @@
+"""The command line: `laconic run`.
+
+Each subcommand is a dataclass: its fields are the options, its docstring is the help, and calling
+`go` does the work.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from laconic.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part
+from laconic.errors import InputError, require
+
+if TYPE_CHECKING:
+    from laconic.sim.history import History
+
+_ABOUT = "Federated learning in which a client speaks only when it has something to say."
+
+_Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
+_Int = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
+_Float = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")]
+_Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")]
+_Flag = tyro.conf.FlagCreatePairsOff[bool]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Train federatedly with clients that stay silent, beside a run in which all speak.
+
+    A policy is a rule and a stand-in, with arguments: `--rule adaptive,k=0 --stand-in ou,cap=true`,
+    or as one text: `--policy adaptive,k=0+ou,cap=true`.
+    Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY. Stand-ins: ou, zero, ignore, last.
+    """
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "synthetic"
+    """What to learn: synthetic or synthetic-niid."""
+    rule: _Text = None
+    """Who speaks (default: adaptive)."""
+    stand_in: _Text = None
+    """What takes the place of a silent client's update (default: ou)."""
+    policy: _Text = None
+    """Rule, stand-in and codec as one text, in the place of the two above."""
+    rounds: int = 100
+    """How many rounds."""
+    cohort: int = 10
+    """How many clients are asked in a round."""
+    epochs: _Int = None
+    """Passes over a client's data in a round (default: the task's)."""
+    batch: _Int = None
+    """Examples in a local batch (default: the task's)."""
+    lr: _Float = None
+    """The clients' learning rate (default: the task's)."""
+    clip: _Float = None
+    """Largest norm of a batch's gradient; `inf` for no clipping (default: the task's)."""
+    client_optimizer: str = "sgd"
+    """What clients train with: sgd, momentum, adam or yogi."""
+    server_optimizer: str = "sgd"
+    """What the server does with the mean update: sgd, momentum, adam or yogi."""
+    server_lr: _Float = None
+    """The server's learning rate (default: 1)."""
+    seeds: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT")] = (1,)
+    """One number: so many runs, with seeds from 0. Several: these seeds."""
+    evaluate_every: _Int = None
+    """Rounds between tests (default: twenty tests in a run)."""
+    baseline: bool = True
+    """Whether to run full communication beside it, with the same seeds."""
+    out: _Folder = None
+    """Folder for the results (default: runs/ and a name with task and time)."""
+    json: _Flag = False
+    """Print the summary as one JSON object, and nothing else, on stdout."""
+    debug: _Flag = False
+    """Show the traceback of an error."""
+
+    def arms(self) -> dict[str, Policy]:
+        """The policy that was asked for, and full communication to compare it with."""
+        if self.policy is not None:
+            if self.rule is not None or self.stand_in is not None:
+                raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
+            policy = parse(self.policy)
+        else:
+            rule = parse_part("rule", self.rule or "adaptive")
+            policy = Policy(rule, parse_part("stand-in", self.stand_in or "ou"))
+        full = parse("full")
+        return {str(policy): policy} | ({"full": full} if self.baseline else {})
+
+    def go(self) -> None:
+        arms = self.arms()
+        for module in ("jax", "optax", "rich"):
+            require(module, "sim")
+        from laconic import runs, sim
+        from laconic.report import terminal
+        from laconic.tasks import load
+
+        task = load(self.task)
+        seeds = self.seeds[0] if len(self.seeds) == 1 else self.seeds
+        settings = {
+            name: getattr(self, name)
+            for name in ("rounds", "cohort", "epochs", "batch", "lr", "clip", "client_optimizer",
+                         "server_optimizer", "server_lr", "evaluate_every")
+        }  # fmt: skip
+        settled = sim.settle(task, seeds=seeds, **settings)  # wrong settings leave no folder behind
+        folder = runs.create(self.out, task.name)
+        runs.write_toml(folder / "config.toml", self._config(settled))
+        with terminal.Live(list(arms), settled) as live:
+            histories = sim.compare(task, arms, seeds=seeds, progress=live, **settings)
+        first = next(iter(histories))
+        summary = {"task": task.name} | histories[first].summary() | {"run": str(folder)}
+        if "full" in histories and first != "full":
+            summary["baseline"] = histories["full"].summary()
+        summary["versions"] = terminal.versions()
+        rows = [{"arm": name} | row for name, h in histories.items() for row in h.rows()]
+        runs.write_csv(folder / "metrics.csv", rows)
+        runs.write_arrays(folder / "weights.safetensors", _named_weights(task, histories[first]))
+        runs.write_json(folder / "summary.json", summary)
+        if self.json:
+            sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
+        else:
+            terminal.print_table(histories, folder)
+
+    def _config(self, settled: Any) -> dict[str, Any]:
+        """The options with what the task's defaults made of them."""
+        config = asdict(self) | {"out": None if self.out is None else str(self.out)}
+        for name in ("epochs", "batch", "lr", "clip", "server_lr", "evaluate_every", "seeds"):
+            config[name] = getattr(settled, name)
+        return config
+
+
+def _named_weights(task: Any, history: History) -> dict[str, Any]:
+    """The final weights of every seed as the arrays of the model, by their names in it."""
+    import jax
+    import numpy as np
+
+    from laconic.sim.local import flat_model
+
+    model = flat_model(task)
+    return {
+        f"seed{seed}{jax.tree_util.keystr(path)}": np.asarray(leaf)
+        for seed, weights in zip(history.seeds, history.weights, strict=True)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(model.unravel(weights))
+    }
+
+
+@dataclass(frozen=True)
+class List:
+    """List the tasks, rules, stand-ins and codecs that there are."""
+
+    def go(self) -> None:
+        from laconic.tasks import TASKS
+
+        for kind, names in {"tasks": TASKS, "rules": RULES, "stand-ins": STAND_INS,
+                            "codecs": CODECS}.items():  # fmt: skip
+            sys.stdout.write(f"{kind}\n")
+            for name, factory in names.items():
+                summary = (factory.__doc__ or "").split("\n")[0]
+                sys.stdout.write(f"  {name:<16}{summary}\n")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Reads the command line and does what it says; wrong options exit with 2."""
+    tyro.extras.subcommand_cli_from_dict(
+        {"run": Run, "list": List}, args=arguments, prog="laconic", description=_ABOUT
+    ).go()
