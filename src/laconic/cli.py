@@ -7,6 +7,7 @@ Each subcommand is a dataclass: its fields are the options, its docstring is the
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -152,8 +153,10 @@ class List:
     def go(self) -> None:
         from laconic.tasks import TASKS
 
-        for kind, names in {"tasks": TASKS, "rules": RULES, "stand-ins": STAND_INS,
-                            "codecs": CODECS}.items():  # fmt: skip
+        kinds: dict[str, Mapping[str, Callable[..., object]]] = {
+            "tasks": TASKS, "rules": RULES, "stand-ins": STAND_INS, "codecs": CODECS,
+        }  # fmt: skip
+        for kind, names in kinds.items():
             sys.stdout.write(f"{kind}\n")
             for name, factory in names.items():
                 summary = (factory.__doc__ or "").split("\n")[0]

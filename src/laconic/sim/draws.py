@@ -11,6 +11,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from laconic.tasks.hashing import mix
+
 _PERMUTATION_ROUNDS = 24
 
 
@@ -75,15 +77,8 @@ def permute(key: jax.Array, n: int | jax.Array, index: jax.Array) -> jax.Array:
     x = index.astype(jnp.uint32)
     for i in range(_PERMUTATION_ROUNDS):
         salt = jnp.uint32(0x9E3779B9 * (i + 1) & 0xFFFFFFFF)
-        pivot = _mix(words[0] + salt) % n
+        pivot = mix(words[0] + salt) % n
         partner = jnp.where(x > pivot, pivot + n - x, pivot - x)
-        swap = _mix(jnp.maximum(x, partner) ^ _mix(words[1] + salt)) >> 31
+        swap = mix(jnp.maximum(x, partner) ^ mix(words[1] + salt)) >> 31
         x = jnp.where(swap == 1, partner, x)
     return x
-
-
-def _mix(x: jax.Array) -> jax.Array:
-    """MurmurHash3's finalizer: every bit of the input moves half the bits of the output."""
-    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
-    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
-    return x ^ (x >> 16)
