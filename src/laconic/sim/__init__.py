@@ -7,7 +7,7 @@ from typing import Any
 
 from laconic.core.policy import Policy, parse
 from laconic.errors import InputError
-from laconic.sim import reference
+from laconic.sim import engine, reference
 from laconic.sim.history import History
 from laconic.sim.settings import settle
 from laconic.tasks import load
@@ -16,34 +16,40 @@ from laconic.tasks.task import Task
 __all__ = ["History", "compare", "settle", "simulate"]
 
 
-def simulate(task: Task | str, policy: Policy | str, **settings: Any) -> History:
+def simulate(
+    task: Task | str, policy: Policy | str, *, plain: bool = False, **settings: Any
+) -> History:
     """Simulates one policy on a task.
 
     Args:
       task: a task, or the name of one that comes with the package.
       policy: a policy, or one as text, such as `adaptive+ou`.
+      plain: whether to run the plain loop, which reads like the paper, in the place of the
+        compiled engine.
       **settings: those of `laconic.sim.settings.settle`: rounds, cohort, seeds, batch, epochs, lr,
-        clip, client_optimizer, server_optimizer, server_lr, evaluate_every, progress.
+        clip, client_optimizer, server_optimizer, server_lr, evaluate_every, precision,
+        devices, progress.
 
     Returns:
       What happened, for every seed and round.
     """
     policy = parse(policy) if isinstance(policy, str) else policy
-    return compare(task, {str(policy): policy}, **settings)[str(policy)]
+    return compare(task, {str(policy): policy}, plain=plain, **settings)[str(policy)]
 
 
 def compare(
-    task: Task | str, arms: Mapping[str, Policy | str], **settings: Any
+    task: Task | str, arms: Mapping[str, Policy | str], *, plain: bool = False, **settings: Any
 ) -> dict[str, History]:
     """Simulates several policies on a task, with the same seeds, cohorts and batches.
 
     Args:
       task: as for `simulate`.
       arms: a name and a policy for each.
-      **settings: as for `simulate`.
+      plain, **settings: as for `simulate`.
     """
     task = load(task) if isinstance(task, str) else task
     if not arms:
         raise InputError("A comparison needs at least one policy, got none.")
     policies = {name: parse(p) if isinstance(p, str) else p for name, p in arms.items()}
-    return reference.run(task, policies, settle(task, **settings))
+    run = reference.run if plain else engine.run
+    return run(task, policies, settle(task, **settings))

@@ -90,24 +90,25 @@ def make_step(task: Task, model: Model, transformation: optax.GradientTransforma
     return step
 
 
-def make_evaluate(task: Task, model: Model, test: Batch, most: int = 512) -> Any:
-    """`(weights, test) -> {name: mean over the test set}`, in batches of at most `most`."""
-    total = len(jax.tree.leaves(test)[0])
-    size = min(most, total)
+def make_evaluate(task: Task, model: Model, total: int, size: int) -> Any:
+    """`(weights, test, starts) -> {name: (sum of values, sum of weights)}`.
 
-    def evaluate(weights: jax.Array, test: Batch) -> dict[str, jax.Array]:
+    Over the batches of `size` examples that begin at `starts`; what lies beyond the `total` examples
+    of the test set counts nothing.
+    """
+
+    def evaluate(weights: jax.Array, test: Batch, starts: jax.Array) -> Any:
         params = model.unravel(weights)
 
         def one(start: jax.Array) -> dict[str, tuple[jax.Array, jax.Array]]:
             rows = start + jnp.arange(size)
-            fresh = rows < total
+            inside = rows < total
             batch = jax.tree.map(lambda a: jnp.asarray(a)[jnp.minimum(rows, total - 1)], test)
             return {
-                name: (jnp.sum(value * fresh), jnp.sum(weight * fresh))
+                name: (jnp.sum(value * inside), jnp.sum(weight * inside))
                 for name, (value, weight) in task.metrics(params, batch).items()
             }
 
-        sums = jax.lax.map(one, jnp.arange(0, total, size))
-        return {name: jnp.sum(v) / jnp.sum(w) for name, (v, w) in sums.items()}
+        return jax.tree.map(lambda sums: jnp.sum(sums, axis=0), jax.lax.map(one, starts))
 
     return evaluate

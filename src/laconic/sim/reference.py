@@ -6,8 +6,7 @@ Slow and obvious on purpose. The compiled engine is checked against it; read thi
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +31,14 @@ def _run_arm(name: str, task: Task, policy: Policy, settings: Settings) -> Histo
     model = flat_model(task)
     clients, test = with_test(task)
     trainer = Trainer(task, model, clients, settings)
-    evaluate = jax.jit(make_evaluate(task, model, test))
-    runs = [_run_seed(name, policy, settings, seed, model, trainer, evaluate, test)
+    total = len(jax.tree.leaves(test)[0])
+    sums = jax.jit(make_evaluate(task, model, total, total))
+
+    def evaluate(weights: np.ndarray) -> dict[str, float]:
+        found = sums(weights, test, np.zeros(1, np.int32))
+        return {name: float(value / weight) for name, (value, weight) in found.items()}
+
+    runs = [_run_seed(name, policy, settings, seed, model, trainer, evaluate)
             for seed in settings.seeds]  # fmt: skip
     columns, weights, seconds = zip(*runs, strict=True)
     stacked = {key: np.stack([column[key] for column in columns]) for key in columns[0]}
@@ -50,8 +55,7 @@ def _run_seed(
     seed: int,
     model: Model,
     trainer: Trainer,
-    evaluate: Any,
-    test: Any,
+    evaluate: Callable[[np.ndarray], dict[str, float]],
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     optimizer = server.averaging()
     if settings.server_optimizer != "sgd" or settings.server_lr != 1.0:
@@ -85,8 +89,8 @@ def _run_seed(
 
         tested = {"accuracy": np.nan, "loss": np.nan}
         if settings.evaluates(t):
-            scores = evaluate(jnp.asarray(state.weights), test)
-            tested = {key: float(scores[key]) for key in tested}
+            scores = evaluate(state.weights)
+            tested = {key: scores[key] for key in tested}
             accuracy = tested["accuracy"]
         heard_so_far += int(info.spoke)
         row = info._asdict() | tested

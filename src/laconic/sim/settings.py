@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 import optax
 
 from laconic.core.parts import number
-from laconic.errors import InputError
+from laconic.errors import InputError, UnknownName
 from laconic.sim.local import optimizer_of
 from laconic.tasks.task import Task
+
+# What JAX calls the precision of matrix products. Weights and sums are float32 in all of them.
+PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "bfloat16"}
 
 
 class Progress(NamedTuple):
@@ -53,6 +56,9 @@ class Settings:
     server_optimizer: str | optax.GradientTransformation
     server_lr: float
     evaluate_every: int
+    precision: str
+    devices: int | None
+    lanes: int | None
     progress: Callable[[Progress], None]
 
     def evaluates(self, round: int) -> bool:
@@ -74,6 +80,9 @@ def settle(
     server_optimizer: str | optax.GradientTransformation = "sgd",
     server_lr: float | None = None,
     evaluate_every: int | None = None,
+    precision: str = "float32",
+    devices: int | None = None,
+    lanes: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Settings:
     """Checks the settings and fills in the task's defaults.
@@ -90,8 +99,13 @@ def settle(
       server_optimizer: the same, for the server; sgd at 1.0 is federated averaging.
       server_lr: the server's learning rate, 1.0 by default.
       evaluate_every: rounds between tests; by default twenty tests in a run. The last is tested.
+      precision: of matrix products, float32, tf32 or bfloat16; weights are always float32.
+      devices: how many devices to use, all of them by default.
+      lanes: how many clients train at the same time on a device; chosen by itself.
       progress: called as work goes on.
     """
+    if precision not in PRECISIONS:
+        raise UnknownName("precision", precision, PRECISIONS)
     for name, which, rate in (
         ("lr", client_optimizer, lr),
         ("server_lr", server_optimizer, server_lr),
@@ -127,6 +141,9 @@ def settle(
             "server_lr", 1.0 if server_lr is None else server_lr, 0, math.inf, "[0, inf)"
         ),
         evaluate_every=_whole("evaluate_every", evaluate_every or max(1, rounds // 20)),
+        precision=precision,
+        devices=None if devices is None else _whole("devices", devices),
+        lanes=None if lanes is None else _whole("lanes", lanes),
         progress=progress or (lambda _: None),
     )
 

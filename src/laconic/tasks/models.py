@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from laconic.tasks.hashing import dropout
+from laconic.tasks.hashing import dropout, fold
 
 
 def glorot(key: jax.Array, shape: tuple[int, ...], fan_in: int, fan_out: int) -> jax.Array:
@@ -85,7 +85,7 @@ class EmnistCNN(eqx.Module):
 
     def __call__(self, x: jax.Array, key: jax.Array | None = None) -> jax.Array:
         """Logits of images (batch, 28, 28)."""
-        first, second = (None, None) if key is None else jax.random.split(key)
+        first, second = (None, None) if key is None else (fold(key, 0), fold(key, 1))
         x = jax.nn.relu(self.conv1(x[..., None]))
         x = max_pool(jax.nn.relu(self.conv2(x)))
         x = dropout(x.reshape(x.shape[0], -1), 0.25, first)

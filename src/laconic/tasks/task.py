@@ -186,7 +186,7 @@ class Generated:
         return jax.vmap(lambda c: jnp.asarray(self.size(c, self.data), jnp.int32))(clients)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """What is learned, from whom, and with which settings unless others are given.
 

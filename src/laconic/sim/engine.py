@@ -1,0 +1,578 @@
+"""The compiled engine: whole experiments as one JAX program.
+
+Every client of every cohort of every run (an arm with a seed) is an *item*. Items are packed into
+*lanes*; all lanes take their local steps together, under `vmap` where a device has several of them,
+and lanes are spread over the devices of a mesh. When a lane has finished an item, its update is
+added to its run's tally and the next item begins: memory grows with lanes and runs, not with
+cohorts. Then the server of every arm takes its step, seeds side by side. Rounds follow each other
+inside the program, in chunks whose length does not matter to the result.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from laconic.core import arrays, server, tally
+from laconic.core.policy import Policy
+from laconic.sim import devices, draws, plan
+from laconic.sim.history import History
+from laconic.sim.local import flat_model, make_evaluate, make_step, optimizer_of
+from laconic.sim.local import server_optimizer as make_server_optimizer
+from laconic.sim.settings import PRECISIONS, Progress, Settings
+from laconic.tasks.task import Clients, Task, with_test
+
+log = logging.getLogger("laconic")
+
+_CHUNK = 64  # rounds in a chunk at the most
+_CHUNK_SECONDS = 1.0  # what a chunk should take, so that progress shows
+_PLANNED = 256  # rounds whose cohorts are drawn at a time
+
+
+class Numbers(NamedTuple):
+    """What a run can differ in without being another program."""
+
+    lr: Any
+    clip: Any
+    server_lr: Any
+
+
+class Cohorts(NamedTuple):
+    """Who is asked, (rounds, seeds, cohort) each."""
+
+    clients: Any
+    sizes: Any
+    shares: Any
+
+
+class Schedule(NamedTuple):
+    """Which items each lane trains in a round, see `plan.pack`; (rounds, lanes, …)."""
+
+    queue: Any
+    length: Any
+
+
+class Seen(NamedTuple):
+    """What is recorded of every round; (arms, seeds, rounds) each."""
+
+    spoke: Any
+    rejected: Any
+    threshold: Any
+    norm_mean: Any
+    norm_std: Any
+
+
+def run(task: Task, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
+    """Every policy of `arms` with every seed, side by side."""
+    devices.keep_compiled_programs()
+    program = _program(
+        task,
+        tuple(_Structure(policy) for policy in arms.values()),
+        len(settings.seeds),
+        settings.cohort,
+        settings.batch,
+        settings.epochs,
+        settings.client_optimizer,
+        settings.server_optimizer,
+        settings.precision,
+        settings.devices,
+        settings.lanes,
+    )
+    return program.run(arms, settings)
+
+
+class _Structure:
+    """A policy that equals every policy of the same structure: the key of a compiled program."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Structure) and self.policy.structure == other.policy.structure
+
+    def __hash__(self) -> int:
+        return hash(self.policy.structure)
+
+
+@functools.lru_cache(maxsize=8)
+def _program(task: Task, structures: tuple[_Structure, ...], *shape: Any) -> Program:
+    return Program(task, [structure.policy for structure in structures], *shape)
+
+
+class Program:
+    """One experiment, compiled: a task, the forms of its arms, and everything that sets a shape."""
+
+    def __init__(
+        self,
+        task: Task,
+        policies: list[Policy],
+        seeds: int,
+        cohort: int,
+        batch: int,
+        epochs: int,
+        client_optimizer: Any,
+        server_optimizer: Any,
+        precision: str,
+        device_count: int | None,
+        lanes: int | None,
+    ) -> None:
+        self.task, self.policies = task, policies
+        self.seeds, self.cohort, self.batch, self.epochs = seeds, cohort, batch, epochs
+        self.precision = precision
+        self.server_optimizer = server_optimizer
+        self.runs = len(policies) * seeds
+        self.items = self.runs * cohort
+        self.mesh = devices.mesh(device_count)
+        self.everywhere = NamedSharding(self.mesh, PartitionSpec())
+        self.model = flat_model(task)
+        clients, test = with_test(task)
+        self.clients: Clients = jax.device_put(clients, self.everywhere)
+        self.test = jax.device_put(test, self.everywhere)
+        self.transformation = optimizer_of(client_optimizer)
+        self.local_step = make_step(task, self.model, self.transformation)
+        self.lanes = self._choose_lanes() if lanes is None else lanes * self.mesh.devices.size
+        self.traces = 0
+        self._draw = jax.jit(self._draw_cohorts, out_shardings=self.everywhere)
+        self._begin = jax.jit(self._first_states, out_shardings=self.everywhere)
+        self._evaluate = jax.jit(self._test_all, out_shardings=self.everywhere)
+        self._chunk: Callable[..., Any] | None = None
+
+    # On the host ---------------------------------------------------------------------------------
+
+    def run(self, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
+        """Runs the arms, which have the forms that the program was made for."""
+        with jax.default_matmul_precision(PRECISIONS[self.precision]):
+            return self._run(arms, settings)
+
+    def _run(self, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
+        numbers = Numbers(settings.lr, settings.clip, settings.server_lr)
+        keys = jax.vmap(draws.run_keys)(np.array(settings.seeds, np.uint32))
+        rules = tuple(_spread(policy.rule.init(), self.seeds) for policy in arms.values())
+        states = self._begin(keys, rules)
+        seen = []
+        scores = {
+            name: np.full((len(arms), self.seeds, settings.rounds), np.nan)
+            for name in ("accuracy", "loss")
+        }
+        seconds = np.zeros(settings.rounds)
+        planned, done, pace = None, 0, 0.0
+        while done < settings.rounds:
+            if done % _PLANNED == 0:
+                rounds = np.arange(done, done + _PLANNED, dtype=np.int32)
+                planned = jax.tree.map(np.asarray, self._draw(keys, rounds, self.clients))
+            count = self._next_count(done, settings, pace)
+            part = done % _PLANNED
+            cohorts = jax.tree.map(lambda a: _rows(a, part), planned)  # noqa: B023
+            arguments = (
+                states, keys, numbers, np.int32(done), np.int32(count), cohorts,
+                self._schedule(cohorts, count), self.clients,
+            )  # fmt: skip
+            if self._chunk is None:
+                self._compile(arguments, settings)
+            assert self._chunk is not None
+            began = time.perf_counter()
+            states, new = jax.block_until_ready(self._chunk(*arguments))
+            took = time.perf_counter() - began
+            seconds[done : done + count] = took / count
+            pace = took / count
+            seen.append(jax.tree.map(lambda a: np.asarray(a)[..., :count], new))  # noqa: B023
+            done += count
+            if settings.evaluates(done - 1):
+                result = self._evaluate(tuple(state.weights for state in states), self.test)
+                for name, table in scores.items():
+                    table[:, :, done - 1] = np.asarray(result[name])
+            self._tell(arms, settings, seen, scores["accuracy"], done)
+        columns = jax.tree.map(lambda *parts: np.concatenate(parts, axis=-1), *seen)
+        return {
+            name: History(
+                policy=policy,
+                seeds=settings.seeds,
+                cohort=self.cohort,
+                size=self.model.size,
+                weights=np.asarray(states[a].weights),
+                seconds=seconds,
+                accuracy=scores["accuracy"][a],
+                loss=scores["loss"][a],
+                **{key: value[a] for key, value in columns._asdict().items()},
+            )
+            for a, (name, policy) in enumerate(arms.items())
+        }
+
+    def _next_count(self, done: int, settings: Settings, pace: float) -> int:
+        """How many rounds the next chunk has: up to the next test, and about a second."""
+        test = settings.evaluate_every - done % settings.evaluate_every
+        planned = _PLANNED - done % _PLANNED
+        wanted = max(1, int(_CHUNK_SECONDS / pace)) if pace else 1
+        return min(_CHUNK, test, planned, settings.rounds - done, wanted)
+
+    def _schedule(self, cohorts: Cohorts, count: int) -> Schedule:
+        """The lanes' queues for the first `count` rounds of a chunk."""
+        width = max(1, self.items - self.lanes + 1)
+        queue = np.zeros((_CHUNK, self.lanes, width), np.int32)
+        length = np.zeros((_CHUNK, self.lanes), np.int32)
+        for i in range(count):
+            steps = np.tile(self._steps(cohorts.sizes[i]).reshape(-1), len(self.policies))
+            queue[i], length[i] = plan.pack(steps, self.lanes)
+        return Schedule(queue, length)
+
+    def _steps(self, sizes: Any) -> Any:
+        return self.epochs * (-(-sizes // self.batch))
+
+    def _choose_lanes(self) -> int:
+        """One lane a device on CPUs, where lanes share nothing; as many as pay off on a GPU."""
+        count = self.mesh.devices.size
+        if self.mesh.devices.flat[0].platform == "cpu":
+            return count
+        population = self.clients.population
+        chosen = np.unique(np.linspace(0, population - 1, min(population, 1000), dtype=np.int32))
+        sizes = np.asarray(jax.jit(lambda clients, c: clients.sizes(c))(self.clients, chosen))
+        return plan.fewest_lanes(self._steps(sizes), self.cohort, self.runs, count)
+
+    def _compile(self, arguments: Any, settings: Settings) -> None:
+        """Compiles the program; with fewer lanes if it would not fit into memory."""
+        settings.progress(Progress("compiling", None, 0, np.nan, 0, 0, 0))
+        while True:
+            chunk = jax.jit(self._rounds, donate_argnums=0, out_shardings=self.everywhere)
+            compiled = chunk.lower(*arguments).compile()
+            needed = _bytes_needed(compiled)
+            most = devices.memory()
+            least = self.mesh.devices.size
+            if needed <= 0.9 * most or self.lanes <= least:
+                self._chunk = compiled
+                return
+            fewer = int(self.lanes * 0.85 * most / needed) // least * least
+            self.lanes = max(least, min(fewer, self.lanes - least))
+            log.warning(
+                "%.1f GiB would not fit into %.1f GiB: clients train in %d lanes at a time",
+                needed / 2**30, most / 2**30, self.lanes,
+            )  # fmt: skip
+            cohorts, count = arguments[5], int(arguments[4])
+            arguments = (*arguments[:6], self._schedule(cohorts, count), *arguments[7:])
+
+    def _tell(self, arms: Any, settings: Settings, seen: Any, accuracy: Any, done: int) -> None:
+        for a, (name, policy) in enumerate(arms.items()):
+            spoke = float(sum(part.spoke[a].sum() for part in seen)) / self.seeds
+            tested = accuracy[a][:, ~np.isnan(accuracy[a][0])]
+            settings.progress(
+                Progress(
+                    arm=name,
+                    seed=None,
+                    round=done,
+                    accuracy=float(tested[:, -1].mean()) if tested.size else np.nan,
+                    spoke=spoke,
+                    asked=done * self.cohort,
+                    bytes_up=spoke * policy.codec.nbytes(self.model.size),
+                )
+            )
+
+    # On the devices ------------------------------------------------------------------------------
+
+    def _draw_cohorts(self, keys: draws.RunKeys, rounds: jax.Array, clients: Clients) -> Cohorts:
+        def one(round: jax.Array, key: draws.RunKeys) -> Cohorts:
+            chosen = draws.cohort(draws.round_keys(key, round), clients.population, self.cohort)
+            return Cohorts(chosen, clients.sizes(chosen), clients.weights(chosen))
+
+        return jax.vmap(lambda round: jax.vmap(lambda key: one(round, key))(keys))(rounds)
+
+    def _first_states(self, keys: draws.RunKeys, rules: Any) -> Any:
+        optimizer = self._optimizer(1.0)
+        weights = jax.vmap(self.model.init)(keys.init)
+        return tuple(
+            jax.vmap(lambda w, policy=policy: server.init(policy, w, optimizer))(weights)._replace(
+                rule=rule
+            )
+            for policy, rule in zip(self.policies, rules, strict=True)
+        )
+
+    def _optimizer(self, lr: Any) -> server.Optimizer:
+        if self.server_optimizer == "sgd":
+            return _scaled_averaging(lr)
+        return make_server_optimizer(self.server_optimizer, lr)
+
+    def _rounds(
+        self,
+        states: Any,
+        keys: draws.RunKeys,
+        numbers: Numbers,
+        first: jax.Array,
+        count: jax.Array,
+        cohorts: Cohorts,
+        schedule: Schedule,
+        clients: Clients,
+    ) -> Any:
+        """`count` rounds from round `first` on."""
+        self.traces += 1
+        arms, dtype = len(self.policies), states[0].weights.dtype
+        whole = jnp.zeros((arms, self.seeds, _CHUNK), jnp.int32)
+        real = jnp.zeros((arms, self.seeds, _CHUNK), dtype)
+        seen = Seen(whole, whole, real, real, real)
+
+        def one(i: jax.Array, carry: Any) -> Any:
+            states, seen = carry
+            who, queues = jax.tree.map(lambda a: a[i], (cohorts, schedule))
+            states, infos = self._round(states, keys, numbers, first + i, who, queues, clients)
+            row = Seen(*(jnp.stack([getattr(info, f) for info in infos]) for f in Seen._fields))
+            return states, jax.tree.map(lambda all, new: all.at[..., i].set(new), seen, row)
+
+        return jax.lax.fori_loop(0, count, one, (states, seen))
+
+    def _round(
+        self,
+        states: Any,
+        keys: draws.RunKeys,
+        numbers: Numbers,
+        round: jax.Array,
+        who: Cohorts,
+        queues: Schedule,
+        clients: Clients,
+    ) -> Any:
+        """One round of every run; compare `reference._run_seed`."""
+        round_keys = jax.vmap(lambda key: draws.round_keys(key, round))(keys)
+        openings = [
+            jax.vmap(lambda s, policy=policy: server.open(policy, s))(state)
+            for policy, state in zip(self.policies, states, strict=True)
+        ]
+        work = Work(
+            thetas=jnp.concatenate([state.weights for state in states]),
+            contexts=jnp.concatenate([opening.context for opening in openings]),
+            uniforms=jax.vmap(lambda key: draws.uniforms(key, self.cohort))(round_keys),
+            keys=round_keys,
+            who=who,
+        )
+        heard = jax.shard_map(
+            self._train,
+            mesh=self.mesh,
+            in_specs=(PartitionSpec("lanes"), PartitionSpec(), PartitionSpec(), PartitionSpec()),
+            out_specs=PartitionSpec(),
+            check_vma=False,
+        )(queues, work, numbers, clients)
+        optimizer = self._optimizer(numbers.server_lr)
+        results = []
+        for a, policy in enumerate(self.policies):
+            own = slice(a * self.seeds, (a + 1) * self.seeds)
+            tallies = jax.vmap(tally.of)(
+                heard.sums[own], who.shares, heard.norms[own], heard.said[own] > 0, openings[a]
+            )
+            close = functools.partial(server.close, policy, optimizer=optimizer)
+            results.append(jax.vmap(lambda s, t, close=close: close(s, t))(states[a], tallies))
+        states, infos = zip(*results, strict=True)
+        return states, infos
+
+    def _train(self, queues: Schedule, work: Work, numbers: Numbers, clients: Clients) -> Heard:
+        """Local training of this device's lanes, until their queues are empty."""
+        lanes = queues.queue.shape[0]
+        over_lanes = jax.vmap if lanes > 1 else _single
+        everyone = jnp.arange(lanes)
+        dtype = work.thetas.dtype
+
+        def items(pointer: jax.Array) -> Item:
+            item = queues.queue[everyone, jnp.minimum(pointer, queues.queue.shape[1] - 1)]
+            run, slot = item // self.cohort, item % self.cohort
+            seed = run % self.seeds
+            return Item(item, run, seed, slot, who.clients[seed, slot], who.sizes[seed, slot])
+
+        def begin(item: Item) -> tuple[jax.Array, Any]:
+            weights = work.thetas[item.run]
+            return weights, over_lanes(self.transformation.init)(weights)
+
+        def local_step(item: Item, step: jax.Array, weights: jax.Array, slots: Any) -> Any:
+            """One step of one lane."""
+            keys = jax.tree.map(lambda k: k[item.seed], work.keys)
+            in_epoch = -(-item.size // self.batch)
+            epoch, position = step // in_epoch, step % in_epoch * self.batch
+            positions = position + jnp.arange(self.batch)
+            inside = jnp.minimum(positions, item.size - 1)
+            indices = draws.shuffled(keys, item.slot, epoch, item.size, inside)
+            return self.local_step(
+                weights,
+                slots,
+                clients.examples(item.client, indices),
+                positions < item.size,
+                draws.dropout_key(keys, item.slot, step),
+                numbers.lr,
+                numbers.clip,
+            )
+
+        def until_next_end(state: Lanes) -> Lanes:
+            """Steps all lanes until one has finished an item, and takes its update."""
+            item = items(state.pointer)
+            active = state.pointer < queues.length
+            left = self._steps(item.size) - state.step
+            steps = jnp.min(jnp.where(active, left, jnp.iinfo(jnp.int32).max))
+
+            def one(i: jax.Array, carry: Any) -> Any:
+                return over_lanes(local_step)(item, state.step + i, *carry)
+
+            weights, slots = jax.lax.fori_loop(0, steps, one, (state.weights, state.slots))
+            ended = active & (left == steps)
+            heard = self._hear(state.heard, item, ended, weights, work)
+            pointer = state.pointer + ended
+            fresh, empty = begin(items(pointer))
+            return Lanes(
+                pointer,
+                jnp.where(ended, 0, state.step + steps),
+                _where(ended, fresh, weights),
+                jax.tree.map(lambda new, old: _where(ended, new, old), empty, slots),
+                heard,
+            )
+
+        who = work.who
+        pointer = jnp.zeros(lanes, jnp.int32)
+        weights, slots = begin(items(pointer))
+        heard = Heard(
+            jnp.zeros_like(work.thetas),
+            jnp.zeros((self.runs, self.cohort), dtype),
+            jnp.zeros((self.runs, self.cohort), jnp.int32),
+        )
+        state = jax.lax.while_loop(
+            lambda state: jnp.any(state.pointer < queues.length),
+            until_next_end,
+            Lanes(pointer, jnp.zeros(lanes, jnp.int32), weights, slots, heard),
+        )
+        return jax.lax.psum(state.heard, "lanes")
+
+    def _hear(
+        self, heard: Heard, item: Item, ended: jax.Array, weights: jax.Array, work: Work
+    ) -> Heard:
+        """Adds the updates of the lanes that have ended; compare `client.respond`, `tally.add`."""
+        updates = weights - work.thetas[item.run]
+        norms = jax.vmap(arrays.norm)(updates)
+        uniforms = work.uniforms[item.seed, item.slot]
+        contexts = work.contexts[item.run]
+        said = jnp.stack(
+            [policy.rule.speaks(norms, uniforms, contexts) for policy in self.policies]
+        )[item.run // self.seeds, jnp.arange(len(ended))]
+        said = said & jnp.isfinite(norms)
+        counts = ended & said
+        shares = work.who.shares[item.seed, item.slot].astype(updates.dtype)
+        scaled = _where(counts, shares[:, None] * updates, jnp.zeros_like(updates))
+        if len(ended) == 1:
+            sums = heard.sums.at[item.run[0]].add(scaled[0])
+        else:
+            # A product with a one-hot matrix: a scatter-add would sum in an order of its own each
+            # time on a GPU.
+            chosen = jax.nn.one_hot(item.run, self.runs, axis=0, dtype=updates.dtype)
+            sums = heard.sums + jnp.matmul(chosen, scaled, precision="highest")
+        row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
+        return Heard(
+            sums,
+            heard.norms.at[row, item.slot].set(norms, mode="drop"),
+            heard.said.at[row, item.slot].set(said.astype(jnp.int32), mode="drop"),
+        )
+
+    def _test_all(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
+        """The mean of every metric, (arms, seeds) each; devices share the test set."""
+        total = len(jax.tree.leaves(test)[0])
+        size = min(total, _TEST_BATCH)
+        count = self.mesh.devices.size
+        starts = jnp.arange(0, -(-total // (size * count)) * size * count, size)
+        sums = make_evaluate(self.task, self.model, total, size)
+
+        def share(weights: jax.Array, test: Any, starts: jax.Array) -> Any:
+            result = jax.lax.map(lambda w: sums(w, test, starts), weights)
+            return jax.lax.psum(result, "lanes")
+
+        result = jax.shard_map(
+            share,
+            mesh=self.mesh,
+            in_specs=(PartitionSpec(), PartitionSpec(), PartitionSpec("lanes")),
+            out_specs=PartitionSpec(),
+            check_vma=False,
+        )(jnp.concatenate(weights), test, starts)
+        shape = (len(weights), self.seeds)
+        return {name: (value / weight).reshape(shape) for name, (value, weight) in result.items()}
+
+
+class Work(NamedTuple):
+    """What lanes need to know of a round."""
+
+    thetas: jax.Array  # (runs, size), run = arm · seeds + seed
+    contexts: jax.Array  # (runs,)
+    uniforms: jax.Array  # (seeds, cohort)
+    keys: draws.RoundKeys  # (seeds,)
+    who: Cohorts  # (seeds, cohort)
+
+
+class Item(NamedTuple):
+    """A client of a cohort of a run, one a lane."""
+
+    item: jax.Array
+    run: jax.Array
+    seed: jax.Array
+    slot: jax.Array
+    client: jax.Array
+    size: jax.Array
+
+
+class Heard(NamedTuple):
+    """What comes out of local training."""
+
+    sums: jax.Array  # Σ n·Δ over those who spoke, (runs, size)
+    norms: jax.Array  # (runs, cohort)
+    said: jax.Array  # who spoke, (runs, cohort)
+
+
+class Lanes(NamedTuple):
+    """Where the lanes are."""
+
+    pointer: jax.Array  # into their queues
+    step: jax.Array  # of the item they are at
+    weights: jax.Array
+    slots: Any  # of the client's optimiser
+    heard: Heard
+
+
+_TEST_BATCH = 512
+
+
+def _scaled_averaging(lr: Any) -> server.Optimizer:
+    def apply(state: Any, mean: Any, weights: Any, donate: bool) -> tuple[Any, Any]:
+        return weights + jnp.asarray(lr * mean, weights.dtype), state
+
+    return server.Optimizer(lambda weights: (), apply)
+
+
+def _single(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`vmap` over one lane, without the batch axis that would slow matrix products down."""
+
+    def call(*args: Any) -> Any:
+        first = jax.tree.map(lambda a: a[0], args)
+        return jax.tree.map(lambda a: jnp.asarray(a)[None], function(*first))
+
+    return call
+
+
+def _spread(state: Any, count: int) -> Any:
+    """A state of Python numbers as one of arrays, the same for every seed."""
+    dtype = jnp.zeros(0).dtype
+    return jax.tree.map(lambda number: np.full(count, number, dtype), state)
+
+
+def _rows(array: np.ndarray, start: int) -> np.ndarray:
+    """The `_CHUNK` rows from `start` on; past the end, the last one again."""
+    return array[np.minimum(np.arange(start, start + _CHUNK), len(array) - 1)]
+
+
+def _where(lanes: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+    """`new` in the chosen lanes, `old` in the others."""
+    return jnp.where(lanes.reshape(-1, *[1] * (jnp.ndim(new) - 1)), new, old)
+
+
+def _bytes_needed(compiled: Any) -> int:
+    analysis = compiled.memory_analysis()
+    if analysis is None:
+        return 0
+    return int(
+        analysis.temp_size_in_bytes
+        + analysis.argument_size_in_bytes
+        + analysis.output_size_in_bytes
+        - analysis.alias_size_in_bytes
+    )
