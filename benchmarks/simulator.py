@@ -53,7 +53,12 @@ def lstm() -> Task:
 def measure(task: Task, arms: list[str], seeds: int, rounds: int, **settings: object) -> dict:
     began = time.perf_counter()
     found = compare(
-        task, {arm: arm for arm in arms}, seeds=seeds, rounds=rounds, evaluate_every=rounds, **settings
+        task,
+        {arm: arm for arm in arms},
+        seeds=seeds,
+        rounds=rounds,
+        evaluate_every=rounds,
+        **settings,
     )
     history = next(iter(found.values()))
     seconds = float(np.median(history.seconds[rounds // 3 :]))
@@ -82,9 +87,7 @@ def main() -> None:
         for precision in args.precision.split(","):
             for runs in args.runs.split(","):
                 arms, seeds = (["full"], 1) if runs == "1" else (ARMS, 5)
-                row = measure(
-                    task, arms, seeds, args.rounds, precision=precision, lanes=args.lanes
-                )
+                row = measure(task, arms, seeds, args.rounds, precision=precision, lanes=args.lanes)
                 rows.append(row)
                 jax.clear_caches()
                 print(

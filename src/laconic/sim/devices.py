@@ -19,9 +19,8 @@ def use_cores() -> None:
     One client after another on each core is faster than all cores on one client: the matrices of a
     small model do not keep two cores busy.
     """
-    if jax.config.read("jax_num_cpu_devices") > 0 or "xla_force_host" in os.environ.get(
-        "XLA_FLAGS", ""
-    ):
+    config: Any = jax.config
+    if config.jax_num_cpu_devices > 0 or "xla_force_host" in os.environ.get("XLA_FLAGS", ""):
         return
     try:
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
@@ -52,7 +51,8 @@ def memory() -> int:
 @functools.cache
 def keep_compiled_programs() -> None:
     """Turns on JAX's persistent compilation cache, unless the user has set one up."""
-    if jax.config.read("jax_compilation_cache_dir") is not None:
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir is not None:
         return
     import platformdirs
 

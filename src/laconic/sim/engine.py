@@ -280,7 +280,7 @@ class Program:
             chosen = draws.cohort(draws.round_keys(key, round), clients.population, self.cohort)
             return Cohorts(chosen, clients.sizes(chosen), clients.weights(chosen))
 
-        return jax.vmap(lambda round: jax.vmap(lambda key: one(round, key))(keys))(rounds)
+        return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(keys))(rounds)
 
     def _first_states(self, keys: draws.RunKeys, rules: Any) -> Any:
         optimizer = self._optimizer(1.0)
@@ -320,7 +320,7 @@ class Program:
             who, queues = jax.tree.map(lambda a: a[i], (cohorts, schedule))
             states, infos = self._round(states, keys, numbers, first + i, who, queues, clients)
             row = Seen(*(jnp.stack([getattr(info, f) for info in infos]) for f in Seen._fields))
-            return states, jax.tree.map(lambda all, new: all.at[..., i].set(new), seen, row)
+            return states, jax.tree.map(lambda old, new: old.at[..., i].set(new), seen, row)
 
         return jax.lax.fori_loop(0, count, one, (states, seen))
 

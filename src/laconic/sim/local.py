@@ -93,8 +93,8 @@ def make_step(task: Task, model: Model, transformation: optax.GradientTransforma
 def make_evaluate(task: Task, model: Model, total: int, size: int) -> Any:
     """`(weights, test, starts) -> {name: (sum of values, sum of weights)}`.
 
-    Over the batches of `size` examples that begin at `starts`; what lies beyond the `total` examples
-    of the test set counts nothing.
+    Over the batches of `size` examples that begin at `starts`; what lies beyond the `total`
+    examples of the test set counts nothing.
     """
 
     def evaluate(weights: jax.Array, test: Batch, starts: jax.Array) -> Any:
