@@ -137,7 +137,7 @@ class Program:
         self.clients: Clients = jax.device_put(clients, self.everywhere)
         self.test = jax.device_put(test, self.everywhere)
         self.transformation = optimizer_of(client_optimizer)
-        self.local_step = make_step(task, self.model, self.transformation)
+        self.local_step = make_step(task, self.transformation, precision)
         self.lanes = self._choose_lanes() if lanes is None else lanes * self.mesh.devices.size
         self.traces = 0
         self._draw = jax.jit(self._draw_cohorts, out_shardings=self.everywhere)
@@ -379,11 +379,11 @@ class Program:
             seed = run % self.seeds
             return Item(item, run, seed, slot, who.clients[seed, slot], who.sizes[seed, slot])
 
-        def begin(item: Item) -> tuple[jax.Array, Any]:
-            weights = work.thetas[item.run]
-            return weights, over_lanes(self.transformation.init)(weights)
+        def begin(item: Item) -> tuple[Any, Any]:
+            params = over_lanes(self.model.unravel)(work.thetas[item.run])
+            return params, over_lanes(self.transformation.init)(params)
 
-        def local_step(item: Item, step: jax.Array, weights: jax.Array, slots: Any) -> Any:
+        def local_step(item: Item, step: jax.Array, params: Any, slots: Any) -> Any:
             """One step of one lane."""
             keys = jax.tree.map(lambda k: k[item.seed], work.keys)
             in_epoch = -(-item.size // self.batch)
@@ -392,7 +392,7 @@ class Program:
             inside = jnp.minimum(positions, item.size - 1)
             indices = draws.shuffled(keys, item.slot, epoch, item.size, inside)
             return self.local_step(
-                weights,
+                params,
                 slots,
                 clients.examples(item.client, indices),
                 positions < item.size,
@@ -411,22 +411,19 @@ class Program:
             def one(i: jax.Array, carry: Any) -> Any:
                 return over_lanes(local_step)(item, state.step + i, *carry)
 
-            weights, slots = jax.lax.fori_loop(0, steps, one, (state.weights, state.slots))
+            params, slots = jax.lax.fori_loop(0, steps, one, (state.params, state.slots))
             ended = active & (left == steps)
-            heard = self._hear(state.heard, item, ended, weights, work)
+            trained = over_lanes(self.model.ravel)(params)
+            heard = self._hear(state.heard, item, ended, trained, work)
             pointer = state.pointer + ended
-            fresh, empty = begin(items(pointer))
-            return Lanes(
-                pointer,
-                jnp.where(ended, 0, state.step + steps),
-                _where(ended, fresh, weights),
-                jax.tree.map(lambda new, old: _where(ended, new, old), empty, slots),
-                heard,
+            params, slots = jax.tree.map(
+                lambda new, old: _where(ended, new, old), begin(items(pointer)), (params, slots)
             )
+            return Lanes(pointer, jnp.where(ended, 0, state.step + steps), params, slots, heard)
 
         who = work.who
         pointer = jnp.zeros(lanes, jnp.int32)
-        weights, slots = begin(items(pointer))
+        params, slots = begin(items(pointer))
         heard = Heard(
             jnp.zeros_like(work.thetas),
             jnp.zeros((self.runs, self.cohort), dtype),
@@ -435,15 +432,15 @@ class Program:
         state = jax.lax.while_loop(
             lambda state: jnp.any(state.pointer < queues.length),
             until_next_end,
-            Lanes(pointer, jnp.zeros(lanes, jnp.int32), weights, slots, heard),
+            Lanes(pointer, jnp.zeros(lanes, jnp.int32), params, slots, heard),
         )
         return jax.lax.psum(state.heard, "lanes")
 
     def _hear(
-        self, heard: Heard, item: Item, ended: jax.Array, weights: jax.Array, work: Work
+        self, heard: Heard, item: Item, ended: jax.Array, trained: jax.Array, work: Work
     ) -> Heard:
         """Adds the updates of the lanes that have ended; compare `client.respond`, `tally.add`."""
-        updates = weights - work.thetas[item.run]
+        updates = trained - work.thetas[item.run]
         norms = jax.vmap(arrays.norm)(updates)
         uniforms = work.uniforms[item.seed, item.slot]
         contexts = work.contexts[item.run]
@@ -525,7 +522,7 @@ class Lanes(NamedTuple):
 
     pointer: jax.Array  # into their queues
     step: jax.Array  # of the item they are at
-    weights: jax.Array
+    params: Any  # a pytree: a flat vector would be cut up and put together again in every step
     slots: Any  # of the client's optimiser
     heard: Heard
 

@@ -51,41 +51,59 @@ def server_optimizer(which: str | optax.GradientTransformation, lr: Any) -> Opti
 
 
 class Model(NamedTuple):
-    """A task's model on flat weights."""
+    """A task's model, with its weights as a pytree for training and as a flat vector elsewhere."""
 
     init: Callable[[jax.Array], jax.Array]
+    ravel: Callable[[Any], jax.Array]
     unravel: Callable[[jax.Array], Any]
     size: int
 
 
 def flat_model(task: Task) -> Model:
-    """The task's model with its weights as one flat vector."""
+    """The task's model and the way between its two forms."""
     params = jax.eval_shape(task.init, jax.random.key(0))
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), params)
     vector, unravel = ravel_pytree(zeros)
     if not vector.size or not jnp.issubdtype(vector.dtype, jnp.floating):
         raise InputError(f"Task `{task.name}` has no floating-point weights.")
-    return Model(lambda key: ravel_pytree(task.init(key))[0], unravel, vector.size)
+
+    def ravel(params: Any) -> jax.Array:
+        return ravel_pytree(params)[0]
+
+    return Model(lambda key: ravel(task.init(key)), ravel, unravel, vector.size)
 
 
-def make_step(task: Task, model: Model, transformation: optax.GradientTransformation) -> Any:
-    """One local step: `(weights, slots, batch, mask, key, lr, clip) -> (weights, slots)`.
+def make_step(
+    task: Task, transformation: optax.GradientTransformation, precision: str = "float32"
+) -> Any:
+    """One local step: `(params, slots, batch, mask, key, lr, clip) -> (params, slots)`.
 
     The gradient of the mean loss over the examples that `mask` keeps, scaled down to a global norm
-    of `clip` where it is longer, goes through the client's optimiser.
+    of `clip` where it is longer, goes through the client's optimiser. With precision `bfloat16` the
+    loss is computed in it; weights and updates stay as they are.
     """
 
-    def mean_loss(weights: jax.Array, batch: Batch, mask: jax.Array, key: jax.Array) -> jax.Array:
-        losses = task.loss(model.unravel(weights), batch, key)
+    def narrow(tree: Any) -> Any:
+        if precision != "bfloat16":
+            return tree
+        return jax.tree.map(
+            lambda a: a.astype(jnp.bfloat16) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree
+        )
+
+    def mean_loss(params: Any, batch: Batch, mask: jax.Array, key: jax.Array) -> jax.Array:
+        losses = task.loss(narrow(params), narrow(batch), key)
+        losses = losses.astype(jnp.promote_types(losses.dtype, jnp.float32))
         mask = mask.astype(losses.dtype)
         return jnp.sum(losses * mask) / jnp.sum(mask)
 
-    def step(weights, slots, batch, mask, key, lr, clip):  # type: ignore[no-untyped-def]
-        gradient = jax.grad(mean_loss)(weights, batch, mask, key)
-        length = jnp.sqrt(jnp.sum(gradient * gradient))
-        gradient = gradient * jnp.where(length > clip, clip / length, 1.0).astype(gradient.dtype)
-        updates, slots = transformation.update(gradient, slots, weights)
-        return weights + jnp.asarray(lr * updates, weights.dtype), slots
+    def step(params, slots, batch, mask, key, lr, clip):  # type: ignore[no-untyped-def]
+        gradient = jax.grad(mean_loss)(params, batch, mask, key)
+        length = optax.tree.norm(gradient)
+        scale = jnp.where(length > clip, clip / length, 1.0)
+        gradient = jax.tree.map(lambda g: g * scale.astype(g.dtype), gradient)
+        updates, slots = transformation.update(gradient, slots, params)
+        params = jax.tree.map(lambda p, u: p + jnp.asarray(lr * u, p.dtype), params, updates)
+        return params, slots
 
     return step
 

@@ -114,7 +114,8 @@ class Trainer:
         self.clients = clients
         self.settings = settings
         self.transformation = optimizer_of(settings.client_optimizer)
-        self.step = jax.jit(make_step(task, model, self.transformation))
+        self.model = model
+        self.step = jax.jit(make_step(task, self.transformation))
         self.batch = jax.jit(self._batch)
 
     @staticmethod
@@ -127,7 +128,7 @@ class Trainer:
     ) -> np.ndarray:
         batch_size, done = self.settings.batch, 0
         n = int(self.clients.sizes(k[None])[0])
-        trained = jnp.asarray(weights)
+        trained = self.model.unravel(jnp.asarray(weights))
         slots = self.transformation.init(trained)
         for epoch in range(self.settings.epochs):
             for start in range(0, n, batch_size):
@@ -139,4 +140,4 @@ class Trainer:
                     trained, slots, batch, mask, key, self.settings.lr, self.settings.clip
                 )
                 done += 1
-        return np.asarray(trained)
+        return np.asarray(self.model.ravel(trained))
