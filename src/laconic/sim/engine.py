@@ -234,7 +234,9 @@ class Program:
         population = self.clients.population
         chosen = np.unique(np.linspace(0, population - 1, min(population, 1000), dtype=np.int32))
         sizes = np.asarray(jax.jit(lambda clients, c: clients.sizes(c))(self.clients, chosen))
-        return plan.fewest_lanes(self._steps(sizes), self.cohort, self.runs, count)
+        return plan.fewest_lanes(
+            self._steps(sizes), self.cohort, self.seeds, len(self.policies), count
+        )
 
     def _compile(self, arguments: Any, settings: Settings) -> None:
         """Compiles the program; with fewer lanes if it would not fit into memory."""

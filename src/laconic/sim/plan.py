@@ -48,7 +48,7 @@ def makespan(steps: np.ndarray, lanes: int) -> int:
     return max(int(steps[row[:n]].sum()) for row, n in zip(queue, length, strict=True))
 
 
-def fewest_lanes(sample: np.ndarray, cohort: int, copies: int, multiple: int = 1) -> int:
+def fewest_lanes(sample: np.ndarray, cohort: int, seeds: int, arms: int, multiple: int) -> int:
     """The fewest lanes that hardly lengthen a round.
 
     It depends on the clients alone and not on the cohorts that a seed draws, so that runs with
@@ -56,20 +56,17 @@ def fewest_lanes(sample: np.ndarray, cohort: int, copies: int, multiple: int = 1
 
     Args:
       sample: local steps of a sample of the clients.
-      cohort: clients in a round.
-      copies: runs side by side.
+      cohort, seeds, arms: clients in a round, and runs side by side; arms ask the same clients.
       multiple: the number of lanes must be a multiple of this.
     """
     rng = np.random.default_rng(0)
-    # Arms of one seed ask the same clients, but for the length of a round that makes no odds.
-    rounds = [rng.choice(sample, cohort * copies) for _ in range(8)]
-    items = cohort * copies
+    rounds = [np.tile(rng.choice(sample, cohort * seeds), arms) for _ in range(16)]
+    items = cohort * seeds * arms
     shortest = sum(int(steps.max()) for steps in rounds)
     low, high = 1, -(-items // multiple)
     while low < high:
         middle = (low + high) // 2
-        lanes = min(middle * multiple, items)
-        if sum(makespan(steps, lanes) for steps in rounds) <= _SLACK * shortest:
+        if sum(makespan(steps, middle * multiple) for steps in rounds) <= _SLACK * shortest:
             high = middle
         else:
             low = middle + 1

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from laconic.tasks.convolution import convolve
 from laconic.tasks.hashing import dropout, fold
 
 
@@ -36,13 +37,9 @@ class Dense(eqx.Module):
 
 
 class Conv(eqx.Module):
-    """A square convolution without padding, as a matrix product over patches.
+    """A square convolution without padding."""
 
-    `lax.conv` with weights of its own for every client becomes a grouped convolution, slow on CPU
-    and GPU alike, and inside a `scan` runs on one thread; a matrix product does neither.
-    """
-
-    kernel: jax.Array  # (side · side · inputs, outputs), rows in the order of the patches
+    kernel: jax.Array  # (side · side · inputs, outputs)
     bias: jax.Array
     side: int = eqx.field(static=True)
 
@@ -53,14 +50,7 @@ class Conv(eqx.Module):
         self.side = side
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return patches(x, self.side) @ self.kernel + self.bias
-
-
-def patches(x: jax.Array, side: int) -> jax.Array:
-    """(batch, height, width, channels) to the side × side neighbourhoods, in row-major order."""
-    height, width = x.shape[1] - side + 1, x.shape[2] - side + 1
-    shifted = [x[:, i : i + height, j : j + width, :] for i in range(side) for j in range(side)]
-    return jnp.concatenate(shifted, axis=-1)
+        return convolve(x, self.kernel, self.side) + self.bias
 
 
 def max_pool(x: jax.Array) -> jax.Array:
@@ -151,15 +141,45 @@ class LSTM(eqx.Module):
         self.recurrent = (q * jnp.sign(jnp.diagonal(r))).T
         self.bias = jnp.concatenate([jnp.zeros(units), jnp.ones(units), jnp.zeros(2 * units)])
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Hidden states (batch, time, units) of inputs (batch, time, inputs)."""
-        # The inputs' share of all gates is one product, outside the loop over time.
-        gates = jnp.swapaxes(x @ self.kernel + self.bias, 0, 1)
-        return jnp.swapaxes(recur(gates, self.recurrent), 0, 1)
+    def gates(self, x: jax.Array) -> jax.Array:
+        """The inputs' share of all gates, one product for all times: (…, 4 · units)."""
+        return x @ self.kernel + self.bias
+
+
+def two_layers(first: LSTM, second: LSTM, x: jax.Array) -> jax.Array:
+    """Hidden states of the second of two LSTMs; time is the first axis of inputs and outputs.
+
+    On a GPU, where a step of time waits for the one before, the layers run at the same time: time
+    is cut into blocks, and while the first layer is at one block, the second is at the one before.
+    """
+    gates = first.gates(x)
+    zero = jnp.zeros((x.shape[1], first.recurrent.shape[0]), gates.dtype)
+    start = (zero, zero.astype(jnp.promote_types(gates.dtype, jnp.float32)))
+    blocks = x.shape[0] // _BLOCK
+    if jax.default_backend() == "cpu" or blocks < 2 or x.shape[0] % _BLOCK:
+        hidden, _ = recur(gates, first.recurrent, start)
+        return recur(second.gates(hidden), second.recurrent, start)[0]
+    recurrent = jnp.stack([first.recurrent, second.recurrent])
+
+    def both(carry: Any, gates: jax.Array) -> Any:
+        ahead, state_ahead, state_behind = carry
+        hidden, states = jax.vmap(recur)(
+            jnp.stack([gates, second.gates(ahead)]),
+            recurrent,
+            jax.tree.map(lambda *layers: jnp.stack(layers), state_ahead, state_behind),
+        )
+        state_ahead, state_behind = zip(*states, strict=True)
+        return (hidden[0], state_ahead, state_behind), hidden[1]
+
+    cut = gates.reshape(blocks, _BLOCK, *gates.shape[1:])
+    ahead, state = recur(cut[0], first.recurrent, start)
+    (ahead, _, state), done = jax.lax.scan(both, (ahead, state, start), cut[1:])
+    last, _ = recur(second.gates(ahead), second.recurrent, state)
+    return jnp.concatenate([done.reshape(-1, *last.shape[1:]), last])
 
 
 @jax.custom_vjp
-def recur(gates: jax.Array, recurrent: jax.Array) -> jax.Array:
+def recur(gates: jax.Array, recurrent: jax.Array, start: Any) -> tuple[jax.Array, Any]:
     """The loop over time of an LSTM.
 
     Its gradient is written out because that of a `scan` adds to the gradient of `recurrent` in
@@ -168,75 +188,77 @@ def recur(gates: jax.Array, recurrent: jax.Array) -> jax.Array:
     Args:
       gates: the inputs' share of the gates i, f, g, o; (time, batch, 4 · units).
       recurrent: (units, 4 · units).
+      start: hidden state and cell before the first step, (batch, units) each; the cell is at least
+        float32.
 
     Returns:
-      Hidden states, (time, batch, units).
+      Hidden states (time, batch, units), and hidden state and cell after the last step.
     """
-    return _recur_forward(gates, recurrent)[0]
+    return _recur_forward(gates, recurrent, start)[0]
 
 
-def _recur_forward(gates: jax.Array, recurrent: jax.Array) -> tuple[jax.Array, Any]:
-    units, dtype = recurrent.shape[0], gates.dtype
-    wide = jnp.promote_types(dtype, jnp.float32)
-
+def _recur_forward(gates: jax.Array, recurrent: jax.Array, start: Any) -> Any:
     def step(carry: Any, gate: jax.Array) -> Any:
         h, c = carry
-        z = gate + jnp.dot(h, recurrent, preferred_element_type=wide)
-        i, f, o = (jax.nn.sigmoid(z[:, k * units : (k + 1) * units]) for k in (0, 1, 3))
-        g = jnp.tanh(z[:, 2 * units : 3 * units])
+        z = gate + jnp.dot(h, recurrent, preferred_element_type=c.dtype)
+        i, f, g, o = _open(z)
         c = f * c + i * g
-        h = (o * jnp.tanh(c)).astype(dtype)
-        return (h, c), (h, c.astype(dtype), jnp.concatenate([i, f, g, o], axis=-1).astype(dtype))
+        h = (o * jnp.tanh(c)).astype(gates.dtype)
+        return (h, c), (h, c.astype(gates.dtype), z.astype(gates.dtype))
 
-    zero = jnp.zeros((gates.shape[1], units), dtype)
-    _, (hidden, cells, opened) = jax.lax.scan(
-        step, (zero, zero.astype(wide)), gates, unroll=_unroll()
-    )
-    return hidden, (hidden, cells, opened, recurrent)
+    end, (hidden, cells, opened) = jax.lax.scan(step, start, gates, unroll=_unroll(gates))
+    return (hidden, end), (hidden, cells, opened, recurrent, start)
 
 
-def _recur_backward(kept: Any, d_hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
-    hidden, cells, opened, recurrent = kept
-    units, dtype = recurrent.shape[0], hidden.dtype
-    wide = jnp.promote_types(dtype, jnp.float32)
-    zero = jnp.zeros_like(hidden[0])
-
-    def before(states: jax.Array) -> jax.Array:
-        return jnp.concatenate([zero[None], states[:-1]])
+def _recur_backward(kept: Any, cotangents: Any) -> Any:
+    hidden, cells, opened, recurrent, (h_start, c_start) = kept
+    d_hidden, (dh_end, dc_end) = cotangents
+    dtype, wide = hidden.dtype, c_start.dtype
 
     def step(carry: Any, now: Any) -> Any:
         dh, dc = carry
-        d_out, gates, cell, cell_before = (a.astype(wide) for a in now)
-        i, f, g, o = (gates[:, k * units : (k + 1) * units] for k in range(4))
+        d_out, z, cell, cell_before = (a.astype(wide) for a in now)
+        i, f, g, o = _open(z)
         dh = dh + d_out
         squashed = jnp.tanh(cell)
         dc = dc + dh * o * (1 - squashed**2)
-        dz = jnp.concatenate(
-            [
-                dc * g * i * (1 - i),
-                dc * cell_before * f * (1 - f),
-                dc * i * (1 - g**2),
-                dh * squashed * o * (1 - o),
-            ],
-            axis=-1,
-        ).astype(dtype)
+        d_gates = (
+            dc * g * i * (1 - i),
+            dc * cell_before * f * (1 - f),
+            dc * i * (1 - g**2),
+            dh * squashed * o * (1 - o),
+        )
+        dz = jnp.concatenate(d_gates, axis=-1).astype(dtype)
         dh = jnp.dot(dz, recurrent.T, preferred_element_type=wide)
         return (dh, dc * f), dz
 
-    start = (zero.astype(wide), zero.astype(wide))
-    _, d_gates = jax.lax.scan(
-        step, start, (d_hidden, opened, cells, before(cells)), reverse=True, unroll=_unroll()
+    cells_before = jnp.concatenate([c_start[None].astype(dtype), cells[:-1]])
+    hidden_before = jnp.concatenate([h_start[None], hidden[:-1]])
+    (dh, dc), d_gates = jax.lax.scan(
+        step,
+        (dh_end.astype(wide), dc_end),
+        (d_hidden, opened, cells, cells_before),
+        reverse=True,
+        unroll=_unroll(opened),
     )
-    d_recurrent = jnp.einsum("tbu,tbk->uk", before(hidden), d_gates)
-    return d_gates, d_recurrent.astype(recurrent.dtype)
+    d_recurrent = jnp.einsum("tbu,tbk->uk", hidden_before, d_gates).astype(recurrent.dtype)
+    return d_gates, d_recurrent, (dh.astype(dtype), dc)
 
 
 recur.defvjp(_recur_forward, _recur_backward)
 
+_BLOCK = 16  # steps of time in a block
 
-def _unroll() -> int:
-    """Steps of time in one turn of the loop: launches are what a GPU waits for."""
-    return 1 if jax.default_backend() == "cpu" else 16
+
+def _open(z: jax.Array) -> Any:
+    """The gates i, f, o, and the candidate g."""
+    i, f, g, o = jnp.split(z, 4, axis=-1)
+    return jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
+
+
+def _unroll(steps: jax.Array) -> int:
+    """Steps of time in one turn of a loop: on a GPU, launches are what is waited for."""
+    return 1 if jax.default_backend() == "cpu" else min(_BLOCK, steps.shape[0])
 
 
 class CharLSTM(eqx.Module):
@@ -258,4 +280,5 @@ class CharLSTM(eqx.Module):
 
     def __call__(self, tokens: jax.Array, key: jax.Array | None = None) -> jax.Array:
         """Logits (batch, time, vocabulary) of tokens (batch, time)."""
-        return self.dense(self.lstm2(self.lstm1(self.embedding[tokens])))
+        hidden = two_layers(self.lstm1, self.lstm2, self.embedding[tokens.T])
+        return self.dense(jnp.swapaxes(hidden, 0, 1))
