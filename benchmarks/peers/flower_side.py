@@ -13,8 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import BATCH, COHORT, Data, Laps, Plan, arguments, examples_of, load_data, load_plan
-from common import plan_file, report, versions
+from common import (
+    BATCH,
+    COHORT,
+    Data,
+    Laps,
+    Plan,
+    arguments,
+    examples_of,
+    load_data,
+    load_plan,
+    plan_file,
+    report,
+    versions,
+)
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
@@ -40,9 +52,7 @@ def _setting(data: str, plan: str, seed: int, dropout: bool) -> tuple[Data, Plan
 @client.train()
 def train(message: Message, context: Context) -> Message:
     config: Any = message.content["config"]
-    data, plan, model = _setting(
-        config["data"], config["plan"], config["seed"], config["dropout"]
-    )
+    data, plan, model = _setting(config["data"], config["plan"], config["seed"], config["dropout"])
     arrays: Any = message.content["arrays"]
     model.load_state_dict(arrays.to_torch_state_dict())
     t, slot = config["server-round"] - 1, int(context.node_config["partition-id"])

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import argparse
-import time
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import BATCH, CLIP, COHORT, EPOCHS, LR, Data, Plan, arguments, examples_of
-from common import load_data, load_plan, plan_file, report, save_plan, versions
+from common import (
+    BATCH,
+    CLIP,
+    COHORT,
+    EPOCHS,
+    LR,
+    Data,
+    Plan,
+    arguments,
+    examples_of,
+    load_data,
+    load_plan,
+    plan_file,
+    report,
+    save_plan,
+    versions,
+)
 
 import laconic
+from laconic.sim.local import flat_model, make_evaluate
 from laconic.tasks.models import CharLSTM, EmnistCNN
 
 ARMS = (
@@ -27,8 +43,8 @@ ARMS = (
 SEEDS = 5
 
 
-def make_task(name: str, data: Data, dropout: bool, test: int | None = None) -> laconic.Task:
-    """The CNN or the LSTM on the benchmark's data, tested on its first `test` examples."""
+def make_task(name: str, data: Data, dropout: bool) -> laconic.Task:
+    """The CNN or the LSTM on the benchmark's data."""
 
     def logits(model: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
         return model(x, key if dropout else None)
@@ -51,7 +67,7 @@ def make_task(name: str, data: Data, dropout: bool, test: int | None = None) -> 
         init=EmnistCNN if name == "cnn" else CharLSTM,
         loss=loss,
         metrics=metrics,
-        test={"x": data.test_x[:test], "y": data.test_y[:test]},
+        test={"x": data.test_x, "y": data.test_y},
         batch=BATCH[name],
         epochs=EPOCHS,
         lr=LR,
@@ -89,6 +105,13 @@ def export(name: str, data: Data, seed: int, rounds: int) -> Plan:
     return Plan(weights, cohorts.astype(np.int32), orders.astype(np.int16))
 
 
+def test(task: laconic.Task, weights: np.ndarray) -> dict[str, float]:
+    """Loss and accuracy of flat weights on the task's test set."""
+    model = flat_model(task)
+    scores = jax.jit(make_evaluate(task, model, task.test))(jnp.asarray(weights), task.test)
+    return {name: float(scores[name]) for name in ("loss", "accuracy")}
+
+
 def seconds_of(histories: dict[str, Any], together: bool) -> np.ndarray:
     """Wall time of each round of all runs.
 
@@ -106,7 +129,7 @@ def main() -> None:
         task=lambda p: p.add_argument("--task", choices=("cnn", "lstm"), default="cnn"),
         many=lambda p: p.add_argument("--side-by-side", action="store_true", help="35 runs"),
         rounds=lambda p: p.add_argument(
-            "--loss-rounds", type=int, help="test after so many rounds; 0 for no test"
+            "--loss-rounds", type=int, help="test after so many rounds, unless after the timed ones"
         ),
         export=lambda p: p.add_argument(
             "--export", type=int, metavar="ROUNDS", help="write the plan and stop"
@@ -121,38 +144,32 @@ def main() -> None:
         save_plan(path, export(options.task, data, options.seed, options.export))
         return
 
-    dropout = not options.no_dropout
+    task = make_task(options.task, data, not options.no_dropout)
     settings = {"cohort": COHORT} | dict(_setting(text) for text in options.setting)
     arms = {name: name for name in (ARMS if options.side_by_side else ARMS[:1])}
     seeds = range(SEEDS) if options.side_by_side else (options.seed,)
     total = options.warmup + options.rounds
-
-    tested: dict[str, float | None] = {"loss": None, "accuracy": None}
-    rounds = total if options.loss_rounds is None else options.loss_rounds
-    if rounds:
-        history = laconic.simulate(
-            make_task(options.task, data, dropout), "full", rounds=rounds, seeds=(options.seed,),
-            evaluate_every=rounds, **settings,
-        )  # fmt: skip
-        tested = {name: float(getattr(history, name)[0, -1]) for name in tested}
-
     seen: list[Any] = []
-    # Twenty examples to test on: the others are not timed while they test either.
-    task = make_task(options.task, data, dropout, test=20)
-    wall = 0.0
-    for _ in range(2):  # the first call compiles
-        began = time.perf_counter()
-        histories = laconic.compare(
-            task, arms, rounds=total, seeds=seeds, evaluate_every=total, progress=seen.append,
-            **settings,
-        )  # fmt: skip
-        wall = time.perf_counter() - began
+    # Nothing is tested but a few examples at the end: the others do not test while timed either.
+    few = replace(task, test=jax.tree.map(lambda a: a[:20], task.test))
+    histories = laconic.compare(
+        few, arms, rounds=total, seeds=seeds, evaluate_every=total, progress=seen.append, **settings
+    )
+    tested: dict[str, float | None] = {"loss": None, "accuracy": None}
+    if not options.side_by_side:
+        history = histories[ARMS[0]]
+        if options.loss_rounds not in (None, total):
+            history = laconic.simulate(
+                few, ARMS[0], rounds=options.loss_rounds, seeds=seeds,
+                evaluate_every=options.loss_rounds, **settings,
+            )  # fmt: skip
+        tested |= test(task, history.weights[0])
     together = all(event.seed is None for event in seen)
     timed = range(options.warmup, total)
     if options.side_by_side:
         plans = [export(options.task, data, seed, total) for seed in seeds]
-        examples = [len(ARMS) * sum(n) for n in
-                    zip(*(examples_of(data, plan, timed) for plan in plans), strict=True)]  # fmt: skip
+        of_seeds = [examples_of(data, plan, timed) for plan in plans]
+        examples = [len(ARMS) * sum(n) for n in zip(*of_seeds, strict=True)]
     else:
         examples = examples_of(data, load_plan(path), timed)
 
@@ -163,7 +180,6 @@ def main() -> None:
         seconds=seconds_of(histories, together)[options.warmup :].tolist(),
         examples=examples,
         runs=len(arms) * len(seeds),
-        wall_of_second_call=wall,
         weights=next(iter(histories.values())).size,
         versions=versions("laconic", "jax", "jaxlib", "optax", "equinox", "numpy"),
         device=device.device_kind if device.platform != "cpu" else None,

@@ -11,8 +11,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import BATCH, CLIP, COHORT, EPOCHS, LR, Laps, arguments, examples_of, load_data
-from common import load_plan, plan_file, report, versions
+from common import (
+    BATCH,
+    CLIP,
+    COHORT,
+    EPOCHS,
+    LR,
+    Laps,
+    arguments,
+    examples_of,
+    load_data,
+    load_plan,
+    plan_file,
+    report,
+    versions,
+)
 from torch_models import EmnistCNN, device_name, evaluate, mean_loss, trained, wait_for
 
 
@@ -69,7 +82,8 @@ def main() -> None:
 
     device = options.device
     torch.manual_seed(options.seed)
-    np.random.seed(options.seed)  # noqa: NPY002: pfl draws its own seeds from this generator
+    # pfl draws its own seeds from NumPy's global generator.
+    np.random.seed(options.seed)  # noqa: NPY002
     data = load_data(options.data, "cnn")
     plan = load_plan(plan_file(options.plan, "cnn", options.seed))
     total = options.warmup + options.rounds

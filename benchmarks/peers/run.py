@@ -152,9 +152,7 @@ class Bench:
                     # Where rounds are short there must be more of them to time; the loss is that
                     # after as many rounds as the peers have.
                     told["--rounds"] = options.laconic_rounds or options.rounds
-                    told["--loss-rounds"] = (
-                        0 if side.name == "laconic-35" else options.warmup + options.rounds
-                    )
+                    told["--loss-rounds"] = options.warmup + options.rounds
                 reports[side.name].append(one := self.call(side, repeat, told))
                 print(f"  {self.task}, {side.name}, repeat {repeat + 1}: {_rate(one):,.0f} "
                       f"{UNIT[self.task]}/s")  # fmt: skip
@@ -245,7 +243,7 @@ def summarise(
             verdicts.append(apart <= SAME)
         apart = np.subtract(side["losses"], ours["losses"])
         side["apart_with_dropout"] = float(abs(apart.mean()))
-        if task == "cnn" and 1 < len(apart):
+        if task == "cnn" and len(apart) > 1:
             error = apart.std(ddof=1) / math.sqrt(len(apart))
             side["tolerance_with_dropout"] = STUDENT.get(len(apart) - 1, 3.2) * float(error)
             verdicts.append(side["apart_with_dropout"] <= side["tolerance_with_dropout"])
@@ -324,21 +322,48 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--tasks", nargs="+", choices=tuple(BATCH), default=None,
-                        help="cnn alone on a CPU, both on a GPU unless told")  # fmt: skip
-    parser.add_argument("--sides", nargs="+", choices=tuple(SIDES), default=None,
-                        help="all; 35 runs side by side on a GPU only unless told")  # fmt: skip
+    parser.add_argument(
+        "--tasks",
+        nargs="+",
+        choices=tuple(BATCH),
+        default=None,
+        help="cnn alone on a CPU, both on a GPU unless told",
+    )
+    parser.add_argument(
+        "--sides",
+        nargs="+",
+        choices=tuple(SIDES),
+        default=None,
+        help="all; 35 runs side by side on a GPU only unless told",
+    )
     parser.add_argument("--repeats", type=int, default=3, help="turns of every side")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds of a turn")
-    parser.add_argument("--laconic-rounds", type=int, default=None,
-                        help="timed rounds of Laconic: as the peers on a CPU, 50 on a GPU")  # fmt: skip
+    parser.add_argument(
+        "--laconic-rounds",
+        type=int,
+        default=None,
+        help="timed rounds of Laconic: as the peers on a CPU, 50 on a GPU",
+    )
     parser.add_argument("--warmup", type=int, default=1, help="rounds before the timed ones")
-    parser.add_argument("--check-rounds", type=int, default=2,
-                        help="rounds without dropout after which losses are compared; 0: none")  # fmt: skip
-    parser.add_argument("--threads", type=int, default=None,
-                        help="threads and cores of every side: 2 on a CPU, all on a GPU's host")  # fmt: skip
-    parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE",
-                        help="passed on to `laconic.compare`, such as precision=tf32")  # fmt: skip
+    parser.add_argument(
+        "--check-rounds",
+        type=int,
+        default=2,
+        help="rounds without dropout after which losses are compared; 0: none",
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=None,
+        help="threads and cores of every side: 2 on a CPU, all on a GPU's host",
+    )
+    parser.add_argument(
+        "--setting",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="passed on to `laconic.compare`, such as precision=tf32",
+    )
     parser.add_argument("--json", type=Path, help="where the results go")
     parser.add_argument("--no-env", action="store_true", help="run all with this interpreter")
     parser.add_argument("--packages", type=Path, help="a folder from --prepare-carry")

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import torch
-from common import BATCH, Laps, arguments, examples_of, load_data, load_plan, plan_file
-from common import report, versions
+from common import (
+    BATCH,
+    Laps,
+    arguments,
+    examples_of,
+    load_data,
+    load_plan,
+    plan_file,
+    report,
+    versions,
+)
 from torch_models import CharLSTM, device_name, evaluate, train_locally, trained, wait_for
 
 
