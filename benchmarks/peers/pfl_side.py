@@ -1,5 +1,6 @@
-"""The EMNIST CNN in pfl-research, as its own image benchmarks run it: one process, one user after
-another, users' data in memory as tensors on the device."""
+"""The EMNIST CNN in pfl-research, as its own image benchmarks run it: users' data in memory as
+tensors on the device, and users trained one after another, in one process or, under `torchrun`, in
+as many as there are threads."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ class Model(EmnistCNN):
 
 def main() -> None:
     options = arguments(__doc__ or "")
-    torch.set_num_threads(options.threads)
+    workers, rank = (int(os.environ.get(name, d)) for name, d in (("WORLD_SIZE", 1), ("RANK", 0)))
+    torch.set_num_threads(max(1, options.threads // workers))
     os.environ["PFL_PYTORCH_DEVICE"] = options.device
     _without_accountants()
     from pfl.aggregate.simulate import SimulatedBackend
@@ -81,7 +83,7 @@ def main() -> None:
     from pfl.model.pytorch import PyTorchModel
 
     device = options.device
-    torch.manual_seed(options.seed)
+    torch.manual_seed(1000 * options.seed + rank)  # workers drop out differently
     # pfl draws its own seeds from NumPy's global generator.
     np.random.seed(options.seed)  # noqa: NPY002
     data = load_data(options.data, "cnn")
@@ -144,10 +146,12 @@ def main() -> None:
         send_metrics_to_platform=False,
     )
 
+    if rank:
+        return
     test = (torch.from_numpy(data.test_x).to(device), torch.from_numpy(data.test_y).long())
     report(
         options.out,
-        side="pfl-research",
+        side="pfl-research" if workers == 1 else f"pfl-research, {workers} processes",
         seconds=laps.seconds[options.warmup :],
         examples=examples_of(data, plan, range(options.warmup, total)),
         weights=sum(w.numel() for w in trained(module)),

@@ -60,12 +60,14 @@ class Side(NamedTuple):
     tasks: tuple[str, ...]
     options: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu", "cuda")
+    worker_a_thread: bool = False  # as many processes as threads, under `torchrun`
 
 
 SIDES = {
     side.name: side
     for side in (
         Side("pfl", "pfl_side.py", "pfl", ("cnn",)),
+        Side("pfl-workers", "pfl_side.py", "pfl", ("cnn",), (), ("cpu",), worker_a_thread=True),
         Side("flower", "flower_side.py", "flower", ("cnn",), devices=("cpu",)),
         # Plain PyTorch needs nothing that pfl's environment does not have.
         Side("torch-lstm", "torch_lstm_side.py", "pfl", ("lstm",)),
@@ -90,6 +92,8 @@ def main() -> int:
         "device": None,
         "cpu": processor(),
         "threads": options.threads,
+        # Threads that wait for each other suffer most from other work on the machine.
+        "load_before": os.getloadavg()[0],
         "setting": {"cohort": COHORT, "batch": BATCH, "epochs": EPOCHS, "lr": LR, "clip": CLIP},
         "warmup": options.warmup,
         "rounds": options.rounds,
@@ -179,6 +183,11 @@ class Bench:
             told = told | {"--data": self.data, "--plan": self.plans, "--out": out, "--seed": seed,
                            "--threads": options.threads, "--device": options.device}  # fmt: skip
             words = [python, str(HERE / side.script), *flags]
+            if side.worker_a_thread:
+                launch = ("-m", "torch.distributed.run", "--standalone",
+                          f"--nproc-per-node={options.threads}")  # fmt: skip
+                words[1:1] = launch
+                environ["OMP_NUM_THREADS"] = "1"
             words += [str(word) for pair in told.items() for word in pair]
             done = subprocess.run(
                 words, env=environ, capture_output=True, text=True, preexec_fn=self.pin
@@ -254,7 +263,7 @@ def summarise(
 def table(results: dict[str, Any]) -> str:
     """The report for the terminal."""
     where = results["device"] or f"{results['cpu']}, {results['threads']} threads"
-    lines = [f"\n{where}, {results['when']}"]
+    lines = [f"\n{where}, {results['when']}, load before {results['load_before']:.1f}"]
     for task, found in results["tasks"].items():
         unit = f"{found['unit']}/s"
         lines.append(
