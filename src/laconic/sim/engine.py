@@ -234,7 +234,7 @@ class Program:
         population = self.clients.population
         chosen = np.unique(np.linspace(0, population - 1, min(population, 1000), dtype=np.int32))
         sizes = np.asarray(jax.jit(lambda clients, c: clients.sizes(c))(self.clients, chosen))
-        return plan.fewest_lanes(
+        return plan.best_lanes(
             self._steps(sizes), self.cohort, self.seeds, len(self.policies), count
         )
 

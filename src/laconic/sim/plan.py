@@ -11,9 +11,7 @@ import heapq
 
 import numpy as np
 
-# A few lanes less are worth a little waiting: the fewest are taken that lengthen a round by no
-# more than this, measured on cohorts drawn from a sample of the clients.
-_SLACK = 1.05
+_LATENCY = 16  # the cost of a step with no lanes, in lanes
 
 
 def pack(steps: np.ndarray, lanes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -48,26 +46,26 @@ def makespan(steps: np.ndarray, lanes: int) -> int:
     return max(int(steps[row[:n]].sum()) for row, n in zip(queue, length, strict=True))
 
 
-def fewest_lanes(sample: np.ndarray, cohort: int, seeds: int, arms: int, multiple: int) -> int:
-    """The fewest lanes that hardly lengthen a round.
+def best_lanes(sample: np.ndarray, cohort: int, seeds: int, arms: int, multiple: int) -> int:
+    """How many lanes make a round shortest, on a device that runs them at the same time.
 
-    It depends on the clients alone and not on the cohorts that a seed draws, so that runs with
-    other seeds are the same program.
+    A step of L lanes is taken to cost L + `_LATENCY`: below some number of lanes, it is not their work that
+    takes the time. The answer depends on the clients alone and not on the cohorts that a seed
+    draws, so that runs with other seeds are the same program.
 
     Args:
       sample: local steps of a sample of the clients.
       cohort, seeds, arms: clients in a round, and runs side by side; arms ask the same clients.
       multiple: the number of lanes must be a multiple of this.
     """
-    rng = np.random.default_rng(0)
-    rounds = [np.tile(rng.choice(sample, cohort * seeds), arms) for _ in range(16)]
     items = cohort * seeds * arms
-    shortest = sum(int(steps.max()) for steps in rounds)
-    low, high = 1, -(-items // multiple)
-    while low < high:
-        middle = (low + high) // 2
-        if sum(makespan(steps, middle * multiple) for steps in rounds) <= _SLACK * shortest:
-            high = middle
-        else:
-            low = middle + 1
-    return low * multiple
+    rng = np.random.default_rng(0)
+    tries = max(1, min(16, 20_000 // items))
+    rounds = [np.tile(rng.choice(sample, cohort * seeds), arms) for _ in range(tries)]
+    most = -(-items // multiple)
+    candidates = np.unique(np.geomspace(1, most, 32).round().astype(int)) * multiple
+    costs = [
+        (sum(makespan(steps, lanes) for steps in rounds) * (lanes + _LATENCY), lanes)
+        for lanes in candidates
+    ]
+    return int(min(costs)[1])

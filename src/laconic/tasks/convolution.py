@@ -66,7 +66,7 @@ def _convolve(x: jax.Array, kernel: jax.Array, side: int, interpret: bool) -> ja
         for tap in range(side * side):
             shift = tap // side * width + tap % side
             rows = _rows(x_ref, (), corner + shift, inside)
-            total += pl.dot(rows, kernel_ref[tap])
+            total += triton.dot(rows, kernel_ref[tap])
         _store(y_ref, pixel, total, inside)
 
     y = pl.pallas_call(
@@ -109,7 +109,7 @@ def _d_input(
             inside = (i >= 0) & (i < high) & (j >= 0) & (j < wide)
             at = jnp.where(inside, i * wide + j, 0)
             rows = _rows(dy_ref, (), at, inside)
-            total += pl.dot(rows, kernel_ref[tap], trans_b=True)
+            total += triton.dot(rows, kernel_ref[tap], trans_b=True)
         _store(dx_ref, pixel, total, pixel < height * width)
 
     dx = pl.pallas_call(
@@ -142,7 +142,7 @@ def _d_kernel(
             corner = _corner(pixel, wide, width) + shift
             rows = _rows(x_ref, (image,), corner, inside)
             gradients = _rows(dy_ref, (image,), pixel, inside)
-            return total + pl.dot(rows, gradients, trans_a=True)
+            return total + triton.dot(rows, gradients, trans_a=True)
 
         blocks = pl.cdiv(high * wide, _ROWS)
         start = jnp.zeros((inputs, outputs), jnp.float32)
