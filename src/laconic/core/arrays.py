@@ -42,7 +42,7 @@ def check_flat(weights: Array) -> None:
 def wide(x: Array) -> Any:
     """The dtype that sums over `x` are kept in: that of `x`, but float32 at the least."""
     xp = namespace(x)
-    return xp.result_type(x.dtype, xp.float32)
+    return x.dtype if xp.finfo(x.dtype).bits > 32 else xp.dtype(xp.float32)
 
 
 def zeros(like: Array) -> Array:

@@ -138,7 +138,8 @@ def of(spoken: Array, examples: Array, norms: Array, spoke: Array, opening: Open
     n = xp.where(accepted, xp.astype(examples, norms.dtype), xp.zeros_like(norms))
     m = xp.where(accepted, norms, xp.zeros_like(norms))
     m = xp.where(silent, xp.minimum(m, xp.asarray(opening.silent_at_most, dtype=m.dtype)), m)
-    share = xp.minimum(one, _ratio(m, xp.asarray(opening.reach, dtype=m.dtype) * one, empty=1.0))
+    reach = xp.asarray(opening.reach, dtype=m.dtype) * xp.ones_like(m)
+    share = xp.minimum(xp.ones_like(m), _ratio(m, reach, empty=1.0))
     zero = xp.zeros_like(n)
     return Tally(
         spoken=spoken,
