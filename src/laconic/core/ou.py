@@ -86,11 +86,9 @@ def predict(path: Path, constrained: bool = True) -> Array:
       Δ̂, and 0 before t = 2, where the path never moved and where the formula overflows.
     """
     xp = namespace(path.x)
-    known = path.C > 0
     pull = _pull(path, constrained)
     expected = path.x / xp.maximum(path.t, xp.ones_like(path.t)) - pull * (path.x - path.m)
-    if not constrained:
-        known = known & xp.isfinite(expected)
+    known = (path.C > 0) & xp.isfinite(expected)
     return xp.where(known, expected, xp.zeros_like(expected))
 
 

@@ -26,12 +26,17 @@ class Part:
 
 
 def number(name: str, value: Any, low: float, high: float, interval: str) -> float:
-    """`value` as a float in [low, high], or an error that names the argument and the interval."""
+    """`value` as a float between low and high, or an error that names argument and interval.
+
+    The brackets of `interval` say whether the ends belong to it.
+    """
     try:
         result = float(value)
     except (TypeError, ValueError):
         raise InputError(f"`{name}` must be a number, got {value!r}.") from None
-    if isinstance(value, bool) or not low <= result <= high:
+    above = result > low if interval[0] == "(" else result >= low
+    below = result < high if interval[-1] == ")" else result <= high
+    if isinstance(value, bool) or not (above and below):
         raise InputError(f"`{name}` must be in {interval}, got {value!r}.")
     return result
 

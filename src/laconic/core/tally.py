@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from laconic.core.arrays import Array, Scalar, add_scaled, namespace, norm, zeros
 from laconic.core.messages import Message
 from laconic.errors import InputError
@@ -85,7 +87,7 @@ def add(tally: Tally, message: Message, opening: Opening, *, donate: bool = Fals
 
     Args:
       tally: what was heard so far.
-      message: what the client sent, with plain numbers (not traced).
+      message: what the client sent.
       opening: what `server.open` returned for this round.
       donate: lets NumPy write the new sums over those of `tally`.
     """
@@ -95,20 +97,27 @@ def add(tally: Tally, message: Message, opening: Opening, *, donate: bool = Fals
             f"An update must have {tally.spoken.shape[0]} weights like the model, "
             f"got shape {tuple(update.shape)}."
         )
-    xp = namespace(tally.spoken)
-    examples, size = float(message.examples), float(message.norm)
-    accepted = 0 < examples < float("inf") and 0 <= size < float("inf")
-    if accepted and update is not None:
-        actual = float(norm(update))
-        accepted = abs(actual - size) <= NORM_TOLERANCE * max(actual, size)
-        size = actual
     spoken = tally.spoken
-    if accepted and update is not None:
-        spoken = add_scaled(spoken, examples, update, donate=donate)
+    xp = namespace(spoken)
+    with np.errstate(over="ignore", invalid="ignore"):
+        examples = xp.asarray(message.examples, dtype=spoken.dtype)
+        size = xp.asarray(message.norm, dtype=spoken.dtype)
+        accepted = (examples > 0) & xp.isfinite(examples) & (size >= 0) & xp.isfinite(size)
+        if update is not None:
+            actual = xp.astype(norm(update), spoken.dtype)
+            gap, largest = xp.abs(actual - size), xp.maximum(actual, size)
+            accepted = accepted & xp.isfinite(actual) & (gap <= NORM_TOLERANCE * largest)
+            size = actual
+            if not isinstance(accepted, np.bool):
+                # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
+                update = xp.where(accepted, update, xp.zeros_like(update))
+                spoken = add_scaled(spoken, xp.where(accepted, examples, 0.0), update)
+            elif accepted:
+                spoken = add_scaled(spoken, examples, update, donate=donate)
     one = of(
         spoken,
-        xp.asarray([examples], dtype=spoken.dtype),
-        xp.asarray([size if accepted else float("nan")], dtype=spoken.dtype),
+        xp.reshape(examples, (1,)),
+        xp.reshape(xp.where(accepted, size, float("nan")), (1,)),
         xp.asarray([update is not None]),
         opening,
     )
@@ -127,17 +136,19 @@ def of(spoken: Array, examples: Array, norms: Array, spoke: Array, opening: Open
     Args:
       spoken: Σ n·Δ over those of the group that spoke and have a finite norm.
       examples: n_k, one a client.
-      norms: m_k, one a client. A client whose norm is not finite is rejected.
+      norms: m_k, one a client. A client whose norm is not finite or below 0 is rejected.
       spoke: who spoke, one boolean a client.
       opening: what `server.open` returned for this round.
     """
     xp = namespace(norms)
-    accepted = xp.isfinite(norms) & (examples > 0)
+    accepted = xp.isfinite(norms) & (norms >= 0) & xp.isfinite(examples) & (examples > 0)
     spoke, silent = accepted & spoke, accepted & ~spoke
     one = xp.where(accepted, xp.ones_like(norms), xp.zeros_like(norms))
     n = xp.where(accepted, xp.astype(examples, norms.dtype), xp.zeros_like(norms))
     m = xp.where(accepted, norms, xp.zeros_like(norms))
-    m = xp.where(silent, xp.minimum(m, xp.asarray(opening.silent_at_most, dtype=m.dtype)), m)
+    # A threshold may lie below 0, a norm may not.
+    most = xp.maximum(xp.asarray(opening.silent_at_most, dtype=m.dtype), xp.zeros_like(m))
+    m = xp.where(silent, xp.minimum(m, most), m)
     reach = xp.asarray(opening.reach, dtype=m.dtype) * xp.ones_like(m)
     share = xp.minimum(xp.ones_like(m), _ratio(m, reach, empty=1.0))
     zero = xp.zeros_like(n)

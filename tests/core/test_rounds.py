@@ -1,0 +1,363 @@
+"""Rounds worked out by hand; the derivation stands beside the numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from laconic.core import client, server, tally
+from laconic.core.messages import Message
+from laconic.core.policy import parse
+from laconic.errors import InputError
+
+# Three clients, n = 1, 1, 2, with updates of norm 5, 2 and 1.
+#   Σ n·Δ = (3, 4) + (0, 2) + 2·(1, 0) = (5, 6),   Σ n = 4,   mean = (1.25, 1.5)
+# Norms weighted by n: mean = (5 + 2 + 2·1) / 4 = 2.25,
+#   variance = (2.75² + 0.25² + 2·1.25²) / 4 = 10.75 / 4.
+FIRST = [(1, [3.0, 4.0]), (1, [0.0, 2.0]), (2, [1.0, 0.0])]
+MEAN = [1.25, 1.5]
+STD = math.sqrt(10.75 / 4)
+
+
+def play(policy: Any, state: Any, clients: list[tuple[int, list[float]]]) -> tuple[Any, Any]:
+    """A round in which every client follows the rule; its update is given, and its draw is 0.5."""
+    opening = server.open(policy, state)
+    heard = tally.start(state.weights)
+    for examples, update in clients:
+        trained = state.weights + np.array(update)
+        message = client.respond(
+            policy.rule, state.weights, trained, examples, opening.context, 0.5
+        )
+        heard = tally.add(heard, message, opening)
+    return server.close(policy, state, heard)
+
+
+def begin(text: str) -> tuple[Any, Any]:
+    policy = parse(text)
+    return policy, server.init(policy, np.zeros(2))
+
+
+def test_everyone_speaks_in_the_first_round_and_the_mean_is_weighted() -> None:
+    policy, state = begin("adaptive+zero")
+    state, info = play(policy, state, FIRST)
+    np.testing.assert_allclose(state.weights, MEAN)
+    assert (info.spoke, info.silent, info.rejected, info.threshold) == (3, 0, 0, 0.0)
+    assert info.norm_mean == pytest.approx(2.25)
+    assert info.norm_std == pytest.approx(STD)
+
+
+@pytest.mark.parametrize(
+    ("rule", "threshold"),
+    [
+        ("adaptive", 2.25 - STD),
+        ("adaptive,k=0", 2.25),
+        ("adaptive,k=-0.5", 2.25 + STD / 2),
+        # Unweighted: mean = 8/3, variance = (49 + 4 + 25)/9 / 3.
+        ("adaptive,weighted=false", 8 / 3 - math.sqrt(78 / 27)),
+        ("fixed:1.5", 1.5),
+    ],
+)
+def test_the_threshold_after_a_round(rule: str, threshold: float) -> None:
+    policy, state = begin(f"{rule}+zero")
+    state = state._replace(rule=policy.rule.init())
+    opening = server.open(policy, state)
+    heard = tally.start(state.weights)
+    for n, update in FIRST:
+        heard = tally.add(heard, Message(n, np.linalg.norm(update), np.array(update)), opening)
+    state, info = server.close(policy, state, heard)
+    assert server.open(policy, state).context == pytest.approx(threshold)
+    assert info.threshold == policy.rule.init().context
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "mean"),
+    [
+        # τ = 2.25 now: the first speaks, n = 1; the others, n = 3 together, are stood in for.
+        ("zero", [3 / 4, 4 / 4]),
+        ("ignore", [3.0, 4.0]),
+        ("last", [(3 + 3 * 1.25) / 4, (4 + 3 * 1.5) / 4]),
+        ("ou", [3 / 4, 4 / 4]),  # one step is not enough for a fit: Δ̂ = 0
+    ],
+)
+def test_the_second_round_under_each_stand_in(stand_in: str, mean: list[float]) -> None:
+    policy, state = begin(f"adaptive,k=0+{stand_in}")
+    state, _ = play(policy, state, FIRST)
+    state, info = play(policy, state, FIRST)
+    assert (info.spoke, info.silent) == (1, 2)
+    np.testing.assert_allclose(state.weights, np.add(MEAN, mean))
+
+
+def test_silent_norms_count_towards_the_threshold() -> None:
+    """Both rounds have the same norms, so τ stays at 2.25 although two of three are silent."""
+    policy, state = begin("adaptive,k=0+zero")
+    for _ in range(2):
+        state, _ = play(policy, state, FIRST)
+    assert state.rule.context == pytest.approx(2.25)
+
+
+@pytest.mark.parametrize(
+    ("mode", "second", "expected"),
+    [
+        # Two points (x_0, x_1), (x_1, x_2) lie on a line of slope d₂/d₁: Δ̂ = d₂²/d₁.
+        ("paper", 0.75, 0.75**2 / 1.25),
+        ("paper", -0.5, 0.5**2 / 1.25),
+        ("paper", 5.0, 5.0**2 / 1.25),
+        ("constrained", 0.75, 0.75**2 / 1.25),
+        # Slope −0.4 is held at 0, b̂ = (x_1 + x_2)/2, Δ̂ = b̂ − x_2 = −d₂/2.
+        ("constrained", -0.5, 0.25),
+        # Slope 4 is held at 1, b̂ = (d₁ + d₂)/2 = Δ̂.
+        ("constrained", 5.0, (1.25 + 5.0) / 2),
+    ],
+)
+def test_ou_after_two_steps(mode: str, second: float, expected: float) -> None:
+    policy, state = begin(f"fixed:0.1+ou,mode={mode}")
+    for d in (1.25, second):
+        state, _ = play(policy, state, [(1, [d, 0.0])])
+    before = state.weights
+    state, info = play(policy, state, [(1, [0.05, 0.0]), (2, [0.0, 0.0])])
+    assert info.silent == 2
+    np.testing.assert_allclose(state.weights - before, [expected, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("norms", "share"),
+    [
+        ([0.225, 0.225], 0.5),  # each half as long as Δ̂
+        ([0.9, 0.9], 1.0),  # longer than Δ̂: not stretched
+        ([0.225, 0.9], (1 * 0.5 + 3 * 1.0) / 4),  # n = 1 and 3
+        ([0.0, 0.0], 0.0),
+    ],
+)
+def test_a_capped_stand_in_is_no_longer_than_the_silent_update(
+    norms: list[float], share: float
+) -> None:
+    policy, state = begin("fixed:1+ou,cap=true")
+    for d in (1.25, 0.75):  # then Δ̂ = (0.45, 0)
+        state, _ = play_spoken(policy, state, [d, 0.0])
+    before = state.weights
+    opening = server.open(policy, state)
+    assert opening.reach == pytest.approx(0.45)
+    heard = tally.start(state.weights)
+    for n, m in zip((1, 3), norms, strict=True):
+        heard = tally.add(heard, Message(n, m, None), opening)
+    state, _ = server.close(policy, state, heard)
+    np.testing.assert_allclose(state.weights - before, [0.45 * share, 0.0])
+
+
+def play_spoken(policy: Any, state: Any, update: list[float]) -> tuple[Any, Any]:
+    opening = server.open(policy, state)
+    message = Message(1, np.linalg.norm(update), np.array(update))
+    return server.close(policy, state, tally.add(tally.start(state.weights), message, opening))
+
+
+@pytest.mark.parametrize("stand_in", ["ou", "ou,cap=true", "zero", "ignore", "last"])
+def test_a_round_in_which_nobody_counts_changes_nothing(stand_in: str) -> None:
+    policy, state = begin(f"adaptive,k=0+{stand_in}")
+    state, _ = play(policy, state, FIRST)
+    opening = server.open(policy, state)
+    heard = tally.add(tally.start(state.weights), Message(3, math.nan, None), opening)
+    after, info = server.close(policy, state, heard)
+    assert info.rejected == 1
+    assert after is state
+    after, _ = server.close(policy, state, tally.start(state.weights))
+    assert after is state
+
+
+def test_all_silent_and_ignored_changes_nothing_not_even_the_threshold() -> None:
+    policy, state = begin("adaptive,k=0+ignore")
+    state, _ = play(policy, state, FIRST)
+    after, info = play(policy, state, [(1, [0.5, 0.0]), (1, [0.0, 1.0])])
+    assert info.silent == 2
+    assert after is state
+
+
+def test_all_silent_under_zero_is_a_step_of_zero_and_is_learned() -> None:
+    policy, state = begin("adaptive,k=0+zero")
+    state, _ = play(policy, state, FIRST)
+    state, info = play(policy, state, [(1, [0.5, 0.0]), (1, [0.0, 1.0])])
+    assert info.spoke == 0
+    np.testing.assert_allclose(state.weights, MEAN)
+    assert state.rule.context == pytest.approx(0.75)  # the mean of 0.5 and 1
+
+
+def test_all_silent_under_last_or_ou_goes_on_as_predicted() -> None:
+    policy, state = begin("adaptive,k=0+last")
+    state, _ = play(policy, state, FIRST)
+    state, _ = play(policy, state, [(1, [0.5, 0.0])])
+    np.testing.assert_allclose(state.weights, np.multiply(2, MEAN))
+    policy, state = begin("fixed:2.5+ou")
+    for update in ([5.0, 0.0], [4.0, 0.0], [0.1, 0.0]):
+        state, _ = play(policy, state, [(1, update)])
+    np.testing.assert_allclose(state.weights, [5 + 4 + 4**2 / 5, 0])
+    assert state.stand_in.t == 3
+
+
+@pytest.mark.parametrize("norms", [[1.0, 1.0, 1.0], [1.0, 1.0 + 1e-7, 1.0], [2.0], [0.0, 0.0]])
+def test_norms_that_hardly_differ_make_everyone_speak(norms: list[float]) -> None:
+    policy, state = begin("adaptive,k=0+zero")
+    state, _ = play(policy, state, FIRST)
+    state, _ = play(policy, state, [(1, [m, 0.0]) for m in norms])
+    assert state.rule.context == 0
+
+
+def test_norms_that_differ_by_more_are_told_apart() -> None:
+    policy, state = begin("adaptive,k=0+zero")
+    state, _ = play(policy, state, [(1, [1.0, 0.0]), (1, [1.0 + 1e-5, 0.0])])
+    assert state.rule.context == pytest.approx(1 + 5e-6)
+
+
+def test_random_speaks_below_its_probability() -> None:
+    policy, state = begin("random:0.5+zero")
+    speaks = [bool(policy.rule.speaks(1.0, u, state.rule.context)) for u in (0, 0.49, 0.5, 0.9)]
+    assert speaks == [True, True, False, False]
+    assert math.isinf(server.open(policy, state).silent_at_most)
+
+
+def test_full_speaks_even_with_nothing_to_say() -> None:
+    policy, state = begin("full")
+    _, info = play(policy, state, [(1, [0.0, 0.0])])
+    assert info.spoke == 1
+    assert math.isnan(info.threshold)
+
+
+# Clients that lie, and clients that broke.
+
+
+@pytest.mark.parametrize(
+    ("examples", "norm", "update"),
+    [
+        (1, 5.1, [3.0, 4.0]),  # 2 % off
+        (1, 4.9, [3.0, 4.0]),
+        (1, 0.0, [3.0, 4.0]),
+        (1, math.inf, [3.0, 4.0]),
+        (1, math.nan, [3.0, 4.0]),
+        (1, -5.0, [3.0, 4.0]),
+        (1, 5.0, [math.nan, 4.0]),
+        (1, math.inf, [math.inf, 4.0]),
+        (1, 1e300, [1e300, 0.0]),  # finite, but its norm is not
+        (0, 5.0, [3.0, 4.0]),
+        (-1, 5.0, [3.0, 4.0]),
+        (math.nan, 5.0, [3.0, 4.0]),
+        (math.inf, 5.0, [3.0, 4.0]),
+        (1, math.nan, None),
+        (1, math.inf, None),
+        (1, -1.0, None),
+        (0, 1.0, None),
+        (math.inf, 1.0, None),
+    ],
+)
+@pytest.mark.parametrize("donate", [False, True])
+def test_a_message_that_cannot_be_is_counted_and_changes_nothing(
+    examples: float, norm: float, update: list[float] | None, donate: bool
+) -> None:
+    policy, state = begin("adaptive,k=0+ou,cap=true")
+    state, _ = play(policy, state, FIRST)
+    opening = server.open(policy, state)
+    honest = tally.add(tally.start(state.weights), Message(1, 5.0, np.array([3.0, 4.0])), opening)
+    expected, _ = server.close(policy, state, honest)
+    bad = Message(examples, norm, None if update is None else np.array(update))
+    after, info = server.close(policy, state, tally.add(honest, bad, opening, donate=donate))
+    assert (info.spoke, info.silent, info.rejected) == (1, 0, 1)
+    np.testing.assert_array_equal(after.weights, expected.weights)
+    assert after.rule == expected.rule
+
+
+def test_rounding_of_the_norm_on_its_way_is_no_lie() -> None:
+    policy, state = begin("full")
+    opening = server.open(policy, state)
+    message = Message(1, np.float16(math.sqrt(2)), np.array([1.0, 1.0]))
+    assert tally.add(tally.start(state.weights), message, opening).n_rejected == 0
+
+
+def test_a_silent_norm_above_the_threshold_is_taken_as_the_threshold() -> None:
+    policy, state = begin("fixed:1.5+zero")
+    opening = server.open(policy, state)
+    heard = tally.start(state.weights)
+    for m in (1.0, 1e6):
+        heard = tally.add(heard, Message(1, m, None), opening)
+    _, info = server.close(policy, state, heard)
+    assert info.norm_mean == pytest.approx((1.0 + 1.5) / 2)
+
+
+def test_a_silent_norm_under_a_threshold_below_zero_is_taken_as_zero() -> None:
+    """k = 10 puts τ far below 0; whoever claims to be silent then must not weigh negatively."""
+    policy, state = begin("adaptive,k=10+ou,cap=true")
+    state, _ = play(policy, state, FIRST)
+    assert state.rule.context < 0
+    heard = tally.add(tally.start(state.weights), Message(1, 3.0, None), tally.Opening(
+        state.rule.context, state.rule.context, 2.0))  # fmt: skip
+    assert heard.norms.mean == 0
+    assert heard.weight_capped == 0
+
+
+def test_an_update_of_the_wrong_length_raises() -> None:
+    policy, state = begin("full")
+    opening = server.open(policy, state)
+    with pytest.raises(InputError, match=r"2 weights like the model, got shape \(3,\)"):
+        tally.add(tally.start(state.weights), Message(1, 1.0, np.ones(3)), opening)
+
+
+def test_an_honest_client_whose_training_broke_says_so() -> None:
+    policy, state = begin("full")
+    for broken in (math.nan, math.inf):
+        trained = np.array([broken, 1.0])
+        message = client.respond(policy.rule, state.weights, trained, 4, -math.inf, 0.5)
+        assert message.update is None
+        assert math.isnan(message.norm)
+
+
+def test_a_huge_update_that_is_learned_leaves_a_finite_prediction() -> None:
+    """Squares overflow in float32 from 1.8e19 on; the estimator then says 0, not NaN."""
+    for mode in ("constrained", "paper"):
+        policy = parse(f"full+ou,mode={mode}")
+        state = server.init(policy, np.zeros(2, np.float32))
+        for update in ([1e19, 1.0], [-1e19, 1.0], [1e19, 1.0], [1e19, 2.0], [1e19, 1.0]):
+            update = np.array(update, np.float32)
+            message = Message(1, np.linalg.norm(update.astype(float)), update)
+            opening = server.open(policy, state)
+            heard = tally.add(tally.start(state.weights), message, opening)
+            assert heard.n_rejected == 0
+            state, _ = server.close(policy, state, heard)
+        assert np.isfinite(policy.stand_in.predict(state.stand_in)).all()
+
+
+# What a round leaves untouched.
+
+
+def test_without_donate_the_state_before_the_round_is_untouched() -> None:
+    policy, state = begin("fixed:0.1+ou")
+    state, _ = play(policy, state, FIRST)
+    copies = [np.copy(leaf) for leaf in (state.weights, *state.stand_in[1:])]
+    opening = server.open(policy, state)
+    heard = tally.add(tally.start(state.weights), Message(1, 5.0, np.array([3.0, 4.0])), opening)
+    spoken = heard.spoken.copy()
+    server.close(policy, state, heard)
+    for leaf, copy in zip((state.weights, *state.stand_in[1:]), copies, strict=True):
+        np.testing.assert_array_equal(leaf, copy)
+    np.testing.assert_array_equal(heard.spoken, spoken)
+
+
+def test_with_donate_the_numbers_are_the_same_and_the_memory_is_reused() -> None:
+    policy, state = begin("fixed:0.1+ou")
+    for _ in range(3):
+        state, _ = play(policy, state, FIRST)
+    opening = server.open(policy, state)
+    message = Message(1, 5.0, np.array([3.0, 4.0]))
+
+    def hear(donate: bool) -> Any:
+        heard = tally.start(state.weights)
+        for m in (message, message, Message(2, 0.05, None)):
+            heard = tally.add(heard, m, opening, donate=donate)
+        return heard
+
+    kept, _ = server.close(policy, state, hear(False))
+    weights, path = state.weights, state.stand_in
+    given, _ = server.close(policy, state, hear(True), donate=True)
+    np.testing.assert_array_equal(kept.weights, given.weights)
+    for a, b in zip(kept.stand_in, given.stand_in, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert given.weights is weights
+    assert given.stand_in.Q is path.Q
