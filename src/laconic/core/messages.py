@@ -47,7 +47,7 @@ def write(message: Message, codec: Codec) -> bytes:
             int(message.examples),
             float(message.norm),
         )
-    except (struct.error, OverflowError) as error:
+    except (struct.error, OverflowError, ValueError) as error:
         raise InputError(f"The message cannot be written down: {error}.") from None
     return header + payload
 

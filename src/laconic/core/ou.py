@@ -45,7 +45,7 @@ class Process(NamedTuple):
 
     Attributes:
       a: â, the share of a deviation that is left after a step.
-      rate: λ = −ln â. NaN where â < 0.
+      rate: λ = −ln â, infinite where â = 0. NaN where â < 0.
       mean: μ, where the path drifts to, counted from its start x_0. NaN where â = 1.
       volatility: σ of the process in continuous time. NaN before t = 3 and where â ≤ 0.
       residual: deviation of the residuals, √(SSR / (t − 2)). NaN before t = 3. The paper divides
@@ -99,13 +99,16 @@ def fit(path: Path, constrained: bool = True) -> Process:
     t = xp.maximum(path.t, xp.ones_like(path.t))
     pull = xp.where(path.C > 0, _pull(path, constrained), nan)
     a = 1 - pull
-    rate = -xp.log(xp.where(a >= 0, a, nan))
+    finite_rate = -xp.log(xp.where(a > 0, a, nan))
+    rate = xp.where(a == 0, xp.full_like(a, float("inf")), finite_rate)
     moving = xp.where(pull != 0, pull, nan)
     mean = path.m + path.x / t / moving
     ssr = path.Q - path.x * path.x / t + 2 * pull * _covariance(path) + pull * pull * path.C
     residual = xp.sqrt(xp.maximum(ssr, xp.zeros_like(ssr)) / xp.maximum(t - 2, xp.ones_like(t)))
     residual = xp.where(path.t > 2, residual, nan)
-    spread = xp.where(pull != 0, 2 * rate / xp.where(pull != 0, 1 - a * a, 1 + pull), 1 + pull)
+    spread = xp.where(
+        pull != 0, 2 * finite_rate / xp.where(pull != 0, 1 - a * a, 1 + pull), 1 + pull
+    )
     volatility = residual * xp.sqrt(spread)
     return Process(a, rate, mean, volatility, residual)
 

@@ -77,7 +77,7 @@ def parse(text: str) -> Policy:
 def parse_part(kind: str, text: str) -> Any:
     """The rule, stand-in or codec that `text` describes."""
     head, *pairs = text.strip().split(",")
-    name, colon, value = head.partition(":")
+    name, colon, value = (piece.strip() for piece in head.partition(":"))
     factories = _KINDS[kind]
     if name not in factories:
         raise UnknownName(kind, name, factories)

@@ -1,0 +1,80 @@
+"""Messages to the byte, and what is not one."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laconic.core import codecs, messages
+from laconic.core.messages import Message
+from laconic.errors import InputError
+
+CODEC = codecs.float32()
+UPDATE = np.array([3.0, -4.0], np.float32)
+
+
+def test_the_bytes_of_a_message() -> None:
+    """Version 1, speaks, two reserved bytes, 2 weights, 7 examples, norm 5, then the update."""
+    expected = struct.pack("<BBHIIf", 1, 1, 0, 2, 7, 5.0) + struct.pack("<2f", 3.0, -4.0)
+    assert messages.write(Message(7, 5.0, UPDATE), CODEC) == expected
+    silent = struct.pack("<BBHIIf", 1, 0, 0, 0, 7, 5.0)
+    assert messages.write(Message(7, 5.0, None), CODEC) == silent
+    assert messages.OVERHEAD == 16
+
+
+@given(
+    examples=st.integers(0, 2**32 - 1),
+    norm=st.floats(width=32),
+    update=st.none() | st.lists(st.floats(width=32), max_size=20),
+)
+def test_a_message_reads_back(examples: int, norm: float, update: list[float] | None) -> None:
+    array = None if update is None else np.array(update, np.float32)
+    back = messages.read(messages.write(Message(examples, norm, array), CODEC), CODEC)
+    assert back.examples == examples
+    np.testing.assert_equal(back.norm, norm)
+    assert (back.update is None) == (array is None)
+    if array is not None:
+        np.testing.assert_array_equal(back.update, array)
+        assert back.update.dtype == np.float32
+
+
+def test_every_truncation_is_noticed() -> None:
+    data = messages.write(Message(7, 5.0, UPDATE), CODEC)
+    for length in range(len(data)):
+        with pytest.raises(InputError, match=f"got {length}"):
+            messages.read(data[:length], CODEC)
+    with pytest.raises(InputError, match="must have 24 bytes, got 25"):
+        messages.read(data + b"\0", CODEC)
+
+
+def test_another_version_is_refused() -> None:
+    data = bytearray(messages.write(Message(7, 5.0, UPDATE), CODEC))
+    data[0] = 2
+    with pytest.raises(InputError, match="has version 2, this program reads 1"):
+        messages.read(bytes(data), CODEC)
+
+
+@pytest.mark.parametrize("examples", [-1, 2**32, math.inf])
+def test_a_count_that_does_not_fit_is_refused(examples: float) -> None:
+    with pytest.raises(InputError, match="cannot be written down"):
+        messages.write(Message(examples, 1.0, None), CODEC)
+
+
+def test_a_norm_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(InputError, match="cannot be written down"):
+        messages.write(Message(1, 1e300, None), CODEC)
+
+
+def test_a_count_that_is_not_a_number_is_refused() -> None:
+    with pytest.raises(InputError, match="cannot be written down"):
+        messages.write(Message(math.nan, 1.0, None), CODEC)
+
+
+def test_a_codec_refuses_the_wrong_number_of_bytes() -> None:
+    with pytest.raises(InputError, match="2 float32 weights take 8 bytes, got 7"):
+        CODEC.read(b"1234567", 2)

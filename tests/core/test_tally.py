@@ -1,0 +1,135 @@
+"""Tallies: any grouping of the clients gives the same step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laconic.core import server, tally
+from laconic.core.messages import Message
+from laconic.core.policy import parse
+
+POLICY = parse("adaptive+ou,cap=true")
+
+
+def warm_state(dtype: Any = np.float32) -> Any:
+    """A server that has seen three rounds, so that its estimator and threshold have something."""
+    state = server.init(POLICY, np.linspace(-1, 1, 5).astype(dtype))
+    for t in range(3):
+        opening = server.open(POLICY, state)
+        heard = tally.start(state.weights)
+        for k in range(3):
+            update = np.sin(np.arange(5) + t + 2 * k).astype(dtype) * (0.5 + k) / (t + 1)
+            heard = tally.add(heard, Message(k + 1, np.linalg.norm(update), update), opening)
+        state, _ = server.close(POLICY, state, heard)
+    return state
+
+
+def some_messages(rng: np.random.Generator, count: int, threshold: float) -> list[Message]:
+    found = []
+    for _ in range(count):
+        update = rng.normal(0, 1, 5).astype(np.float32) * np.float32(rng.choice([0.3, 1, 3]))
+        norm = np.linalg.norm(update)
+        if rng.random() < 0.1:
+            norm = np.nan
+        silent = norm <= threshold or rng.random() < 0.3
+        found.append(Message(int(rng.integers(1, 500)), norm, None if silent else update))
+    return found
+
+
+def together(state: Any, heard: tally.Tally) -> np.ndarray:
+    after, info = server.close(POLICY, state, heard)
+    numbers = [after.rule.context, *info, *after.stand_in[1:]]
+    return np.concatenate([after.weights, *(np.ravel(number) for number in numbers)])
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 12), data=st.data())
+def test_any_grouping_gives_the_same_step(seed: int, count: int, data: Any) -> None:
+    state = warm_state()
+    opening = server.open(POLICY, state)
+    messages = some_messages(np.random.default_rng(seed), count, float(opening.context))
+    one_by_one = tally.start(state.weights)
+    for message in messages:
+        one_by_one = tally.add(one_by_one, message, opening)
+    # Clients in any order, on any number of aggregators, and those merged in any order.
+    order = data.draw(st.permutations(range(count)))
+    groups = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    aggregators = [tally.start(state.weights) for _ in range(4)]
+    for k in order:
+        aggregators[groups[k]] = tally.add(aggregators[groups[k]], messages[k], opening)
+    while len(aggregators) > 1:
+        i, j = data.draw(st.permutations(range(len(aggregators))))[:2]
+        merged = tally.merge(aggregators[i], aggregators[j])
+        aggregators = [t for k, t in enumerate(aggregators) if k not in (i, j)] + [merged]
+    np.testing.assert_allclose(
+        together(state, aggregators[0]), together(state, one_by_one), rtol=1e-6, atol=1e-6
+    )
+
+
+def test_the_group_form_gives_what_one_by_one_gives() -> None:
+    state = warm_state()
+    opening = server.open(POLICY, state)
+    messages = some_messages(np.random.default_rng(5), 30, float(opening.context))
+    heard = tally.start(state.weights)
+    for message in messages:
+        heard = tally.add(heard, message, opening)
+    assert min(heard.n_spoke, heard.n_silent, heard.n_rejected) > 0
+    speakers = [m for m in messages if m.update is not None and np.isfinite(m.norm)]
+    group = tally.of(
+        np.sum([np.float32(m.examples) * m.update for m in speakers], axis=0),
+        np.array([m.examples for m in messages], np.float32),
+        np.array([m.norm for m in messages], np.float32),
+        np.array([m.update is not None for m in messages]),
+        opening,
+    )
+    np.testing.assert_allclose(together(state, group), together(state, heard), rtol=2e-6, atol=1e-6)
+
+
+def test_merge_writes_over_the_first_only_when_allowed() -> None:
+    a = tally.start(np.ones(3))._replace(spoken=np.ones(3))
+    b = tally.start(np.ones(3))._replace(spoken=np.full(3, 2.0))
+    assert tally.merge(a, b).spoken is not a.spoken
+    assert (a.spoken == 1).all()
+    assert tally.merge(a, b, donate=True).spoken is a.spoken
+    assert (a.spoken == 3).all()
+    assert (b.spoken == 2).all()
+
+
+def test_moments_of_clipped_norms_are_never_negative() -> None:
+    """Clients that clip have norms that agree to the last digit: Σ m² − (Σ m)² would go wrong."""
+    policy = parse("adaptive")
+    state = server.init(policy, np.zeros(1, np.float32))
+    opening = server.open(policy, state)
+    heard = tally.start(state.weights)
+    for k in range(200):
+        update = np.array([1 / 3 + (k % 2) * 3e-8], np.float32)
+        heard = tally.add(heard, Message(17, abs(update[0]), update), opening)
+    assert 0 <= heard.norms.deviation() < 1e-6
+    assert heard.norms.mean == pytest.approx(1 / 3, rel=1e-6)
+
+
+compiled_add = jax.jit(tally.add)
+
+
+@pytest.mark.parametrize("norm", [5.0, 5.1, np.nan, np.inf])
+@pytest.mark.parametrize("update", [[3.0, 4.0], [np.nan, 4.0], None])
+@pytest.mark.parametrize("examples", [2.0, 0.0])
+def test_a_message_is_judged_the_same_in_a_compiled_program(
+    norm: float, update: list[float] | None, examples: float
+) -> None:
+    policy = parse("fixed:6+zero")
+    state = server.init(policy, np.zeros(2, np.float32))
+    opening = server.open(policy, state)
+    array = None if update is None else np.array(update, np.float32)
+    plain = tally.add(tally.start(state.weights), Message(examples, norm, array), opening)
+    message = Message(examples, norm, None if array is None else jnp.asarray(array))
+    compiled = compiled_add(tally.start(jnp.zeros(2)), message, opening)
+    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(compiled), strict=True):
+        np.testing.assert_array_equal(a, b)

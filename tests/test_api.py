@@ -1,0 +1,191 @@
+"""The public names, what importing costs, and which way imports point."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import laconic
+
+PACKAGE = Path(laconic.__file__).parent
+
+HEAVY = (
+    "jax", "jaxlib", "optax", "equinox", "flwr", "matplotlib", "plotly", "tyro", "rich",
+    "h5py", "datasets", "platformdirs",
+)  # fmt: skip
+
+BLOCK = f"""
+import sys
+
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {HEAVY!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+def without_extras(code: str) -> str:
+    """What `code` prints in an interpreter that has NumPy and safetensors alone."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", BLOCK + code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_public_names() -> None:
+    assert laconic.__all__ == [
+        "Generated",
+        "History",
+        "LaconicError",
+        "Policy",
+        "Stored",
+        "Task",
+        "__version__",
+        "adaptive",
+        "classification",
+        "compare",
+        "fixed",
+        "float32",
+        "full",
+        "ignore",
+        "last",
+        "ou",
+        "parse",
+        "random",
+        "simulate",
+        "zero",
+    ]
+    assert dir(laconic) == laconic.__all__
+    for name in laconic.__all__:
+        assert getattr(laconic, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'simulation'"):
+        _ = laconic.simulation
+
+
+def test_a_client_needs_numpy_alone() -> None:
+    modules = [
+        f"laconic.core.{path.stem}"
+        for path in (PACKAGE / "core").glob("*.py")
+        if path.stem != "__init__"
+    ]
+    assert len(modules) > 8
+    out = without_extras(
+        f"""
+import laconic, laconic.errors, laconic.runs, {", ".join(modules)}
+import numpy as np
+from laconic.core import client, messages, server, tally
+policy = laconic.parse("adaptive+ou")
+state = server.init(policy, np.zeros(2))
+for _ in range(3):
+    opening = server.open(policy, state)
+    reply = client.respond(policy.rule, state.weights, state.weights + 1, 5, opening.context, 0.5)
+    reply = messages.read(messages.write(reply, policy.codec), policy.codec)
+    state, info = server.close(policy, state, tally.add(tally.start(state.weights), reply, opening))
+print(state.weights.tolist(), info.spoke)
+"""
+    )
+    assert out == "[3.0, 3.0] 1\n"
+
+
+@pytest.mark.parametrize("name", ["simulate", "compare", "History", "Task", "Stored"])
+def test_what_needs_an_extra_names_it(name: str) -> None:
+    out = without_extras(
+        f"""
+import laconic
+try:
+    laconic.{name}
+except laconic.LaconicError as error:
+    print(type(error).__name__, isinstance(error, ImportError), error)
+"""
+    )
+    assert out.startswith(f"MissingExtra True `laconic.{name}` needs ")
+    assert out.endswith("Install it with: pip install 'laconic[sim]'\n")
+
+
+def test_the_command_names_the_extra_it_needs() -> None:
+    out = without_extras(
+        """
+from laconic.__main__ import main
+sys.argv = ["laconic", "run"]
+sys.stderr = sys.stdout
+try:
+    main()
+except SystemExit as stop:
+    print("exit", stop.code)
+"""
+    )
+    assert out == (
+        "laconic: `tyro` is not installed. Install it with: pip install 'laconic[sim]'\nexit 1\n"
+    )
+
+
+def test_importing_is_light() -> None:
+    code = "import sys, laconic, laconic.core.server, laconic.core.client; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert "numpy" in loaded
+    assert not loaded & set(HEAVY)
+
+
+# What each part of the package may import, of the package and of others. What is not listed is
+# free: the command line and the tables of the paper stand at the end of the chain.
+PARTS = ("core", "tasks", "sim", "flower", "paper", "report", "runs", "cli")
+MAY_IMPORT = {
+    "core": set(),
+    "tasks": {"core"},
+    "sim": {"core", "tasks", "runs"},
+    "flower": {"core", "tasks", "runs"},
+    "runs": set(),
+    "report": {"core", "tasks", "sim", "flower", "runs"},
+    "paper": {"core", "tasks", "sim", "flower", "runs", "report"},
+}
+ONLY_HERE = {"flwr": {"flower"}, "tyro": {"cli"}}
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_imports_point_one_way(path: Path) -> None:
+    here = part_of(path)
+    for name in imports(path):
+        top, _, rest = name.partition(".")
+        if top == "laconic":
+            target = rest.partition(".")[0]
+            if here in MAY_IMPORT and target in PARTS:
+                assert target == here or target in MAY_IMPORT[here], f"{here} imports {name}"
+        elif here in ("core", "runs"):
+            allowed = {"numpy", "safetensors"} if here == "runs" else {"numpy"}
+            assert top in sys.stdlib_module_names | allowed, f"{here} imports {name}"
+        assert here in ONLY_HERE.get(top, {here}), f"{here} imports {name}"
+
+
+def test_the_walk_sees_what_it_should() -> None:
+    assert "numpy" in imports(PACKAGE / "core" / "arrays.py")
+    assert "laconic.core.policy.Policy" in imports(PACKAGE / "sim" / "reference.py")
