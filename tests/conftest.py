@@ -1,7 +1,7 @@
-"""How tests run: JAX on the CPU, no silent promotion in our own code, the same examples every time.
+"""How tests run: JAX on the CPU, the same examples every time, no silent promotion in the core.
 
-Strict promotion and rank checks are on for the whole suite. Optax's adam and yogi mix dtypes in a
-way that strict promotion refuses, so tests that use them ask for `standard_promotion`.
+Strict dtype and rank promotion hold in the tests of the core, which is written for any array
+library. Tasks are user code and Optax's adam and yogi mix dtypes, so simulations run without.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import jax
 import pytest
 from hypothesis import settings
 
-jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_numpy_rank_promotion", "raise")
-
 settings.register_profile("laconic", derandomize=True, deadline=None, database=None)
 settings.load_profile("laconic")
 
 
-@pytest.fixture
-def standard_promotion() -> Iterator[None]:
-    with jax.numpy_dtype_promotion("standard"):
+@pytest.fixture(autouse=True)
+def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.path.parent.name not in ("core", "contract"):
+        yield
+        return
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         yield

@@ -140,7 +140,9 @@ def settle(
         server_lr=number(
             "server_lr", 1.0 if server_lr is None else server_lr, 0, math.inf, "[0, inf)"
         ),
-        evaluate_every=_whole("evaluate_every", evaluate_every or max(1, rounds // 20)),
+        evaluate_every=_whole(
+            "evaluate_every", max(1, rounds // 20) if evaluate_every is None else evaluate_every
+        ),
         precision=precision,
         devices=None if devices is None else _whole("devices", devices),
         lanes=None if lanes is None else _whole("lanes", lanes),

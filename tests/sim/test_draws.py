@@ -1,0 +1,112 @@
+"""Draws: permutations that are permutations, all of them equally often."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from laconic.sim import draws
+
+KEYS = 12_000
+
+
+@functools.cache
+def compiled(count: int, unroll: bool) -> jax.stages.Wrapped:
+    return jax.jit(lambda key, n: draws.permute(key, n, jnp.arange(count), unroll=unroll))
+
+
+@pytest.mark.parametrize("unroll", [False, True])
+def test_permute_is_a_permutation(unroll: bool) -> None:
+    for n in [*range(1, 34), 100, 127, 128, 1000]:
+        image = np.asarray(compiled(1000, unroll)(jax.random.key(n), n))[:n]
+        assert sorted(image) == list(range(n))
+
+
+def test_unrolled_is_the_same_permutation() -> None:
+    for n in (3, 10, 1000):
+        key = jax.random.key(n)
+        np.testing.assert_array_equal(compiled(1000, True)(key, n), compiled(1000, False)(key, n))
+
+
+def test_permute_stays_in_range_and_apart_for_populations_of_billions() -> None:
+    n = 4_000_000_001  # above 2³¹: pivot + n must not lose its way
+    some = np.asarray(compiled(1000, False)(jax.random.key(1), jnp.uint32(n)))
+    assert len(set(some.tolist())) == 1000
+
+
+def chi_square(counts: np.ndarray) -> float:
+    expected = counts.sum() / counts.size
+    return float(((counts - expected) ** 2).sum() / expected)
+
+
+def far(freedom: int) -> float:
+    """Five deviations above the mean of a chi-square: f and √(2f)."""
+    return freedom + 5 * math.sqrt(2 * freedom)
+
+
+def images(n: int) -> np.ndarray:
+    keys = jax.random.split(jax.random.key(2024), KEYS)
+    return np.asarray(jax.jit(jax.vmap(lambda k: draws.permute(k, n, jnp.arange(n))))(keys))
+
+
+def test_every_order_of_four_is_as_likely() -> None:
+    codes = images(4) @ np.array([64, 16, 4, 1])
+    _, counts = np.unique(codes, return_counts=True)
+    assert len(counts) == 24
+    assert chi_square(counts) < far(23)
+
+
+@pytest.mark.parametrize("n", [10, 13])
+def test_every_place_is_as_likely(n: int) -> None:
+    table = np.stack([np.bincount(column, minlength=n) for column in images(n).T])
+    assert table.sum() == KEYS * n
+    assert chi_square(table) < far((n - 1) ** 2)
+
+
+def test_pairs_are_independent() -> None:
+    """Where 0 and 1 go together: 10 · 9 ordered pairs, each as likely."""
+    first = images(10)
+    pairs = np.bincount(first[:, 0] * 10 + first[:, 1], minlength=100).reshape(10, 10)
+    assert np.trace(pairs) == 0
+    assert chi_square(pairs[~np.eye(10, dtype=bool)]) < far(89)
+
+
+def test_a_cohort_has_different_clients_and_changes_with_round_and_seed() -> None:
+    found = {}
+    for seed in (0, 1):
+        for t in (0, 1):
+            keys = draws.round_keys(draws.run_keys(seed), t)
+            cohort = np.asarray(draws.cohort(keys, 1_000_000, 10))
+            assert len(set(cohort.tolist())) == 10
+            found[seed, t] = tuple(cohort.tolist())
+    assert len(set(found.values())) == 4
+
+
+def test_a_cohort_of_everyone_is_everyone() -> None:
+    keys = draws.round_keys(draws.run_keys(3), 0)
+    assert sorted(draws.cohort(keys, 7, 7).tolist()) == list(range(7))
+
+
+def test_every_epoch_sees_every_example_once_in_another_order() -> None:
+    keys = draws.round_keys(draws.run_keys(3), 0)
+    orders = {
+        tuple(draws.shuffled(keys, slot, epoch, 9, jnp.arange(9)).tolist())
+        for slot in (0, 1)
+        for epoch in (0, 1)
+    }
+    assert len(orders) == 4
+    assert all(sorted(order) == list(range(9)) for order in orders)
+
+
+def test_no_two_purposes_share_a_key() -> None:
+    run = draws.run_keys(0)
+    keys = [run.init, *draws.round_keys(run, 0), *draws.round_keys(run, 1)]
+    first = draws.round_keys(run, 0)
+    keys += [draws.dropout_key(first, slot, step) for slot in (0, 1) for step in (0, 1)]
+    data = {tuple(np.asarray(jax.random.key_data(key)).tolist()) for key in keys}
+    assert len(data) == len(keys)

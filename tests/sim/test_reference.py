@@ -1,0 +1,288 @@
+"""The plain loop: reproducible to the bit, counted to the byte."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import laconic
+from laconic.core.policy import parse
+from laconic.errors import InputError
+from laconic.sim import reference
+from laconic.sim.settings import Progress, settle
+from laconic.tasks.task import Generated, Stored, Task, classification, held_out, with_test
+
+SIZES = [3, 12, 5, 20, 7]
+SIZE = 2 * 3 + 3  # weights of the model
+
+
+def tiny(clients: Any = None, test: bool = True, **changes: Any) -> Task:
+    """Three classes in the plane, five clients of different sizes."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, sum(SIZES) + 30).astype(np.int32)
+    x = (rng.normal(0, 0.5, (len(y), 2)) + np.array([[0, 1], [1, -1], [-1, -1]])[y]).astype("f4")
+    n = sum(SIZES)
+    loss, metrics = classification(lambda p, x, key: x @ p["w"] + p["b"][None, :])
+    task = Task(
+        "tiny",
+        clients or Stored.of({"x": x[:n], "y": y[:n]}, SIZES),
+        init=lambda key: {"w": jax.random.normal(key, (2, 3)) * 0.1, "b": jnp.zeros(3)},
+        loss=loss,
+        metrics=metrics,
+        test={"x": x[n:], "y": y[n:]} if test else None,
+        batch=5,
+        lr=0.5,
+    )
+    return dataclasses.replace(task, **changes)
+
+
+TINY = tiny()
+
+
+def run(policy: str = "adaptive+ou", task: Task | None = None, **settings: Any) -> Any:
+    task = task or TINY
+    settings = {"rounds": 4, "cohort": 3} | settings
+    arms = {policy: parse(policy)}
+    return reference.run(task, arms, settle(task, **settings))[policy]
+
+
+ARRAYS = ("spoke", "rejected", "threshold", "norm_mean", "norm_std", "accuracy", "loss", "weights")
+
+
+@pytest.mark.parametrize("policy", ["adaptive+ou", "random:0.5+last"])
+def test_a_seed_gives_the_same_run_twice(policy: str) -> None:
+    first, second = (run(policy, seeds=(1, 2), evaluate_every=1) for _ in range(2))
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name), name)
+    alone = run(policy, seeds=(2,), evaluate_every=1)
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(alone, name)[0], getattr(first, name)[1], name)
+    assert not np.array_equal(first.weights[0], first.weights[1])
+    assert not np.array_equal(first.norm_mean[0], first.norm_mean[1])
+
+
+def test_all_arms_see_the_same_clients_and_batches() -> None:
+    """The first round's norms do not depend on the policy: nothing was decided yet."""
+    first = [run(p).norm_mean[0, 0] for p in ("full", "random:0.1+ignore")]
+    assert len(set(first)) == 1
+
+
+def test_history_counts_to_the_byte() -> None:
+    history = run("random:0.5+zero", rounds=6, cohort=4, seeds=2)
+    assert history.size == SIZE
+    assert history.rounds == 6
+    assert history.spoke.shape == (2, 6)
+    assert 0 < history.spoke.sum() < 48
+    # A header of 16 bytes from everyone, 4 bytes a weight from those who spoke.
+    np.testing.assert_array_equal(history.bytes_up, history.spoke * SIZE * 4)
+    np.testing.assert_array_equal(history.overhead_up, np.full((2, 6), 4 * 16))
+    np.testing.assert_array_equal(history.bytes_down, np.full((2, 6), 4 * SIZE * 4))
+    np.testing.assert_array_equal(history.overhead_down, np.full((2, 6), 4 * 16))
+    assert history.weights.shape == (2, SIZE)
+    assert history.seconds.shape == (6,)
+    summary = history.summary()
+    assert summary["upload_bytes"] == history.spoke.sum(1).mean() * SIZE * 4
+    assert summary["upload_overhead_bytes"] == 6 * 4 * 16
+    assert summary["spoke_share"] == pytest.approx(100 * history.spoke.sum() / 48)
+    assert summary["upload_share"] == pytest.approx(summary["spoke_share"])
+    assert summary["threshold_mean"] is None
+    assert summary["accuracy"] == (100 * history.accuracy[:, -1]).tolist()
+    assert summary["accuracy_std"] == pytest.approx(100 * np.std(history.accuracy[:, -1]))
+
+
+def test_rows_of_a_history() -> None:
+    history = run("adaptive+zero", seeds=(4, 9), rounds=3, evaluate_every=2)
+    for values in (history.accuracy, history.loss):
+        assert np.isfinite(values).tolist() == [[False, True, True]] * 2
+    rows = history.rows()
+    assert [(row["seed"], row["round"]) for row in rows] == [
+        (s, t) for s in (4, 9) for t in range(3)
+    ]
+    assert list(rows[0]) == [
+        "seed", "round", "spoke", "rejected", "threshold", "norm_mean", "norm_std", "bytes_up",
+        "overhead_up", "bytes_down", "overhead_down", "accuracy", "loss",
+    ]  # fmt: skip
+    assert rows[4]["spoke"] == history.spoke[1, 1]
+    assert rows[0]["threshold"] == 0
+    # The threshold of a round is what the norms of the round before said.
+    expected = history.norm_mean[0, 0] - history.norm_std[0, 0]
+    assert history.threshold[0, 1] == pytest.approx(expected, rel=1e-5)
+
+
+def test_full_communication_is_federated_averaging_by_hand() -> None:
+    """One round, everyone, one batch a client: θ = Σ n_k θ_k / Σ n_k, θ_k one clipped step."""
+    task = tiny(batch=100)
+    got = run("full", task, rounds=1, cohort=5).weights[0]
+    params = task.init(reference.draws.run_keys(0).init)
+    total = jax.tree.map(jnp.zeros_like, params)
+    low = 0
+    for n in SIZES:
+        batch = jax.tree.map(lambda a, low=low, n=n: a[low : low + n], task.clients.arrays)
+        low += n
+        gradient = jax.grad(lambda p, b=batch: task.loss(p, b, None).mean())(params)
+        length = math.sqrt(sum(float((g**2).sum()) for g in jax.tree.leaves(gradient)))
+        scale = 0.5 * min(1.0, 1.0 / length) * n / sum(SIZES)
+        total = jax.tree.map(lambda t, g, s=scale: t - s * g, total, gradient)
+    moved = jax.tree.map(jnp.add, params, total)
+    np.testing.assert_allclose(got, jax.flatten_util.ravel_pytree(moved)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "every", "tested"),
+    [(5, 1, [0, 1, 2, 3, 4]), (5, 2, [1, 3, 4]), (4, 10, [3]), (4, None, [0, 1, 2, 3])],
+)
+def test_testing_every_so_many_rounds_and_after_the_last(
+    rounds: int, every: int | None, tested: list[int]
+) -> None:
+    settings = settle(TINY, cohort=3, rounds=rounds, evaluate_every=every)
+    assert [t for t in range(rounds) if settings.evaluates(t)] == tested
+
+
+def test_progress_is_told_after_every_round() -> None:
+    told: list[Progress] = []
+    history = run("random:0.5+zero", rounds=3, cohort=2, seeds=(5, 6), progress=told.append)
+    assert [(p.arm, p.seed, p.round, p.asked) for p in told] == [
+        ("random:0.5+zero", seed, t + 1, 2 * (t + 1)) for seed in (5, 6) for t in range(3)
+    ]
+    assert told[2].spoke == history.spoke[0].sum()
+    assert told[2].bytes_up == history.bytes_up[0].sum()
+    assert told[2].accuracy == history.accuracy[0, -1]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "yogi"])
+def test_every_server_optimizer_trains(optimizer: str) -> None:
+    rate = {"adam": 0.1, "yogi": 0.1}.get(optimizer)
+    history = run("full", rounds=8, cohort=5, server_optimizer=optimizer, server_lr=rate)
+    assert history.loss[0, -1] < 0.75 * math.log(3)
+    assert history.rejected.sum() == 0
+
+
+def test_half_the_server_rate_is_half_the_step() -> None:
+    start = np.asarray(
+        jax.flatten_util.ravel_pytree(tiny().init(reference.draws.run_keys(0).init))[0]
+    )
+    whole, half = (run("full", rounds=1, server_lr=lr).weights[0] for lr in (1.0, 0.5))
+    np.testing.assert_allclose(half - start, (whole - start) / 2, rtol=1e-4, atol=1e-6)
+
+
+def test_an_optax_object_is_used_with_its_own_rate() -> None:
+    by_name = run("full", server_optimizer="momentum", server_lr=0.5)
+    by_object = run("full", server_optimizer=optax.sgd(0.5, momentum=0.9))
+    np.testing.assert_allclose(by_name.weights, by_object.weights, rtol=1e-5, atol=1e-6)
+    with pytest.raises(InputError, match="has a rate of its own: leave out `server_lr`"):
+        run("full", server_optimizer=optax.sgd(0.5), server_lr=0.1)
+    local = run("full", client_optimizer=optax.sgd(0.5))
+    np.testing.assert_allclose(local.weights, run("full").weights, rtol=1e-5, atol=1e-6)
+
+
+def test_a_client_that_breaks_is_dropped_and_the_others_go_on() -> None:
+    clients = tiny().clients
+    x = clients.arrays["x"].copy()
+    x[:3] = np.nan  # all of the first client
+    broken = dataclasses.replace(clients, arrays=clients.arrays | {"x": x})
+    history = run("full", tiny(broken), cohort=5, rounds=3)
+    assert (history.rejected == 1).all()
+    assert (history.spoke == 4).all()
+    assert np.isfinite(history.weights).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cohort": 6}, "at most the population of 5 clients, got 6"),
+        ({"cohort": 0}, "`cohort` must be at least 1, got 0"),
+        ({"rounds": 0}, "`rounds` must be at least 1, got 0"),
+        ({"rounds": 1.5}, "`rounds` must be a whole number, got 1.5"),
+        ({"rounds": True}, "`rounds` must be at least 1, got True"),
+        ({"seeds": ()}, r"`seeds` must be different whole numbers, got \[\]"),
+        ({"seeds": (1, 1)}, r"`seeds` must be different whole numbers, got \[1, 1\]"),
+        ({"seeds": 0}, "`seeds` must be at least 1, got 0"),
+        ({"seeds": (-1,)}, "`seeds` must be at least 0, got -1"),
+        ({"batch": 0}, "`batch` must be at least 1, got 0"),
+        ({"epochs": -1}, "`epochs` must be at least 1, got -1"),
+        ({"lr": -0.1}, r"`lr` must be in \[0, inf\), got -0.1"),
+        ({"lr": math.inf}, r"`lr` must be in \[0, inf\), got inf"),
+        ({"clip": 0}, r"`clip` must be in \(0, inf\], got 0"),
+        ({"server_lr": "fast"}, "`server_lr` must be a number, got 'fast'"),
+        ({"evaluate_every": 0}, "`evaluate_every` must be at least 1, got 0"),
+        ({"client_optimizer": "adm"}, "no optimizer called `adm`. Did you mean `adam`"),
+        ({"server_optimizer": "lion"}, "no optimizer called `lion`. Known: adam"),
+    ],
+)
+def test_bad_settings(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        settle(TINY, **({"cohort": 5} | settings))
+
+
+def test_a_wrong_task_policy_or_comparison() -> None:
+    with pytest.raises(InputError, match="no task called `synthetc`. Did you mean `synthetic`"):
+        laconic.simulate("synthetc", "full")
+    with pytest.raises(InputError, match="called `fulll`. Did you mean `full`"):
+        laconic.simulate(tiny(), "fulll")
+    with pytest.raises(InputError, match="at least one policy, got none"):
+        laconic.compare(tiny(), {})
+
+
+def test_simulate_and_compare_are_the_loop() -> None:
+    loop = run("adaptive+zero", rounds=2)
+    alone = laconic.simulate(tiny(), "adaptive+zero", plain=True, rounds=2, cohort=3)
+    arms = {"a": "adaptive+zero", "b": parse("full")}
+    both = laconic.compare(tiny(), arms, plain=True, rounds=2, cohort=3)
+    assert list(both) == ["a", "b"]
+    np.testing.assert_array_equal(alone.weights, loop.weights)
+    np.testing.assert_array_equal(both["a"].weights, loop.weights)
+    assert both["b"].policy == parse("full")
+
+
+# Holding out the last tenth.
+
+
+def test_how_many_are_held_out() -> None:
+    sizes = np.array([1, 2, 9, 10, 11, 19, 20, 100, 105])
+    assert held_out(sizes).tolist() == [0, 1, 1, 1, 1, 1, 2, 10, 10]
+
+
+def test_stored_clients_hold_out_their_last_tenth() -> None:
+    sizes = [1, 5, 20]
+    x = np.arange(26)
+    clients, test = with_test(tiny(Stored.of({"x": x}, sizes, shares=[1, 10, 20]), test=False))
+    assert test["x"].tolist() == [5, 24, 25]
+    assert clients.sizes(jnp.arange(3)).tolist() == [1, 4, 18]
+    np.testing.assert_allclose(clients.weights(jnp.arange(3)), [1, 8, 18])
+    assert clients.longest == 18
+    assert clients.examples(jnp.int32(2), jnp.arange(18))["x"].tolist() == list(range(6, 24))
+    with pytest.raises(InputError, match="No client has two examples"):
+        Stored.of({"x": x}, [1] * 26).hold_out()
+
+
+def test_generated_clients_hold_out_their_last_tenth() -> None:
+    def example(client: Any, index: Any, data: Any) -> Any:
+        return {"x": 100 * client + index}
+
+    generated = Generated(3, 20, lambda client, data: 10 * (client > 0) + 10 - 9 * (client == 2),
+                          example)  # fmt: skip
+    assert generated.sizes(jnp.arange(3)).tolist() == [10, 20, 11]
+    clients, test = generated.hold_out()
+    assert test["x"].tolist() == [9, 119, 118, 210]
+    assert clients.sizes(jnp.arange(3)).tolist() == [9, 18, 10]
+    assert clients.weights(jnp.arange(3)).tolist() == [9, 18, 10]
+    assert clients.examples(jnp.int32(1), jnp.array([0, 17]))["x"].tolist() == [100, 117]
+
+
+def test_a_task_with_its_own_test_part_keeps_all_examples() -> None:
+    task = tiny()
+    clients, test = with_test(task)
+    assert clients is task.clients
+    assert test is task.test
+
+
+def test_a_run_without_a_test_part() -> None:
+    history = run(task=tiny(test=False))
+    assert np.isfinite(history.accuracy[0, -1])
