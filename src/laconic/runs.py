@@ -106,7 +106,7 @@ def write_toml(path: Path, values: Mapping[str, Any]) -> None:
 def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}.") from None
 
 

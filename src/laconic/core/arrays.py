@@ -19,7 +19,7 @@ from laconic.errors import InputError
 Array = Any  # a NumPy array, a JAX array or a tracer: whatever has `__array_namespace__`
 Scalar = Any  # a Python number or a 0-d array
 
-BLOCK = 1 << 15  # elements; ten float32 arrays of this length stay in a second-level cache
+BLOCK = 1 << 14  # elements; ten float32 arrays of this length stay in a second-level cache
 
 
 def namespace(x: Array) -> Any:

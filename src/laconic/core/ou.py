@@ -89,7 +89,7 @@ def predict(path: Path, constrained: bool = True) -> Array:
     pull = _pull(path, constrained)
     expected = path.x / xp.maximum(path.t, xp.ones_like(path.t)) - pull * (path.x - path.m)
     known = (path.C > 0) & xp.isfinite(expected)
-    return xp.where(known, expected, xp.zeros_like(expected))
+    return xp.where(known, expected, 0.0)
 
 
 def fit(path: Path, constrained: bool = True) -> Process:
@@ -103,7 +103,7 @@ def fit(path: Path, constrained: bool = True) -> Process:
     rate = xp.where(a == 0, xp.full_like(a, float("inf")), finite_rate)
     moving = xp.where(pull != 0, pull, nan)
     mean = path.m + path.x / t / moving
-    ssr = path.Q - path.x * path.x / t + 2 * pull * _covariance(path) + pull * pull * path.C
+    ssr = path.Q - path.x * path.x / t - 2 * pull * _taken_back(path) + pull * pull * path.C
     residual = xp.sqrt(xp.maximum(ssr, xp.zeros_like(ssr)) / xp.maximum(t - 2, xp.ones_like(t)))
     residual = xp.where(path.t > 2, residual, nan)
     spread = xp.where(
@@ -113,12 +113,13 @@ def fit(path: Path, constrained: bool = True) -> Process:
     return Process(a, rate, mean, volatility, residual)
 
 
-def _covariance(path: Path) -> Array:
-    return -(path.Q / 2 + path.x * (path.m - path.x / 2))
+def _taken_back(path: Path) -> Array:
+    """−C_xd."""
+    return path.Q / 2 + path.x * (path.m - path.x / 2)
 
 
 def _pull(path: Path, constrained: bool) -> Array:
     """1 − â, the share of a deviation that is taken back in a step; anything where C = 0."""
     xp = namespace(path.x)
-    pull = -_covariance(path) / xp.where(path.C > 0, path.C, xp.ones_like(path.C))
+    pull = _taken_back(path) / xp.where(path.C > 0, path.C, 1.0)
     return xp.clip(pull, 0.0, 1.0) if constrained else pull

@@ -134,10 +134,14 @@ def close(
     total = tally.weight_spoke + (tally.weight_silent if stand_in.counts else 0.0)
     counts = total > 0
     divisor = xp.where(counts, total, xp.ones_like(total))
+    # Where the numbers are plain, a round in which all spoke is spared the prediction.
+    anyone_silent = not isinstance(silent, np.generic) or silent != 0
 
     def move(record: tuple[Array, Any]) -> tuple[Array, Any]:
-        spoken, before = record
-        mean = (spoken + silent * stand_in.predict(before)) / divisor
+        total, before = record
+        if anyone_silent:
+            total = total + silent * stand_in.predict(before)
+        mean = total / divisor
         return mean, stand_in.learn(before, mean)
 
     def step(state: ServerState) -> ServerState:

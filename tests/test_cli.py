@@ -1,0 +1,190 @@
+"""The command line: exit codes, one line an error, and what a run leaves behind."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from laconic import runs
+from laconic.__main__ import main
+
+SMALL = ["--rounds", "2", "--cohort", "3"]
+
+
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `laconic …`, in this process."""
+    monkeypatch.setattr(sys, "argv", ["laconic", *arguments])
+    code = 0
+    try:
+        main()
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture
+def laconic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    return lambda *arguments: call(monkeypatch, capsys, *arguments)
+
+
+def test_a_run_leaves_its_folder_and_prints_one_json_object(laconic: Any, tmp_path: Path) -> None:
+    policy = "random:0.5+ignore"
+    code, out, _ = laconic(
+        "run", "--policy", policy, *SMALL, "--seeds", "3", "5", "--json", "--out", "there"
+    )
+    assert code == 0
+    summary = json.loads(out)
+    assert out.count("\n") == 1
+    keys = [
+        "task", "rule", "stand_in", "codec", "rounds", "cohort", "seeds", "accuracy",
+        "accuracy_mean", "accuracy_std", "spoke_share", "upload_bytes", "upload_overhead_bytes",
+        "upload_share", "threshold_mean", "seconds_per_round", "run",
+    ]  # fmt: skip
+    assert list(summary)[: len(keys)] == keys
+    assert summary["task"] == "synthetic"
+    assert (summary["rule"], summary["stand_in"], summary["codec"]) == (
+        "random:0.5", "ignore", "float32")  # fmt: skip
+    assert (summary["rounds"], summary["cohort"], summary["seeds"]) == (2, 3, [3, 5])
+    assert summary["threshold_mean"] is None
+    assert len(summary["accuracy"]) == 2
+    assert summary["accuracy_mean"] == pytest.approx(np.mean(summary["accuracy"]))
+    assert summary["upload_overhead_bytes"] == 2 * 3 * 16
+    assert summary["upload_bytes"] == pytest.approx(summary["spoke_share"] / 100 * 6 * 101 * 4)
+    assert summary["run"] == "there"
+    assert summary["baseline"]["rule"] == "full"
+    assert summary["baseline"]["upload_share"] == 100
+
+    folder = tmp_path / "there"
+    assert {path.name for path in folder.iterdir()} >= {
+        "config.toml", "metrics.csv", "summary.json", "weights.safetensors",
+    }  # fmt: skip
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+    assert runs.read_json(folder / "summary.json") == summary
+    config = runs.read_toml(folder / "config.toml")
+    assert config["policy"] == policy
+    assert (config["rounds"], config["cohort"], config["seeds"]) == (2, 3, [3, 5])
+    assert (config["batch"], config["epochs"], config["lr"], config["clip"]) == (20, 1, 0.1, 1.0)
+    rows = list(csv.DictReader((folder / "metrics.csv").open()))
+    assert {(r["arm"], r["seed"], r["round"]) for r in rows} == {
+        (arm, seed, t) for arm in (policy, "full") for seed in "35" for t in "01"
+    }
+    weights = runs.read_arrays(folder / "weights.safetensors")
+    assert sorted(array.shape for array in weights.values()) == [(), (), (100,), (100,)]
+    assert all("seed3" in name or "seed5" in name for name in weights)
+
+    # The folder is in use now.
+    code, out, err = laconic("run", *SMALL, "--out", "there")
+    assert (code, out) == (1, "")
+    assert err == "laconic: there is already there and not an empty folder.\n"
+
+
+def test_a_run_for_people_shows_a_table_beside_full_communication(laconic: Any) -> None:
+    code, out, _ = laconic("run", *SMALL, "--rule", "fixed:0.1", "--stand-in", "zero")
+    assert code == 0
+    lines = out.splitlines()
+    assert any(line.startswith("fixed:0.1+zero") for line in lines)
+    assert any(line.startswith("full") for line in lines)
+    folder = next(Path("runs").iterdir())
+    assert folder.name.startswith("synthetic-")
+    assert lines[-1] == f"Results are in {folder}"
+
+
+def test_the_baseline_can_be_left_out(laconic: Any) -> None:
+    code, out, _ = laconic("run", *SMALL, "--no-baseline", "--json", "--out", "x")
+    assert code == 0
+    summary = json.loads(out)
+    assert "baseline" not in summary
+    assert (summary["rule"], summary["stand_in"]) == ("adaptive", "ou")
+    assert summary["threshold_mean"] is not None
+    assert {row["arm"] for row in csv.DictReader(Path("x/metrics.csv").open())} == {"adaptive+ou"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["synthetc"], "There is no task called `synthetc`. Did you mean `synthetic`"),
+        (["--rule", "adaptve"], "There is no rule called `adaptve`. Did you mean `adaptive`?"),
+        (["--rule", "zero"], "There is no rule called `zero`."),
+        (["--stand-in", "zeros"], "There is no stand-in called `zeros`. Did you mean `zero`?"),
+        (["--policy", "full", "--rule", "full"], "`--policy` takes the place of `--rule`"),
+        (["--rule", "random:2"], "`probability` must be in [0, 1], got 2.0."),
+        (["--cohort", "101"], "at most the population of 100 clients, got 101"),
+        (["--rounds", "0"], "`rounds` must be at least 1, got 0."),
+        (["--clip", "0"], "`clip` must be in (0, inf], got 0"),
+        (["--server-optimizer", "adm"], "no optimizer called `adm`. Did you mean `adam`?"),
+    ],
+)
+def test_an_error_is_one_line_and_exit_code_one(
+    laconic: Any, arguments: list[str], message: str
+) -> None:
+    code, out, err = laconic("run", *arguments)
+    assert (code, out) == (1, "")
+    assert err.startswith("laconic: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not Path("runs").exists()  # nothing is left behind
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["run", "--rouns", "3"], "--rouns"),
+        (["run", "--rounds", "many"], "--rounds"),
+        (["run", "--rounds"], "--rounds"),
+        (["walk"], "walk"),
+        ([], "run"),
+    ],
+)
+def test_a_wrong_option_is_named_and_exit_code_is_two(
+    laconic: Any, arguments: list[str], named: str
+) -> None:
+    code, out, err = laconic(*arguments)
+    assert (code, out) == (2, "")
+    assert named in err
+    assert "Traceback" not in err
+    assert err.count("\n") < 20
+
+
+def test_help_names_the_options(laconic: Any) -> None:
+    code, out, _ = laconic("run", "--help")
+    assert code == 0
+    for option in (
+        "--rule", "--stand-in", "--policy", "--rounds", "--cohort", "--epochs", "--batch", "--lr",
+        "--clip", "--seeds", "--no-baseline", "--out", "--json", "--debug",
+    ):  # fmt: skip
+        assert option in out
+
+
+def test_list_names_what_there_is(laconic: Any) -> None:
+    code, out, _ = laconic("list")
+    assert code == 0
+    for name in ("synthetic", "synthetic-niid", "adaptive", "ou", "ignore", "float32"):
+        assert f"  {name} " in out
+
+
+def test_as_a_program_with_and_without_a_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "laconic", "run", "--rule", "fixd:1"]
+    plain = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert plain.returncode == 1
+    assert plain.stderr == "laconic: There is no rule called `fixd`. Did you mean `fixed`?\n"
+    debug = subprocess.run(
+        [*command, "--debug"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert debug.returncode == 1
+    assert "Traceback" in debug.stderr
+    assert "UnknownName" in debug.stderr
+    assert list(tmp_path.iterdir()) == []
