@@ -41,6 +41,10 @@ def laconic(
     return lambda *arguments: call(monkeypatch, capsys, *arguments)
 
 
+def table(folder: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
+
+
 def test_a_run_leaves_its_folder_and_prints_one_json_object(laconic: Any, tmp_path: Path) -> None:
     policy = "random:0.5+ignore"
     code, out, _ = laconic(
@@ -78,7 +82,7 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(laconic: Any, tmp_pa
     assert config["policy"] == policy
     assert (config["rounds"], config["cohort"], config["seeds"]) == (2, 3, [3, 5])
     assert (config["batch"], config["epochs"], config["lr"], config["clip"]) == (20, 1, 0.1, 1.0)
-    rows = list(csv.DictReader((folder / "metrics.csv").open()))
+    rows = table(folder)
     assert {(r["arm"], r["seed"], r["round"]) for r in rows} == {
         (arm, seed, t) for arm in (policy, "full") for seed in "35" for t in "01"
     }
@@ -110,7 +114,7 @@ def test_the_baseline_can_be_left_out(laconic: Any) -> None:
     assert "baseline" not in summary
     assert (summary["rule"], summary["stand_in"]) == ("adaptive", "ou")
     assert summary["threshold_mean"] is not None
-    assert {row["arm"] for row in csv.DictReader(Path("x/metrics.csv").open())} == {"adaptive+ou"}
+    assert {row["arm"] for row in table(Path("x"))} == {"adaptive+ou"}
 
 
 @pytest.mark.parametrize(

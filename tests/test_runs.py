@@ -61,7 +61,9 @@ def test_every_writer_is_atomic(tmp_path: Path, write: Any, value: Any) -> None:
 
 def test_json_is_standard_json(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    runs.write_json(path, {"a": math.nan, "b": (1, math.inf), "c": np.float32(0.5), "d": np.int64(3)})
+    runs.write_json(
+        path, {"a": math.nan, "b": (1, math.inf), "c": np.float32(0.5), "d": np.int64(3)}
+    )
     assert json.loads(path.read_text()) == {"a": None, "b": [1, None], "c": 0.5, "d": 3}
     assert runs.read_json(path) == {"a": None, "b": [1, None], "c": 0.5, "d": 3}
     assert "\n" not in runs.to_json({"a": [1, 2]}, indent=None)
@@ -86,13 +88,15 @@ def test_csv_leaves_out_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_arrays_read_back(tmp_path: Path) -> None:
-    arrays = {"w": np.arange(6.0).reshape(2, 3).T, "b": np.array([1, 2], np.int32)}
+    arrays = {"w": np.arange(6.0).reshape(2, 3).T, "b": np.array([1, 2], np.int32),
+              "bias": np.float32(0.5)}  # fmt: skip
     runs.write_arrays(tmp_path / "a.safetensors", arrays)
     back = runs.read_arrays(tmp_path / "a.safetensors")
-    assert set(back) == {"w", "b"}
+    assert set(back) == set(arrays)
     for name, array in arrays.items():
         np.testing.assert_array_equal(back[name], array)
         assert back[name].dtype == array.dtype
+        assert back[name].shape == array.shape
 
 
 @pytest.mark.parametrize("read", [runs.read_json, runs.read_toml, runs.read_arrays])

@@ -113,7 +113,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Named arrays as safetensors."""
     with replacing(path, "wb") as file:
-        file.write(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+        file.write(save({name: np.asarray(array, order="C") for name, array in arrays.items()}))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -70,7 +70,7 @@ def step(path: Path, d: Array) -> Path:
     """The path after one more step `d`."""
     t = path.t + 1
     gap = path.x - path.m
-    m = path.m + gap / t
+    m = path.m + gap * (1 / t)  # XLA keeps what it divides in memory, and this it need not
     return Path(t, path.x + d, m, path.C + gap * (path.x - m), path.Q + d * d)
 
 

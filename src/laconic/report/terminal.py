@@ -57,6 +57,10 @@ class Live:
         self._bars.stop()
 
     def __call__(self, done: Done) -> None:
+        if done.arm not in self._tasks:  # work for all arms, before the first round
+            for bar in self._tasks.values():
+                self._bars.update(bar, figures=done.arm)
+            return
         bar = self._tasks[done.arm]
         self._bars.start_task(bar)
         before = 0 if done.seed is None else self._seeds[done.seed] * self._rounds
