@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -133,3 +134,26 @@ def test_a_message_is_judged_the_same_in_a_compiled_program(
     compiled = compiled_add(tally.start(jnp.zeros(2)), message, opening)
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(compiled), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_the_group_form_rejects_what_cannot_be() -> None:
+    norms = np.array([1.0, -1.0, np.nan, 1.0, 1.0, 1.0])
+    examples = np.array([2.0, 2.0, 2.0, 0.0, -1.0, np.inf])
+    for spoke in (True, False):
+        heard = tally.of(np.zeros(1), examples, norms, np.full(6, spoke), tally.Opening(2, 2, 1))
+        assert (heard.n_spoke, heard.n_silent, heard.n_rejected) == (spoke, not spoke, 5)
+        assert (heard.norms.weight, heard.norms.mean, heard.norms.m2) == (2, 1, 0)
+        assert heard.weight_spoke + heard.weight_silent == 2
+
+
+def test_a_round_in_which_all_spoke_asks_for_no_prediction() -> None:
+    def predict(state: Any) -> Any:
+        raise AssertionError("nobody was silent")
+
+    policy = dataclasses.replace(POLICY, stand_in=dataclasses.replace(parse("ou").stand_in,
+                                                                      predict=predict))  # fmt: skip
+    state = server.init(policy, np.zeros(2))
+    message = Message(1, 5.0, np.array([3.0, 4.0]))
+    heard = tally.add(tally.start(state.weights), message, server.open(policy, state))
+    state, _ = server.close(policy, state, heard)
+    np.testing.assert_allclose(state.weights, [3, 4])

@@ -222,9 +222,9 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
 
 
 def test_a_wrong_task_policy_or_comparison() -> None:
-    with pytest.raises(InputError, match="no task called `synthetc`. Did you mean `synthetic`"):
+    with pytest.raises(InputError, match=r"no task called `synthetc`. Did you mean `synthetic`"):
         laconic.simulate("synthetc", "full")
-    with pytest.raises(InputError, match="called `fulll`. Did you mean `full`"):
+    with pytest.raises(InputError, match=r"called `fulll`. Did you mean `full`"):
         laconic.simulate(tiny(), "fulll")
     with pytest.raises(InputError, match="at least one policy, got none"):
         laconic.compare(tiny(), {})
