@@ -49,7 +49,7 @@ def makespan(steps: np.ndarray, lanes: int) -> int:
 def best_lanes(sample: np.ndarray, cohort: int, seeds: int, arms: int, multiple: int) -> int:
     """How many lanes make a round shortest, on a device that runs them at the same time.
 
-    A step of L lanes is taken to cost L + `_LATENCY`: below some number of lanes, it is not their work that
+    A step of L lanes is taken to cost L + `_LATENCY`: with few lanes, it is not their work that
     takes the time. The answer depends on the clients alone and not on the cohorts that a seed
     draws, so that runs with other seeds are the same program.
 
