@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-_ROWS = 64  # pixels that one program of a kernel works on
+_ROWS = 128  # pixels that one program of a kernel works on
 _GROUPS = 5  # parts of a batch whose shares of the kernel's gradient are summed apart
+_LAUNCH = triton.CompilerParams(num_warps=4, num_stages=1)
 
 
 def convolve(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
@@ -28,7 +29,7 @@ def convolve(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
       kernel: (side · side · inputs, outputs), rows in the order of `patches`.
       side: of the square.
     """
-    if _kernels_fit(x.shape[-1], kernel.shape[1]):
+    if _kernels_fit(x, kernel):
         return _convolve(x, kernel, side, False)
     return _over_patches(x, kernel, side)
 
@@ -103,14 +104,15 @@ def _max_pool_backward(kept: Any, dy: jax.Array) -> tuple[jax.Array]:
 max_pool.defvjp(_max_pool_forward, _max_pool_backward)
 
 
-def _kernels_fit(inputs: int, outputs: int) -> bool:
-    """Whether there is a GPU, products need not be exact, and tensor cores can take the sizes."""
-    config: Any = jax.config
-    exact = config.jax_default_matmul_precision in (None, "highest", "float32")
+def _kernels_fit(x: jax.Array, kernel: jax.Array) -> bool:
+    """Whether the kernels pay off: on a GPU, in bfloat16, with sizes that tensor cores take.
+
+    In float32 they are as fast as the patches (docs/performance.md).
+    """
     return (
         jax.default_backend() == "gpu"
-        and not exact
-        and all(size in (16, 32, 64, 128) for size in (inputs, outputs))
+        and x.dtype == jnp.bfloat16
+        and all(size in (16, 32, 64, 128) for size in (x.shape[-1], kernel.shape[1]))
     )
 
 
@@ -138,7 +140,7 @@ def _convolve(x: jax.Array, kernel: jax.Array, side: int, interpret: bool) -> ja
         in_specs=[_image(height * width, inputs), _whole(side * side, inputs, outputs)],
         out_specs=_image(high * wide, outputs),
         out_shape=jax.ShapeDtypeStruct((batch, high * wide, outputs), x.dtype),
-        compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
+        compiler_params=_LAUNCH,
         interpret=interpret,
     )(x.reshape(batch, height * width, inputs), kernel.reshape(-1, inputs, outputs))
     return y.reshape(batch, high, wide, outputs)
@@ -181,7 +183,7 @@ def _d_input(
         in_specs=[_image(high * wide, outputs), _whole(side * side, inputs, outputs)],
         out_specs=_image(height * width, inputs),
         out_shape=jax.ShapeDtypeStruct((batch, height * width, inputs), x.dtype),
-        compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
+        compiler_params=_LAUNCH,
         interpret=interpret,
     )(dy.reshape(batch, high * wide, outputs), kernel.reshape(-1, inputs, outputs))
     return dx.reshape(x.shape)
@@ -190,39 +192,44 @@ def _d_input(
 def _d_kernel(
     x: jax.Array, kernel: jax.Array, dy: jax.Array, side: int, interpret: bool
 ) -> jax.Array:
-    """One program for every place in the square and every part of the batch."""
+    """One program for every row of the square and every part of the batch."""
     batch, height, width, inputs = x.shape
     _, high, wide, outputs = dy.shape
     groups = next(n for n in range(min(_GROUPS, batch), 0, -1) if batch % n == 0)
+    blocks = pl.cdiv(high * wide, _ROWS)
 
     def program(x_ref: Any, dy_ref: Any, share_ref: Any) -> None:
-        shift = _corner(pl.program_id(0), side, width)
+        row = pl.program_id(0) * width
 
-        def block(k: jax.Array, total: jax.Array) -> jax.Array:
+        def block(k: jax.Array, totals: Any) -> Any:
             image, part = _divide(k, blocks)
             pixel = part * _ROWS + jnp.arange(_ROWS)
             inside = pixel < high * wide
-            corner = _corner(pixel, wide, width) + shift
-            rows = _rows(x_ref, (image,), corner, inside)
+            corner = _corner(pixel, wide, width) + row
             gradients = _rows(dy_ref, (image,), pixel, inside)
-            return total + triton.dot(rows, gradients, trans_a=True)
+            return tuple(
+                total
+                + triton.dot(_rows(x_ref, (image,), corner + j, inside), gradients, trans_a=True)
+                for j, total in enumerate(totals)
+            )
 
-        blocks = pl.cdiv(high * wide, _ROWS)
-        start = jnp.zeros((inputs, outputs), jnp.float32)
-        share_ref[...] = jax.lax.fori_loop(0, batch // groups * blocks, block, start)
+        start = tuple(jnp.zeros((inputs, outputs), jnp.float32) for _ in range(side))
+        totals = jax.lax.fori_loop(0, batch // groups * blocks, block, start)
+        for j, total in enumerate(totals):
+            share_ref[j] = total
 
     def part(pixels: int, channels: int) -> pl.BlockSpec:
-        return pl.BlockSpec((batch // groups, pixels, channels), lambda tap, group: (group, 0, 0))
+        return pl.BlockSpec((batch // groups, pixels, channels), lambda row, group: (group, 0, 0))
 
     shares = pl.pallas_call(
         program,
-        grid=(side * side, groups),
+        grid=(side, groups),
         in_specs=[part(height * width, inputs), part(high * wide, outputs)],
         out_specs=pl.BlockSpec(
-            (None, None, inputs, outputs), lambda tap, group: (group, tap, 0, 0)
+            (None, None, side, inputs, outputs), lambda row, group: (group, row, 0, 0, 0)
         ),
-        out_shape=jax.ShapeDtypeStruct((groups, side * side, inputs, outputs), jnp.float32),
-        compiler_params=triton.CompilerParams(num_warps=4, num_stages=3),
+        out_shape=jax.ShapeDtypeStruct((groups, side, side, inputs, outputs), jnp.float32),
+        compiler_params=_LAUNCH,
         interpret=interpret,
     )(x.reshape(batch, height * width, inputs), dy.reshape(batch, high * wide, outputs))
     return shares.sum(0).reshape(kernel.shape).astype(kernel.dtype)
