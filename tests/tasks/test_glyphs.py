@@ -12,7 +12,6 @@ from laconic.tasks import load
 from laconic.tasks.glyphs import CHARACTERS, FACES, FEWEST, MOST, SIDE
 from laconic.tasks.task import with_test
 
-
 examples = jax.jit(lambda clients, client, indices: clients.examples(client, indices))
 
 

@@ -7,12 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from laconic.errors import InputError, UnknownName
+from laconic.tasks.emnist import emnist
 from laconic.tasks.glyphs import glyphs
+from laconic.tasks.shakespeare import shakespeare, shakespeare_leaf
 from laconic.tasks.synthetic import synthetic, synthetic_niid
 from laconic.tasks.task import Clients, Generated, Stored, Task, classification
 
 TASKS: dict[str, Callable[..., Task]] = {
     "glyphs": glyphs,
+    "emnist": emnist,
+    "shakespeare": shakespeare,
+    "shakespeare-leaf": shakespeare_leaf,
     "synthetic": synthetic,
     "synthetic-niid": synthetic_niid,
 }
