@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from laconic.errors import InputError, UnknownName
+from laconic.tasks.brought import folder, npz
 from laconic.tasks.emnist import emnist
 from laconic.tasks.glyphs import glyphs
+from laconic.tasks.idx import fashion, idx
 from laconic.tasks.shakespeare import shakespeare, shakespeare_leaf
 from laconic.tasks.synthetic import synthetic, synthetic_niid
 from laconic.tasks.task import Clients, Generated, Stored, Task, classification
@@ -18,6 +20,10 @@ TASKS: dict[str, Callable[..., Task]] = {
     "emnist": emnist,
     "shakespeare": shakespeare,
     "shakespeare-leaf": shakespeare_leaf,
+    "fashion": fashion,
+    "idx": idx,
+    "npz": npz,
+    "folder": folder,
     "synthetic": synthetic,
     "synthetic-niid": synthetic_niid,
 }

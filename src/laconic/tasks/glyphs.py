@@ -95,14 +95,14 @@ def _writer(client: Any, data: Any) -> jax.Array:
 def _hand(writer: jax.Array) -> _Hand:
     u = _uniforms(writer, 0, len(_Hand._fields))
     low = jnp.array([0.0, -0.25, 0.75, 0.8, -0.12, -0.3, 0.0, -2.0, -1.5, 0.6, 0.0])
-    high = jnp.array([len(FACES), 0.4, 1.15, 1.15, 0.12, 1.8, 1.0, 2.0, 1.5, 1.6, 0.3])
+    high = jnp.array([len(FACES), 0.4, 1.15, 1.15, 0.12, 1.4, 1.2, 2.0, 1.5, 1.6, 0.3])
     return _Hand(*(low + (high - low) * u))
 
 
 def _size(client: Any, data: Any) -> jax.Array:
     """Lognormal, median 60, held in [FEWEST, MOST]."""
     u = _uniforms(_writer(client, data), 100, 1)[0]
-    size = 60 * jnp.exp(0.7 * jax.scipy.special.ndtri(u))
+    size = 60 * jnp.exp(0.6 * jax.scipy.special.ndtri(u))
     return jnp.clip(size, FEWEST, MOST).astype(jnp.int32)
 
 

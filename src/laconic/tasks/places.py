@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from laconic.errors import DataError, UnknownName, require
-from laconic.tasks.download import Download, fetch
+from laconic.tasks.download import Download, digest, fetch
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,11 @@ def fetch_source(name: str) -> list[Path]:
     for file, path in zip(source(name).files, found, strict=True):
         if path is None:
             raise DataError(f"What was downloaded to {folder} does not contain {file}.")
-    return [path for path in found if path is not None]
+    paths = [path for path in found if path is not None]
+    # The publisher's checksum is that of the archive: from here on, these stand for it.
+    sums = "".join(f"{digest(path, 'sha256').partition(':')[2]}  {path.name}\n" for path in paths)
+    (folder / "SHA256SUMS").write_text(sums, "utf-8")
+    return paths
 
 
 def missing(name: str, data: Any = None) -> str:
