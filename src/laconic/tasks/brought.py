@@ -49,9 +49,10 @@ def folder(data: str | Path | None = None, hidden: int = 128) -> Task:
 def read_npz(path: Path) -> Dataset:
     """The examples of an `npz` file, grouped by client in the order of their names."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here: NumPy leaves the file open when it turns out to be no archive.
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is no whole npz file without pickles: {error}.") from None
     for key in ("x", "y", "client"):
         if key not in arrays:
