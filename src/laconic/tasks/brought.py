@@ -52,7 +52,7 @@ def read_npz(path: Path) -> Dataset:
         # Opened here: NumPy leaves the file open when it turns out to be no archive.
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is no whole npz file without pickles: {error}.") from None
     for key in ("x", "y", "client"):
         if key not in arrays:

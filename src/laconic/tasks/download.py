@@ -10,6 +10,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -24,6 +25,7 @@ log = logging.getLogger("laconic")
 _BLOCK = 1 << 18
 _ATTEMPTS = 5
 _PATIENCE = 60  # seconds without a byte
+_PAUSE = 1.0  # seconds, and as many more as attempts have brought nothing
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,9 @@ def _get_all(url: str, part: Path, report: Report) -> None:
             if error.code not in (408, 416, 429, 500, 502, 503, 504):
                 raise DataError(f"{url} cannot be downloaded: {problem}.") from None
         except urllib.error.URLError as error:
-            raise DataError(f"{url} cannot be reached: {error.reason}.") from None
+            if not isinstance(error.reason, (ConnectionResetError, TimeoutError)):
+                raise DataError(f"{url} cannot be reached: {error.reason}.") from None
+            problem = str(error.reason)
         except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
             problem = str(error) or type(error).__name__
         after = part.stat().st_size if part.exists() else 0
@@ -98,6 +102,7 @@ def _get_all(url: str, part: Path, report: Report) -> None:
         if failures >= _ATTEMPTS:
             raise DataError(f"{url} cannot be downloaded: {problem}, {failures} times in a row.")
         log.info("%s: %s after %d bytes, trying again.", url, problem, after)
+        time.sleep(failures * _PAUSE)
 
 
 def _get(url: str, part: Path, start: int, report: Report) -> bool:
