@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
+import sys
+import types
 
 import h5py
 import jax
@@ -215,6 +218,41 @@ def test_a_table_of_the_hub_is_grouped_by_writer(monkeypatch):
     assert task.test is None
 
 
+class Table:
+    """As much of a data set of the library as is used."""
+
+    def iter(self, size):
+        return table(["a", "b"])
+
+
+def test_the_library_is_asked_for_the_table_and_its_errors_are_named(monkeypatch):
+    asked = []
+
+    def load_dataset(name, split):
+        asked.append((name, split))
+        if name == "flwrlabs/femnist":
+            raise ConnectionError("Couldn't reach it.")
+        return Table()
+
+    library = types.SimpleNamespace(load_dataset=load_dataset)
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    with pytest.raises(DataError, match=r"Hub: Couldn't reach it\. To bring it by hand"):
+        load("emnist", source="huggingface")
+    assert load("emnist", source="huggingface", data="some/table").clients.population == 2
+    assert asked == [("flwrlabs/femnist", "train"), ("some/table", "train")]
+
+
+def test_a_folder_of_tables_is_read_again_when_it_changes(tmp_path, monkeypatch):
+    asked, folder = [], tmp_path / "table"
+    folder.mkdir()
+    monkeypatch.setattr(hugging_face, "rows", lambda name: asked.append(name) or table(["a"]))
+    for text in ("one", "one", "three"):
+        (folder / "train.parquet").write_text(text)
+        os.utime(folder / "train.parquet", (1, 1))
+        load("emnist", source="huggingface", data=folder)
+    assert asked == [str(folder)] * 2
+
+
 def test_a_table_without_its_columns_says_so():
     columns = ("writer", "image", "character")
     with pytest.raises(DataError, match="no column `writer`; it has image, writer_id"):
@@ -222,7 +260,7 @@ def test_a_table_without_its_columns_says_so():
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingExtra, match=r"laconic\[data\]"):
         load("emnist", source="huggingface")
 

@@ -50,13 +50,7 @@ def read(data: str | Path | None = None, source: str = "files") -> Dataset:
     """The images and labels of every writer; uint8 with white as 255, as published."""
     if choice("source", source, ("files", "huggingface")) == "huggingface":
         name = places.HUGGING_FACE["emnist"] if data is None else str(data)
-        return cached(
-            "emnist-huggingface",
-            hugging_face.cached_source(name),
-            lambda: hugging_face.read(
-                name, hugging_face.rows(name), ("writer_id", "image", "character"), _from_table
-            ),
-        )
+        return hugging_face.load(name, ("writer_id", "image", "character"), _from_table)
     found = places.find("emnist", data)
     leaves = None if found else leaf.find(places.folders("emnist", data))
     if leaves:

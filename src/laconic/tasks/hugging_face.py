@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from laconic.errors import DataError, require
-from laconic.tasks import places
+from laconic.tasks.cache import cached
 from laconic.tasks.dataset import Dataset, Examples, collect
 
 Parse = Callable[[str, str, list[Any], list[Any]], Examples]  # (data set, client, x, y)
@@ -25,9 +25,10 @@ def rows(name: str) -> Iterable[Mapping[str, list[Any]]]:
     try:
         table = datasets.load_dataset(name, split="train")
     except Exception as error:  # the library raises a tree of its own and of its dependencies'
+        reason = str(error).rstrip(".")
         raise DataError(
-            f"{name} cannot be loaded from the Hugging Face Hub: {error} To bring it by hand: "
-            f"download the data set's files on a machine that is online and name their folder."
+            f"{name} cannot be loaded from the Hugging Face Hub: {reason}. To bring it by hand: "
+            f"download its files on a machine that is online, and name their folder as `data`."
         ) from None
     return table.iter(ROWS)
 
@@ -65,11 +66,13 @@ def read(
     return collect(name, joined, None)
 
 
-def cached_source(name: str) -> list[Path]:
-    """A file that stands for the table in the cache: `datasets` has its own files elsewhere."""
-    folder = places.cache_folder() / "data"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name.replace('/', '--')}.txt"
-    if not path.exists():
-        path.write_text(f"{name} of the Hugging Face Hub\n", "utf-8")
-    return [path]
+def load(name: str, columns: tuple[str, str, str], parse: Parse) -> Dataset:
+    """The table `name` by client, parsed once.
+
+    The cache of a folder notices when its files change; that of a table of the Hub stands until the
+    cache folder is emptied.
+    """
+    folder = Path(name)
+    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    key = f"huggingface-{folder.name if files else name.replace('/', '--')}"
+    return cached(key, files, lambda: read(name, rows(name), columns, parse))

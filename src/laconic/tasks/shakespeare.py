@@ -175,13 +175,7 @@ def read_leaf(data: str | Path | None = None, source: str = "files") -> Dataset:
     name = "shakespeare-leaf"
     if choice("source", source, ("files", "huggingface")) == "huggingface":
         table = places.HUGGING_FACE[name] if data is None else str(data)
-        return cached(
-            "shakespeare-huggingface",
-            hugging_face.cached_source(table),
-            lambda: hugging_face.read(
-                table, hugging_face.rows(table), ("character_id", "x", "y"), _from_leaf
-            ),
-        )
+        return hugging_face.load(table, ("character_id", "x", "y"), _from_leaf)
     looked = places.folders(name, data)
     leaves = leaf.find(looked)
     if leaves:
