@@ -38,7 +38,7 @@ class Run:
     Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY. Stand-ins: ou, zero, ignore, last.
     """
 
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "synthetic"
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "glyphs"
     """What to learn: glyphs, emnist, shakespeare, fashion, … (see `laconic list`)."""
     data: _Folder = None
     """Where the task's data lie (default: LACONIC_DATA, the cache folder, or a download)."""
