@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -38,8 +38,14 @@ class Run:
     Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY. Stand-ins: ou, zero, ignore, last.
     """
 
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "synthetic"
-    """What to learn: synthetic or synthetic-niid."""
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "glyphs"
+    """What to learn: glyphs, emnist, shakespeare, fashion, … (see `laconic list`)."""
+    data: _Folder = None
+    """Where the task's data lie (default: LACONIC_DATA, the cache folder, or a download)."""
+    split: _Text = None
+    """How `fashion` and `idx` are split over clients: iid or dirichlet (default: iid)."""
+    alpha: _Float = None
+    """Of the Dirichlet split; small means that clients have few labels (default: 0.3)."""
     rule: _Text = None
     """Who speaks (default: adaptive)."""
     stand_in: _Text = None
@@ -97,7 +103,7 @@ class Run:
         from laconic.report import terminal
         from laconic.tasks import load
 
-        task = load(self.task)
+        task = load(self.task, data=self.data, split=self.split, alpha=self.alpha)
         seeds = self.seeds[0] if len(self.seeds) == 1 else self.seeds
         settings = {
             name: getattr(self, name)
@@ -125,7 +131,10 @@ class Run:
 
     def _config(self, settled: Any) -> dict[str, Any]:
         """The options with what the task's defaults made of them."""
-        config = asdict(self) | {"out": None if self.out is None else str(self.out)}
+        config = asdict(self) | {
+            name: None if path is None else str(path)
+            for name, path in (("out", self.out), ("data", self.data))
+        }
         for name in ("epochs", "batch", "lr", "clip", "server_lr", "evaluate_every", "seeds"):
             config[name] = getattr(settled, name)
         return config
@@ -163,8 +172,44 @@ class List:
                 sys.stdout.write(f"  {name:<16}{summary}\n")
 
 
+@dataclass(frozen=True)
+class Data:
+    """See what data there are, bring them, check them, look at them.
+
+    `list` says what is there and what is missing; `fetch NAME` downloads it into the cache folder;
+    `check NAME` compares checksums and counts with the published ones; `show NAME` draws a PNG.
+    """
+
+    action: tyro.conf.Positional[Literal["list", "fetch", "check", "show"]]
+    """What to do."""
+    name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="NAME")] = None
+    """Of the data set, or for `show` of any task."""
+    data: _Folder = None
+    """Where to look (default: LACONIC_DATA and the cache folder)."""
+    out: _Folder = None
+    """The picture of `show` (default: NAME.png)."""
+
+    def go(self) -> None:
+        require("jax", "sim")
+        from laconic.tasks import inventory, load, places, show
+
+        if self.action != "list" and self.name is None:
+            raise InputError(f"`laconic data {self.action}` needs a name; see `laconic data list`.")
+        name = self.name or ""
+        if self.action == "list":
+            lines = inventory.listing(self.data)
+        elif self.action == "fetch":
+            lines = [str(path) for path in places.find_or_fetch(name, self.data)]
+        elif self.action == "check":
+            lines = inventory.check(name, self.data)
+        else:
+            picture = self.out or Path(f"{name}.png")
+            lines = [str(show.show(load(name, data=self.data), picture))]
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Reads the command line and does what it says; wrong options exit with 2."""
     tyro.extras.subcommand_cli_from_dict(
-        {"run": Run, "list": List}, args=arguments, prog="laconic", description=_ABOUT
+        {"run": Run, "list": List, "data": Data}, args=arguments, prog="laconic", description=_ABOUT
     ).go()

@@ -3,6 +3,7 @@
     LaconicError
     ├── InputError (also ValueError)          a value that cannot be used; says what was seen
     │   └── UnknownName                       a name that nothing answers to; lists the near ones
+    ├── DataError                             a data file that is missing or wrong; names it
     ├── MissingExtra (also ImportError)       an optional dependency; says how to install it
     └── RunError                              a run folder or file that cannot be read or written
 
@@ -33,6 +34,10 @@ class UnknownName(InputError):
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         hint = f"Did you mean {_either(near)}?" if near else f"Known: {', '.join(known)}."
         super().__init__(f"There is no {kind} called `{name}`. {hint}")
+
+
+class DataError(LaconicError):
+    """A data file is missing, cannot be had, or does not hold what it should."""
 
 
 class MissingExtra(LaconicError, ImportError):

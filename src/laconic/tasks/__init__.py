@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from typing import Any
 
-from laconic.errors import UnknownName
+from laconic.errors import InputError, UnknownName
+from laconic.tasks.brought import folder, npz
+from laconic.tasks.emnist import emnist
+from laconic.tasks.glyphs import glyphs
+from laconic.tasks.idx import fashion, idx
+from laconic.tasks.shakespeare import shakespeare, shakespeare_leaf
 from laconic.tasks.synthetic import synthetic, synthetic_niid
 from laconic.tasks.task import Clients, Generated, Stored, Task, classification
 
-TASKS: dict[str, Callable[[], Task]] = {
+TASKS: dict[str, Callable[..., Task]] = {
+    "glyphs": glyphs,
+    "emnist": emnist,
+    "shakespeare": shakespeare,
+    "shakespeare-leaf": shakespeare_leaf,
+    "fashion": fashion,
+    "idx": idx,
+    "npz": npz,
+    "folder": folder,
     "synthetic": synthetic,
     "synthetic-niid": synthetic_niid,
 }
@@ -16,8 +31,20 @@ TASKS: dict[str, Callable[[], Task]] = {
 __all__ = ["TASKS", "Clients", "Generated", "Stored", "Task", "classification", "load"]
 
 
-def load(name: str) -> Task:
-    """The task of this name, with its defaults."""
+def load(name: str, **options: Any) -> Task:
+    """The task of this name.
+
+    Args:
+      name: one of `TASKS`.
+      **options: arguments of the task's function; what is left out or None has its default.
+    """
     if name not in TASKS:
         raise UnknownName("task", name, TASKS)
-    return TASKS[name]()
+    known = inspect.signature(TASKS[name]).parameters
+    options = {key: value for key, value in options.items() if value is not None}
+    for key in options:
+        if key not in known:
+            raise InputError(
+                f"The task `{name}` has no option `{key}`. It has: {', '.join(known) or 'none'}."
+            )
+    return TASKS[name](**options)

@@ -1,0 +1,27 @@
+"""Tests of tasks neither find nor keep anything outside of a folder of their own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REAL_DATA = os.environ.get("LACONIC_DATA")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Nothing is found, or kept, outside of the test's own folder."""
+    monkeypatch.setenv("LACONIC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("LACONIC_DATA", raising=False)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def real_data(monkeypatch) -> Path:
+    """The folder with the real data, for tests that are skipped without it."""
+    if not REAL_DATA:
+        pytest.skip("LACONIC_DATA does not point to the real data")
+    monkeypatch.setenv("LACONIC_DATA", REAL_DATA)
+    return Path(REAL_DATA)

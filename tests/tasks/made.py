@@ -1,0 +1,53 @@
+"""Small files in the layouts in which data come."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+
+def write_tff(path: Path, clients: dict[str, dict[str, object]]) -> Path:
+    """TFF's layout: examples/<client>/<feature>."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
+        group = file.create_group("examples")
+        for client, features in clients.items():
+            inner = group.create_group(client)
+            for feature, value in features.items():
+                inner.create_dataset(feature, data=value)
+    return path
+
+
+def images(count: int, first: int = 0) -> dict[str, np.ndarray]:
+    """So many 28 × 28 images of k / 255, and labels from `first` on."""
+    levels = np.random.default_rng(first).integers(0, 256, (count, 28, 28))
+    labels = (first + np.arange(count)) % 62
+    return {
+        "pixels": (levels / np.float32(255)).astype(np.float32),
+        "label": labels.astype(np.int32),
+    }
+
+
+def write_emnist(folder: Path, train=None, test=None) -> Path:
+    """The two files of federated EMNIST with three writers, or with those given."""
+    write_tff(
+        folder / "fed_emnist_train.h5",
+        train or {"f0": images(3), "f1": images(5, 3), "f2": images(2, 60)},
+    )
+    write_tff(folder / "fed_emnist_test.h5", test or {"f0": images(1), "f2": images(2, 7)})
+    return folder
+
+
+def write_leaf(path: Path, clients: dict[str, tuple[list, list]], **changes: object) -> Path:
+    """LEAF's layout, one file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {
+        "users": list(clients),
+        "num_samples": [len(x) for x, _ in clients.values()],
+        "user_data": {name: {"x": x, "y": y} for name, (x, y) in clients.items()},
+    }
+    path.write_text(json.dumps(content | changes))
+    return path

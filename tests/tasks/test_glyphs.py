@@ -1,0 +1,123 @@
+"""The embedded task: pure, cheap at any population, and different from writer to writer."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from laconic.errors import InputError
+from laconic.tasks import load
+from laconic.tasks.glyphs import CHARACTERS, FACES, FEWEST, MOST, SIDE
+from laconic.tasks.task import with_test
+
+examples = jax.jit(lambda clients, client, indices: clients.examples(client, indices))
+
+
+def draw(clients, client, indices):
+    """These examples, as NumPy arrays; asked for by the hundred, so that few shapes compile."""
+    asked = np.resize(np.asarray(indices), -(-len(indices) // 100) * 100)
+    batch = examples(clients, jnp.int32(client), jnp.asarray(asked))
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(indices)], batch)
+
+
+@pytest.fixture(scope="module")
+def clients():
+    return load("glyphs").clients
+
+
+def test_examples_are_images_and_labels(clients):
+    batch = draw(clients, 3, range(50))
+    assert batch["x"].shape == (50, SIDE, SIDE)
+    assert batch["x"].dtype == np.float32
+    assert batch["x"].min() == 0
+    assert batch["x"].max() == 1
+    assert batch["y"].dtype == np.int32
+    assert 0 <= batch["y"].min() <= batch["y"].max() < len(CHARACTERS)
+
+
+def test_an_example_depends_on_writer_and_index_alone(clients):
+    alone = draw(clients, 7, [11])
+    among = draw(clients, 7, range(20))
+    plain = clients.examples(jnp.int32(7), jnp.arange(11, 12))
+    many = load("glyphs", population=10_000_000).clients
+    for other in (plain, draw(many, 7, [11])):
+        np.testing.assert_allclose(other["x"][0], alone["x"][0], atol=2e-3)
+        assert other["y"][0] == alone["y"][0]
+    np.testing.assert_allclose(among["x"][11], alone["x"][0], atol=2e-3)
+
+
+def test_the_noise_of_an_image_is_its_own(clients):
+    blank = draw(clients, 6, range(2))["x"][:, :3]  # above any character, so noise alone
+    assert np.abs(blank[0] - blank[1]).max() > 0.01
+
+
+def test_nothing_grows_with_the_population():
+    small, large = load("glyphs", population=100), load("glyphs", population=10_000_000)
+    held = [sum(leaf.nbytes for leaf in jax.tree.leaves(task.clients)) for task in (small, large)]
+    assert held[0] == held[1] < 4e6
+    last = draw(large.clients, 9_999_999, [0])
+    assert last["x"].max() > 0.5
+
+
+def test_writers_differ_in_amount_labels_and_pixels(clients):
+    sizes = np.asarray(clients.sizes(jnp.arange(1000)))
+    assert sizes.min() == FEWEST
+    assert sizes.max() == MOST == clients.longest
+    assert 50 < np.median(sizes) < 75
+    first, second = (draw(clients, k, range(200)) for k in (0, 1))
+    counts = [np.bincount(batch["y"], minlength=62) / 200 for batch in (first, second)]
+    assert max(counts[0]) > 3 / 62  # a favourite
+    assert np.abs(counts[0] - counts[1]).sum() > 0.5
+    ink = [np.mean(draw(clients, k, range(100))["x"] > 0.5) for k in range(20)]
+    assert max(ink) > 2 * min(ink)
+
+
+def test_every_face_and_every_character_is_drawn(clients):
+    fields = clients.data["fields"].astype(int).reshape(len(FACES), len(CHARACTERS), -1)
+    assert (fields.max(-1) > 8).all()  # ink more than half a cell thick
+    # No character of a face is a copy of another: a missing one would be drawn as an empty box.
+    for face in fields:
+        assert len({row.tobytes() for row in face}) == len(CHARACTERS)
+    for i in range(len(FACES)):
+        for j in range(i):
+            assert not np.array_equal(fields[i], fields[j])
+
+
+def test_characters_stay_inside_the_frame(clients):
+    fields = clients.data["fields"]
+    border = np.concatenate([fields[:, [0, -1], :].ravel(), fields[:, :, [0, -1]].ravel()])
+    assert border.max() < 0
+
+
+def test_another_seed_gives_other_writers(clients):
+    other = load("glyphs", seed=1).clients
+    assert not np.array_equal(draw(clients, 0, range(20))["y"], draw(other, 0, range(20))["y"])
+
+
+def test_labels_match_the_characters_drawn():
+    """A nearest-template reader, told the face, reads a plain hand well above chance."""
+    task = load("glyphs", population=2_000)
+    _, test = with_test(task)
+    fields = task.clients.data["fields"].reshape(len(FACES), 62, 28, 2, 28, 2).mean((3, 5)) > 0
+    templates = fields.reshape(-1, SIDE * SIDE).astype(np.float32)
+    templates /= np.linalg.norm(templates, axis=1, keepdims=True)
+    scores = test["x"].reshape(-1, SIDE * SIDE) @ templates.T
+    read = scores.argmax(1) % 62
+    assert np.mean(read == test["y"]) > 0.25  # chance is 1/62
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"population": 0}, "`population` must be at least 1, got 0"),
+        ({"population": 2**31}, "`population` must be at most"),
+        ({"population": 1.5}, "`population` must be a whole number"),
+        ({"seed": -1}, "`seed` must be at least 0"),
+        ({"writers": 5}, "no option `writers`. It has: population, seed"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        load("glyphs", **options)
