@@ -94,6 +94,7 @@ def main() -> int:
         "threads": options.threads,
         # Threads that wait for each other suffer most from other work on the machine.
         "load_before": os.getloadavg()[0],
+        "laconic_settings": options.setting,
         "setting": {"cohort": COHORT, "batch": BATCH, "epochs": EPOCHS, "lr": LR, "clip": CLIP},
         "warmup": options.warmup,
         "rounds": options.rounds,
@@ -177,7 +178,13 @@ class Bench:
         if side.environment is None:
             environ["JAX_PLATFORMS"] = "cpu" if options.device == "cpu" else "cuda,cpu"
             flags += ("--task", self.task, *side.options)
-            flags += tuple(f"--setting={text}" for text in options.setting)
+            # Whether the work is the same is asked in float32; precision comes on top of it.
+            same_work = "--no-dropout" in flags
+            flags += tuple(
+                f"--setting={text}"
+                for text in options.setting
+                if not (same_work and text.startswith("precision="))
+            )
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder, "report.json")
             told = told | {"--data": self.data, "--plan": self.plans, "--out": out, "--seed": seed,
