@@ -1,7 +1,7 @@
 """The paper's models, exact to the weight, and the small ones of the embedded tasks.
 
-Every array leaf of a model is a weight. Models are called on a batch; `key` is None when they are
-tested. Initial values are those of Keras, which the paper's authors used, so that results compare.
+Every array leaf of a model is a weight. Models are called on a batch and compute in the precision
+of their weights; `key` is None when they are tested. Initial values are those of Keras, which the paper's authors used, so that results compare.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Dense(eqx.Module):
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return x @ self.kernel + self.bias
+        return x.astype(self.kernel.dtype) @ self.kernel + self.bias
 
 
 class Conv(eqx.Module):
@@ -50,11 +50,14 @@ class Conv(eqx.Module):
         self.side = side
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return jax.nn.relu(convolve(x, self.kernel, self.side) + self.bias)
+        return jax.nn.relu(self._convolved(x) + self.bias)
 
     def pooled(self, x: jax.Array) -> jax.Array:
         """As `max_pool(self(x))`; bias and ReLU come after pooling, where there is less to do."""
-        return jax.nn.relu(max_pool(convolve(x, self.kernel, self.side)) + self.bias)
+        return jax.nn.relu(max_pool(self._convolved(x)) + self.bias)
+
+    def _convolved(self, x: jax.Array) -> jax.Array:
+        return convolve(x.astype(self.kernel.dtype), self.kernel, self.side)
 
 
 class EmnistCNN(eqx.Module):
