@@ -1,7 +1,8 @@
 """The paper's models, exact to the weight, and the small ones of the embedded tasks.
 
 Every array leaf of a model is a weight. Models are called on a batch and compute in the precision
-of their weights; `key` is None when they are tested. Initial values are those of Keras, which the paper's authors used, so that results compare.
+of their weights; `key` is None when they are tested. Initial values are those of Keras, which the
+paper's authors used, so that results compare.
 """
 
 from __future__ import annotations
