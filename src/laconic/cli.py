@@ -74,6 +74,14 @@ class Run:
     """One number: so many runs, with seeds from 0. Several: these seeds."""
     evaluate_every: _Int = None
     """Rounds between tests (default: twenty tests in a run)."""
+    precision: str = "float32"
+    """Of matrix products: float32, tf32 or bfloat16. Weights are float32 in all of them."""
+    devices: _Int = None
+    """How many devices to use: GPUs, or cores of a CPU (default: all)."""
+    lanes: _Int = None
+    """How many clients train at the same time on a device (default: chosen by itself)."""
+    plain: _Flag = False
+    """Run the plain loop that reads like the paper, slowly, in the place of the engine."""
     baseline: bool = True
     """Whether to run full communication beside it, with the same seeds."""
     out: _Folder = None
@@ -101,20 +109,25 @@ class Run:
             require(module, "sim")
         from laconic import runs, sim
         from laconic.report import terminal
+        from laconic.sim import devices
         from laconic.tasks import load
 
+        devices.use_cores()
         task = load(self.task, data=self.data, split=self.split, alpha=self.alpha)
         seeds = self.seeds[0] if len(self.seeds) == 1 else self.seeds
         settings = {
             name: getattr(self, name)
             for name in ("rounds", "cohort", "epochs", "batch", "lr", "clip", "client_optimizer",
-                         "server_optimizer", "server_lr", "evaluate_every")
+                         "server_optimizer", "server_lr", "evaluate_every", "precision",
+                         "devices", "lanes")
         }  # fmt: skip
         settled = sim.settle(task, seeds=seeds, **settings)  # wrong settings leave no folder behind
         folder = runs.create(self.out, task.name)
         runs.write_toml(folder / "config.toml", self._config(settled))
         with terminal.Live(list(arms), settled) as live:
-            histories = sim.compare(task, arms, seeds=seeds, progress=live, **settings)
+            histories = sim.compare(
+                task, arms, seeds=seeds, progress=live, plain=self.plain, **settings
+            )
         first = next(iter(histories))
         summary = {"task": task.name} | histories[first].summary() | {"run": str(folder)}
         if "full" in histories and first != "full":

@@ -7,7 +7,7 @@ from typing import Any
 
 from laconic.core.policy import Policy, parse
 from laconic.errors import InputError
-from laconic.sim import engine, reference
+from laconic.sim import devices, engine, reference
 from laconic.sim.history import History
 from laconic.sim.settings import settle
 from laconic.tasks import load
@@ -47,6 +47,7 @@ def compare(
       arms: a name and a policy for each.
       plain, **settings: as for `simulate`.
     """
+    devices.use_cores()
     task = load(task) if isinstance(task, str) else task
     if not arms:
         raise InputError("A comparison needs at least one policy, got none.")
