@@ -1,0 +1,55 @@
+"""Writes the table of the README from the JSON of `benchmarks/peers/run.py`.
+
+    python benchmarks/table.py          puts it between the marks in README.md
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- peers -->", "<!-- /peers -->"
+NAMES = {
+    "pfl": "pfl-research, client by client",
+    "pfl-workers": "pfl-research, a process a core",
+    "flower": "Flower's simulation",
+    "torch-lstm": "PyTorch, client by client",
+    "laconic": "**Laconic, one run**",
+    "laconic-35": "**Laconic, 35 runs side by side**",
+}
+TASKS = {"cnn": "EMNIST CNN", "lstm": "Shakespeare LSTM"}
+
+
+def table() -> str:
+    lines = [
+        "| on | model | | examples/s | Laconic is faster by | with 35 runs |",
+        "|---|---|---|---|---|---|",
+    ]
+    for path in sorted((ROOT / "benchmarks" / "results").glob("peers_*.json")):
+        found = json.loads(path.read_text())
+        where = found["device"] or f"{found['threads']} cores, {found['cpu']}"
+        settings = dict(text.split("=") for text in found.get("laconic_settings", []))
+        if "precision" in settings:
+            where += f", {settings['precision']}"
+        for task, result in found["tasks"].items():
+            for name, side in result["sides"].items():
+                factors = (side.get("laconic_times_faster"), side.get("laconic_35_times_faster"))
+                cells = [f"{factor:.1f} ×" if factor else "" for factor in factors]
+                lines.append(
+                    f"| {where} | {TASKS[task]} | {NAMES[name]} | {side['per_second']:,.0f} |"
+                    f" {cells[0]} | {cells[1]} |"
+                )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    readme = ROOT / "README.md"
+    text = readme.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    readme.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()
