@@ -192,7 +192,9 @@ def test_a_chunked_answer_that_breaks_off_is_resumed(server, folder):
         handler.send_response(200)
         handler.send_header("Transfer-Encoding", "chunked")
         handler.end_headers()
-        handler.wfile.write(b"%x\r\n" % len(CONTENT) + CONTENT[:30_000])
+        for start in range(0, 30_000, 10_000):
+            handler.wfile.write(b"2710\r\n" + CONTENT[start : start + 10_000] + b"\r\n")
+        handler.wfile.write(b"2710\r\n" + CONTENT[30_000:35_000])
 
     server.behave = chunked
     assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT

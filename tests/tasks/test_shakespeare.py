@@ -95,6 +95,8 @@ def test_accuracy_leaves_padding_out_and_loss_does_not(tmp_path):
     metrics = task.metrics(model, batch)
     assert metrics["accuracy"][0].tolist() == [2, 0]
     assert metrics["accuracy"][1].tolist() == [3, 4]
+    silent = task.metrics(lambda tokens, key: jnp.eye(90)[jnp.zeros_like(tokens)], batch)
+    assert silent["accuracy"][0].tolist() == [0, 0]  # padding that is foreseen is not right either
     every = np.log(89 + np.exp(3)) - 3 * (np.asarray(batch["y"]) == 1)
     np.testing.assert_allclose(task.loss(model, batch, None), every.mean(1), rtol=1e-6)
     np.testing.assert_allclose(metrics["loss"][0], every.mean(1), rtol=1e-6)
