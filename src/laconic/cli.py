@@ -182,7 +182,7 @@ class List:
             sys.stdout.write(f"{kind}\n")
             for name, factory in names.items():
                 summary = (factory.__doc__ or "").split("\n")[0]
-                sys.stdout.write(f"  {name:<16}{summary}\n")
+                sys.stdout.write(f"  {name:<18}{summary}\n")
 
 
 @dataclass(frozen=True)

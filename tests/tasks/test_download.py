@@ -183,6 +183,24 @@ def test_no_length_is_taken_at_its_end_and_checked(server, folder):
     assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
 
 
+def test_a_chunked_answer_that_breaks_off_is_resumed(server, folder):
+    def chunked(number, handler):
+        if number > 1:
+            answer(handler, CONTENT)
+            return
+        handler.protocol_version = "HTTP/1.1"
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        for start in range(0, 30_000, 10_000):
+            handler.wfile.write(b"2710\r\n" + CONTENT[start : start + 10_000] + b"\r\n")
+        handler.wfile.write(b"2710\r\n" + CONTENT[30_000:35_000])
+
+    server.behave = chunked
+    assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=30000-"]
+
+
 def test_wrong_bytes_are_thrown_away(server, folder):
     server.behave = lambda number, handler: answer(handler, b"x" + CONTENT[1:])
     with pytest.raises(DataError, match=f"is sha256:.* and not {SHA}") as error:

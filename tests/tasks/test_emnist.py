@@ -44,7 +44,8 @@ def test_tff_files_come_back_without_loss(tmp_path):
 def test_the_model_can_be_trained_on_it(tmp_path):
     task = load("emnist", data=write_emnist(tmp_path))
     batch = task.clients.examples(jnp.int32(1), jnp.arange(5))
-    losses = task.loss(task.init(jax.random.key(0)), batch, jax.random.key(1))
+    model = jax.jit(task.init)(jax.random.key(0))
+    losses = jax.jit(task.loss)(model, batch, jax.random.key(1))
     assert losses.shape == (5,)
     np.testing.assert_allclose(losses, np.log(62), atol=1)  # nothing is known yet
 

@@ -64,6 +64,9 @@ def test_dirichlet_shares_out_every_label_by_a_draw():
         for owners in (dirichlet(labels, 20, a, np.random.default_rng(0)) for a in (0.05, 1e4))
     )
     assert few.sum(0).tolist() == many.sum(0).tolist() == [500] * 10
+    # Which of a label's examples somebody gets is up to chance too.
+    owners = dirichlet(np.zeros(100, int), 2, 10.0, np.random.default_rng(0))
+    assert (np.diff(owners) < 0).any()
     # Dir(10⁴) is even: 25 a client and label, deviation √(0.05 · 0.95 / (20 · 10⁴)) · 500 ≈ 0.25.
     assert np.abs(many - 25).max() <= 2
     assert (few > 0).sum() < 80 < 200 == (many > 0).sum()

@@ -118,7 +118,7 @@ def _get(url: str, part: Path, start: int, report: Report) -> bool:
         start = start if answer.status == 206 else 0  # a server without ranges sends it all again
         length = answer.headers.get("Content-Length")
         total = start + int(length) if length and length.isdigit() else None
-        have = start
+        have, whole = start, True
         with open(part, "r+b" if start else "wb") as file:
             file.seek(start)
             try:
@@ -126,13 +126,13 @@ def _get(url: str, part: Path, start: int, report: Report) -> bool:
                     file.write(block)
                     have += len(block)
                     report(part.name.removesuffix(".part"), have, total)
-            except http.client.IncompleteRead as error:
+            except http.client.IncompleteRead as error:  # in the middle of a chunk
                 file.write(error.partial)
-                have += len(error.partial)
+                whole = False
             finally:
                 file.truncate()
                 file.flush()
-    return total is None or have == total
+    return whole and total in (None, have)
 
 
 def _begins_at(answer: Any) -> int | None:
