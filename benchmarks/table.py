@@ -1,6 +1,6 @@
 """Writes the table of the README from the JSON of `benchmarks/peers/run.py`.
 
-    python benchmarks/table.py          puts it between the marks in README.md
+python benchmarks/table.py          puts it between the marks in README.md
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Run:
         from laconic.sim import devices
         from laconic.tasks import load
 
-        devices.use_cores()
+        devices.prepare()
         task = load(self.task, data=self.data, split=self.split, alpha=self.alpha)
         seeds = self.seeds[0] if len(self.seeds) == 1 else self.seeds
         settings = {

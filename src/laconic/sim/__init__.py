@@ -47,7 +47,7 @@ def compare(
       arms: a name and a policy for each.
       plain, **settings: as for `simulate`.
     """
-    devices.use_cores()
+    devices.prepare()
     task = load(task) if isinstance(task, str) else task
     if not arms:
         raise InputError("A comparison needs at least one policy, got none.")

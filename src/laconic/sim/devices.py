@@ -13,6 +13,12 @@ import numpy as np
 from laconic.errors import InputError
 
 
+def prepare() -> None:
+    """Sets JAX up for simulations; best called before anything else uses it."""
+    keep_compiled_programs()
+    use_cores()
+
+
 def use_cores() -> None:
     """Makes every CPU core a device of its own, where JAX has not been started yet.
 
@@ -62,4 +68,4 @@ def keep_compiled_programs() -> None:
     except OSError:
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -72,7 +72,6 @@ class Seen(NamedTuple):
 
 def run(task: Task, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
     """Every policy of `arms` with every seed, side by side."""
-    devices.keep_compiled_programs()
     program = _program(
         task,
         tuple(_Structure(policy) for policy in arms.values()),
@@ -154,7 +153,7 @@ class Program:
 
     def _run(self, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
         numbers = Numbers(settings.lr, settings.clip, settings.server_lr)
-        keys = jax.vmap(draws.run_keys)(np.array(settings.seeds, np.uint32))
+        keys = jax.jit(jax.vmap(draws.run_keys))(np.array(settings.seeds, np.uint32))
         rules = tuple(_spread(policy.rule.init(), self.seeds) for policy in arms.values())
         states = self._begin(keys, rules)
         seen = []

@@ -61,9 +61,15 @@ class Model(NamedTuple):
 
 def flat_model(task: Task) -> Model:
     """The task's model and the way between its two forms."""
-    params = jax.eval_shape(task.init, jax.random.key(0))
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), params)
-    vector, unravel = ravel_pytree(zeros)
+    ways = []
+
+    def flatten(key: jax.Array) -> jax.Array:
+        vector, unravel = ravel_pytree(task.init(key))
+        ways.append(unravel)
+        return vector
+
+    vector = jax.eval_shape(flatten, jax.eval_shape(lambda: jax.random.key(0)))  # only traced
+    unravel = ways[0]
     if not vector.size or not jnp.issubdtype(vector.dtype, jnp.floating):
         raise InputError(f"Task `{task.name}` has no floating-point weights.")
 

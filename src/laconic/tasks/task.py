@@ -167,7 +167,7 @@ class Generated:
         chosen = np.unique(
             np.linspace(0, self.population - 1, min(self.population, 200), dtype=int)
         )
-        sizes = np.asarray(self._full_sizes(jnp.asarray(chosen)))
+        sizes = np.asarray(jax.jit(type(self)._full_sizes)(self, chosen))
         pairs = [
             (client, size - 1 - i)
             for client, size in zip(chosen, sizes, strict=True)
