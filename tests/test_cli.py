@@ -15,7 +15,7 @@ import pytest
 from laconic import runs
 from laconic.__main__ import main
 
-SMALL = ["--rounds", "2", "--cohort", "3"]
+SMALL = ["synthetic", "--rounds", "2", "--cohort", "3"]
 
 
 def call(
@@ -48,7 +48,7 @@ def table(folder: Path) -> list[dict[str, str]]:
 def test_a_run_leaves_its_folder_and_prints_one_json_object(laconic: Any, tmp_path: Path) -> None:
     policy = "random:0.5+ignore"
     code, out, _ = laconic(
-        "run", "--policy", policy, *SMALL, "--seeds", "3", "5", "--json", "--out", "there"
+        "run", *SMALL, "--policy", policy, "--seeds", "3", "5", "--json", "--out", "there"
     )
     assert code == 0
     summary = json.loads(out)
