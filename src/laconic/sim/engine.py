@@ -76,6 +76,7 @@ def run(task: Task, arms: Mapping[str, Policy], settings: Settings) -> dict[str,
     program = _program(
         task,
         tuple(_Structure(policy) for policy in arms.values()),
+        jnp.zeros(0).dtype,
         len(settings.seeds),
         settings.cohort,
         settings.batch,
@@ -103,7 +104,8 @@ class _Structure:
 
 
 @functools.lru_cache(maxsize=8)
-def _program(task: Task, structures: tuple[_Structure, ...], *shape: Any) -> Program:
+def _program(task: Task, structures: tuple[_Structure, ...], dtype: Any, *shape: Any) -> Program:
+    """Programs that were made, by all that they depend on; `dtype` is that of new arrays."""
     return Program(task, [structure.policy for structure in structures], *shape)
 
 
