@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator
@@ -137,8 +138,8 @@ def every_policy(threshold: float, stand_ins: dict[str, list[str]]) -> dict[str,
     assert set(rules) == set(RULES), "a new rule belongs into these tests"
     pairs = [
         f"{rule}+{stand_in}"
-        for rule in sum(rules.values(), [])
-        for stand_in in sum(stand_ins.values(), [])
+        for rule in itertools.chain(*rules.values())
+        for stand_in in itertools.chain(*stand_ins.values())
     ]
     return {pair: pair for pair in pairs}
 
@@ -187,7 +188,11 @@ def test_every_stand_in_is_here() -> None:
     assert set(STAND_IN_FORMS) == set(STAND_INS)
 
 
-@pytest.mark.parametrize("case", CASES)
+SLOW = [pytest.param("synthetic", marks=pytest.mark.slow), "cnn",
+        pytest.param("lstm", marks=pytest.mark.slow)]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SLOW)
 def test_every_rule_and_stand_in_is_the_plain_loop(case: str) -> None:
     make, threshold, settings = CASES[case]
     arms = every_policy(threshold, STAND_IN_FORMS)
@@ -195,7 +200,8 @@ def test_every_rule_and_stand_in_is_the_plain_loop(case: str) -> None:
     assert some_silent(assert_agree(make(), arms, lanes=lanes, **settings))
 
 
-@pytest.mark.parametrize("case", ["synthetic", "cnn", pytest.param("lstm", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_the_papers_unbounded_fit_is_the_plain_loop_in_float64(case: str) -> None:
     """It amplifies rounding by itself: in float32 two right programs differ."""
     make, threshold, settings = CASES[case]
@@ -208,6 +214,7 @@ def test_the_papers_unbounded_fit_is_the_plain_loop_in_float64(case: str) -> Non
     assert not np.array_equal(free.weights, capped.weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -225,6 +232,7 @@ def test_settings_mean_the_same_in_both(settings: dict[str, Any]) -> None:
     assert_agree(tiny(), arms, cohort=4, **settings)
 
 
+@pytest.mark.slow
 def test_epochs_clipping_and_momentum_are_not_left_out() -> None:
     """The loop shares the local step with the engine: a setting that both forget would agree."""
     runs = {
@@ -239,7 +247,7 @@ def test_epochs_clipping_and_momentum_are_not_left_out() -> None:
         assert distance(runs[key], runs["plain"]) > 1e-2, key
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("lanes", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_client_with_nan_data_is_rejected_and_counted(lanes: int) -> None:
     arms = {name: name for name in ("full", "adaptive,k=0+ou,cap=true", "random:0.5+ignore")}
     found = assert_agree(tiny(poisoned=3), arms, cohort=5, lanes=lanes)
@@ -247,6 +255,7 @@ def test_a_client_with_nan_data_is_rejected_and_counted(lanes: int) -> None:
         assert (history.rejected == 1).all()
 
 
+@pytest.mark.slow
 def test_when_everyone_is_rejected_nothing_changes() -> None:
     task = tiny()
     broken = dataclasses.replace(
@@ -340,6 +349,7 @@ def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
         assert_same(after[name], results[-1][name], 1e-6)
 
 
+@pytest.mark.slow
 def test_a_stand_in_of_another_form_is_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
     task = tiny()
     free, capped, again = (
@@ -404,6 +414,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert_same(in_twos[name], one_by_one[name], 1e-6)
 
 
+@pytest.mark.slow
 def test_neighbours_change_rounding_alone() -> None:
     together = laconic.compare(cnn(), SEVERAL, rounds=1, cohort=4, seeds=(4, 7), lanes=3)
     for name in SEVERAL:
