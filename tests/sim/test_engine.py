@@ -25,7 +25,7 @@ from laconic.sim import devices, engine
 from laconic.sim.settings import Progress
 from laconic.tasks import load
 from laconic.tasks.hashing import dropout, fold
-from laconic.tasks.models import CharLSTM, Conv, Dense, max_pool
+from laconic.tasks.models import CharLSTM, Conv, Dense
 from laconic.tasks.task import Stored, Task, classification
 
 # Tasks that are small, because the plain loop compiles for every size of a last batch, and uneven.
@@ -65,7 +65,7 @@ class TinyCNN(eqx.Module):
         self.dense = Dense(second, 27, 4)
 
     def __call__(self, x: jax.Array, key: jax.Array | None = None) -> jax.Array:
-        x = jax.nn.relu(max_pool(self.conv(x[..., None])))
+        x = self.conv.pooled(x[..., None])
         x = dropout(x.reshape(x.shape[0], -1), 0.25, None if key is None else fold(key, 0))
         return self.dense(x)
 
