@@ -54,6 +54,17 @@ def memory() -> int:
     return 1 << 62
 
 
+def least(number: int) -> int:
+    """The least of what the processes of a run say, where there are several."""
+    if jax.process_count() == 1:
+        return number
+    from jax.experimental import multihost_utils
+
+    # In two halves: without float64 or int64, JAX has no number that holds bytes of memory.
+    said = multihost_utils.process_allgather(np.array(divmod(number, 1 << 31), np.int32))
+    return min(int(high) * (1 << 31) + int(low) for high, low in said.reshape(-1, 2))
+
+
 @functools.cache
 def keep_compiled_programs() -> None:
     """Turns on JAX's persistent compilation cache, unless the user has set one up."""

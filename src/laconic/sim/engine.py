@@ -75,6 +75,7 @@ def run(task: Task, arms: Mapping[str, Policy], settings: Settings) -> dict[str,
     program = _program(
         task,
         tuple(_Structure(policy) for policy in arms.values()),
+        jnp.zeros(0).dtype,
         len(settings.seeds),
         settings.cohort,
         settings.batch,
@@ -102,7 +103,8 @@ class _Structure:
 
 
 @functools.lru_cache(maxsize=8)
-def _program(task: Task, structures: tuple[_Structure, ...], *shape: Any) -> Program:
+def _program(task: Task, structures: tuple[_Structure, ...], dtype: Any, *shape: Any) -> Program:
+    """Programs that were made, by all that they depend on; `dtype` is that of new arrays."""
     return Program(task, [structure.policy for structure in structures], *shape)
 
 
@@ -175,7 +177,7 @@ class Program:
                 self._schedule(cohorts, count), self.clients,
             )  # fmt: skip
             if self._chunk is None:
-                self._compile(arguments, settings)
+                arguments = self._compile(arguments, settings)
             assert self._chunk is not None
             began = time.perf_counter()
             states, new = jax.block_until_ready(self._chunk(*arguments))
@@ -210,7 +212,8 @@ class Program:
         test = settings.evaluate_every - done % settings.evaluate_every
         planned = _PLANNED - done % _PLANNED
         wanted = max(1, int(_CHUNK_SECONDS / pace)) if pace else 1
-        return min(_CHUNK, test, planned, settings.rounds - done, wanted)
+        # Processes take different times, but have to run the same rounds together.
+        return devices.least(min(_CHUNK, test, planned, settings.rounds - done, wanted))
 
     def _schedule(self, cohorts: Cohorts, count: int) -> Schedule:
         """The lanes' queues for the first `count` rounds of a chunk."""
@@ -237,18 +240,22 @@ class Program:
             self._steps(sizes), self.cohort, self.seeds, len(self.policies), count
         )
 
-    def _compile(self, arguments: Any, settings: Settings) -> None:
-        """Compiles the program; with fewer lanes if it would not fit into memory."""
+    def _compile(self, arguments: Any, settings: Settings) -> Any:
+        """Compiles the program; with fewer lanes if it would not fit into memory.
+
+        Returns:
+          The arguments, with a schedule for the lanes that there are now.
+        """
         settings.progress(Progress("compiling", None, 0, np.nan, 0, 0, 0))
         while True:
             chunk = jax.jit(self._rounds, donate_argnums=0, out_shardings=self.everywhere)
             compiled = chunk.lower(*arguments).compile()
             needed = _bytes_needed(compiled)
-            most = devices.memory()
+            most = devices.least(devices.memory())
             least = self.mesh.devices.size
             if needed <= 0.9 * most or self.lanes <= least:
                 self._chunk = compiled
-                return
+                return arguments
             fewer = int(self.lanes * 0.85 * most / needed) // least * least
             self.lanes = max(least, min(fewer, self.lanes - least))
             log.warning(

@@ -24,10 +24,6 @@ from laconic.tasks.task import Clients, Task, with_test
 
 def run(task: Task, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
     """Every policy of `arms` with every seed, one after another."""
-    return {name: _run_arm(name, task, policy, settings) for name, policy in arms.items()}
-
-
-def _run_arm(name: str, task: Task, policy: Policy, settings: Settings) -> History:
     model = flat_model(task)
     clients, test = with_test(task)
     trainer = Trainer(task, model, clients, settings)
@@ -38,6 +34,20 @@ def _run_arm(name: str, task: Task, policy: Policy, settings: Settings) -> Histo
         found = sums(weights, test, np.zeros(1, np.int32))
         return {name: float(value / weight) for name, (value, weight) in found.items()}
 
+    return {
+        name: _run_arm(name, policy, settings, model, trainer, evaluate)
+        for name, policy in arms.items()
+    }
+
+
+def _run_arm(
+    name: str,
+    policy: Policy,
+    settings: Settings,
+    model: Model,
+    trainer: Trainer,
+    evaluate: Callable[[np.ndarray], dict[str, float]],
+) -> History:
     runs = [_run_seed(name, policy, settings, seed, model, trainer, evaluate)
             for seed in settings.seeds]  # fmt: skip
     columns, weights, seconds = zip(*runs, strict=True)

@@ -1,0 +1,468 @@
+"""The compiled engine: the plain loop's result, compiled once, whatever runs beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import logging
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import laconic
+from laconic.core.policy import RULES, STAND_INS
+from laconic.sim import devices, engine
+from laconic.sim.settings import Progress
+from laconic.tasks import load
+from laconic.tasks.hashing import dropout, fold
+from laconic.tasks.models import CharLSTM, Conv, Dense
+from laconic.tasks.task import Stored, Task, classification
+
+# Tasks that are small, because the plain loop compiles for every size of a last batch, and uneven.
+
+
+def tiny(poisoned: int | None = None) -> Task:
+    """A linear model of three classes in the plane; a poisoned client's inputs are NaN."""
+    rng = np.random.default_rng(0)
+    sizes = [3, 12, 5, 20, 7]
+    n = sum(sizes)
+    y = rng.integers(0, 3, n + 30).astype(np.int32)
+    x = (rng.normal(0, 0.5, (len(y), 2)) + np.array([[0, 1], [1, -1], [-1, -1]])[y]).astype("f4")
+    if poisoned is not None:
+        x[sum(sizes[:poisoned]) :][: sizes[poisoned]] = np.nan
+    loss, metrics = classification(lambda p, x, key: x @ p["w"] + p["b"])
+    return Task(
+        "tiny",
+        Stored.of({"x": x[:n], "y": y[:n]}, sizes),
+        init=lambda key: {"w": jax.random.normal(key, (2, 3)) * 0.1, "b": jnp.zeros(3)},
+        loss=loss,
+        metrics=metrics,
+        test={"x": x[n:], "y": y[n:]},
+        batch=5,
+        lr=0.5,
+    )
+
+
+class TinyCNN(eqx.Module):
+    """One layer of each kind that the package's convolutional models are made of."""
+
+    conv: Conv
+    dense: Dense
+
+    def __init__(self, key: jax.Array) -> None:
+        first, second = jax.random.split(key)
+        self.conv = Conv(first, 3, 1, 3)
+        self.dense = Dense(second, 27, 4)
+
+    def __call__(self, x: jax.Array, key: jax.Array | None = None) -> jax.Array:
+        x = self.conv.pooled(x[..., None])
+        x = dropout(x.reshape(x.shape[0], -1), 0.25, None if key is None else fold(key, 0))
+        return self.dense(x)
+
+
+def cnn() -> Task:
+    """Four noisy pictures of 8 × 8."""
+    rng = np.random.default_rng(0)
+    sizes = [3, 9, 14, 5, 7, 12]
+    n = sum(sizes)
+    y = rng.integers(0, 4, n + 20).astype(np.int32)
+    x = (rng.normal(0, 1, (4, 8, 8))[y] + rng.normal(0, 1, (len(y), 8, 8))).astype(np.float32)
+    loss, metrics = classification(lambda model, x, key: model(x, key))
+    return Task(
+        "cnn",
+        Stored.of({"x": x[:n], "y": y[:n]}, sizes),
+        init=TinyCNN,
+        loss=loss,
+        metrics=metrics,
+        test={"x": x[n:], "y": y[n:]},
+        batch=5,
+        lr=0.3,
+    )
+
+
+def lstm() -> Task:
+    """Digits that go on by one or two; 12 positions, all of them count."""
+    rng = np.random.default_rng(1)
+    sizes = [2, 6, 9, 3, 11]
+    n = sum(sizes)
+    tokens = (np.cumsum(rng.integers(1, 3, (n + 8, 13)), axis=1) % 10).astype(np.int32)
+    loss, metrics = classification(lambda model, x, key: model(x))
+    return Task(
+        "lstm",
+        Stored.of({"x": tokens[:n, :-1], "y": tokens[:n, 1:]}, sizes),
+        init=lambda key: CharLSTM(key, 10, 4, 8),
+        loss=lambda params, batch, key: loss(params, batch, key).mean(1),
+        metrics=lambda params, batch: {
+            name: (value.mean(1), weight.mean(1))
+            for name, (value, weight) in metrics(params, batch).items()
+        },
+        test={"x": tokens[n:, :-1], "y": tokens[n:, 1:]},
+        batch=4,
+        lr=1.0,
+    )
+
+
+# Task, a threshold between the norms that its clients have, and the settings of a run.
+CASES: dict[str, tuple[Callable[[], Task], float, dict[str, Any]]] = {
+    "synthetic": (lambda: load("synthetic"), 0.205, {"cohort": 5, "batch": 32}),
+    "cnn": (cnn, 0.4, {"cohort": 4}),
+    "lstm": (lstm, 0.19, {"cohort": 3}),
+}
+STAND_IN_FORMS = {
+    "ou": ["ou", "ou,cap=true"],
+    **{name: [name] for name in STAND_INS if name != "ou"},
+}
+
+
+def rule_forms(threshold: float) -> dict[str, list[str]]:
+    return {
+        "full": ["full"],
+        "fixed": [f"fixed:{threshold}"],
+        "adaptive": ["adaptive,k=0", "adaptive,k=0.5,weighted=false"],
+        "random": ["random:0.5"],
+    }
+
+
+def every_policy(threshold: float, stand_ins: dict[str, list[str]]) -> dict[str, str]:
+    rules = rule_forms(threshold)
+    assert set(rules) == set(RULES), "a new rule belongs into these tests"
+    pairs = [
+        f"{rule}+{stand_in}"
+        for rule in itertools.chain(*rules.values())
+        for stand_in in itertools.chain(*stand_ins.values())
+    ]
+    return {pair: pair for pair in pairs}
+
+
+def distance(a: Any, b: Any) -> float:
+    """‖a − b‖ / ‖b‖, the largest over seeds."""
+    gaps, sizes = np.linalg.norm(a - b, axis=-1), np.linalg.norm(b, axis=-1)
+    return float(np.max(np.where(gaps == 0, 0, gaps / np.where(sizes == 0, 1, sizes))))
+
+
+def assert_same(ours: laconic.History, theirs: laconic.History, tolerance: float = 1e-5) -> None:
+    assert ours.weights.shape == theirs.weights.shape
+    assert np.isfinite(ours.weights).all()
+    assert distance(ours.weights, theirs.weights) < tolerance
+    for name in ("spoke", "rejected"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
+    for name in ("threshold", "norm_mean", "norm_std", "loss", "accuracy"):
+        np.testing.assert_allclose(
+            getattr(ours, name), getattr(theirs, name), rtol=100 * tolerance, atol=1e-6,
+            err_msg=name,
+        )  # fmt: skip
+
+
+def assert_agree(task: Task, arms: dict[str, str], tolerance: float = 1e-5, **settings: Any) -> Any:
+    """Runs engine and loop, and returns what the engine found."""
+    settings = {"rounds": 5, "evaluate_every": 2} | settings
+    ours = laconic.compare(task, arms, **settings)
+    settings.pop("lanes", None)
+    theirs = laconic.compare(task, arms, plain=True, **settings)
+    assert list(ours) == list(theirs) == list(arms)
+    for name in arms:
+        assert_same(ours[name], theirs[name], tolerance)
+    return ours
+
+
+def some_silent(histories: dict[str, laconic.History]) -> bool:
+    """Whether rules other than `full` heard some and missed some: else nothing was compared."""
+    return all(
+        0 < history.spoke.sum() < history.spoke.size * history.cohort
+        for name, history in histories.items()
+        if not name.startswith("full")
+    )
+
+
+def test_every_stand_in_is_here() -> None:
+    assert set(STAND_IN_FORMS) == set(STAND_INS)
+
+
+SLOW = [pytest.param("synthetic", marks=pytest.mark.slow), "cnn",
+        pytest.param("lstm", marks=pytest.mark.slow)]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SLOW)
+def test_every_rule_and_stand_in_is_the_plain_loop(case: str) -> None:
+    make, threshold, settings = CASES[case]
+    arms = every_policy(threshold, STAND_IN_FORMS)
+    lanes = {"synthetic": 1, "cnn": 3, "lstm": 2}[case]
+    assert some_silent(assert_agree(make(), arms, lanes=lanes, **settings))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_the_papers_unbounded_fit_is_the_plain_loop_in_float64(case: str) -> None:
+    """It amplifies rounding by itself: in float32 two right programs differ."""
+    make, threshold, settings = CASES[case]
+    stand_ins = {"ou": ["ou,mode=paper", "ou,mode=paper,cap=true"]}
+    with jax.enable_x64(True):
+        ours = assert_agree(make(), every_policy(threshold, stand_ins), lanes=2, **settings)
+    assert all(history.weights.dtype == np.float64 for history in ours.values())
+    # The cap is reached, so that it was compared as well.
+    free, capped = (ours[f"adaptive,k=0+ou,mode=paper{cap}"] for cap in ("", ",cap=true"))
+    assert not np.array_equal(free.weights, capped.weights)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epochs": 2, "client_optimizer": "momentum", "clip": math.inf, "lanes": 3, "lr": 0.1},
+        {"server_optimizer": "adam", "server_lr": 0.1, "clip": 0.05, "lanes": 1},
+        {"server_optimizer": "yogi", "server_lr": 0.1, "epochs": 2, "seeds": (3, 5), "lanes": 3},
+        {"server_optimizer": "momentum", "server_lr": 0.5, "client_optimizer": "adam", "lr": 0.05},
+        {"client_optimizer": optax.adamw(0.02), "server_optimizer": optax.sgd(0.7), "lanes": 9},
+        {"server_lr": 0.5, "batch": 1, "lanes": 2},
+    ],
+    ids=lambda settings: " ".join(key for key in settings if key != "lanes"),
+)
+def test_settings_mean_the_same_in_both(settings: dict[str, Any]) -> None:
+    arms = {name: name for name in ("full", "adaptive,k=0+ou", "random:0.5+last")}
+    assert_agree(tiny(), arms, cohort=4, **settings)
+
+
+@pytest.mark.slow
+def test_epochs_clipping_and_momentum_are_not_left_out() -> None:
+    """The loop shares the local step with the engine: a setting that both forget would agree."""
+    runs = {
+        key: laconic.simulate(tiny(), "full", rounds=1, cohort=5, **settings).weights
+        for key, settings in {
+            "plain": {}, "epochs": {"epochs": 2}, "clip": {"clip": 0.01},
+            "momentum": {"client_optimizer": "momentum"},
+            "server": {"server_optimizer": "adam", "server_lr": 0.1},
+        }.items()
+    }  # fmt: skip
+    for key in set(runs) - {"plain"}:
+        assert distance(runs[key], runs["plain"]) > 1e-2, key
+
+
+@pytest.mark.parametrize("lanes", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_a_client_with_nan_data_is_rejected_and_counted(lanes: int) -> None:
+    arms = {name: name for name in ("full", "adaptive,k=0+ou,cap=true", "random:0.5+ignore")}
+    found = assert_agree(tiny(poisoned=3), arms, cohort=5, lanes=lanes)
+    for history in found.values():
+        assert (history.rejected == 1).all()
+
+
+@pytest.mark.slow
+def test_when_everyone_is_rejected_nothing_changes() -> None:
+    task = tiny()
+    broken = dataclasses.replace(
+        task, loss=lambda params, batch, key: task.loss(params, batch, key) * jnp.nan
+    )
+    history = assert_agree(broken, {"a": "adaptive+ou"}, cohort=3, rounds=2)["a"]
+    assert (history.rejected == 3).all()
+    assert (history.spoke == 0).all()
+    start = laconic.simulate(task, "full", rounds=1, cohort=3, lr=0.0)
+    np.testing.assert_array_equal(history.weights, start.weights)
+
+
+# Compiled once.
+
+
+@contextlib.contextmanager
+def compilations() -> Iterator[list[str]]:
+    """The events in which JAX traces or compiles anything."""
+    events: list[str] = []
+
+    def listen(event: str, duration: float, **_: Any) -> None:
+        if event in (
+            "/jax/core/compile/jaxpr_trace_duration",
+            "/jax/core/compile/backend_compile_duration",
+        ):
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield events
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def program_of(run: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> engine.Program:
+    """The program that a run goes through."""
+    used: list[engine.Program] = []
+    original = engine.Program.run
+
+    def spy(self: engine.Program, *args: Any) -> Any:
+        used.append(self)
+        return original(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.Program, "run", spy)
+        run()
+    (program,) = used
+    return program
+
+
+def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = tiny()
+
+    def run(k: float, threshold: float, probability: float, **settings: Any) -> Any:
+        arms = [f"adaptive,k={k}+ou", f"fixed:{threshold}+zero", f"random:{probability}+last"]
+        return laconic.compare(task, dict(zip("abc", arms, strict=True)), **settings)
+
+    def first(**changes: Any) -> Any:
+        settings = {"rounds": 3, "cohort": 3, "seeds": (0, 1), "evaluate_every": 2} | changes
+        return run(0.0, 0.1, 0.5, **settings)
+
+    def second() -> Any:
+        return run(
+            1.5, 0.7, 0.9, rounds=7, cohort=3, seeds=(8, 2), evaluate_every=3, lr=0.1, clip=0.3,
+            server_lr=0.9,
+        )  # fmt: skip
+
+    results: list[Any] = []
+    program = program_of(lambda: results.append(first()), monkeypatch)
+    assert program.traces == 1
+    with compilations() as events:
+        assert program_of(lambda: results.append(second()), monkeypatch) is program
+    assert program.traces == 1
+    assert events == []
+    before, after = results
+    assert after["a"].rounds == 7
+    for name in before:
+        assert distance(after[name].weights, before[name].weights) > 1e-3
+    with compilations() as events:
+        assert program_of(functools.partial(first, cohort=2), monkeypatch) is not program
+    assert events
+    # What was given to the second run counted: a program with these numbers from the start agrees.
+    fresh = program_of(lambda: results.append(run(
+        1.5, 0.7, 0.9, rounds=7, cohort=3, seeds=(8, 2), evaluate_every=3, lr=0.1, clip=0.3,
+        server_lr=0.9, lanes=1,
+    )), monkeypatch)  # fmt: skip
+    assert fresh is not program
+    for name in after:
+        assert_same(after[name], results[-1][name], 1e-6)
+
+
+@pytest.mark.slow
+def test_a_stand_in_of_another_form_is_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = tiny()
+    free, capped, again = (
+        program_of(lambda p=p: laconic.simulate(task, p, rounds=1, cohort=2), monkeypatch)  # type: ignore[misc]
+        for p in ("adaptive+ou", "adaptive+ou,cap=true", "adaptive,k=2+ou")
+    )
+    assert free is not capped
+    assert free is again
+
+
+def test_a_task_can_run_in_float32_and_float64() -> None:
+    task = tiny()
+    narrow = laconic.simulate(task, "full", rounds=1, cohort=2)
+    with jax.enable_x64(True):
+        wide = laconic.simulate(task, "full", rounds=1, cohort=2)
+    again = laconic.simulate(task, "full", rounds=1, cohort=2)
+    assert (narrow.weights.dtype, wide.weights.dtype) == (np.float32, np.float64)
+    np.testing.assert_array_equal(narrow.weights, again.weights)
+
+
+# What a result does not depend on.
+
+ARRAYS = ("spoke", "rejected", "threshold", "norm_mean", "norm_std", "accuracy", "loss", "weights")
+SEVERAL = {name: name for name in ("adaptive,k=0+ou", "full", "random:0.5+last")}
+
+
+def test_the_same_twice_bit_for_bit() -> None:
+    first = laconic.compare(cnn(), SEVERAL, rounds=4, cohort=4, seeds=2, lanes=3)
+    second = laconic.compare(cnn(), SEVERAL, rounds=4, cohort=4, seeds=2, lanes=3)
+    for name in SEVERAL:
+        for array in ARRAYS:
+            np.testing.assert_array_equal(
+                getattr(first[name], array), getattr(second[name], array), array
+            )
+
+
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(chunk: int, seconds: float, task: Task) -> tuple[Any, list[int]]:
+        told: list[Progress] = []
+        monkeypatch.setattr(engine, "_CHUNK", chunk)
+        monkeypatch.setattr(engine, "_CHUNK_SECONDS", seconds)
+        monkeypatch.setattr(engine, "_PLANNED", 4)
+        found = laconic.compare(
+            task, SEVERAL, rounds=7, cohort=4, evaluate_every=5, progress=told.append
+        )
+        return found, [p.round for p in told if p.arm == "full"]
+
+    task = tiny()
+    one_by_one, rounds = run(8, 0.0, task)
+    assert rounds == [1, 2, 3, 4, 5, 6, 7]
+    in_chunks, rounds = run(8, 1e9, task)
+    # One round to see how long it takes; then up to the next plan, the test, and the end.
+    assert rounds == [1, 4, 5, 7]
+    for name in SEVERAL:
+        for array in ARRAYS:
+            np.testing.assert_array_equal(
+                getattr(in_chunks[name], array), getattr(one_by_one[name], array), array
+            )
+    in_twos, rounds = run(2, 1e9, tiny())
+    assert rounds == [1, 3, 4, 5, 7]
+    for name in SEVERAL:
+        assert_same(in_twos[name], one_by_one[name], 1e-6)
+
+
+@pytest.mark.slow
+def test_neighbours_change_rounding_alone() -> None:
+    together = laconic.compare(cnn(), SEVERAL, rounds=1, cohort=4, seeds=(4, 7), lanes=3)
+    for name in SEVERAL:
+        alone = laconic.simulate(cnn(), name, rounds=1, cohort=4, seeds=(7,), lanes=1)
+        assert distance(together[name].weights[1:], alone.weights) < 1e-6
+        assert together[name].spoke[1] == alone.spoke[0]
+
+
+def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    results: list[Any] = []
+
+    def run() -> None:
+        results.append(laconic.compare(tiny(), SEVERAL, rounds=3, cohort=4, lanes=6))
+
+    caplog.set_level(logging.WARNING, "laconic")
+    roomy = program_of(run, monkeypatch)
+    assert roomy.lanes == 6
+    assert not caplog.messages
+    needed = engine._bytes_needed(roomy._chunk)
+    for memory, lanes in ((needed, 5), (1, 1)):
+        caplog.clear()
+        monkeypatch.setattr(devices, "memory", lambda memory=memory: memory)
+        tight = program_of(run, monkeypatch)
+        assert tight.lanes <= lanes
+        assert tight.lanes == 1 or engine._bytes_needed(tight._chunk) <= 0.9 * memory
+        assert f"clients train in {tight.lanes} lanes at a time" in caplog.messages[-1]
+        for name in SEVERAL:
+            assert_same(results[-1][name], results[0][name], 1e-6)
+
+
+# Precision.
+
+
+def test_bfloat16_is_close_and_not_the_same() -> None:
+    exact, coarse = (
+        laconic.simulate(cnn(), "full", rounds=3, cohort=6, precision=precision)
+        for precision in ("float32", "bfloat16")
+    )
+    assert coarse.weights.dtype == np.float32
+    assert 1e-5 < distance(coarse.weights, exact.weights) < 2e-2
+
+
+def test_the_first_chunk_says_that_it_compiles() -> None:
+    task, told = tiny(), []
+    for _ in range(2):
+        told.append([])
+        laconic.simulate(task, "full", rounds=1, cohort=2, progress=told[-1].append)
+    assert [p.arm for p in told[0]] == ["compiling", "full"]
+    assert [p.arm for p in told[1]] == ["full"]

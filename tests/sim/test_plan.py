@@ -1,0 +1,95 @@
+"""Packing: every item once, and lanes that end at nearly the same time."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laconic.sim import plan
+
+items = st.lists(st.integers(1, 1000), min_size=1, max_size=40).map(np.array)
+few_items = st.lists(st.integers(1, 20), min_size=1, max_size=7).map(np.array)
+
+
+@given(items, st.integers(1, 50))
+def test_every_item_is_in_one_lane_once(steps: np.ndarray, lanes: int) -> None:
+    queue, length = plan.pack(steps, lanes)
+    assert queue.shape == (lanes, max(1, len(steps) - lanes + 1))
+    assert length.shape == (lanes,)
+    assert (queue.dtype, length.dtype) == (np.int32, np.int32)
+    packed = [item for row, n in zip(queue, length, strict=True) for item in row[:n]]
+    assert sorted(packed) == list(range(len(steps)))
+
+
+@given(items, st.integers(1, 50))
+def test_a_lane_is_at_most_four_thirds_of_what_must_be(steps: np.ndarray, lanes: int) -> None:
+    """Graham's LPT: at most 4/3 − 1/(3 lanes) of the best; and the best is at least each of these.
+
+    The bound holds against the true optimum, see below; against what is easily known of it, the
+    last item to begin may come on top.
+    """
+    longest = plan.makespan(steps, lanes)
+    share = -(-steps.sum() // lanes)
+    assert longest >= max(share, steps.max())
+    assert longest <= share + steps.max()
+    if lanes >= len(steps):
+        assert longest == steps.max()
+
+
+def best(steps: np.ndarray, lanes: int) -> int:
+    """The shortest makespan of all ways to pack, tried one by one."""
+    return min(
+        int(np.bincount(choice, steps, minlength=lanes).max())
+        for choice in itertools.product(range(lanes), repeat=len(steps))
+    )
+
+
+@given(few_items, st.integers(1, 3))
+def test_within_four_thirds_of_the_best(steps: np.ndarray, lanes: int) -> None:
+    assert plan.makespan(steps, lanes) <= (4 / 3 - 1 / (3 * lanes)) * best(steps, lanes) + 1e-9
+
+
+def test_the_longest_go_first_into_the_lane_that_is_free_earliest() -> None:
+    queue, length = plan.pack(np.array([2, 7, 3, 6, 1]), 2)
+    assert length.tolist() == [3, 2]
+    assert queue[0, :3].tolist() == [1, 0, 4]  # 7, then 2, then 1
+    assert queue[1, :2].tolist() == [3, 2]  # 6, then 3
+    assert plan.makespan(np.array([2, 7, 3, 6, 1]), 2) == 10
+
+
+def test_more_lanes_than_items() -> None:
+    queue, length = plan.pack(np.array([5, 1]), 4)
+    assert queue.tolist() == [[0], [1], [0], [0]]
+    assert length.tolist() == [1, 1, 0, 0]
+
+
+@given(
+    st.lists(st.integers(1, 200), min_size=1, max_size=20).map(np.array),
+    st.integers(1, 8), st.integers(1, 3), st.integers(1, 4), st.integers(1, 8),
+)  # fmt: skip
+def test_lanes_are_a_multiple_and_no_more_than_needed(
+    sample: np.ndarray, cohort: int, seeds: int, arms: int, multiple: int
+) -> None:
+    lanes = plan.best_lanes(sample, cohort, seeds, arms, multiple)
+    assert lanes % multiple == 0
+    assert multiple <= lanes < cohort * seeds * arms + multiple
+    # Another time, the same: it must not depend on the seeds that are run.
+    assert plan.best_lanes(sample, cohort, seeds, arms, multiple) == lanes
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        # Alike, all end together: every client has a lane.
+        ([10], 20),
+        # One in a hundred is long: a lane for each of the others would stand idle beside it.
+        ([1] * 99 + [1000], None),
+    ],
+)
+def test_lanes_follow_the_spread_of_the_clients(sample: list[int], expected: int | None) -> None:
+    lanes = plan.best_lanes(np.array(sample), 20, 1, 1, 1)
+    assert lanes == expected if expected else lanes < 20
