@@ -10,8 +10,8 @@ run: .venv/dev  ## train federatedly on embedded data, and compare with full com
 test: .venv/dev  ## the quick tests
 	$(BIN)/pytest -n 2 -m "not slow"
 
-test-all: .venv/dev  ## all tests
-	$(BIN)/pytest -n 2
+test-all: test  ## the quick tests, then what needs servers, real data (LACONIC_DATA) or minutes
+	$(BIN)/pytest -n 2 -m slow
 
 check: .venv/dev  ## format, lint, types
 	$(BIN)/ruff format --check .
