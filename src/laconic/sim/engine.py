@@ -1,11 +1,9 @@
 """The compiled engine: whole experiments as one JAX program.
 
 Every client of every cohort of every run (an arm with a seed) is an *item*. Items are packed into
-*lanes*; all lanes take their local steps together, under `vmap` where a device has several of them,
-and lanes are spread over the devices of a mesh. When a lane has finished an item, its update is
-added to its run's tally and the next item begins: memory grows with lanes and runs, not with
-cohorts. Then the server of every arm takes its step, seeds side by side. Rounds follow each other
-inside the program, in chunks whose length does not matter to the result.
+*lanes* (`plan.py`), lanes are spread over the devices of a mesh and train there (`lanes.py`). Then
+the server of every arm takes its step, seeds side by side. Rounds follow each other inside the
+program, in chunks whose length does not matter to the result.
 """
 
 from __future__ import annotations
@@ -21,10 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from laconic.core import arrays, server, tally
+from laconic.core import server, tally
 from laconic.core.policy import Policy
 from laconic.sim import devices, draws, plan
 from laconic.sim.history import History
+from laconic.sim.lanes import Cohorts, LaneTrainer, Numbers, Schedule, Work
 from laconic.sim.local import flat_model, make_evaluate, make_step, optimizer_of
 from laconic.sim.local import server_optimizer as make_server_optimizer
 from laconic.sim.settings import PRECISIONS, Progress, Settings
@@ -34,30 +33,8 @@ log = logging.getLogger("laconic")
 
 _CHUNK = 64  # rounds in a chunk at the most
 _CHUNK_SECONDS = 1.0  # what a chunk should take, so that progress shows
+_SMALL = 2_000  # weights
 _PLANNED = 256  # rounds whose cohorts are drawn at a time
-
-
-class Numbers(NamedTuple):
-    """What a run can differ in without being another program."""
-
-    lr: Any
-    clip: Any
-    server_lr: Any
-
-
-class Cohorts(NamedTuple):
-    """Who is asked, (rounds, seeds, cohort) each."""
-
-    clients: Any
-    sizes: Any
-    shares: Any
-
-
-class Schedule(NamedTuple):
-    """Which items each lane trains in a round, see `plan.pack`; (rounds, lanes, …)."""
-
-    queue: Any
-    length: Any
 
 
 class Seen(NamedTuple):
@@ -126,7 +103,7 @@ class Program:
         lanes: int | None,
     ) -> None:
         self.task, self.policies = task, policies
-        self.seeds, self.cohort, self.batch, self.epochs = seeds, cohort, batch, epochs
+        self.seeds, self.cohort = seeds, cohort
         self.precision = precision
         self.server_optimizer = server_optimizer
         self.runs = len(policies) * seeds
@@ -137,8 +114,17 @@ class Program:
         clients, test = with_test(task)
         self.clients: Clients = jax.device_put(clients, self.everywhere)
         self.test = jax.device_put(test, self.everywhere)
-        self.transformation = optimizer_of(client_optimizer)
-        self.local_step = make_step(task, self.transformation, precision)
+        transformation = optimizer_of(client_optimizer)
+        self.trainer = LaneTrainer(
+            model=self.model,
+            step=make_step(task, transformation, precision),
+            transformation=transformation,
+            rules=tuple(policy.rule for policy in policies),
+            seeds=seeds,
+            cohort=cohort,
+            batch=batch,
+            epochs=epochs,
+        )
         self.lanes = self._choose_lanes() if lanes is None else lanes * self.mesh.devices.size
         self.traces = 0
         self._draw = jax.jit(self._draw_cohorts, out_shardings=self.everywhere)
@@ -221,23 +207,20 @@ class Program:
         queue = np.zeros((_CHUNK, self.lanes, width), np.int32)
         length = np.zeros((_CHUNK, self.lanes), np.int32)
         for i in range(count):
-            steps = np.tile(self._steps(cohorts.sizes[i]).reshape(-1), len(self.policies))
+            steps = np.tile(self.trainer.steps(cohorts.sizes[i]).reshape(-1), len(self.policies))
             queue[i], length[i] = plan.pack(steps, self.lanes)
         return Schedule(queue, length)
 
-    def _steps(self, sizes: Any) -> Any:
-        return self.epochs * (-(-sizes // self.batch))
-
     def _choose_lanes(self) -> int:
-        """One lane a device on CPUs, where lanes share nothing; as many as pay off on a GPU."""
+        """As many as pay off; one a CPU's core, but for models so small that calls cost most."""
         count = self.mesh.devices.size
-        if self.mesh.devices.flat[0].platform == "cpu":
+        if self.mesh.devices.flat[0].platform == "cpu" and self.model.size > _SMALL:
             return count
         population = self.clients.population
         chosen = np.unique(np.linspace(0, population - 1, min(population, 1000), dtype=np.int32))
         sizes = np.asarray(jax.jit(lambda clients, c: clients.sizes(c))(self.clients, chosen))
         return plan.best_lanes(
-            self._steps(sizes), self.cohort, self.seeds, len(self.policies), count
+            self.trainer.steps(sizes), self.cohort, self.seeds, len(self.policies), count
         )
 
     def _compile(self, arguments: Any, settings: Settings) -> Any:
@@ -356,7 +339,7 @@ class Program:
             who=who,
         )
         heard = jax.shard_map(
-            self._train,
+            self.trainer,
             mesh=self.mesh,
             in_specs=(PartitionSpec("lanes"), PartitionSpec(), PartitionSpec(), PartitionSpec()),
             out_specs=PartitionSpec(),
@@ -373,105 +356,6 @@ class Program:
             results.append(jax.vmap(lambda s, t, close=close: close(s, t))(states[a], tallies))
         states, infos = zip(*results, strict=True)
         return states, infos
-
-    def _train(self, queues: Schedule, work: Work, numbers: Numbers, clients: Clients) -> Heard:
-        """Local training of this device's lanes, until their queues are empty."""
-        lanes = queues.queue.shape[0]
-        over_lanes = jax.vmap if lanes > 1 else _single
-        everyone = jnp.arange(lanes)
-        dtype = work.thetas.dtype
-
-        def items(pointer: jax.Array) -> Item:
-            item = queues.queue[everyone, jnp.minimum(pointer, queues.queue.shape[1] - 1)]
-            run, slot = item // self.cohort, item % self.cohort
-            seed = run % self.seeds
-            return Item(item, run, seed, slot, who.clients[seed, slot], who.sizes[seed, slot])
-
-        def begin(item: Item) -> tuple[Any, Any]:
-            params = over_lanes(self.model.unravel)(work.thetas[item.run])
-            return params, over_lanes(self.transformation.init)(params)
-
-        def local_step(item: Item, step: jax.Array, params: Any, slots: Any) -> Any:
-            """One step of one lane."""
-            keys = jax.tree.map(lambda k: k[item.seed], work.keys)
-            in_epoch = -(-item.size // self.batch)
-            epoch, position = step // in_epoch, step % in_epoch * self.batch
-            positions = position + jnp.arange(self.batch)
-            inside = jnp.minimum(positions, item.size - 1)
-            indices = draws.shuffled(keys, item.slot, epoch, item.size, inside)
-            return self.local_step(
-                params,
-                slots,
-                clients.examples(item.client, indices),
-                positions < item.size,
-                draws.dropout_key(keys, item.slot, step),
-                numbers.lr,
-                numbers.clip,
-            )
-
-        def until_next_end(state: Lanes) -> Lanes:
-            """Steps all lanes until one has finished an item, and takes its update."""
-            item = items(state.pointer)
-            active = state.pointer < queues.length
-            left = self._steps(item.size) - state.step
-            steps = jnp.min(jnp.where(active, left, jnp.iinfo(jnp.int32).max))
-
-            def one(i: jax.Array, carry: Any) -> Any:
-                return over_lanes(local_step)(item, state.step + i, *carry)
-
-            params, slots = jax.lax.fori_loop(0, steps, one, (state.params, state.slots))
-            ended = active & (left == steps)
-            trained = over_lanes(self.model.ravel)(params)
-            heard = self._hear(state.heard, item, ended, trained, work)
-            pointer = state.pointer + ended
-            params, slots = jax.tree.map(
-                lambda new, old: _where(ended, new, old), begin(items(pointer)), (params, slots)
-            )
-            return Lanes(pointer, jnp.where(ended, 0, state.step + steps), params, slots, heard)
-
-        who = work.who
-        pointer = jnp.zeros(lanes, jnp.int32)
-        params, slots = begin(items(pointer))
-        heard = Heard(
-            jnp.zeros_like(work.thetas),
-            jnp.zeros((self.runs, self.cohort), dtype),
-            jnp.zeros((self.runs, self.cohort), jnp.int32),
-        )
-        state = jax.lax.while_loop(
-            lambda state: jnp.any(state.pointer < queues.length),
-            until_next_end,
-            Lanes(pointer, jnp.zeros(lanes, jnp.int32), params, slots, heard),
-        )
-        return jax.lax.psum(state.heard, "lanes")
-
-    def _hear(
-        self, heard: Heard, item: Item, ended: jax.Array, trained: jax.Array, work: Work
-    ) -> Heard:
-        """Adds the updates of the lanes that have ended; compare `client.respond`, `tally.add`."""
-        updates = trained - work.thetas[item.run]
-        norms = jax.vmap(arrays.norm)(updates)
-        uniforms = work.uniforms[item.seed, item.slot]
-        contexts = work.contexts[item.run]
-        said = jnp.stack(
-            [policy.rule.speaks(norms, uniforms, contexts) for policy in self.policies]
-        )[item.run // self.seeds, jnp.arange(len(ended))]
-        said = said & jnp.isfinite(norms)
-        counts = ended & said
-        shares = work.who.shares[item.seed, item.slot].astype(updates.dtype)
-        scaled = _where(counts, shares[:, None] * updates, jnp.zeros_like(updates))
-        if len(ended) == 1:
-            sums = heard.sums.at[item.run[0]].add(scaled[0])
-        else:
-            # A product with a one-hot matrix: a scatter-add would sum in an order of its own each
-            # time on a GPU.
-            chosen = jax.nn.one_hot(item.run, self.runs, axis=0, dtype=updates.dtype)
-            sums = heard.sums + jnp.matmul(chosen, scaled, precision="highest")
-        row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
-        return Heard(
-            sums,
-            heard.norms.at[row, item.slot].set(norms, mode="drop"),
-            heard.said.at[row, item.slot].set(said.astype(jnp.int32), mode="drop"),
-        )
 
     def _test_all(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
         """The mean of every metric, (arms, seeds) each; devices share the test set."""
@@ -496,45 +380,6 @@ class Program:
         return {name: (value / weight).reshape(shape) for name, (value, weight) in result.items()}
 
 
-class Work(NamedTuple):
-    """What lanes need to know of a round."""
-
-    thetas: jax.Array  # (runs, size), run = arm · seeds + seed
-    contexts: jax.Array  # (runs,)
-    uniforms: jax.Array  # (seeds, cohort)
-    keys: draws.RoundKeys  # (seeds,)
-    who: Cohorts  # (seeds, cohort)
-
-
-class Item(NamedTuple):
-    """A client of a cohort of a run, one a lane."""
-
-    item: jax.Array
-    run: jax.Array
-    seed: jax.Array
-    slot: jax.Array
-    client: jax.Array
-    size: jax.Array
-
-
-class Heard(NamedTuple):
-    """What comes out of local training."""
-
-    sums: jax.Array  # Σ n·Δ over those who spoke, (runs, size)
-    norms: jax.Array  # (runs, cohort)
-    said: jax.Array  # who spoke, (runs, cohort)
-
-
-class Lanes(NamedTuple):
-    """Where the lanes are."""
-
-    pointer: jax.Array  # into their queues
-    step: jax.Array  # of the item they are at
-    params: Any  # a pytree: a flat vector would be cut up and put together again in every step
-    slots: Any  # of the client's optimiser
-    heard: Heard
-
-
 _TEST_BATCH = 512
 
 
@@ -543,16 +388,6 @@ def _scaled_averaging(lr: Any) -> server.Optimizer:
         return weights + jnp.asarray(lr * mean, weights.dtype), state
 
     return server.Optimizer(lambda weights: (), apply)
-
-
-def _single(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`vmap` over one lane, without the batch axis that would slow matrix products down."""
-
-    def call(*args: Any) -> Any:
-        first = jax.tree.map(lambda a: a[0], args)
-        return jax.tree.map(lambda a: jnp.asarray(a)[None], function(*first))
-
-    return call
 
 
 def _spread(state: Any, count: int) -> Any:
@@ -564,11 +399,6 @@ def _spread(state: Any, count: int) -> Any:
 def _rows(array: np.ndarray, start: int) -> np.ndarray:
     """The `_CHUNK` rows from `start` on; past the end, the last one again."""
     return array[np.minimum(np.arange(start, start + _CHUNK), len(array) - 1)]
-
-
-def _where(lanes: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
-    """`new` in the chosen lanes, `old` in the others."""
-    return jnp.where(lanes.reshape(-1, *[1] * (jnp.ndim(new) - 1)), new, old)
 
 
 def _bytes_needed(compiled: Any) -> int:
