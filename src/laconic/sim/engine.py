@@ -30,6 +30,7 @@ from laconic.sim.settings import PRECISIONS, Progress, Settings
 from laconic.tasks.task import Clients, Task, with_test
 
 log = logging.getLogger("laconic")
+_run_keys = jax.jit(jax.vmap(draws.run_keys))
 
 _CHUNK = 64  # rounds in a chunk at the most
 _CHUNK_SECONDS = 1.0  # what a chunk should take, so that progress shows
@@ -141,7 +142,7 @@ class Program:
 
     def _run(self, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
         numbers = Numbers(settings.lr, settings.clip, settings.server_lr)
-        keys = jax.jit(jax.vmap(draws.run_keys))(np.array(settings.seeds, np.uint32))
+        keys = _run_keys(np.array(settings.seeds, np.uint32))
         rules = tuple(_spread(policy.rule.init(), self.seeds) for policy in arms.values())
         states = self._begin(keys, rules)
         seen = []
