@@ -13,7 +13,6 @@ Rounds of both kinds take turns and medians are compared: on a busy machine only
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import platform
@@ -32,6 +31,7 @@ from laconic.core import server, tally
 from laconic.core.arrays import BLOCK, norm
 from laconic.core.messages import Message
 from laconic.core.policy import Policy, parse
+from laconic.sim import server as compiled
 
 RESULTS = Path(__file__).parent / "results" / "server_step.json"
 SIZE, MESSAGES = 138_357_544, 10
@@ -67,9 +67,8 @@ def numpy_round(policy: Policy) -> Round:
 
 
 def jax_round(policy: Policy) -> Round:
-    """Two compiled programs, one for a message and one for the step; what goes in is donated."""
+    """Compiled programs for a message and for the step; what goes in is donated."""
     add = jax.jit(tally.add, donate_argnums=0)
-    close = jax.jit(functools.partial(server.close, policy), donate_argnums=(0, 1))
     start = jax.jit(tally.start)
 
     def play(state: Any, heard: list[Message]) -> Any:
@@ -77,7 +76,7 @@ def jax_round(policy: Policy) -> Round:
         sums = start(state.weights)
         for message in heard:
             sums = add(sums, message, opening)
-        state, info = close(state, sums)
+        state, info = compiled.close(policy, state, sums)
         assert int(info.spoke) == MESSAGES
         return jax.block_until_ready(state)
 

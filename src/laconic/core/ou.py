@@ -25,6 +25,7 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from laconic.core.arrays import Array, Scalar, namespace, zeros
@@ -66,12 +67,22 @@ def init(weights: Array) -> Path:
     return Path(t, zero, zeros(weights), zeros(weights), zeros(weights))
 
 
+# What a step does to each array, in an order in which each can take the place of its old value:
+# C needs the old m and x, m needs the old x.
+UPDATES: tuple[tuple[str, Callable[[Path, Array], Array]], ...] = (
+    ("t", lambda path, d: path.t + 1),
+    ("C", lambda path, d: path.C + (path.x - path.m) ** 2 * (1 - 1 / path.t)),
+    ("m", lambda path, d: path.m + (path.x - path.m) * (1 / path.t)),
+    ("x", lambda path, d: path.x + d),
+    ("Q", lambda path, d: path.Q + d * d),
+)
+
+
 def step(path: Path, d: Array) -> Path:
     """The path after one more step `d`."""
-    t = path.t + 1
-    gap = path.x - path.m
-    m = path.m + gap * (1 / t)  # XLA keeps what it divides in memory, and this it need not
-    return Path(t, path.x + d, m, path.C + gap * (path.x - m), path.Q + d * d)
+    for name, update in UPDATES:
+        path = path._replace(**{name: update(path, d)})
+    return path
 
 
 def predict(path: Path, constrained: bool = True) -> Array:

@@ -120,38 +120,52 @@ def close(
       donate: lets NumPy reuse the memory of `state` and `tally`, which must not be read afterwards.
     """
     optimizer = optimizer or averaging()
-    stand_in, rule = policy.stand_in, policy.rule
-    xp = namespace(tally.weight_spoke)
-    info = RoundInfo(
+    silent, total = weigh(policy, tally)
+    counts = total > 0
+
+    def step(state: ServerState) -> ServerState:
+        def move(record: tuple[Array, Any]) -> tuple[Array, Any]:
+            spoken, before = record
+            mean = mean_update(policy, before, spoken, silent, total)
+            return mean, policy.stand_in.learn(before, mean)
+
+        mean, learned = in_blocks(move, (tally.spoken, state.stand_in), donate=donate)
+        weights, slots = optimizer.apply(state.optimizer, mean, state.weights, donate)
+        return ServerState(weights, policy.rule.learn(state.rule, tally), learned, slots)
+
+    info = look(policy, state, tally)
+    if isinstance(counts, np.bool):  # a plain number: nothing is traced
+        return (step(state) if counts else state), info
+    # Under JAX both ways are computed and one is chosen.
+    return select(counts, step(state), state), info
+
+
+def weigh(policy: Policy, tally: Tally) -> tuple[Scalar, Scalar]:
+    """What all stand-ins weigh together in the sum of updates, and what the sum is divided by."""
+    stand_in = policy.stand_in
+    silent = tally.weight_capped if stand_in.capped else tally.weight_silent
+    total = tally.weight_spoke + (tally.weight_silent if stand_in.counts else 0.0)
+    return silent, total
+
+
+def mean_update(
+    policy: Policy, stand_in: Any, spoken: Array, silent: Scalar, total: Scalar
+) -> Array:
+    """The mean over those who spoke and those who were stood in for; element-wise."""
+    xp = namespace(total)
+    # Where the numbers are plain, a round in which all spoke is spared the prediction.
+    if not isinstance(silent, np.generic) or silent != 0:
+        spoken = spoken + silent * policy.stand_in.predict(stand_in)
+    return spoken / xp.where(total > 0, total, xp.ones_like(total))
+
+
+def look(policy: Policy, state: ServerState, tally: Tally) -> RoundInfo:
+    """What people look at of a round that began in `state`."""
+    return RoundInfo(
         spoke=tally.n_spoke,
         silent=tally.n_silent,
         rejected=tally.n_rejected,
-        threshold=state.rule.context if rule.has_threshold else math.nan,
+        threshold=state.rule.context if policy.rule.has_threshold else math.nan,
         norm_mean=tally.norms.mean,
         norm_std=tally.norms.deviation(),
     )
-    silent = tally.weight_capped if stand_in.capped else tally.weight_silent
-    total = tally.weight_spoke + (tally.weight_silent if stand_in.counts else 0.0)
-    counts = total > 0
-    divisor = xp.where(counts, total, xp.ones_like(total))
-    # Where the numbers are plain, a round in which all spoke is spared the prediction.
-    anyone_silent = not isinstance(silent, np.generic) or silent != 0
-
-    def move(record: tuple[Array, Any]) -> tuple[Array, Any]:
-        total, before = record
-        if anyone_silent:
-            total = total + silent * stand_in.predict(before)
-        mean = total / divisor
-        return mean, stand_in.learn(before, mean)
-
-    def step(state: ServerState) -> ServerState:
-        mean, learned = in_blocks(move, (tally.spoken, state.stand_in), donate=donate)
-        weights, slots = optimizer.apply(state.optimizer, mean, state.weights, donate)
-        return ServerState(weights, rule.learn(state.rule, tally), learned, slots)
-
-    if isinstance(counts, np.bool):  # a plain number: nothing is traced
-        if not counts:
-            return state, info
-        return step(state), info
-    # Under JAX both ways are computed and one is chosen.
-    return select(counts, step(state), state), info
