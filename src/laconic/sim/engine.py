@@ -127,6 +127,7 @@ class Program:
         )
         self.lanes = self._choose_lanes() if lanes is None else lanes * self.mesh.devices.size
         self.traces = 0
+        self._keys = jax.jit(jax.vmap(draws.run_keys))
         self._draw = jax.jit(self._draw_cohorts, out_shardings=self.everywhere)
         self._begin = jax.jit(self._first_states, out_shardings=self.everywhere)
         self._evaluate = jax.jit(self._test_all, out_shardings=self.everywhere)
@@ -141,7 +142,7 @@ class Program:
 
     def _run(self, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
         numbers = Numbers(settings.lr, settings.clip, settings.server_lr)
-        keys = jax.jit(jax.vmap(draws.run_keys))(np.array(settings.seeds, np.uint32))
+        keys = self._keys(np.array(settings.seeds, np.uint32))
         rules = tuple(_spread(policy.rule.init(), self.seeds) for policy in arms.values())
         states = self._begin(keys, rules)
         seen = []
