@@ -140,7 +140,7 @@ def plain_two_layers(first: LSTM, second: LSTM, x: jax.Array) -> jax.Array:
 
 @pytest.mark.parametrize(
     ("backend", "times"),
-    [("cpu", 12), ("gpu", 12), ("gpu", 10)],
+    [("cpu", 12), ("gpu", 12), pytest.param("gpu", 10, marks=pytest.mark.slow)],
     ids=["one after another", "overlapping", "times that blocks do not divide"],
 )
 def test_two_lstms_are_the_plain_ones(
@@ -225,6 +225,7 @@ def test_without_a_key_nothing_is_dropped() -> None:
 # Precision.
 
 
+@pytest.mark.slow
 def test_a_step_in_bfloat16_is_close_to_one_in_float32() -> None:
     loss, metrics = classification(lambda model, x, key: model(x, key))
     x = jax.random.normal(KEY, (20, 28, 28))
