@@ -1,0 +1,18 @@
+"""Real federations with Flower: two lines turn an app into one whose clients can stay silent.
+
+    app = ClientApp(mods=[laconic.flower.speak()])                     # in the ClientApp
+    strategy = laconic.flower.Laconic(FedAvg(), "adaptive+ou")         # in the ServerApp
+
+Clients need flwr and NumPy alone. See docs/flower.md.
+"""
+
+from __future__ import annotations
+
+from laconic.errors import require
+
+require("flwr.app", "flower")
+
+from laconic.flower.mod import speak  # noqa: E402
+from laconic.flower.strategy import Laconic  # noqa: E402
+
+__all__ = ["Laconic", "speak"]
