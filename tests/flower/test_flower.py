@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from federation import LocalGrid, flat, model, pulled
-
 from flwr.serverapp import strategy as flower
+
 from laconic.core import client, server, tally
 from laconic.core.policy import parse
 from laconic.flower import Laconic
