@@ -14,7 +14,8 @@ from laconic.core import client
 from laconic.core.policy import parse_part
 from laconic.core.rules import Rule
 from laconic.errors import InputError, UnknownName
-from laconic.flower.records import Layout, norm
+from laconic.flower.records import Layout
+from laconic.flower.sums import norm
 
 # What the strategy writes into the config, and the mod into the metrics.
 RULE, CONTEXT, EXCLUDE = "laconic.rule", "laconic.context", "laconic.exclude"

@@ -78,49 +78,56 @@ def read(message: Message, layout: Layout, weighted_by: str) -> Reply:
     )
 
 
-def complete(
-    reply: Reply,
-    name: str,
-    order: Iterable[str],
-    arrays: Mapping[str, Array],
-    metrics: MetricRecord | None = None,
+@dataclass
+class Part:
+    """What a reply to the inner strategy holds beside the weights.
+
+    Attributes:
+      weight: how much it weighs in the mean.
+      metrics: what it reports.
+      rest: the arrays that always travel.
+    """
+
+    weight: float
+    metrics: MetricRecord
+    rest: Mapping[str, Array]
+
+
+def part(reply: Reply, layout: Layout) -> Part:
+    """What a client's own reply holds beside the weights."""
+    rest = {name: reply.arrays[name] for name, _, _ in layout.rest}
+    return Part(reply.examples, reply.metrics, rest)
+
+
+def mean(parts: Sequence[Part], weight: float | None = None) -> Part:
+    """Several parts as one, weighted; it weighs what they do together, or `weight`."""
+    total = sum(part.weight for part in parts)
+    metrics, rest = MetricRecord(), {}
+    for key, value in parts[0].metrics.items():
+        mean: Any = sum(part.weight / total * np.asarray(part.metrics[key], float)
+                        for part in parts)  # fmt: skip
+        metrics[key] = mean.tolist() if isinstance(value, list) else float(mean)
+    for name in parts[0].rest:
+        mean = sum(part.rest[name].numpy() * (part.weight / total) for part in parts)
+        rest[name] = Array(np.asarray(mean))
+    return Part(total if weight is None else weight, metrics, rest)
+
+
+def write(
+    to: Message, name: str, order: Iterable[str], weights: Mapping[str, Array], part: Part
 ) -> Message:
-    """The reply's message with these arrays, in the model's order, under this name.
+    """A complete reply for the inner strategy.
 
     Args:
-      reply: whose message.
-      name: that of the ArrayRecord.
+      to: a message whose metadata and names it takes.
+      name: that of its ArrayRecord.
       order: the names of all arrays of the model.
-      arrays: these take the place of the reply's own.
-      metrics: in the place of the reply's own.
+      weights: the weights among them.
+      part: the rest of them, and the metrics.
     """
-    content = reply.message.content
-    filled = RecordDict(dict(content.config_records))
-    filled[name] = ArrayRecord(
-        {key: arrays[key] if key in arrays else reply.arrays[key] for key in order}
+    content = RecordDict(dict(to.content.config_records))
+    content[name] = ArrayRecord(
+        {key: weights[key] if key in weights else part.rest[key] for key in order}
     )
-    filled[next(iter(content.metric_records))] = reply.metrics if metrics is None else metrics
-    return Message(content=filled, metadata=reply.message.metadata)
-
-
-def mean_metrics(replies: Sequence[Reply]) -> MetricRecord:
-    """The mean of the replies' metrics, weighted by their examples."""
-    total = sum(reply.examples for reply in replies)
-    mean = MetricRecord()
-    for key, value in replies[0].metrics.items():
-        weighted: Any = sum(reply.examples / total * np.asarray(reply.metrics[key], float)
-                       for reply in replies)  # fmt: skip
-        mean[key] = [float(x) for x in weighted] if isinstance(value, list) else float(weighted)
-    return mean
-
-
-def mean_arrays(replies: Sequence[Reply], names: Iterable[str]) -> dict[str, Array]:
-    """The mean of the arrays that always travel, weighted by the replies' examples."""
-    total = sum(reply.examples for reply in replies)
-    means = {}
-    for name in names:
-        weighted: Any = sum(
-            reply.arrays[name].numpy() * (reply.examples / total) for reply in replies
-        )
-        means[name] = Array(np.asarray(weighted))
-    return means
+    content[next(iter(to.content.metric_records))] = MetricRecord(dict(part.metrics))
+    return Message(content=content, metadata=to.metadata)

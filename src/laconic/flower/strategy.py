@@ -22,6 +22,7 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.serverapp.strategy.dp_adaptive_clipping import DifferentialPrivacyAdaptiveBase
 from flwr.serverapp.strategy.dp_fixed_clipping import DifferentialPrivacyFixedClippingBase
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from flwr.supercore import log
 
 from laconic.core import server, standins, tally
@@ -29,18 +30,27 @@ from laconic.core.codecs import float32
 from laconic.core.policy import Policy, parse, spell
 from laconic.core.tally import Opening, Tally
 from laconic.errors import InputError
-from laconic.flower import records, replies
+from laconic.flower import records, replies, sums, wire
 from laconic.flower.mod import CONTEXT, EXCLUDE, RULE
 from laconic.flower.records import Layout
-from laconic.flower.replies import Reply
+from laconic.flower.replies import Part, Reply
 from laconic.flower.state import Store
+from laconic.flower.sums import HANDED_ON
 
 _CENTRAL_DP = (DifferentialPrivacyFixedClippingBase, DifferentialPrivacyAdaptiveBase)
 _COMPARING = (flower.Krum, flower.MultiKrum, flower.Bulyan, flower.FedMedian, flower.FedTrimmedAvg)
 _TREES = (flower.FedXgbBagging, flower.FedXgbCyclic)
 
-_HANDED_ON = server.Optimizer(
-    init=lambda weights: (), apply=lambda state, mean, weights, donate: (weights, state)
+# These take the weighted mean of the replies first: one reply that is the mean does as well.
+_AVERAGING = tuple(
+    strategy.aggregate_train
+    for strategy in (
+        flower.FedAvg,
+        flower.FedAdagrad,
+        flower.FedAdam,
+        flower.FedAvgM,
+        flower.FedYogi,
+    )
 )
 
 
@@ -221,8 +231,8 @@ class Laconic(Strategy):
             opening=opening,
             sent=arrays,
             asked={message.metadata.dst_node_id for message in messages},
-            bytes_down=sum(records.written_size(message) for message in messages),
-            payload_down=len(messages) * records.payload(arrays),
+            bytes_down=sum(wire.written_size(message) for message in messages),
+            payload_down=len(messages) * wire.payload(arrays),
         )
         return messages
 
@@ -236,26 +246,24 @@ class Laconic(Strategy):
         server_round += self._done
         heard = self._hear(replies, now, layout)
         del replies
-        sums = self._tally(heard, now)
-
+        tallied = self._tally(heard, now)
         absent = heard.errors + heard.missing if self.absent == "stand-in" else 0
-        sums = _with_absent(sums, absent, now.opening)
-        counting = len(heard.speakers)
-        weight = sums.weight_spoke
+        tallied = _with_absent(tallied, absent, now.opening)
+
+        counting, weight = len(heard.speakers), tallied.weight_spoke
         if policy.stand_in.counts:
             counting += len(heard.silent) + absent
-            weight = weight + sums.weight_silent
+            weight = weight + tallied.weight_silent
         arrays, metrics = None, None
         if counting < self.min_clients or not weight > 0:
             log(WARNING, "Laconic: %d clients count in round %d: the model stays.",
                 counting, server_round)  # fmt: skip
-            _, info = server.close(policy, self._state, _left_out(sums))
+            _, info = server.close(policy, self._state, _left_out(tallied))
         else:
-            handed = self._hand_over(heard, now, layout, sums, absent)
-            self._state, info = server.close(policy, self._state, sums, _HANDED_ON, donate=True)
-            # The inner strategy may need the memory of the replies' sum.
-            heard.speakers, heard.silent, heard.total = [], [], None
-            del sums
+            hand_over = self._as_one if self._averages else self._one_by_one
+            handed, info = hand_over(heard, now, layout, tallied, absent)
+            heard.speakers, heard.silent = [], []
+            del tallied  # the inner strategy may need the memory
             arrays, metrics = self.inner.aggregate_train(server_round, handed)
             arrays = None if arrays is None else records.cast(arrays, now.sent)
 
@@ -308,7 +316,7 @@ class Laconic(Strategy):
                 f"A model needs floating-point arrays that are not excluded, got {list(arrays)}."
             )
         # The core's state needs their number only: the weights themselves stay in Flower's records.
-        state = server.init(self.policy, np.zeros(layout.size, layout.wide), _HANDED_ON)
+        state = server.init(self.policy, np.zeros(layout.size, layout.wide), HANDED_ON)
         self._layout, self._state = layout, state._replace(weights=np.zeros(0, layout.wide))
 
     def _hear(self, messages: Iterable[Message], now: _Round, layout: Layout) -> _Heard:
@@ -316,9 +324,9 @@ class Laconic(Strategy):
         heard = _Heard([], [])
         found: list[Reply] = []
         answered: set[int] = set()
-        whole = records.written_record(now.sent)
+        whole = wire.written_record(now.sent)
         for message in messages:
-            node, size = message.metadata.src_node_id, records.written_size(message)
+            node, size = message.metadata.src_node_id, wire.written_size(message)
             heard.bytes_up += size
             heard.bytes_up_full += size
             if message.has_error():
@@ -326,7 +334,7 @@ class Laconic(Strategy):
                 log(WARNING, "Laconic: node %d failed: %s", node, message.error.reason)
                 continue
             parts = list(message.content.array_records.values())
-            heard.payload_up += sum(records.payload(part) for part in parts)
+            heard.payload_up += sum(wire.payload(part) for part in parts)
             if node not in now.asked or node in answered:
                 heard.reject(node, "it was not asked, or had answered.")
                 continue
@@ -337,7 +345,7 @@ class Laconic(Strategy):
                 heard.reject(node, error)
                 continue
             if reply.weights is None:
-                heard.bytes_up_full += whole - sum(records.written_record(part) for part in parts)
+                heard.bytes_up_full += whole - sum(wire.written_record(part) for part in parts)
             found.append(reply)
         heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
         form = Counter(reply.form for reply in found).most_common(1)
@@ -352,17 +360,15 @@ class Laconic(Strategy):
     def _measure(self, heard: _Heard, layout: Layout, sent: ArrayRecord) -> None:
         """The speakers' norms and Σ n·Δ; whose norm is not what it reported is rejected."""
         before = layout.views(sent)
-        learns = bool(self._state.stand_in)
+        needed = self._averages or bool(self._state.stand_in)
         while True:
-            speakers = heard.speakers
-            norms, total = records.sum_up(
+            speakers, heard.speakers = heard.speakers, []
+            norms, heard.total = sums.measure(
                 before,
                 [reply.weights or [] for reply in speakers],
-                [reply.examples for reply in speakers] if learns else None,
+                [reply.examples for reply in speakers] if needed else None,
                 layout.wide,
             )
-            heard.total = np.zeros(0, layout.wide) if total is None else total
-            heard.speakers = []
             for reply, norm in zip(speakers, norms, strict=True):
                 reported = norm if reply.norm is None else reply.norm
                 if math.isfinite(norm) and tally.fits(reported, norm):
@@ -381,48 +387,79 @@ class Laconic(Strategy):
     def _tally(self, heard: _Heard, now: _Round) -> Tally:
         everyone = heard.speakers + heard.silent
         dtype = heard.total.dtype
-        sums = tally.of(
+        tallied = tally.of(
             heard.total,
             np.asarray([reply.examples for reply in everyone], dtype),
             np.asarray([reply.norm for reply in everyone], dtype),
             np.arange(len(everyone)) < len(heard.speakers),
             now.opening,
         )
-        return sums._replace(n_rejected=sums.n_rejected + heard.rejected)
+        return tallied._replace(n_rejected=tallied.n_rejected + heard.rejected)
 
-    def _hand_over(
-        self, heard: _Heard, now: _Round, layout: Layout, sums: Tally, absent: int
-    ) -> list[Message]:
-        """Complete replies for the inner strategy: those that spoke, and what stands in."""
-        name = getattr(self.inner, "arrayrecord_key", "arrays")
-        if heard.speakers:
-            name = next(iter(heard.speakers[0].message.content.array_records))
-        handed = [replies.complete(reply, name, now.sent, {}) for reply in heard.speakers]
-        stand_in, state = self.policy.stand_in, self._state.stand_in
-        if not (stand_in.counts and sums.weight_silent > 0):
-            return handed
-        scale = float(sums.weight_capped / sums.weight_silent) if stand_in.capped else 1.0
-        arrays = records.moved(
-            layout,
-            layout.views(now.sent),
-            lambda start, stop: stand_in.predict(_cut(state, start, stop)),
-            scale,
-        )
-        # Of absent clients, nothing but the model is known: they are taken to be like the others.
-        known = heard.silent or heard.speakers
-        metrics = replies.mean_metrics(known)
-        arrays |= replies.mean_arrays(known, [name for name, _, _ in layout.rest])
-        if isinstance(self.inner, flower.QFedAvg):
-            # It weighs clients by their loss, one by one. They share the arrays' memory.
-            each = [(reply, reply.metrics) for reply in heard.silent] + [
-                (known[0], metrics)
-            ] * absent
-        else:
-            metrics[self._weighted_by] = float(sums.weight_silent)
-            each = [(known[0], metrics)]
-        return handed + [
-            replies.complete(reply, name, now.sent, arrays, metrics) for reply, metrics in each
+    def _as_one(
+        self, heard: _Heard, now: _Round, layout: Layout, tallied: Tally, absent: int
+    ) -> tuple[list[Message], server.RoundInfo]:
+        """The mean of all clients as one reply, for a strategy that would take it anyway."""
+        pattern = (heard.speakers or heard.silent)[0].message
+        name = self._record_name(heard)
+        parts = [replies.part(reply, layout) for reply in heard.speakers]
+        if self.policy.stand_in.counts and tallied.weight_silent > 0:
+            parts.append(self._silent_part(heard, layout, tallied))
+        whole = replies.mean(parts)
+        whole.metrics[self._weighted_by] = whole.weight
+        # Nothing but their sum is needed of the replies; a cohort's memory is worth having back.
+        for reply in heard.speakers:
+            reply.weights = None
+            for record in reply.message.content.array_records.values():
+                record.clear()
+        self._state, info = sums.close(self.policy, self._state, tallied)
+        weights = records.moved(layout, layout.views(now.sent), tallied.spoken)
+        return [replies.write(pattern, name, now.sent, weights, whole)], info
+
+    def _one_by_one(
+        self, heard: _Heard, now: _Round, layout: Layout, tallied: Tally, absent: int
+    ) -> tuple[list[Message], server.RoundInfo]:
+        """Everyone who spoke, and the silent as one reply with their summed weight."""
+        name, stand_in = self._record_name(heard), self.policy.stand_in
+        handed = [
+            replies.write(reply.message, name, now.sent, reply.arrays, replies.part(reply, layout))
+            for reply in heard.speakers
         ]
+        if stand_in.counts and tallied.weight_silent > 0:
+            scale = float(tallied.weight_capped / tallied.weight_silent) if stand_in.capped else 1.0
+            expected = sums.predict(stand_in, self._state.stand_in, scale, layout.size, layout.wide)
+            weights = records.moved(layout, layout.views(now.sent), expected)
+            del expected
+            whole = self._silent_part(heard, layout, tallied)
+            known = heard.silent or heard.speakers
+            if isinstance(self.inner, flower.QFedAvg):
+                # It weighs clients by their loss, each for itself. They share the arrays' memory.
+                each = [(reply, replies.part(reply, layout)) for reply in heard.silent]
+                each += [(known[0], whole)] * absent
+            else:
+                whole.metrics[self._weighted_by] = whole.weight
+                each = [(known[0], whole)]
+            handed += [
+                replies.write(reply.message, name, now.sent, weights, part) for reply, part in each
+            ]
+        self._state, info = sums.close(self.policy, self._state, tallied)
+        return handed, info
+
+    def _silent_part(self, heard: _Heard, layout: Layout, tallied: Tally) -> Part:
+        """The silent and the absent as one. Of the absent it is assumed that they are like them."""
+        known = [replies.part(reply, layout) for reply in heard.silent or heard.speakers]
+        return replies.mean(known, float(tallied.weight_silent))
+
+    def _record_name(self, heard: _Heard) -> str:
+        if heard.speakers:
+            return str(next(iter(heard.speakers[0].message.content.array_records)))
+        return str(getattr(self.inner, "arrayrecord_key", "arrays"))
+
+    @property
+    def _averages(self) -> bool:
+        """Whether the inner strategy takes the weighted mean of arrays and metrics, and no more."""
+        default = getattr(self.inner, "train_metrics_aggr_fn", None) is aggregate_metricrecords
+        return default and type(self.inner).aggregate_train in _AVERAGING
 
     def _note(self, round: int, metrics: MetricRecord | None) -> None:
         """Keeps a round's `accuracy` and `loss` for the run folder."""
@@ -453,25 +490,20 @@ def _refuse_wrapper() -> None:
         frame = frame.f_back
 
 
-def _with_absent(sums: Tally, absent: int, opening: Opening) -> Tally:
+def _with_absent(tallied: Tally, absent: int, opening: Opening) -> Tally:
     """The tally with clients that nothing was heard of: silent, of mean weight and norm."""
-    answered = int(sums.n_spoke + sums.n_silent)
+    answered = int(tallied.n_spoke + tallied.n_silent)
     if not absent or not answered:
-        return sums
-    weight = sums.norms.weight * absent / answered
-    share = min(1.0, float(sums.norms.mean) / float(opening.reach)) if opening.reach > 0 else 1.0
-    return sums._replace(
-        weight_silent=sums.weight_silent + weight, weight_capped=sums.weight_capped + weight * share
+        return tallied
+    weight = tallied.norms.weight * absent / answered
+    share = min(1.0, float(tallied.norms.mean) / float(opening.reach)) if opening.reach > 0 else 1.0
+    return tallied._replace(
+        weight_silent=tallied.weight_silent + weight,
+        weight_capped=tallied.weight_capped + weight * share,
     )
 
 
-def _left_out(sums: Tally) -> Tally:
+def _left_out(tallied: Tally) -> Tally:
     """The tally with its counts and norms, but with nobody in the mean."""
-    zero = sums.weight_spoke * 0
-    return sums._replace(weight_spoke=zero, weight_silent=zero, weight_capped=zero)
-
-
-def _cut(state: Any, start: int, stop: int) -> Any:
-    """A stand-in's state for a part of the weights."""
-    parts = [part[start:stop] if getattr(part, "ndim", 0) == 1 else part for part in state]
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+    zero = tallied.weight_spoke * 0
+    return tallied._replace(weight_spoke=zero, weight_silent=zero, weight_capped=zero)
