@@ -171,6 +171,7 @@ def test_a_server_that_dies_with_tls_and_authentication(tmp_path):
         for pid in federation.processes("flwr-serverapp"):
             kill(pid)
         kill_tree(federation.superlink.pid)
+        federation.superlink.wait(10)
         done = saved(folder)
         assert done < 5
 

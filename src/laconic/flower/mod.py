@@ -12,7 +12,7 @@ from flwr.supercore import log
 
 from laconic.core import client
 from laconic.core.policy import parse_part
-from laconic.core.rules import Rule
+from laconic.core.rules import Rule, full
 from laconic.errors import InputError, UnknownName
 from laconic.flower.records import Layout
 from laconic.flower.sums import norm
@@ -86,7 +86,8 @@ def _answer(reply: Message, sent: ArrayRecord, asked: dict[str, Any], own: Rule 
             error,
         )
         return
-    size, speaks = client.decide(_rule(asked[RULE]), size, asked[CONTEXT], _uniform())
+    rule, context = _rule(asked)
+    size, speaks = client.decide(rule, size, context, _uniform())
     if own is not None and speaks:
         speaks = bool(own.speaks(size, _uniform(), own.init().context))
     next(iter(reply.content.metric_records.values()))[NORM] = float(size)
@@ -98,13 +99,14 @@ def _answer(reply: Message, sent: ArrayRecord, asked: dict[str, Any], own: Rule 
             del reply.content[name]
 
 
-def _rule(text: str) -> Rule:
-    """The server's rule; one that this version does not know makes the client speak."""
+def _rule(asked: dict[str, Any]) -> tuple[Rule, float]:
+    """The server's rule and its context; a rule that is unknown here makes the client speak."""
     try:
-        return parse_part("rule", text)
+        return parse_part("rule", asked[RULE]), asked[CONTEXT]
     except UnknownName:
-        log(WARNING, "laconic: the rule `%s` is unknown here; speaking.", text)
-        return parse_part("rule", "full")
+        log(WARNING, "laconic: the rule `%s` is unknown here; speaking.", asked[RULE])
+        everyone = full()
+        return everyone, everyone.init().context
 
 
 def _uniform() -> float:

@@ -129,7 +129,8 @@ def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:
     for name, array in record.items():
         if name in like and array.dtype != like[name].dtype:
             dtype, values = np.dtype(like[name].dtype), array.numpy()
-            array = Array((np.rint(values) if dtype.kind in "iub" else values).astype(dtype))
+            values = np.rint(values) if dtype.kind in "iub" else values
+            array = Array(np.asarray(values, dtype))
         arrays[name] = array
     return ArrayRecord(arrays)
 

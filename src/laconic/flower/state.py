@@ -40,6 +40,7 @@ class Store:
     def __init__(self, folder: Path, inner: Strategy) -> None:
         self.folder = folder
         self._inner = inner
+        self._about: dict[str, Any] = {}
         # Numbers that differ from these later are state, the others are settings.
         self._settings = {path: getattr(*where) for path, where in _numbers(inner)}
 
@@ -63,10 +64,10 @@ class Store:
         for kind in ("rule", "stand_in"):
             part = getattr(state, kind)
             tensors |= {f"{kind}/{i}": np.asarray(value) for i, value in enumerate(part)}
-        shapes = {}
+        kinds = {}
         for path, where in _arrays(self._inner):
             value = getattr(*where)
-            shapes[path] = type(value).__name__
+            kinds[path] = type(value).__name__
             items = value.items() if hasattr(value, "items") else _enumerated(value)
             for name, item in items:
                 tensors[f"inner/{path}/{name}"] = item.numpy() if isinstance(item, Array) else item
@@ -74,15 +75,26 @@ class Store:
                    if (value := getattr(*where)) != self._settings.get(path)}  # fmt: skip
         file = f"state-{round}.safetensors"
         runs.write_arrays(self.folder / file, tensors)
-        runs.write_json(
-            self.folder / "state.json",
-            {"laconic": __version__, "round": round, "policy": str(policy), "arrays": file,
-             "model": list(arrays), "inner": shapes, "numbers": numbers, "history": history},
-        )  # fmt: skip
-        for old in self.folder.glob("state-*.safetensors"):
-            if old.name != file:
-                old.unlink()
-        self.write_metrics(policy, history)
+        self._about = {
+            "laconic": __version__,
+            "round": round,
+            "policy": str(policy),
+            "arrays": file,
+            "model": list(arrays),
+            "inner": kinds,
+            "numbers": numbers,
+            "scalars": [name for name, tensor in tensors.items() if not tensor.ndim],
+        }
+        self.note(policy, history)
+        self._tidy()
+
+    def note(self, policy: Policy, history: list[dict[str, Any]]) -> None:
+        """Writes down what is known of the rounds so far; `state.json` now holds."""
+        runs.write_json(self.folder / "state.json", self._about | {"history": history})
+        arm = {"arm": str(policy), "seed": 0}
+        # As in a simulation's folder, rounds are counted from 0 there.
+        rows = [arm | row | {"round": row["round"] - 1} for row in history]
+        runs.write_csv(self.folder / "metrics.csv", rows)
 
     def load(self, policy: Policy, initial: ArrayRecord, state: ServerState) -> Saved:
         """The state that was saved, checked against what this run was started with.
@@ -100,6 +112,8 @@ class Store:
                     f"this one has {policy}."
                 )
             tensors = runs.read_arrays(self.folder / about["arrays"])
+            # A file of contiguous arrays has no numbers, only arrays of length one.
+            tensors |= {name: tensors[name].reshape(()) for name in about["scalars"]}
             arrays = {name: tensors[f"model/{name}"] for name in about["model"]}
             shapes = {name: array.shape for name, array in arrays.items()}
             if shapes != {name: tuple(array.shape) for name, array in initial.items()}:
@@ -111,17 +125,12 @@ class Store:
                 values = [value if value.ndim else value[()] for value in values]
                 found[kind] = type(part)(*values) if hasattr(part, "_fields") else tuple(values)
             self._load_inner(about, tensors)
-            history = [_with_nan(row) for row in about["history"]]
+            history = [_with_nan(row) for row in about.pop("history")]
+            self._about = about
             record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
             return Saved(int(about["round"]), history, record, state._replace(**found))
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{path} cannot be read: {error!r}.") from None
-
-    def write_metrics(self, policy: Policy, history: list[dict[str, Any]]) -> None:
-        """Writes a row a round, for `laconic report`."""
-        arm = {"arm": str(policy), "seed": 0}
-        rows = [arm | row | {"round": row["round"] - 1} for row in history]
-        runs.write_csv(self.folder / "metrics.csv", rows)
 
     def finish(self, policy: Policy, history: list[dict[str, Any]], arrays: ArrayRecord) -> None:
         """Writes the final weights and the summary."""
@@ -141,7 +150,13 @@ class Store:
              "accuracy_mean": 100 * history[-1]["accuracy"], "total": total,
              "run": str(self.folder), "versions": {"laconic": __version__}},
         )  # fmt: skip
-        self.write_metrics(policy, history)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Removes the arrays of earlier rounds."""
+        for old in self.folder.glob("state-*.safetensors"):
+            if old.name != self._about["arrays"]:
+                old.unlink()
 
     def _load_inner(self, about: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
         for path, kind in about["inner"].items():

@@ -154,6 +154,7 @@ class Laconic(Strategy):
         self.min_clients = min_clients
         self.history: list[dict[str, Any]] = []
         self._weighted_by: str = getattr(inner, "weighted_by_key", "num-examples")
+        self._array_name: str = getattr(inner, "arrayrecord_key", "arrays")
         self._store = None if folder is None else Store(Path(folder), inner)
         self._done = 0  # rounds of earlier starts
         self._layout: Layout | None = None
@@ -324,13 +325,13 @@ class Laconic(Strategy):
         heard = _Heard([], [])
         found: list[Reply] = []
         answered: set[int] = set()
-        whole = wire.written_record(now.sent)
+        name, whole = self._array_name, wire.written_record(now.sent)
         for message in messages:
             node, size = message.metadata.src_node_id, wire.written_size(message)
             heard.bytes_up += size
-            heard.bytes_up_full += size
             if message.has_error():
                 heard.errors += 1
+                heard.bytes_up_full += size
                 log(WARNING, "Laconic: node %d failed: %s", node, message.error.reason)
                 continue
             parts = list(message.content.array_records.values())
@@ -344,9 +345,10 @@ class Laconic(Strategy):
             except InputError as error:
                 heard.reject(node, error)
                 continue
-            if reply.weights is None:
-                heard.bytes_up_full += whole - sum(wire.written_record(part) for part in parts)
             found.append(reply)
+            if reply.weights is None:
+                size = wire.written_with(message, {name: whole})
+            heard.bytes_up_full += size
         heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
         form = Counter(reply.form for reply in found).most_common(1)
         for reply in found:
@@ -453,7 +455,7 @@ class Laconic(Strategy):
     def _record_name(self, heard: _Heard) -> str:
         if heard.speakers:
             return str(next(iter(heard.speakers[0].message.content.array_records)))
-        return str(getattr(self.inner, "arrayrecord_key", "arrays"))
+        return self._array_name
 
     @property
     def _averages(self) -> bool:
@@ -468,7 +470,7 @@ class Laconic(Strategy):
                 row |= {key: float(metrics[key]) for key in ("accuracy", "loss")
                         if isinstance(metrics.get(key), int | float)}  # fmt: skip
         if self._store is not None and self.history:
-            self._store.write_metrics(self.policy, self.history)
+            self._store.note(self.policy, self.history)
 
 
 def _refuse_central_privacy(strategy: Any) -> None:

@@ -26,13 +26,17 @@ def written_size(message: Message) -> int:
     """
     if message.has_error():
         return len(message.deflate())
+    arrays = message.content.array_records
+    return written_with(message, {name: written_record(part) for name, part in arrays.items()})
+
+
+def written_with(message: Message, arrays: Mapping[str, int]) -> int:
+    """The size of a message that had array records of these names and sizes."""
     shell = Message(content=RecordDict(), metadata=message.metadata)
-    total = len(shell.deflate()) + _object("RecordDict", message.content, _references)
-    for record in message.content.values():
-        total += (
-            written_record(record) if isinstance(record, ArrayRecord) else len(record.deflate())
-        )
-    return total
+    others = {name: record for name, record in message.content.items()
+              if not isinstance(record, ArrayRecord)}  # fmt: skip
+    total = len(shell.deflate()) + _object("RecordDict", [*others, *arrays], _references)
+    return total + sum(len(record.deflate()) for record in others.values()) + sum(arrays.values())
 
 
 def written_record(record: ArrayRecord) -> int:
