@@ -1,18 +1,18 @@
-"""The model, and the glyphs that one writer drew."""
+"""The model, and the glyphs that a client's writers drew."""
 
 from __future__ import annotations
 
-from functools import cache
+import os
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from laconic.tasks import load
-
 CLASSES = 62
-TEST_WRITERS = range(900, 920)  # nobody trains on these
+WRITERS = 20  # a client has the glyphs of so many
 
 
 class Net(nn.Module):
@@ -30,14 +30,33 @@ class Net(nn.Module):
         return self.layers(x)
 
 
-@cache
-def writer(number: int) -> TensorDataset:
-    """All that a writer drew: images (n, 1, 28, 28) and labels."""
+def data(client: int) -> TensorDataset:
+    """A client's glyphs: images (n, 1, 28, 28) and labels. They are drawn once and then kept."""
+    path = Path(tempfile.gettempdir()) / f"laconic-glyphs-{client}.npz"
+    if not path.exists():
+        images, labels = draw(range(client * WRITERS, (client + 1) * WRITERS))
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            np.savez(file, images=images, labels=labels)
+        os.replace(file.name, path)
+    with np.load(path) as arrays:
+        return TensorDataset(*(torch.from_numpy(arrays[name]) for name in ("images", "labels")))
+
+
+def draw(writers: range) -> tuple[np.ndarray, np.ndarray]:
+    """All that these writers drew."""
+    import jax
+
+    from laconic.tasks import load
+
     clients = load("glyphs").clients
-    count = int(clients.sizes(np.array([number]))[0])
-    batch = clients.examples(np.int32(number), np.arange(count))
-    images = torch.from_numpy(np.array(batch["x"], np.float32).reshape(count, 1, 28, 28))
-    return TensorDataset(images, torch.from_numpy(np.array(batch["y"], np.int64)))
+    examples = jax.jit(clients.examples)
+    images, labels = [], []
+    for writer in writers:
+        count = int(clients.sizes(np.array([writer]))[0])
+        batch = examples(np.int32(writer), np.arange(clients.longest))
+        images.append(np.asarray(batch["x"], np.float32)[:count].reshape(count, 1, 28, 28))
+        labels.append(np.asarray(batch["y"], np.int64)[:count])
+    return np.concatenate(images), np.concatenate(labels)
 
 
 def train(net: Net, data: TensorDataset, epochs: int, batch: int, rate: float) -> float:
