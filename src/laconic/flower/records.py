@@ -139,14 +139,19 @@ def moved(layout: Layout, sent: Sequence[np.ndarray], update: np.ndarray) -> dic
     """The arrays of θ + update, where the update is one flat vector."""
     arrays = {}
     for layer, before in zip(layout.layers, sent, strict=True):
-        after = np.add(before, update[layer.start : layer.start + layer.size]).astype(
-            layer.dtype, copy=False
-        )
-        head = io.BytesIO()
+        file = io.BytesIO()
         about = {"descr": np.lib.format.dtype_to_descr(layer.dtype), "fortran_order": False,
                  "shape": layer.shape}  # fmt: skip
-        np.lib.format.write_array_header_1_0(head, about)
-        # What `np.save` would give, with one copy of the numbers in the place of three.
-        data = b"".join((head.getvalue(), after.data.cast("B")))
-        arrays[layer.name] = Array(str(layer.dtype), layer.shape, "numpy.ndarray", data)
+        np.lib.format.write_array_header_1_0(file, about)
+        start = file.tell()
+        if layer.size:
+            file.seek(layer.size * layer.dtype.itemsize - 1, io.SEEK_CUR)
+            file.write(b"\0")
+        # What `np.save` would write, but computed in its place: no copy is made.
+        with file.getbuffer() as buffer:
+            after = np.frombuffer(buffer, layer.dtype, layer.size, start)
+            change = update[layer.start : layer.start + layer.size]
+            np.add(before, change, out=after, casting="same_kind")
+            del after
+        arrays[layer.name] = Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
     return arrays

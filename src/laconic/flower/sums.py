@@ -19,8 +19,8 @@ from laconic.core.tally import Tally
 
 WORKERS = min(4, os.cpu_count() or 1)
 _ALONE = 1 << 18  # so few weights are done before a thread has started
-_SCRATCH = 1 << 17  # elements of all clients' blocks together: half a second-level cache
-_LONGEST = 9_984  # for longer vectors, OpenBLAS would start threads of its own
+_SCRATCH = 1 << 18  # elements of all clients' blocks together: a second-level cache
+_LONGEST = 1 << 15  # elements of one client's block
 
 _T = TypeVar("_T")
 
