@@ -379,7 +379,7 @@ class Laconic(Strategy):
             )
             for reply, norm in zip(speakers, norms, strict=True):
                 reported = norm if reply.norm is None else reply.norm
-                if math.isfinite(norm) and tally.fits(reported, norm):
+                if math.isfinite(norm) and tally.fits(np.float64(reported), np.float64(norm)):
                     reply.norm = norm
                     heard.speakers.append(reply)
                 else:
