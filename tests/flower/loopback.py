@@ -90,8 +90,9 @@ class Federation:
     Args:
       home: a folder for Flower's files and the logs.
       nodes: how many SuperNodes.
-      superlink, supernode: more options for these; `{k}` in them is the node's number.
-      environment: more variables.
+      superlink, supernode: options of these; `{k}` in them is the node's number.
+      connection: how `flwr` reaches the SuperLink.
+      federation: settings of the federation, for Flower's simulation.
     """
 
     def __init__(
@@ -101,8 +102,9 @@ class Federation:
         superlink: list[str] | None = None,
         supernode: list[str] | None = None,
         connection: dict[str, str] | None = None,
+        federation: dict[str, object] | None = None,
     ) -> None:
-        self.home, self.count = home, nodes
+        self.home, self.count, self._federation = home, nodes, federation or {}
         self.port = free_port()
         self._superlink = ["--insecure"] if superlink is None else superlink
         self._supernode = ["--insecure"] if supernode is None else supernode
@@ -159,6 +161,8 @@ class Federation:
         config = {"out": str(self.home / f"{name}.npz")} | config
         text = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
         command = [str(BIN / "flwr"), "run", str(APP), "here", "--stream", "--run-config", text]
+        for key, value in self._federation.items():
+            command += ["--federation-config", f"{key}={json.dumps(value)}"]
         return self._spawn(f"run-{name}", command)
 
     def run(self, name: str, seconds: float = 120.0, **config: object) -> None:

@@ -53,7 +53,8 @@ def simulated(policy: str, rounds: int) -> np.ndarray:
         loss, metrics, test=clients[0], batch=max(data.EXAMPLES), lr=data.RATE, clip=None,
     )  # fmt: skip
     with jax.default_matmul_precision("highest"):
-        return laconic.simulate(task, policy, rounds=rounds, cohort=len(clients)).weights[0]
+        return laconic.simulate(task, policy, rounds=rounds, cohort=len(clients),
+                                plain=True).weights[0]  # fmt: skip
 
 
 def in_process(inner, policy: str, rounds: int, clip: float) -> np.ndarray:
@@ -180,6 +181,24 @@ def test_a_server_that_dies_with_tls_and_authentication(tmp_path):
         assert sorted(federation.metrics("second")) == list(range(done + 1, 6))
         expected = simulated(ADAPTIVE, 5)
         np.testing.assert_allclose(federation.model("second"), expected, rtol=0, atol=1e-6)
+    finally:
+        federation.stop()
+    assert federation.processes() == []
+
+
+def test_flowers_own_simulation(tmp_path):
+    """The same app, with the same two lines, in Flower's simulation engine."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'flwr[simulation]'")
+    federation = Federation(
+        tmp_path / "flower", nodes=0, superlink=["--insecure", "--simulation"],
+        federation={"num-supernodes": 4, "client-resources-num-cpus": 1},
+    )  # fmt: skip
+    try:
+        federation.start()
+        federation.run("simulation", policy=ADAPTIVE, rounds=4)
+        assert counts(federation.metrics("simulation"), "silent") == [0, 2, 2, 2]
+        expected = simulated(ADAPTIVE, 4)
+        np.testing.assert_allclose(federation.model("simulation"), expected, rtol=0, atol=1e-6)
     finally:
         federation.stop()
     assert federation.processes() == []
