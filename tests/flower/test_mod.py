@@ -158,3 +158,13 @@ def test_without_flower_the_install_command_is_printed():
         [sys.executable, "-c", code], check=False, capture_output=True, text=True
     )
     assert "pip install 'laconic[flower]'" in found.stderr
+
+
+def test_a_flower_that_is_too_old_is_named():
+    code = (
+        "import importlib.metadata as m; m.version = lambda name: '1.39.2'; import laconic.flower"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True
+    )
+    assert "needs flwr 1.40 or later, this is 1.39.2. Install it with: pip" in found.stderr
