@@ -165,6 +165,10 @@ class Federation:
             command += ["--federation-config", f"{key}={json.dumps(value)}"]
         return self._spawn(f"run-{name}", command)
 
+    def shell(self, commands: str, folder: Path) -> subprocess.Popen[bytes]:
+        """Runs commands as a user would type them."""
+        return self._spawn("shell", ["bash", "-c", commands], folder)
+
     def run(self, name: str, seconds: float = 120.0, **config: object) -> None:
         """Runs the test app to its end."""
         process = self.submit(name, **config)
@@ -220,11 +224,13 @@ class Federation:
         for proxy in self.proxies:
             proxy.close()
 
-    def _spawn(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+    def _spawn(
+        self, name: str, command: list[str], folder: Path | None = None
+    ) -> subprocess.Popen[bytes]:
         with open(self.home / f"{name}.log", "ab") as log:
             # A session of its own: what it starts can be ended with it.
             process = subprocess.Popen(
-                command, cwd=self.home, env=self.environment, stdin=subprocess.DEVNULL,
+                command, cwd=folder or self.home, env=self.environment, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         self._all.append(process)

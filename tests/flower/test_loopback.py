@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.slow
 SILENT = (2, 3)
 POLICY = "fixed:2+ou"  # far above the norms of those two, far below the others'
 ADAPTIVE = "adaptive,k=0+ou"
+FREE_PORT = 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'
 
 
 def simulated(policy: str, rounds: int) -> np.ndarray:
@@ -202,6 +204,30 @@ def test_flowers_own_simulation(tmp_path):
     finally:
         federation.stop()
     assert federation.processes() == []
+
+
+def test_who_follows_the_documentation_gets_a_federation(tmp_path):
+    """The files and commands of docs/flower.md, as they stand there but for the ports."""
+    pytest.importorskip("sklearn", reason="the page's example needs scikit-learn")
+    page = (APP.parents[2] / "docs" / "flower.md").read_text("utf-8")
+    blocks = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
+    files = [text for kind, text in blocks if kind in ("toml", "python")][1:4]
+    for name, text in zip(("pyproject.toml", "client.py", "server.py"), files, strict=True):
+        (tmp_path / name).write_text(text)
+    commands = next(text for kind, text in blocks if kind == "bash" and "FLWR_HOME" in text)
+    federation = Federation(tmp_path / ".flwr")
+    (federation.home / "config.toml").unlink()
+    commands = commands.replace("8000", str(federation.port))
+    commands = commands.replace("flower-superlink", f"flower-superlink --port {federation.port}")
+    commands = commands.replace("$((9200 + k))", "$(python -c '" + FREE_PORT + "')")
+    try:
+        process = federation.shell(commands, tmp_path)
+        process.wait(150)
+        log = federation.log("shell")
+        assert "round 1: 3 spoke of 3" in log
+        assert re.search(r"round 5: \d spoke of 3", log)
+    finally:
+        federation.stop()
 
 
 def saved(folder) -> int:

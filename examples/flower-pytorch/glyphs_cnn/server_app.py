@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
@@ -30,7 +32,9 @@ def main(grid: Grid, context: Context) -> None:
     sent = sum(row["bytes_up"] + row["overhead_up"] for row in strategy.history)
     full = sum(row["bytes_up_full"] for row in strategy.history)
     accuracy = strategy.history[-1]["accuracy"]
-    print(f"accuracy {accuracy:.1%}, uploaded {sent / 1e6:.1f} of {full / 1e6:.1f} MB")
+    logging.getLogger("flwr").info(
+        f"accuracy {accuracy:.1%}, uploaded {sent / 1e6:.1f} of {full / 1e6:.1f} MB"
+    )
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:

@@ -18,7 +18,8 @@ def main(grid: Grid, context: Context) -> None:
     rounds = context.run_config["num-server-rounds"]
     strategy.start(grid, ArrayRecord(start()), num_rounds=rounds, evaluate_fn=evaluate)
     spoke, asked = (sum(row[key] for row in strategy.history) for key in ("spoke", "asked"))
-    print(f"accuracy {strategy.history[-1]['accuracy']:.1%}, {spoke} of {asked} updates uploaded")
+    accuracy = strategy.history[-1]["accuracy"]
+    logging.getLogger("flwr").info(f"accuracy {accuracy:.1%}, {spoke} of {asked} updates uploaded")
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:

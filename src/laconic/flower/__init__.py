@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 from laconic.errors import MissingExtra, require
 
-require("flwr.app", "flower")
+require("flwr", "flower")
 if tuple(map(int, version("flwr").split(".")[:2])) < (1, 40):
     raise MissingExtra(
         f"`laconic.flower` needs flwr 1.40 or later, this is {version('flwr')}. "
