@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
