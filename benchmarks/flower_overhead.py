@@ -68,11 +68,12 @@ class Federation:
         content = RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics})
         return Message(content, reply_to=message)
 
-    def round(self, strategy: FedAvg | Laconic, t: int) -> tuple[float, float, ArrayRecord]:
-        """Server seconds, a mod's mean seconds and the new model of one round."""
-        began = time.perf_counter()
+    def round(self, strategy: FedAvg | Laconic, t: int) -> tuple[float, float, float, ArrayRecord]:
+        """Server seconds, those of processors, a mod's mean seconds and the model of one round."""
+        began, burnt = time.perf_counter(), time.process_time()
         messages = list(strategy.configure_train(t, self.arrays, ConfigRecord(), self.grid))
-        server, mod, replies = time.perf_counter() - began, 0.0, []
+        server, busy = time.perf_counter() - began, time.process_time() - burnt
+        mod, replies = 0.0, []
         for message in messages:
             reply = self.train(message, None)
             if isinstance(strategy, Laconic):
@@ -81,9 +82,11 @@ class Federation:
                 mod += time.perf_counter() - began
             replies.append(reply)
         del reply
-        began = time.perf_counter()
+        began, burnt = time.perf_counter(), time.process_time()
         arrays, _ = strategy.aggregate_train(t, replies)
-        return server + time.perf_counter() - began, mod / len(messages), arrays
+        server += time.perf_counter() - began
+        busy += time.process_time() - burnt
+        return server, busy, mod / len(messages), arrays
 
 
 def status(field: str) -> int:
@@ -123,13 +126,15 @@ def main() -> None:
     federation = Federation(weights, nodes)
     strategies = {name: federation.strategy(name) for name in names}
     times: dict[str, list[float]] = {name: [] for name in names}
+    busy: dict[str, list[float]] = {name: [] for name in names}
     mods: dict[str, list[float]] = {name: [] for name in names}
     for t in range(1, options.rounds + 2):
         models = {}
         for name, strategy in strategies.items():
-            server, mod, models[name] = federation.round(strategy, t)
+            server, cpu, mod, models[name] = federation.round(strategy, t)
             if t > 1:  # the first round warms up
                 times[name].append(server)
+                busy[name].append(cpu)
                 mods[name].append(mod)
         for layer, array in models["FedAvg"].items():  # both sides must give the same answer
             np.testing.assert_allclose(
@@ -141,19 +146,26 @@ def main() -> None:
         rows.append({
             "strategy": name if name == "FedAvg" else f"Laconic(FedAvg), {name}",
             "server_s": server, "overhead_share": server / base - 1,
+            "processor_s": statistics.median(busy[name]),
             "mod_s": statistics.median(mods[name]),
             "peak_bytes": peaks[name],
             "extra_models": (peaks[name] - peaks["FedAvg"]) / (4 * weights),
         })  # fmt: skip
-    print(f"{nodes} nodes, {weights:,} weights, median of {options.rounds} rounds\n")
-    print(f"{'strategy':<32}{'server':>10}{'overhead':>10}{'mod':>9}{'memory':>12}{'extra':>15}")
+    load = os.getloadavg()[0]
+    print(f"{nodes} nodes, {weights:,} weights, median of {options.rounds} rounds, "
+          f"{os.cpu_count()} cores, load {load:.1f}\n")  # fmt: skip
+    print(
+        f"{'strategy':<32}{'server':>10}{'overhead':>10}{'processors':>12}{'mod':>9}{'memory':>12}{'extra':>15}"
+    )
     for row in rows:
         print(f"{row['strategy']:<32}{row['server_s']:>8.2f} s{row['overhead_share']:>+10.1%}"
+              f"{row['processor_s']:>10.2f} s"
               f"{row['mod_s']:>7.3f} s{row['peak_bytes'] / 2**20:>8.0f} MiB"
               f"{row['extra_models']:>+8.2f} models")  # fmt: skip
     if options.json:
         versions = {name: version(name) for name in ("flwr", "laconic", "numpy")}
         about = {"device": platform.processor() or platform.machine(), "cores": os.cpu_count(),
+                 "load": load,
                  "python": platform.python_version(), "versions": versions,
                  "weights": weights, "nodes": nodes, "rounds": options.rounds,
                  "rows": rows}  # fmt: skip

@@ -112,22 +112,22 @@ def five_rounds(federation):
 
 def fedadam_and_clipping(federation):
     """FedAdam inside, Flower's clipping mod beside."""
-    federation.run("adam", inner="FedAdam", clip=5.0, policy=ADAPTIVE, rounds=3)
+    federation.run("adam", inner="FedAdam", clip=5.0, policy=ADAPTIVE, rounds=2)
     inner = flower.FedAdam(fraction_evaluate=0.0)
-    expected = in_process(inner, ADAPTIVE, 3, clip=5.0)
+    expected = in_process(inner, ADAPTIVE, 2, clip=5.0)
     np.testing.assert_allclose(federation.model("adam"), expected, rtol=0, atol=1e-6)
     metrics = federation.metrics("adam")
-    assert counts(metrics, "silent") == [0, 2, 2]
+    assert counts(metrics, "silent") == [0, 2]
     assert max(counts(metrics, "norm_mean")) < 5.0  # some were clipped to 5, none is above
 
 
 def garbage(federation):
     """A node answers with weights that do not fit the norm it reports; the others go on."""
-    federation.run("garbage", policy=POLICY, garbage="norm", rounds=2)
+    federation.run("garbage", policy=POLICY, garbage="norm", rounds=1)
     metrics = federation.metrics("garbage")
-    assert counts(metrics, "rejected") == [1, 1]
-    assert counts(metrics, "spoke") == [2, 2]
-    assert counts(metrics, "silent") == [1, 1]
+    assert counts(metrics, "rejected") == [1]
+    assert counts(metrics, "spoke") == [2]
+    assert counts(metrics, "silent") == [1]
     assert "is rejected: its update has the norm" in federation.log("run-garbage")
     assert np.abs(federation.model("garbage")).max() < 1.0
 
@@ -225,7 +225,7 @@ def test_who_follows_the_documentation_gets_a_federation(tmp_path):
         process.wait(150)
         log = federation.log("shell")
         assert "round 1: 3 spoke of 3" in log
-        assert re.search(r"round 5: \d spoke of 3", log)
+        assert re.search(r"round 3: \d spoke of 3", log)
     finally:
         federation.stop()
 
