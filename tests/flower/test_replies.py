@@ -62,7 +62,24 @@ GARBAGE = {
     "a list for a norm": lambda c: c["metrics"].update({"laconic.norm": [1.0]}),
     "no examples": say(num_examples=0),
     "infinitely many examples": say(num_examples=math.inf),
+    "more examples than there are": say(num_examples=1e39),
+    "hardly an example": say(num_examples=1e-39),
     "a list of examples": say(num_examples=[1]),
+    "a norm beyond float32": lambda c: (
+        c["metrics"].update({"laconic.norm": 1e39}),
+        c.pop("arrays"),
+    )[2:],
+    "a dtype that is none": lambda c: c["arrays"].update(
+        {"b": Array("float31", (6,), "numpy.ndarray", c["arrays"]["b"].data)}
+    ),
+    "whole numbers for weights": put(b=np.ones(6, np.int64)),
+    "objects": lambda c: c["arrays"].update(
+        {
+            "b": Array(
+                "object", (6,), "numpy.ndarray", Array(np.zeros(6)).data.replace(b"<f8", b"|O8")
+            )
+        }
+    ),
     "no count": lambda c: c["metrics"].pop("num-examples") and None,
     "other metrics": say(more=1.0),
     "a list for a metric": lambda c: c["metrics"].update({"train_loss": [1.0, 2.0]}),

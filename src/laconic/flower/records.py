@@ -37,8 +37,11 @@ def view(array: Array) -> np.ndarray:
         flat = np.frombuffer(array.data, dtype, math.prod(shape), head.tell())
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"An array cannot be read: {error}.") from None
-    if shape != tuple(array.shape):
-        raise InputError(f"An array of shape {tuple(array.shape)} holds one of shape {shape}.")
+    if (shape, str(dtype)) != (tuple(array.shape), array.dtype):
+        raise InputError(
+            f"What is called {array.dtype} of shape {tuple(array.shape)} "
+            f"is {dtype} of shape {shape}."
+        )
     if fortran and len(shape) > 1:
         flat = flat.reshape(shape, order="F").reshape(-1)
     return flat if dtype.isnative else flat.astype(dtype.newbyteorder("="))
@@ -98,9 +101,10 @@ class Layout(NamedTuple):
         for layer in self.layers:
             array = record[layer.name]
             _check(layer.name, array, layer.shape)
-            if np.dtype(array.dtype).kind != "f":
-                raise InputError(f"`{layer.name}` must be floating-point, got {array.dtype}.")
-            found.append(view(array))
+            vector = view(array)
+            if vector.dtype.kind != "f":
+                raise InputError(f"`{layer.name}` must be floating-point, got {vector.dtype}.")
+            found.append(vector)
         return found
 
     def check_rest(self, record: Mapping[str, Array]) -> None:

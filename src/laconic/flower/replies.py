@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,10 +56,11 @@ def read(message: Message, layout: Layout, weighted_by: str) -> Reply:
         )
     reported = next(iter(content.metric_records.values()))
     norm, examples = reported.get(NORM), reported.get(weighted_by)
-    if examples is None or isinstance(examples, list) or not 0 < examples < math.inf:
-        raise InputError(f"`{weighted_by}` must be above 0, got {examples!r}.")
-    if norm is not None and (isinstance(norm, list) or not 0 <= norm < math.inf):
-        raise InputError(f"The norm of its update must be finite, got {norm!r}.")
+    # Within these bounds, sums over clients stay finite in float32.
+    if examples is None or isinstance(examples, list) or not 1e-18 < examples < 1e18:
+        raise InputError(f"`{weighted_by}` must be a number above 0, got {examples!r}.")
+    if norm is not None and (isinstance(norm, list) or not 0 <= norm < 1e18):
+        raise InputError(f"The norm of its update must be a finite number, got {norm!r}.")
     arrays = next(iter(content.array_records.values()), ArrayRecord())
     rest = [name for name, _, _ in layout.rest]
     speaks = norm is None or any(name in arrays for name in layout.names)
