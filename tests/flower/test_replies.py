@@ -261,6 +261,19 @@ def test_excluded_layers_and_counters_are_averaged_over_all(inner):
     assert arrays["count"].dtype == np.int64
 
 
+@pytest.mark.parametrize("array", [
+    {"head": np.array([1.0, np.nan], np.float32)}, {"head": np.zeros(3, "f4")},
+    {"count": np.array(["1", "2"])},
+])  # fmt: skip
+def test_what_always_travels_is_checked_too(array):
+    app = layered([1, 2, 3, 4], silent={0, 1, BAD})
+    start = record(body=np.zeros(4, "f4"), head=np.zeros(2, "f4"), count=np.array([10, 20]))
+    strategy = Laconic(flower.FedAvg(fraction_evaluate=0.0), "fixed:1+zero", exclude=["head"])
+    strategy.start(LocalGrid(app, 4, tamper=bad(put(**array))), start, num_rounds=1)
+    assert strategy.history[0]["rejected"] == 1
+    assert strategy.history[0]["silent"] == 2
+
+
 @pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
 def test_excluded_layers_arrive_where_the_silent_are_ignored(inner):
     app = layered([1, 2, 3, 4], silent={0, 1})

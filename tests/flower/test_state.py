@@ -65,6 +65,14 @@ def test_the_strategy_can_be_started_twice_without_a_folder():
     assert len(strategy.history) == 3
 
 
+def test_the_model_is_saved_once(tmp_path):
+    start(tmp_path, 2, "FedAdam")
+    names = runs.read_arrays(tmp_path / "state-2.safetensors")
+    assert {name.rpartition("/")[0] for name in names} == {
+        "model", "rule", "stand_in", "inner/m_t", "inner/v_t"
+    }  # fmt: skip
+
+
 class Killed(BaseException):
     """What `kill -9` leaves behind is what was written before it."""
 

@@ -83,7 +83,6 @@ class Store:
             "model": list(arrays),
             "inner": kinds,
             "numbers": numbers,
-            "scalars": [name for name, tensor in tensors.items() if not tensor.ndim],
         }
         self.note(policy, history)
         self._tidy()
@@ -112,8 +111,6 @@ class Store:
                     f"this one has {policy}."
                 )
             tensors = runs.read_arrays(self.folder / about["arrays"])
-            # A file of contiguous arrays has no numbers, only arrays of length one.
-            tensors |= {name: tensors[name].reshape(()) for name in about["scalars"]}
             arrays = {name: tensors[f"model/{name}"] for name in about["model"]}
             shapes = {name: array.shape for name, array in arrays.items()}
             if shapes != {name: tuple(array.shape) for name, array in initial.items()}:
