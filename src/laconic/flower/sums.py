@@ -19,8 +19,8 @@ from laconic.core.tally import Tally
 
 WORKERS = min(4, os.cpu_count() or 1)
 _ALONE = 1 << 18  # so few weights are done before a thread has started
-_SCRATCH = 1 << 18  # elements of all clients' blocks together: a second-level cache
-_LONGEST = 1 << 15  # elements of one client's block
+_SCRATCH = 1 << 19  # elements of all clients' blocks together: they stay in the cache
+_LONGEST = 1 << 16  # elements of one client's block
 
 _T = TypeVar("_T")
 
