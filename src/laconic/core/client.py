@@ -39,7 +39,17 @@ def respond(
         raise InputError(f"`examples` must be above 0, got {examples!r}.")
     with np.errstate(over="ignore", invalid="ignore"):
         update = trained - weights
-        size = norm(update)
+        size, speaks = decide(rule, norm(update), context, uniform)
+    return Message(examples, size, update if speaks else None)
+
+
+def decide(rule: Rule, size: Scalar, context: Scalar, uniform: Scalar) -> tuple[Scalar, bool]:
+    """The norm that a client reports and whether it speaks, where the norm of its update is known.
+
+    Args:
+      rule, context, uniform: as for `respond`.
+      size: m_k. Where it is not finite, the client reports NaN and stays silent.
+    """
     if not math.isfinite(float(size)):
-        return Message(examples, math.nan, None)
-    return Message(examples, size, update if bool(rule.speaks(size, uniform, context)) else None)
+        return math.nan, False
+    return size, bool(rule.speaks(size, uniform, context))

@@ -105,8 +105,7 @@ def add(tally: Tally, message: Message, opening: Opening, *, donate: bool = Fals
         accepted = (examples > 0) & xp.isfinite(examples) & (size >= 0) & xp.isfinite(size)
         if update is not None:
             actual = xp.astype(norm(update), spoken.dtype)
-            gap, largest = xp.abs(actual - size), xp.maximum(actual, size)
-            accepted = accepted & xp.isfinite(actual) & (gap <= NORM_TOLERANCE * largest)
+            accepted = accepted & fits(size, actual)
             size = actual
             if not isinstance(accepted, np.bool):
                 # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
@@ -122,6 +121,13 @@ def add(tally: Tally, message: Message, opening: Opening, *, donate: bool = Fals
         opening,
     )
     return _merge_counts(tally, one)
+
+
+def fits(reported: Scalar, actual: Scalar) -> Scalar:
+    """Whether the norm that a client reports can be that of the update that it sent."""
+    xp = namespace(actual)
+    gap, largest = xp.abs(actual - reported), xp.maximum(actual, reported)
+    return xp.isfinite(actual) & (gap <= NORM_TOLERANCE * largest)
 
 
 def merge(a: Tally, b: Tally, *, donate: bool = False) -> Tally:

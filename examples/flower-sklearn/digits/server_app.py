@@ -1,0 +1,31 @@
+"""The server: an ordinary Flower ServerApp with its strategy wrapped."""
+
+from __future__ import annotations
+
+import logging
+
+from flwr.app import ArrayRecord, Context, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from digits.task import data, fitted, start
+from laconic.flower import Laconic
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    strategy = Laconic(FedAvg(fraction_evaluate=0.0), context.run_config["policy"])  # <-- 2 of 2
+    rounds = context.run_config["num-server-rounds"]
+    strategy.start(grid, ArrayRecord(start()), num_rounds=rounds, evaluate_fn=evaluate)
+    spoke, asked = (sum(row[key] for row in strategy.history) for key in ("spoke", "asked"))
+    accuracy = strategy.history[-1]["accuracy"]
+    logging.getLogger("flwr").info(f"accuracy {accuracy:.1%}, {spoke} of {asked} updates uploaded")
+
+
+def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+    images, labels = data(None)
+    return MetricRecord(
+        {"accuracy": float(fitted(arrays.to_numpy_ndarrays()).score(images, labels))}
+    )

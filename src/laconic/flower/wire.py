@@ -1,0 +1,64 @@
+"""How many bytes Flower writes for a message.
+
+Flower sends objects under the hash of their bytes. Hashing them only to know their size would
+double the work of a round; but the size of a hash is known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE as CHUNK
+
+
+def payload(record: Mapping[str, Array]) -> int:
+    """Bytes of the arrays' data alone."""
+    return sum(len(array.data) for array in record.values())
+
+
+def written_size(message: Message) -> int:
+    """How many bytes Flower writes for a message: it and all objects in it, as they are sent.
+
+    Objects with the same bytes are sent once; they are counted as often as they occur.
+    """
+    if message.has_error():
+        return len(message.deflate())
+    arrays = message.content.array_records
+    return written_with(message, {name: written_record(part) for name, part in arrays.items()})
+
+
+def written_with(message: Message, arrays: Mapping[str, int]) -> int:
+    """The size of a message that had array records of these names and sizes."""
+    shell = Message(content=RecordDict(), metadata=message.metadata)
+    others = {name: record for name, record in message.content.items()
+              if not isinstance(record, ArrayRecord)}  # fmt: skip
+    total = len(shell.deflate()) + _object("RecordDict", [*others, *arrays], _references)
+    return total + sum(len(record.deflate()) for record in others.values()) + sum(arrays.values())
+
+
+def written_record(record: ArrayRecord) -> int:
+    """How many bytes Flower writes for an array record and all that is in it."""
+    total = _object("ArrayRecord", record, _references)
+    for array in record.values():
+        lengths = [min(CHUNK, len(array.data) - low) for low in range(0, len(array.data), CHUNK)]
+        about = {"dtype": array.dtype, "shape": array.shape, "stype": array.stype,
+                 "arraychunk_ids": list(range(len(lengths)))}  # fmt: skip
+        total += _object("Array", lengths, lambda _, about=about: len(json.dumps(about)))
+        total += sum(_head("ArrayChunk", 0, length) + length for length in lengths)
+    return total
+
+
+def _references(names: Iterable[str]) -> int:
+    return len(json.dumps(dict.fromkeys(names, "0" * 64)))
+
+
+def _object(kind: str, children: Any, body: Any) -> int:
+    length: int = body(children)
+    return _head(kind, len(children), length) + length
+
+
+def _head(kind: str, children: int, body: int) -> int:
+    return len(f"{kind} {','.join(['0' * 64] * children)} {body}") + 1

@@ -1,0 +1,33 @@
+"""The server: writes the final model and what happened to the file `out`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp import strategy as flower
+
+from laconic.flower import Laconic
+from loopback_app import data
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    run = context.run_config
+    options = {"fraction_evaluate": 0.0, "min_train_nodes": 4, "min_available_nodes": 4}
+    inner = getattr(flower, run["inner"])(**options)
+    strategy = Laconic(inner, run["policy"], folder=run["folder"] or None)
+    config = ConfigRecord({"clipping_norm": run["clip"]} if run["clip"] > 0 else {})
+    start = ArrayRecord({name: Array(array) for name, array in data.start().items()})
+    result = strategy.start(
+        grid, start, num_rounds=run["rounds"], timeout=run["timeout"], train_config=config
+    )
+    out = Path(run["out"])
+    np.savez(out, **{name: array.numpy() for name, array in result.arrays.items()})
+    metrics = {t: dict(record) for t, record in result.train_metrics_clientapp.items()}
+    out.with_suffix(".json").write_text(json.dumps(metrics))

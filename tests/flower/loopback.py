@@ -1,0 +1,260 @@
+"""A SuperLink and SuperNodes in processes of their own, on this machine alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+APP = Path(__file__).parent / "app"
+BIN = Path(sys.executable).parent
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(what: str, condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Waits for a condition, and no longer than `seconds`."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {seconds:g} s")
+        time.sleep(0.1)
+
+
+def listening(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Proxy:
+    """Passes connections on to a port of this machine and counts the bytes of both directions."""
+
+    def __init__(self, target: int) -> None:
+        self.target, self.up, self.down = target, 0, 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self._sockets = [self._server]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._server.accept()
+            except OSError:
+                return
+            self._sockets.append(near)
+            try:
+                far = socket.create_connection(("127.0.0.1", self.target), timeout=10)
+            except OSError:  # the target is down: so is its proxy
+                near.close()
+                continue
+            far.settimeout(None)
+            self._sockets.append(far)
+            for pair in ((near, far, "up"), (far, near, "down")):
+                threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket, direction: str) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                setattr(self, direction, getattr(self, direction) + len(data))
+                target.sendall(data)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for end in self._sockets:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+class Federation:
+    """One SuperLink and some SuperNodes; stopped, with all that they started, by `stop`.
+
+    Args:
+      home: a folder for Flower's files and the logs.
+      nodes: how many SuperNodes.
+      superlink, supernode: options of these; `{k}` in them is the node's number.
+      connection: how `flwr` reaches the SuperLink.
+      federation: settings of the federation, for Flower's simulation.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        nodes: int = 4,
+        superlink: list[str] | None = None,
+        supernode: list[str] | None = None,
+        connection: dict[str, str] | None = None,
+        federation: dict[str, object] | None = None,
+    ) -> None:
+        self.home, self.count, self._federation = home, nodes, federation or {}
+        self.port = free_port()
+        self._superlink = ["--insecure"] if superlink is None else superlink
+        self._supernode = ["--insecure"] if supernode is None else supernode
+        self.environment = os.environ | {
+            "FLWR_HOME": str(home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(map(str, sys.path)),
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        self.nodes: list[subprocess.Popen[bytes]] = []
+        self.proxies: list[Proxy] = []
+        self._all: list[subprocess.Popen[bytes]] = []
+        connection = connection or {"insecure": "true"}
+        lines = "".join(f"{key} = {value}\n" for key, value in connection.items())
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\n'
+            f'address = "127.0.0.1:{self.port}"\n{lines}'
+        )
+
+    def start(self) -> None:
+        self.start_superlink()
+        self.start_nodes()
+
+    def start_superlink(self) -> None:
+        self.superlink = self._spawn(
+            "superlink",
+            [str(BIN / "flower-superlink"), "--disable-runtime-dependency-installation",
+             "--host", "127.0.0.1", "--port", str(self.port), *self._superlink],
+        )  # fmt: skip
+        wait_until("the SuperLink listens", lambda: listening(self.port))
+
+    def start_nodes(self) -> None:
+        for k in range(self.count):
+            self.start_node(k)
+
+    def start_node(self, k: int) -> None:
+        proxy = Proxy(self.port)
+        self.proxies.append(proxy)
+        options = [option.format(k=k) for option in self._supernode]
+        self.nodes.append(
+            self._spawn(
+                f"supernode{k}",
+                [str(BIN / "flower-supernode"), "--superlink", f"127.0.0.1:{proxy.port}",
+                 "--port", str(free_port()), "--node-config", f"partition-id={k}", *options],
+            )
+        )  # fmt: skip
+
+    def submit(self, name: str, **config: object) -> subprocess.Popen[bytes]:
+        """Starts `flwr run` of the test app; its results go to files named after the run."""
+        config = {"out": str(self.home / f"{name}.npz")} | config
+        text = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+        command = [str(BIN / "flwr"), "run", str(APP), "here", "--stream", "--run-config", text]
+        for key, value in self._federation.items():
+            command += ["--federation-config", f"{key}={json.dumps(value)}"]
+        return self._spawn(f"run-{name}", command)
+
+    def shell(self, commands: str, folder: Path) -> subprocess.Popen[bytes]:
+        """Runs commands as a user would type them."""
+        return self._spawn("shell", ["bash", "-c", commands], folder)
+
+    def run(self, name: str, seconds: float = 120.0, **config: object) -> None:
+        """Runs the test app to its end."""
+        process = self.submit(name, **config)
+        process.wait(seconds)
+        if not (self.home / f"{name}.json").exists():
+            raise AssertionError(f"the run {name} left no results:\n{self.log(f'run-{name}')}")
+
+    def command(self, *command: str) -> None:
+        """A command of Flower that ends by itself."""
+        program, *arguments = command
+        subprocess.run([str(BIN / program), *arguments], cwd=self.home, env=self.environment,
+                       stdin=subprocess.DEVNULL, capture_output=True, check=True,
+                       timeout=60)  # fmt: skip
+
+    def model(self, name: str) -> np.ndarray:
+        with np.load(self.home / f"{name}.npz") as arrays:
+            return np.concatenate([arrays[key].ravel() for key in ("b", "w")])
+
+    def metrics(self, name: str) -> dict[int, dict[str, float]]:
+        found = json.loads((self.home / f"{name}.json").read_text())
+        return {int(t): metrics for t, metrics in found.items()}
+
+    def log(self, name: str) -> str:
+        return (self.home / f"{name}.log").read_text("utf-8", "replace")
+
+    def processes(self, program: str = "") -> list[int]:
+        """The processes of this federation whose command line names `program`."""
+        mark = f"FLWR_HOME={self.home}".encode()
+        found = []
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit() and int(folder.name) != os.getpid():
+                try:
+                    variables = (folder / "environ").read_bytes().split(b"\0")
+                    command = (folder / "cmdline").read_text("utf-8", "replace")
+                except OSError:
+                    continue
+                if mark in variables and program in command:
+                    found.append(int(folder.name))
+        return found
+
+    def stop(self) -> None:
+        """Ends everything that was started, politely at first."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for pid in self.processes():
+                kill(pid, number)
+            end = time.monotonic() + 5
+            while self.processes() and time.monotonic() < end:
+                for process in self._all:
+                    process.poll()  # lets go of those that have ended
+                time.sleep(0.1)
+        for process in self._all:
+            process.wait(10)
+        for proxy in self.proxies:
+            proxy.close()
+
+    def _spawn(
+        self, name: str, command: list[str], folder: Path | None = None
+    ) -> subprocess.Popen[bytes]:
+        with open(self.home / f"{name}.log", "ab") as log:
+            # A session of its own: what it starts can be ended with it.
+            process = subprocess.Popen(
+                command, cwd=folder or self.home, env=self.environment, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        self._all.append(process)
+        return process
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def kill_tree(pid: int) -> None:
+    """Kills a process and all that it started."""
+    parents = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parents[int(folder.name)] = int(
+                    (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                )
+            except OSError:
+                continue
+    family = [pid]
+    for member in family:
+        family += [child for child, parent in parents.items() if parent == member]
+    for member in family:
+        kill(member)

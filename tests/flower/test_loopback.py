@@ -1,0 +1,265 @@
+"""Real federations on this machine: processes, HTTP, TLS, and what can go wrong with them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'laconic[flower]'")
+pytest.importorskip("jax", reason="the simulator is not installed: pip install 'laconic[sim]'")
+
+import jax
+import jax.numpy as jnp
+from federation import LocalGrid, config, flat, record
+from flwr.app import Context, RecordDict
+from flwr.serverapp import strategy as flower
+from loopback import APP, Federation, kill, kill_tree, wait_until
+
+import laconic
+from laconic.flower import Laconic
+
+sys.path.insert(0, str(APP))
+from loopback_app import client as client_app
+from loopback_app import data
+
+pytestmark = pytest.mark.slow
+
+SILENT = (2, 3)
+POLICY = "fixed:2+ou"  # far above the norms of those two, far below the others'
+ADAPTIVE = "adaptive,k=0+ou"
+FREE_PORT = 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'
+
+
+def simulated(policy: str, rounds: int) -> np.ndarray:
+    """What `laconic.simulate`'s plain loop makes of the same clients."""
+    clients = [data.client(k) for k in range(len(data.EXAMPLES))]
+    together = {key: np.concatenate([c[key] for c in clients]) for key in clients[0]}
+
+    def error(model, batch):
+        return batch["x"] @ model["w"] + model["b"] - batch["y"]
+
+    def loss(model, batch, key):
+        return batch["scale"] * jnp.sum(error(model, batch) ** 2, axis=-1) / 2
+
+    def metrics(model, batch):
+        one = jnp.ones(len(batch["x"]))
+        return {"accuracy": (one, one), "loss": (loss(model, batch, None), one)}
+
+    task = laconic.Task(
+        "least-squares", laconic.Stored.of(together, data.EXAMPLES), lambda key: data.start(),
+        loss, metrics, test=clients[0], batch=max(data.EXAMPLES), lr=data.RATE, clip=None,
+    )  # fmt: skip
+    with jax.default_matmul_precision("highest"):
+        return laconic.simulate(task, policy, rounds=rounds, cohort=len(clients),
+                                plain=True).weights[0]  # fmt: skip
+
+
+def in_process(inner, policy: str, rounds: int, clip: float) -> np.ndarray:
+    """The same app and strategy in this process."""
+    settings = {"clip": clip, "garbage": "", "slow": 0, "out": ""}
+
+    def run(message, _):
+        node = message.metadata.dst_node_id
+        context = Context(0, node, {"partition-id": node}, RecordDict(), settings)
+        return client_app.app(message, context)
+
+    strategy = Laconic(inner, policy)
+    grid = LocalGrid(run, len(data.EXAMPLES))
+    result = strategy.start(
+        grid, record(**data.start()), rounds, train_config=config(clipping_norm=clip)
+    )
+    return flat(result.arrays)
+
+
+def counts(metrics: dict[int, dict[str, float]], name: str) -> list[float]:
+    return [metrics[t][f"laconic.{name}"] for t in sorted(metrics)]
+
+
+def test_a_federation_of_processes(tmp_path):
+    federation = Federation(tmp_path / "flower")
+    try:
+        federation.start()
+        five_rounds(federation)
+        fedadam_and_clipping(federation)
+        garbage(federation)
+        a_node_is_killed(federation)
+    finally:
+        federation.stop()
+    assert federation.processes() == []
+
+
+def five_rounds(federation):
+    """The plain loop's model; silent nodes upload less than 1 % of what the others do."""
+    federation.run("five", policy=POLICY)
+    np.testing.assert_allclose(federation.model("five"), simulated(POLICY, 5), rtol=0, atol=1e-6)
+    metrics = federation.metrics("five")
+    assert counts(metrics, "spoke") == [2] * 5
+    assert counts(metrics, "silent") == [2] * 5
+    up = [proxy.up for proxy in federation.proxies]
+    for k in SILENT:
+        assert up[k] < 0.01 * min(up[0], up[1])
+    # What the strategy counts is what crossed, but for HTTP's own headers and polling.
+    counted = sum(counts(metrics, "bytes_up")) + sum(counts(metrics, "overhead_up"))
+    assert counted < sum(up) < 1.05 * counted
+    # Half of the clients were silent.
+    assert sum(counts(metrics, "bytes_up_full")) == pytest.approx(2 * counted, rel=0.01)
+
+
+def fedadam_and_clipping(federation):
+    """FedAdam inside, Flower's clipping mod beside."""
+    federation.run("adam", inner="FedAdam", clip=5.0, policy=ADAPTIVE, rounds=2)
+    inner = flower.FedAdam(fraction_evaluate=0.0)
+    expected = in_process(inner, ADAPTIVE, 2, clip=5.0)
+    np.testing.assert_allclose(federation.model("adam"), expected, rtol=0, atol=1e-6)
+    metrics = federation.metrics("adam")
+    assert counts(metrics, "silent") == [0, 2]
+    assert max(counts(metrics, "norm_mean")) < 5.0  # some were clipped to 5, none is above
+
+
+def garbage(federation):
+    """A node answers with weights that do not fit the norm it reports; the others go on."""
+    federation.run("garbage", policy=POLICY, garbage="norm", rounds=1)
+    metrics = federation.metrics("garbage")
+    assert counts(metrics, "rejected") == [1]
+    assert counts(metrics, "spoke") == [2]
+    assert counts(metrics, "silent") == [1]
+    assert "is rejected: its update has the norm" in federation.log("run-garbage")
+    assert np.abs(federation.model("garbage")).max() < 1.0
+
+
+def a_node_is_killed(federation):
+    """A node dies while it trains: it is missing, neither silent nor an error."""
+    process = federation.submit("killed", policy=POLICY, slow=1, rounds=1, timeout=15.0)
+    asleep = federation.home / "killed.asleep"
+    wait_until("the last node trains", asleep.exists)
+    kill_tree(federation.nodes[-1].pid)
+    process.wait(90)
+    metrics = federation.metrics("killed")
+    assert counts(metrics, "missing") == [1]
+    assert counts(metrics, "spoke") == [2]
+    assert counts(metrics, "silent") == [1]
+
+
+def test_a_server_that_dies_with_tls_and_authentication(tmp_path):
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    certificates(keys)
+    federation = Federation(
+        tmp_path / "flower",
+        superlink=[
+            "--ssl-ca-certfile", str(keys / "ca.crt"), "--ssl-certfile", str(keys / "server.pem"),
+            "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth",
+            "--database", str(tmp_path / "superlink.db"),
+        ],
+        supernode=[
+            "--root-certificates", str(keys / "ca.crt"),
+            "--auth-supernode-private-key", str(keys / "node{k}"),
+        ],
+        connection={"root-certificates": json.dumps(str(keys / "ca.crt"))},
+    )  # fmt: skip
+    folder = tmp_path / "run"
+    try:
+        federation.start_superlink()
+        for k in range(4):
+            federation.command("flwr", "supernode", "register", str(keys / f"node{k}.pub"), "here")
+        federation.start_nodes()
+
+        federation.submit("first", policy=ADAPTIVE, folder=str(folder))
+        wait_until("two rounds are saved", lambda: saved(folder) >= 2, 120)
+        apps = federation.processes("flwr-serverapp")
+        assert apps
+        for pid in apps:
+            kill(pid)
+        done = saved(folder)
+        assert done < 5
+
+        federation.run("second", policy=ADAPTIVE, folder=str(folder))
+        # Only the rounds that were left were run, and the model does not show it.
+        assert sorted(federation.metrics("second")) == list(range(done + 1, 6))
+        expected = simulated(ADAPTIVE, 5)
+        np.testing.assert_allclose(federation.model("second"), expected, rtol=0, atol=1e-6)
+    finally:
+        federation.stop()
+    assert federation.processes() == []
+
+
+def test_flowers_own_simulation(tmp_path):
+    """The same app, with the same two lines, in Flower's simulation engine."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'flwr[simulation]'")
+    federation = Federation(
+        tmp_path / "flower", nodes=0, superlink=["--insecure", "--simulation"],
+        federation={"num-supernodes": 4, "client-resources-num-cpus": 1},
+    )  # fmt: skip
+    try:
+        federation.start()
+        federation.run("simulation", policy=ADAPTIVE, rounds=4)
+        assert counts(federation.metrics("simulation"), "silent") == [0, 2, 2, 2]
+        expected = simulated(ADAPTIVE, 4)
+        np.testing.assert_allclose(federation.model("simulation"), expected, rtol=0, atol=1e-6)
+    finally:
+        federation.stop()
+    assert federation.processes() == []
+
+
+def test_who_follows_the_documentation_gets_a_federation(tmp_path):
+    """The files and commands of docs/flower.md, as they stand there but for the ports."""
+    pytest.importorskip("sklearn", reason="the page's example needs scikit-learn")
+    page = (APP.parents[2] / "docs" / "flower.md").read_text("utf-8")
+    blocks = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
+    files = [text for kind, text in blocks if kind in ("toml", "python")][1:4]
+    for name, text in zip(("pyproject.toml", "client.py", "server.py"), files, strict=True):
+        (tmp_path / name).write_text(text)
+    commands = next(text for kind, text in blocks if kind == "bash" and "FLWR_HOME" in text)
+    federation = Federation(tmp_path / ".flwr")
+    (federation.home / "config.toml").unlink()
+    commands = commands.replace("8000", str(federation.port))
+    commands = commands.replace("flower-superlink", f"flower-superlink --port {federation.port}")
+    commands = commands.replace("$((9200 + k))", "$(python -c '" + FREE_PORT + "')")
+    try:
+        process = federation.shell(commands, tmp_path)
+        process.wait(150)
+        log = federation.log("shell")
+        assert "round 1: 3 spoke of 3" in log
+        assert re.search(r"round 3: \d spoke of 3", log)
+    finally:
+        federation.stop()
+
+
+def saved(folder) -> int:
+    path = folder / "state.json"
+    return json.loads(path.read_text())["round"] if path.exists() else 0
+
+
+def certificates(folder) -> None:
+    """A certificate authority, a certificate for this machine and a key for every node."""
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    (folder / "san").write_text("subjectAltName = IP:127.0.0.1, DNS:localhost\n")
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt",
+            "-days", "2", "-subj", "/CN=test authority")  # fmt: skip
+    openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", "server.key", "-out", "server.csr",
+            "-subj", "/CN=localhost")  # fmt: skip
+    openssl("x509", "-req", "-in", "server.csr", "-CA", "ca.crt", "-CAkey", "ca.key",
+            "-CAcreateserial", "-out", "server.pem", "-days", "2", "-extfile", "san")  # fmt: skip
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    for k in range(4):
+        key = ec.generate_private_key(ec.SECP384R1())
+        private = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        )
+        public = key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        (folder / f"node{k}").write_bytes(private)
+        (folder / f"node{k}.pub").write_bytes(public)

@@ -1,0 +1,31 @@
+"""What the core offers to those who bring their own transport."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from laconic.core import client, rules, tally
+
+
+@pytest.mark.parametrize(("size", "speaks"), [(0.4, False), (0.5, False), (0.6, True)])
+def test_a_client_that_knows_its_norm_can_decide(size, speaks):
+    assert client.decide(rules.fixed(0.5), size, 0.5, 0.0) == (size, speaks)
+
+
+@pytest.mark.parametrize("size", [math.nan, math.inf])
+def test_a_norm_that_is_not_finite_is_reported_as_nan_in_silence(size):
+    reported, speaks = client.decide(rules.full(), size, -math.inf, 0.0)
+    assert math.isnan(reported)
+    assert not speaks
+
+
+@pytest.mark.parametrize(
+    ("reported", "actual", "fits"),
+    [(1.0, 1.0005, True), (1.0, 1.1, False), (1.1, 1.0, False), (0.0, 0.0, True),
+     (1.0, math.nan, False), (1.0, math.inf, False)],
+)  # fmt: skip
+def test_a_reported_norm_must_fit_the_update(reported, actual, fits):
+    assert bool(tally.fits(np.float64(reported), np.float64(actual))) is fits

@@ -1,0 +1,345 @@
+"""The server's side: what it counts, what it rejects, and what it writes down."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from federation import LocalGrid, flat, model, pulled, record
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import strategy as flower
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from test_flower import EXAMPLES, NODES, SIZE, Spy, targets
+
+from laconic import LaconicError
+from laconic.flower import Laconic, speak, sums, wire
+
+BAD = 3
+
+
+def bad(change):
+    """A node whose reply is changed on its way."""
+
+    def tamper(node, reply):
+        if node == BAD:
+            content = RecordDict(dict(reply.content))
+            content["metrics"] = MetricRecord(dict(reply.content["metrics"]))
+            if "arrays" in content:
+                content["arrays"] = ArrayRecord(dict(reply.content["arrays"]))
+            reply = Message(content=content, metadata=reply.metadata)
+            reply = change(content) or reply
+        return reply
+
+    return tamper
+
+
+def put(**arrays):
+    return lambda content: content["arrays"].update(record(**arrays))
+
+
+def say(**metrics):
+    return lambda content: content["metrics"].update(
+        {name.replace("_", "-"): value for name, value in metrics.items()}
+    )
+
+
+GARBAGE = {
+    "no arrays of that name": lambda c: c["arrays"].pop("a") and None,
+    "an array too many": put(c=np.zeros(2, np.float32)),
+    "another shape": put(b=np.zeros(3, np.float32)),
+    "text for numbers": put(b=np.array(["x"] * 6)),
+    "NaN": put(b=np.full(6, np.nan, np.float32)),
+    "infinity": put(b=np.full(6, np.inf, np.float32)),
+    "overflow": put(b=np.full(6, 3e38, np.float32)),
+    "a norm that does not fit": lambda c: c["metrics"].update({"laconic.norm": 1e-3}),
+    "a norm that is NaN": lambda c: c["metrics"].update({"laconic.norm": math.nan}),
+    "a norm below zero": lambda c: c["metrics"].update({"laconic.norm": -1.0}),
+    "a list for a norm": lambda c: c["metrics"].update({"laconic.norm": [1.0]}),
+    "no examples": say(num_examples=0),
+    "infinitely many examples": say(num_examples=math.inf),
+    "more examples than there are": say(num_examples=1e39),
+    "hardly an example": say(num_examples=1e-39),
+    "a list of examples": say(num_examples=[1]),
+    "a norm beyond float32": lambda c: (
+        c["metrics"].update({"laconic.norm": 1e39}),
+        c.pop("arrays"),
+    )[2:],
+    "a dtype that is none": lambda c: c["arrays"].update(
+        {"b": Array("float31", (6,), "numpy.ndarray", c["arrays"]["b"].data)}
+    ),
+    "whole numbers for weights": put(b=np.ones(6, np.int64)),
+    "objects": lambda c: c["arrays"].update(
+        {
+            "b": Array(
+                "object", (6,), "numpy.ndarray", Array(np.zeros(6)).data.replace(b"<f8", b"|O8")
+            )
+        }
+    ),
+    "no count": lambda c: c["metrics"].pop("num-examples") and None,
+    "other metrics": say(more=1.0),
+    "a list for a metric": lambda c: c["metrics"].update({"train_loss": [1.0, 2.0]}),
+    "no metrics": lambda c: c.pop("metrics") and None,
+    "two records": lambda c: c.update({"more": record(a=np.zeros(1))}),
+    "broken bytes": lambda c: c["arrays"].update(
+        {"b": Array("float32", (6,), "numpy.ndarray", b"garbage")}
+    ),
+    "cut bytes": lambda c: c["arrays"].update(
+        {"b": Array("float32", (6,), "numpy.ndarray", c["arrays"]["b"].data[:-1])}
+    ),
+    "another library's bytes": lambda c: c["arrays"].update(
+        {"b": Array("float32", (6,), "pickle", c["arrays"]["b"].data)}
+    ),
+    "a lie about the shape": lambda c: c["arrays"].update(
+        {"b": Array("float32", (6,), "numpy.ndarray", Array(np.zeros(9, "f4")).data)}
+    ),
+}
+
+
+@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_garbage_is_rejected_and_the_round_goes_on(kind, inner, caplog):
+    wanted = targets()
+    app = pulled(wanted, EXAMPLES)
+    grid = LocalGrid(app, NODES, tamper=bad(GARBAGE[kind]))
+    strategy = Laconic(inner(fraction_evaluate=0.0), "adaptive+ou")
+    result = strategy.start(grid, model(SIZE), num_rounds=1)
+    assert strategy.history[0]["rejected"] == 1
+    assert strategy.history[0]["spoke"] == NODES - 1
+    assert f"the reply of node {BAD} is rejected" in caplog.text
+    others = [k for k in range(NODES) if k != BAD]
+    weights = np.array(EXAMPLES, float)[others]
+    expected = 0.5 * (weights @ wanted[others]) / weights.sum()
+    np.testing.assert_allclose(flat(result.arrays), expected, atol=1e-6)
+    assert math.isfinite(strategy.history[0]["norm_mean"])
+
+
+def test_who_was_not_asked_is_rejected(caplog):
+    app = pulled(targets(), EXAMPLES)
+    grid = LocalGrid(app, NODES)
+    strategy = Laconic(flower.FedAvg(fraction_evaluate=0.0))
+    messages = list(strategy.configure_train(1, model(SIZE), record_config(), grid))
+    replies = grid.send_and_receive(messages)
+    strategy._round.asked = {0, 1, 2, 3}
+    strategy.aggregate_train(1, [*replies, replies[0]])
+    assert strategy.history[0]["rejected"] == 2
+    assert strategy.history[0]["spoke"] == 4
+
+
+def record_config():
+    from flwr.app import ConfigRecord
+
+    return ConfigRecord({"lr": 0.1})
+
+
+def test_the_config_of_the_app_is_not_written_into():
+    settings = record_config()
+    grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
+    strategy = Laconic(flower.FedAvg(fraction_evaluate=0.0))
+    strategy.start(grid, model(SIZE), num_rounds=1, train_config=settings)
+    assert dict(settings) == {"lr": 0.1}
+
+
+def test_aggregation_needs_a_round():
+    with pytest.raises(LaconicError, match="must be called before"):
+        Laconic(flower.FedAvg()).aggregate_train(1, [])
+
+
+def run(policy, wanted=None, rounds=1, inner=None, **options):
+    grid = options.pop("grid", None)
+    wanted = targets() if wanted is None else wanted
+    nodes = {key: options.pop(key) for key in ("late", "broken") if key in options}
+    grid = grid or LocalGrid(pulled(wanted, EXAMPLES), NODES, **nodes)
+    strategy = Laconic(inner or flower.FedAvg(fraction_evaluate=0.0), policy, **options)
+    return strategy, strategy.start(grid, model(SIZE), num_rounds=rounds)
+
+
+def test_errors_and_missing_replies_are_counted_apart_and_left_out():
+    wanted = targets()
+    strategy, result = run("full", wanted, late=[0], broken=[1, 2])
+    row = strategy.history[0]
+    assert (row["asked"], row["spoke"], row["silent"]) == (5, 2, 0)
+    assert (row["errors"], row["missing"], row["rejected"]) == (2, 1, 0)
+    expected = 0.5 * (40 * wanted[3] + 50 * wanted[4]) / 90
+    np.testing.assert_allclose(flat(result.arrays), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+def test_errors_and_missing_replies_can_be_stood_in_for(inner):
+    wanted = targets()
+    inner = inner(fraction_evaluate=0.0)
+    strategy, result = run("full+zero", wanted, late=[0], broken=[1, 2], absent="stand-in",
+                           inner=inner)  # fmt: skip
+    assert strategy.history[0]["silent"] == 0
+    # Three stand-ins of no step, each with the mean weight of the two others.
+    expected = 0.5 * (40 * wanted[3] + 50 * wanted[4]) / (90 + 3 * 45)
+    np.testing.assert_allclose(flat(result.arrays), expected, atol=1e-6)
+
+
+def test_a_capped_stand_in_for_the_missing_is_as_long_as_the_others_are():
+    wanted = targets()
+    strategy, _ = run("full+ou,cap=true", wanted, rounds=4, late=[0], absent="stand-in",
+                      inner=Spy(fraction_evaluate=0.0))  # fmt: skip
+    stood_in = strategy.inner.seen[-1].content["arrays"]
+    sent = flat(strategy._round.sent)
+    length = np.linalg.norm(flat(stood_in) - sent)
+    assert 0 < length <= strategy.history[-1]["norm_mean"] * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("policy", ["full", "full+zero"])
+def test_a_round_in_which_nobody_answers_changes_nothing(policy):
+    strategy, result = run(policy, late=range(5), absent="stand-in", rounds=2)
+    assert not flat(result.arrays).any()
+    assert strategy.history[1]["missing"] == 5
+    assert "laconic.norm_mean" in result.train_metrics_clientapp[2]
+
+
+@pytest.mark.parametrize(("least", "moves"), [(2, True), (3, False)])
+def test_with_too_few_clients_the_model_stays(least, moves):
+    strategy, result = run("adaptive,k=0+ou", late=[0], broken=[1, 2], min_clients=least)
+    assert flat(result.arrays).any() == moves
+    # Nothing is learned from it either.
+    assert (strategy._state.rule.context > 0) == moves
+    assert (strategy._state.stand_in.t == 1) == moves
+
+
+def test_silent_clients_count_towards_the_least_unless_they_are_ignored():
+    for policy, moves in (("fixed:1e9+last", False), ("fixed:1e9+ignore", False)):
+        strategy, result = run(policy, min_clients=5)
+        assert flat(result.arrays).any() == moves
+        assert strategy.history[0]["silent"] == 5
+    learned, _ = run("fixed:1e9+ou", min_clients=5)
+    assert learned._state.stand_in.t == 1
+    ignored, _ = run("fixed:1e9+ou", min_clients=6)
+    assert ignored._state.stand_in.t == 0
+
+
+def test_a_client_without_the_mod_always_speaks():
+    wanted = targets()
+    grid = LocalGrid(pulled(wanted, EXAMPLES, mods=[]), NODES)
+    strategy, result = run("fixed:1e9+ou", wanted, grid=grid)
+    assert strategy.history[0]["spoke"] == NODES
+    expected = 0.5 * np.array(EXAMPLES) @ wanted / sum(EXAMPLES)
+    np.testing.assert_allclose(flat(result.arrays), expected, atol=1e-6)
+
+
+def layered(examples, silent):
+    """Clients with a counter and a head; those in `silent` hardly move their body."""
+    app = ClientApp(mods=[speak()])
+
+    @app.train()
+    def train(message, context):
+        k = context.node_config["partition-id"]
+        arrays = {name: array.numpy() for name, array in message.content["arrays"].items()}
+        trained = record(
+            body=arrays["body"] + np.float32(0.01 if k in silent else 1.0),
+            head=arrays["head"] + np.float32(k),
+            count=arrays["count"] + k,
+        )
+        metrics = MetricRecord({"num-examples": examples[k]})
+        return Message(RecordDict({"arrays": trained, "metrics": metrics}), reply_to=message)
+
+    return app
+
+
+@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+def test_excluded_layers_and_counters_are_averaged_over_all(inner):
+    examples = [1, 2, 3, 4]
+    app = layered(examples, silent={0, 1})
+    start = record(body=np.zeros(4, "f4"), head=np.zeros(2, "f4"), count=np.array([10, 20]))
+    strategy = Laconic(inner(fraction_evaluate=0.0), "fixed:1+zero", exclude=["head"])
+    result = strategy.start(LocalGrid(app, 4), start, num_rounds=1)
+    assert strategy.history[0]["silent"] == 2
+    arrays = {name: array.numpy() for name, array in result.arrays.items()}
+    np.testing.assert_allclose(arrays["body"], 0.7)  # 7 of 10 examples moved by 1
+    np.testing.assert_allclose(arrays["head"], 2.0)  # Σ n·k / Σ n
+    np.testing.assert_array_equal(arrays["count"], [12, 22])
+    assert arrays["count"].dtype == np.int64
+
+
+@pytest.mark.parametrize("array", [
+    {"head": np.array([1.0, np.nan], np.float32)}, {"head": np.zeros(3, "f4")},
+    {"count": np.array(["1", "2"])},
+])  # fmt: skip
+def test_what_always_travels_is_checked_too(array):
+    app = layered([1, 2, 3, 4], silent={0, 1, BAD})
+    start = record(body=np.zeros(4, "f4"), head=np.zeros(2, "f4"), count=np.array([10, 20]))
+    strategy = Laconic(flower.FedAvg(fraction_evaluate=0.0), "fixed:1+zero", exclude=["head"])
+    strategy.start(LocalGrid(app, 4, tamper=bad(put(**array))), start, num_rounds=1)
+    assert strategy.history[0]["rejected"] == 1
+    assert strategy.history[0]["silent"] == 2
+
+
+@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+def test_excluded_layers_arrive_where_the_silent_are_ignored(inner):
+    app = layered([1, 2, 3, 4], silent={0, 1})
+    start = record(body=np.zeros(4, "f4"), head=np.zeros(2, "f4"), count=np.array([10, 20]))
+    strategy = Laconic(inner(fraction_evaluate=0.0), "fixed:1+ignore", exclude="head")
+    result = strategy.start(LocalGrid(app, 4), start, num_rounds=1)
+    np.testing.assert_allclose(result.arrays["head"].numpy(), (3 * 2 + 4 * 3) / 7, rtol=1e-6)
+
+
+def written(message):
+    return sum(len(item.deflate()) for item in get_all_nested_objects(message).values())
+
+
+@pytest.mark.parametrize("arrays", [
+    {}, {"a": np.random.default_rng(0).random(5)},
+    {"a": np.random.default_rng(1).random((700, 900)), "b": np.arange(3), "c": np.array(2.5)},
+])  # fmt: skip
+def test_sizes_are_those_of_the_bytes_that_flower_writes(arrays):
+    content = RecordDict({"metrics": MetricRecord({"num-examples": 3, "list": [1.0, 2.0]})})
+    if arrays:
+        content["arrays"] = record(**arrays)
+    assert wire.written_size(Message(content, 3, "train")) == written(Message(content, 3, "train"))
+
+
+def test_bytes_are_counted_as_they_cross():
+    lengths = np.sort(np.linalg.norm(targets(), axis=1)) / 2
+    policy = f"fixed:{lengths[1:3].mean()}+zero"
+    _, result = run(policy)
+    grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
+    again = Laconic(flower.FedAvg(fraction_evaluate=0.0), policy)
+    messages = list(again.configure_train(1, model(SIZE), record_config(), grid))
+    replies = grid.send_and_receive(messages)
+    up, down = sum(map(written, replies)), sum(map(written, messages))
+    full = Laconic(flower.FedAvg(fraction_evaluate=0.0), "full")
+    told = list(full.configure_train(1, model(SIZE), record_config(), grid))
+    everything = sum(map(written, grid.send_and_receive(told)))
+    again.aggregate_train(1, replies)
+    row = again.history[0]
+    assert 0 < row["silent"] < NODES
+    assert row["bytes_up"] + row["overhead_up"] == up
+    assert row["bytes_down"] + row["overhead_down"] == down
+    assert row["bytes_up_full"] == everything
+    for key in ("bytes_up", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down"):
+        assert f"laconic.{key}" in result.train_metrics_clientapp[1]
+
+
+def test_threads_give_the_same_sums(monkeypatch):
+    draws = np.random.default_rng(0)
+    sent = [draws.standard_normal(size, np.float32) for size in (70_001, 5, 0, 33_000)]
+    trained = [[x + draws.standard_normal(len(x), np.float32) for x in sent] for _ in range(3)]
+    examples = [1.0, 2.0, 3.5]
+    norms, total = sums.measure(sent, trained, examples, np.float32)
+    updates = np.stack([np.concatenate(t) - np.concatenate(sent) for t in trained])
+    np.testing.assert_allclose(norms, np.linalg.norm(updates, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(total, examples @ updates, atol=1e-4)
+    monkeypatch.setattr(sums, "_ALONE", 1)
+    monkeypatch.setattr(sums, "WORKERS", 3)
+    several = sums.measure(sent, trained, examples, np.float32)
+    np.testing.assert_allclose(several[0], norms, rtol=1e-6)
+    np.testing.assert_array_equal(several[1], total)
+
+
+def test_threads_give_the_same_rounds(monkeypatch):
+    _, alone = run("adaptive,k=0+ou", rounds=5)
+    monkeypatch.setattr(sums, "_ALONE", 1)
+    monkeypatch.setattr(sums, "WORKERS", 3)
+    for inner in (flower.FedAvg, Spy):
+        _, result = run("adaptive,k=0+ou", rounds=5, inner=inner(fraction_evaluate=0.0))
+        np.testing.assert_allclose(flat(result.arrays), flat(alone.arrays), atol=1e-6)

@@ -1,0 +1,237 @@
+"""A server that dies and comes back."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from federation import LocalGrid, flat, model, pulled, record
+from flwr.app import MetricRecord
+from flwr.serverapp import strategy as flower
+from test_flower import EXAMPLES, MEAN_BASED, NODES, SIZE, targets
+
+from laconic import LaconicError, runs
+from laconic.flower import Laconic
+
+POLICY = "adaptive,k=0+ou"
+
+
+def start(folder, rounds, inner="FedAvg", policy=POLICY, first=None, **options):
+    strategy = Laconic(MEAN_BASED[inner](), policy, folder=folder)
+    grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
+    result = strategy.start(grid, first or model(SIZE), num_rounds=rounds, **options)
+    return strategy, result
+
+
+@pytest.mark.parametrize(
+    ("inner", "policy"),
+    [*((inner, POLICY) for inner in MEAN_BASED),
+     *(("FedAvg", policy) for policy in ("adaptive,k=0+last", "full", "adaptive,k=0+ignore"))],
+)  # fmt: skip
+def test_a_run_that_is_started_again_goes_on(inner, policy, tmp_path, monkeypatch):
+    monkeypatch.setattr("gc.collect", lambda: 0)  # QFedAvg asks for it at every reply
+    whole, expected = start(None, 6, inner, policy)
+    start(tmp_path / "run", 3, inner, policy)
+    strategy, result = start(tmp_path / "run", 6, inner, policy)
+    np.testing.assert_array_equal(flat(result.arrays), flat(expected.arrays))
+    assert sorted(result.train_metrics_clientapp) == [4, 5, 6]
+    assert [row["round"] for row in strategy.history] == [1, 2, 3, 4, 5, 6]
+    assert [row["spoke"] for row in strategy.history] == [row["spoke"] for row in whole.history]
+    assert [row["threshold"] for row in strategy.history] == pytest.approx(
+        [row["threshold"] for row in whole.history], nan_ok=True
+    )
+
+
+def test_a_run_that_is_done_is_not_run_again(tmp_path):
+    _, expected = start(tmp_path, 2)
+    strategy, result = start(tmp_path, 2)
+    assert result.train_metrics_clientapp == {}
+    np.testing.assert_array_equal(flat(result.arrays), flat(expected.arrays))
+    assert len(strategy.history) == 2
+
+
+def test_the_strategy_can_be_started_twice_without_a_folder():
+    strategy = Laconic(MEAN_BASED["FedAvg"](), POLICY)
+    grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
+    first = strategy.start(grid, model(SIZE), num_rounds=3)
+    again = strategy.start(grid, model(SIZE), num_rounds=3)
+    np.testing.assert_array_equal(flat(first.arrays), flat(again.arrays))
+    assert len(strategy.history) == 3
+
+
+def test_the_model_is_saved_once(tmp_path):
+    start(tmp_path, 2, "FedAdam")
+    names = runs.read_arrays(tmp_path / "state-2.safetensors")
+    assert {name.rpartition("/")[0] for name in names} == {
+        "model", "rule", "stand_in", "inner/m_t", "inner/v_t"
+    }  # fmt: skip
+
+
+class Killed(BaseException):
+    """What `kill -9` leaves behind is what was written before it."""
+
+
+@pytest.mark.parametrize("moment", range(40))
+def test_whatever_the_moment_of_its_death_at_most_one_round_is_lost(moment, tmp_path, monkeypatch):
+    _, expected = start(None, 4)
+    calls = 0
+
+    def dying(function):
+        def call(*arguments, **options):
+            nonlocal calls
+            calls += 1
+            if calls > moment:
+                raise Killed
+            return function(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("replace", "fsync", "unlink"):
+            patch.setattr(os, name, dying(getattr(os, name)))
+        died = False
+        try:
+            start(tmp_path, 4)
+        except Killed:
+            died = True
+    state = tmp_path / "state.json"
+    done = runs.read_json(state)["round"] if state.exists() else 0
+    # Each round replaces three files and, from the second on, removes one.
+    if died and moment >= 4:
+        assert done >= 1
+    _, result = start(tmp_path, 4)
+    np.testing.assert_array_equal(flat(result.arrays), flat(expected.arrays))
+    assert [path.name for path in tmp_path.glob("state-*")] == ["state-4.safetensors"]
+
+
+def test_another_policy_cannot_go_on(tmp_path):
+    start(tmp_path, 1)
+    with pytest.raises(LaconicError, match="holds a run with the policy adaptive,k=0"):
+        start(tmp_path, 2, policy="full")
+
+
+def test_another_model_cannot_go_on(tmp_path):
+    start(tmp_path, 1)
+    with pytest.raises(LaconicError, match="holds a model of other arrays"):
+        start(tmp_path, 2, first=record(a=np.zeros((2, 3), "f4"), b=np.zeros(4, "f4")))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"policy": "adaptive,k=0+ou"}'])
+def test_a_state_that_cannot_be_read_says_so(content, tmp_path):
+    start(tmp_path, 1)
+    (tmp_path / "state.json").write_text(content)
+    with pytest.raises(LaconicError, match=r"state.json cannot be read"):
+        start(tmp_path, 2)
+
+
+def test_arrays_that_are_gone_say_so(tmp_path):
+    start(tmp_path, 1)
+    (tmp_path / "state-1.safetensors").unlink()
+    with pytest.raises(LaconicError, match=r"state-1.safetensors cannot be read"):
+        start(tmp_path, 2)
+
+
+def test_a_folder_that_cannot_be_made_says_so(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(LaconicError, match="cannot be made"):
+        start(tmp_path / "file" / "run", 1)
+
+
+def test_settings_may_change_between_starts(tmp_path):
+    start(tmp_path, 1, "FedAdam")
+    inner = flower.FedAdam(fraction_evaluate=0.0, eta=0.5)
+    grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
+    Laconic(inner, POLICY, folder=tmp_path).start(grid, model(SIZE), num_rounds=2)
+    assert inner.eta == 0.5
+
+
+class Counting(flower.FedAvg):
+    """A strategy with numbers, an array and a list of its own."""
+
+    def __init__(self):
+        super().__init__(fraction_evaluate=0.0)
+        self.calls, self.trace, self.table = 0, np.zeros(3), []
+
+    def aggregate_train(self, server_round, replies):
+        self.calls += 1
+        self.trace = self.trace + server_round
+        self.table = [*self.table, np.array(float(server_round))]
+        return super().aggregate_train(server_round, replies)
+
+
+def test_what_a_strategy_of_ones_own_keeps_is_kept(tmp_path):
+    grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
+    Laconic(Counting(), POLICY, folder=tmp_path).start(grid, model(SIZE), num_rounds=3)
+    inner = Counting()
+    Laconic(inner, POLICY, folder=tmp_path).start(grid, model(SIZE), num_rounds=4)
+    assert inner.calls == 4
+    np.testing.assert_array_equal(inner.trace, [10, 10, 10])
+    assert [x.shape for x in inner.table] == [()] * 4
+
+
+def test_numbers_and_counters_of_a_model_keep_their_shape(tmp_path):
+    from flwr.app import Message, RecordDict
+    from flwr.clientapp import ClientApp
+
+    from laconic.flower import speak
+
+    app = ClientApp(mods=[speak()])
+
+    @app.train()
+    def train(message, context):
+        trained = {
+            k: a.numpy() + a.numpy().dtype.type(1) for k, a in message.content["arrays"].items()
+        }
+        metrics = MetricRecord({"num-examples": 1})
+        content = RecordDict({"arrays": record(**trained), "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    first = record(scale=np.array(1.0, np.float32), count=np.array(0), w=np.zeros((2, 2), "f4"))
+    for rounds in (1, 2):
+        strategy = Laconic(MEAN_BASED["FedAvgM"](), POLICY, folder=tmp_path)
+        result = strategy.start(LocalGrid(app, 3), first, num_rounds=rounds)
+    assert {name: tuple(array.shape) for name, array in result.arrays.items()} == {
+        "scale": (), "count": (), "w": (2, 2)
+    }  # fmt: skip
+    assert result.arrays["count"].dtype == "int64"
+
+
+def test_the_folder_can_be_read_like_that_of_a_simulation(tmp_path):
+    def evaluate(round, arrays):
+        return MetricRecord({"accuracy": round / 10, "loss": 1.0})
+
+    _, result = start(tmp_path, 3, evaluate_fn=evaluate)
+    assert sorted(result.evaluate_metrics_serverapp) == [0, 1, 2, 3]
+    with open(tmp_path / "metrics.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["arm"], row["seed"], row["round"]) for row in rows] == [
+        (POLICY, "0", str(t)) for t in range(3)
+    ]
+    assert [float(row["accuracy"]) for row in rows] == [0.1, 0.2, 0.3]
+    columns = {"spoke", "rejected", "threshold", "norm_mean", "norm_std", "bytes_up", "overhead_up",
+               "bytes_down", "overhead_down", "accuracy", "loss"}  # fmt: skip
+    assert columns <= set(rows[0])
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    keys = {"rule", "stand_in", "codec", "rounds", "spoke_share", "upload_bytes",
+            "upload_overhead_bytes", "upload_share", "accuracy_mean"}  # fmt: skip
+    assert keys <= set(summary)
+    assert summary["accuracy_mean"] == pytest.approx(30.0)
+    weights = runs.read_arrays(tmp_path / "weights.safetensors")
+    np.testing.assert_array_equal(weights["a"], result.arrays["a"].numpy())
+
+
+def test_evaluation_by_clients_is_kept(tmp_path):
+    grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
+    strategy = Laconic(flower.FedAvg(), POLICY, folder=tmp_path)
+    result = strategy.start(grid, model(SIZE), num_rounds=2)
+    assert [row["accuracy"] for row in strategy.history] == [0.5, 0.5]
+    assert result.evaluate_metrics_clientapp[2]["loss"] == 2.0
+    again = Laconic(flower.FedAvg(), POLICY, folder=tmp_path)
+    assert sorted(again.start(grid, model(SIZE), num_rounds=3).evaluate_metrics_clientapp) == [3]
+    assert [row["accuracy"] for row in again.history] == [0.5, 0.5, 0.5]
