@@ -126,7 +126,7 @@ def test_the_baseline_can_be_left_out(laconic: Any) -> None:
         (["--stand-in", "zeros"], "There is no stand-in called `zeros`. Did you mean `zero`?"),
         (["--policy", "full", "--rule", "full"], "`--policy` takes the place of `--rule`"),
         (["--rule", "random:2"], "`probability` must be in [0, 1], got 2.0."),
-        (["--cohort", "101"], "at most the population of 100 clients, got 101"),
+        (["synthetic", "--cohort", "101"], "at most the population of 100 clients, got 101"),
         (["--rounds", "0"], "`rounds` must be at least 1, got 0."),
         (["--clip", "0"], "`clip` must be in (0, inf], got 0"),
         (["--server-optimizer", "adm"], "no optimizer called `adm`. Did you mean `adam`?"),
