@@ -11,7 +11,8 @@ test: .venv/dev  ## the quick tests
 	$(BIN)/pytest -n 2 -m "not slow"
 
 test-all: test  ## the quick tests, then what needs servers, real data (LACONIC_DATA) or minutes
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 -m slow --ignore tests/flower
+	$(BIN)/pytest -m slow tests/flower
 
 check: .venv/dev  ## format, lint, types
 	$(BIN)/ruff format --check .

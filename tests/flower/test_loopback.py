@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import subprocess
@@ -145,6 +146,20 @@ def a_node_is_killed(federation):
     assert counts(metrics, "silent") == [1]
 
 
+def a_server_dies(federation, folder, turn):
+    """A ServerApp is killed after two rounds; the next one runs the rounds that were left."""
+    federation.submit(f"first{turn}", policy=ADAPTIVE, folder=str(folder))
+    wait_until("two rounds are saved", lambda: saved(folder) >= 2, 120)
+    apps = federation.processes("flwr-serverapp")
+    assert apps
+    for pid in apps:
+        kill(pid)
+    done = saved(folder)
+    assert done < 5
+    federation.run(f"second{turn}", policy=ADAPTIVE, folder=str(folder))
+    assert sorted(federation.metrics(f"second{turn}")) == list(range(done + 1, 6))
+
+
 def test_a_server_that_dies_with_tls_and_authentication(tmp_path):
     keys = tmp_path / "keys"
     keys.mkdir()
@@ -162,27 +177,25 @@ def test_a_server_that_dies_with_tls_and_authentication(tmp_path):
         ],
         connection={"root-certificates": json.dumps(str(keys / "ca.crt"))},
     )  # fmt: skip
-    folder = tmp_path / "run"
     try:
         federation.start_superlink()
         for k in range(4):
             federation.command("flwr", "supernode", "register", str(keys / f"node{k}.pub"), "here")
         federation.start_nodes()
-
-        federation.submit("first", policy=ADAPTIVE, folder=str(folder))
-        wait_until("two rounds are saved", lambda: saved(folder) >= 2, 120)
-        apps = federation.processes("flwr-serverapp")
-        assert apps
-        for pid in apps:
-            kill(pid)
-        done = saved(folder)
-        assert done < 5
-
-        federation.run("second", policy=ADAPTIVE, folder=str(folder))
-        # Only the rounds that were left were run, and the model does not show it.
-        assert sorted(federation.metrics("second")) == list(range(done + 1, 6))
-        expected = simulated(ADAPTIVE, 5)
-        np.testing.assert_allclose(federation.model("second"), expected, rtol=0, atol=1e-6)
+        # On a machine that is busy with other things a node may fail to answer, and the round goes
+        # on without it, as it should; what is tested here is the restart, so it is tried again.
+        for turn in range(3):
+            folder = tmp_path / f"run{turn}"
+            a_server_dies(federation, folder, turn)
+            with open(folder / "metrics.csv", newline="") as file:
+                rows = list(csv.DictReader(file))
+            assert len(rows) == 5
+            if all(row["errors"] == row["missing"] == "0" for row in rows):
+                break
+        else:
+            pytest.fail("in three tries, a node failed to answer each time")
+        model = federation.model(f"second{turn}")
+        np.testing.assert_allclose(model, simulated(ADAPTIVE, 5), rtol=0, atol=1e-6)
     finally:
         federation.stop()
     assert federation.processes() == []
