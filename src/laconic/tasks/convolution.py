@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
+_CACHED = 1 << 19  # numbers in the patches of a group of images
 _ROWS = 128  # pixels that one program of a kernel works on
 _GROUPS = 5  # parts of a batch whose shares of the kernel's gradient are summed apart
 _LAUNCH = triton.CompilerParams(num_warps=4, num_stages=1)
@@ -44,16 +45,44 @@ def patches(x: jax.Array, side: int) -> jax.Array:
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _over_patches(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
     """`patches(x, side) @ kernel`, with a gradient that a CPU is fast at."""
-    return patches(x, side) @ kernel
+    y = jax.lax.map(lambda few: patches(few, side) @ kernel, _few_at_a_time(x, side))
+    return y.reshape(x.shape[0], *y.shape[2:])
 
 
 def _over_patches_forward(x: jax.Array, kernel: jax.Array, side: int) -> Any:
-    cut = patches(x, side)
-    return cut @ kernel, (cut, kernel, x.shape)
+    return _over_patches(x, kernel, side), (x, kernel)
 
 
 def _over_patches_backward(side: int, kept: Any, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
-    cut, kernel, shape = kept
+    x, kernel = kept
+    few = _few_at_a_time(x, side)
+
+    def more(d_kernel: jax.Array, pair: tuple[jax.Array, jax.Array]) -> Any:
+        dx, share = _gradients(patches(pair[0], side), kernel, pair[0].shape, side, pair[1])
+        return d_kernel + share, dx
+
+    gradients = dy.reshape(*few.shape[:2], *dy.shape[1:])
+    d_kernel, dx = jax.lax.scan(more, jnp.zeros_like(kernel), (few, gradients))
+    return dx.reshape(x.shape), d_kernel
+
+
+def _few_at_a_time(x: jax.Array, side: int) -> jax.Array:
+    """The batch in groups whose patches stay in a core's cache: (groups, images, …).
+
+    Patches are made again for the gradient: that is cheaper than to fetch them from memory.
+    """
+    batch, height, width, inputs = x.shape
+    fit = max(1, _CACHED // ((height - side + 1) * (width - side + 1) * side * side * inputs))
+    images = batch
+    if jax.default_backend() == "cpu":
+        images = next(n for n in range(min(batch, fit), 0, -1) if batch % n == 0)
+    return x.reshape(batch // images, images, height, width, inputs)
+
+
+def _gradients(
+    cut: jax.Array, kernel: jax.Array, shape: tuple[int, ...], side: int, dy: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Those of the input, of this shape, and of the kernel, from the patches."""
     outputs = kernel.shape[1]
     # The product of a transposed matrix runs at two thirds of the speed of a plain one on a CPU:
     # transposing first, where XLA cannot undo it, is cheaper.
