@@ -192,3 +192,12 @@ def test_as_a_program_with_and_without_a_traceback(tmp_path: Path) -> None:
     assert "Traceback" in debug.stderr
     assert "UnknownName" in debug.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """As `laconic list | head` does: nobody reads what is written."""
+    command = "import os, sys; r, w = os.pipe(); os.close(r); os.dup2(w, 1); "
+    command += "sys.argv = ['laconic', 'list']; from laconic.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
