@@ -23,16 +23,23 @@ from laconic.tasks import load
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", default="emnist")
+    parser.add_argument("--batch", type=int, help="examples in a local batch")
+    parser.add_argument("--precisions", nargs="+", default=list(PRECISIONS))
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", default="benchmarks/results/precision.json")
     args = parser.parse_args()
-    task, rows = load(args.task), []
-    for precision in PRECISIONS:
+    task = load(args.task)
+    rows: list[dict[str, object]] = []
+    result = {"task": args.task, "rounds": args.rounds, "cohort": 10, "policy": "full",
+              "batch": args.batch or task.batch, "seeds": list(range(args.seeds)),
+              "versions": versions(), "rows": rows}  # fmt: skip
+    for precision in args.precisions:
         began = time.perf_counter()
         history = laconic.simulate(
-            task, "full", rounds=args.rounds, cohort=10, seeds=args.seeds, precision=precision
-        )
+            task, "full", rounds=args.rounds, cohort=10, seeds=args.seeds, batch=args.batch,
+            precision=precision,
+        )  # fmt: skip
         accuracy = 100 * history.accuracy[:, -1]
         rows.append(
             {
@@ -53,10 +60,8 @@ def main() -> None:
             f"  {row['seconds_in_all']:.1f} s in all",
             flush=True,
         )
-    result = {"task": args.task, "rounds": args.rounds, "cohort": 10, "policy": "full",
-              "seeds": list(range(args.seeds)), "versions": versions(), "rows": rows}  # fmt: skip
-    with open(args.json, "w") as file:
-        json.dump(result, file, indent=2)
+        with open(args.json, "w") as file:
+            json.dump(result, file, indent=2)
 
 
 if __name__ == "__main__":

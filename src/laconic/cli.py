@@ -221,8 +221,71 @@ class Data:
         sys.stdout.write("\n".join(lines) + "\n")
 
 
+@dataclass(frozen=True)
+class Paper:
+    """Rebuild the paper's tables and figures, over seeds, and say which of its claims hold.
+
+    `list` says what there is; `table NAME` and `figure NAME` make one, `all` makes all and a page
+    with a verdict on each claim. Finished runs are kept in the folder: a stopped command goes on
+    where it was. The main table takes minutes on a GPU; `table main --quick` does on a CPU.
+    """
+
+    action: tyro.conf.Positional[Literal["list", "table", "figure", "all"]]
+    """What to do."""
+    name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="NAME")] = None
+    """Of the table or figure; figures also have the paper's numbers, 1 to 6."""
+    seeds: int = 5
+    """How many seeds, from 0."""
+    rounds: _Int = None
+    """How many rounds (default: the paper's)."""
+    precision: _Text = None
+    """Of matrix products (default: bfloat16 on a GPU, float32 elsewhere)."""
+    quick: _Flag = False
+    """One seed of `glyphs` and `synthetic` in the place of EMNIST and Shakespeare."""
+    data: _Folder = None
+    """Where the data lie (default: LACONIC_DATA, the cache folder, or a download)."""
+    out: Path = Path("paper-results")
+    """Folder of the results; what it has is not run again."""
+    page: _Folder = None
+    """The page of `all` (default: results.md in the folder)."""
+    debug: _Flag = False
+    """Show the traceback of an error."""
+
+    def go(self) -> None:
+        for module in ("jax", "optax", "rich", "matplotlib", "scipy"):
+            require(module, "sim")
+        from laconic.paper import make
+        from laconic.paper.pieces import Options
+
+        if self.action in ("table", "figure") and self.name is None:
+            raise InputError(
+                f"`laconic paper {self.action}` needs a name; see `laconic paper list`."
+            )
+        if self.seeds < 1 or (self.rounds is not None and self.rounds < 1):
+            raise InputError("`--seeds` and `--rounds` must be at least 1.")
+        name, seeds = self.name or "", 1 if self.quick else self.seeds
+        options = Options(self.out, seeds, self.rounds, self.precision, self.data)
+        if self.action == "list":
+            lines = make.listing(self.out)
+        elif self.action == "table":
+            made, files = make.table(name, options, _tell, self.quick)
+            lines = [made.title, "", made.markdown(), *map(str, files)]
+        elif self.action == "figure":
+            lines = [*map(str, make.figure(name, options, _tell, self.quick))]
+        else:
+            lines = [*map(str, make.everything(options, _tell, self.page))]
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Reads the command line and does what it says; wrong options exit with 2."""
     tyro.extras.subcommand_cli_from_dict(
-        {"run": Run, "list": List, "data": Data}, args=arguments, prog="laconic", description=_ABOUT
+        {"run": Run, "list": List, "data": Data, "paper": Paper},
+        args=arguments,
+        prog="laconic",
+        description=_ABOUT,
     ).go()

@@ -361,7 +361,7 @@ class Program:
     def _test_all(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
         """The mean of every metric, (arms, seeds) each; devices share the test set."""
         total = len(jax.tree.leaves(test)[0])
-        size = min(total, _TEST_BATCH)
+        size = min(total, _TEST_BATCH[self.mesh.devices.flat[0].platform == "cpu"])
         count = self.mesh.devices.size
         starts = jnp.arange(0, -(-total // (size * count)) * size * count, size)
         sums = make_evaluate(self.task, self.model, total, size)
@@ -381,7 +381,7 @@ class Program:
         return {name: (value / weight).reshape(shape) for name, (value, weight) in result.items()}
 
 
-_TEST_BATCH = 512
+_TEST_BATCH = {True: 512, False: 2048}  # on a CPU, elsewhere
 
 
 def _scaled_averaging(lr: Any) -> server.Optimizer:
