@@ -13,12 +13,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from laconic.paper.experiments import ARMS, BY_COHORT, EMNIST, FIXED, SHAKESPEARE, THRESHOLDS
+from laconic.paper.experiments import (
+    ARMS,
+    BY_COHORT,
+    EMNIST,
+    FIXED,
+    SHAKESPEARE,
+    STAND_INS,
+    THRESHOLDS,
+)
 from laconic.paper.pieces import Results
 from laconic.paper.tables import ROUNDS, thresholds_after_first
 
 HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"
-_SAME = 0.5  # points of accuracy that count as equal
+_SAME = 0.5  # points of accuracy below full communication that count as equal to it
 _SAVES = 10.0  # % of upload that a fixed threshold has to save to count as saving
 _MAIN = (EMNIST.name, SHAKESPEARE.name)
 
@@ -87,11 +95,18 @@ def _beats_others(main: Mapping[str, Results], ou: str) -> Claim:
             d = _gap(result, f"adaptive {ou}", f"adaptive {other}")
             checks.append(d.ahead)
             parts.append(f"{result.experiment.title} − {other} {d}")
+        parts[-1] += _collapses(result, f"adaptive {ou}")
     return Claim(
         f"`{ou}` beats `zero` and `ignore` (adaptive, accuracy after {ROUNDS} rounds)",
         verdict(checks),
         "; ".join(parts),
     )
+
+
+def _collapses(result: Results, arm: str) -> str:
+    """In how many seeds an arm ends below half of what full communication reaches."""
+    fallen = result.arms[arm].at(ROUNDS) < result.arms["full"].at(ROUNDS) / 2
+    return f" (it collapses in {fallen.sum()} of {len(fallen)} seeds)" if fallen.any() else ""
 
 
 def _is_stable(main: Mapping[str, Results], ou: str) -> Claim:
@@ -118,7 +133,7 @@ def _swings(result: Results, arm: str) -> np.ndarray:
 def _adaptive_beats_random(main: Mapping[str, Results]) -> Claim:
     parts, checks = [], []
     for result in main.values():
-        for name in ("ou", "ou constrained", "zero", "ignore"):
+        for name in STAND_INS:
             d = _gap(result, f"adaptive {name}", f"random {name}")
             checks.append(d.ahead)
             parts.append(f"{result.experiment.title} {name} {d}")
@@ -130,7 +145,7 @@ def _saves_half(main: Mapping[str, Results], ou: str) -> Claim:
     for result in main.values():
         d = _gap(result, f"adaptive {ou}", "full")
         saving = 100 - float(result.share(f"adaptive {ou}", ROUNDS).mean())
-        if not d.behind or d.mean > -_SAME:
+        if d.mean > -_SAME:
             saved.append(saving)
         parts.append(f"{result.experiment.title}: saves {saving:.1f} %, accuracy − full {d}")
     return Claim(
@@ -140,23 +155,24 @@ def _saves_half(main: Mapping[str, Results], ou: str) -> Claim:
     )
 
 
-def _fixed_fails(fixed: Results, adaptive: Results) -> Claim:
+def _fixed_fails(fixed: Results, emnist: Results) -> Claim:
+    adaptive = [arm for arm in ARMS if arm.startswith("adaptive")]
+    best = max(adaptive, key=lambda arm: float(emnist.arms[arm].at(ROUNDS).mean()))
     parts, checks = [], []
     for threshold in THRESHOLDS:
         texts = []
-        for name in ("ou", "ou constrained", "zero", "ignore"):
+        for name in STAND_INS:
             arm = f"{threshold} {name}"
-            share = float(fixed.share(arm, ROUNDS).mean())
-            d = difference(fixed.arms[arm].at(ROUNDS), adaptive.arms[f"adaptive {name}"].at(ROUNDS))
-            cost = float(adaptive.share(f"adaptive {name}", ROUNDS).mean())
-            checks.append(d.behind or share > max(100 - _SAVES, cost))
-            texts.append(f"{name} {fixed.arms[arm].at(ROUNDS).mean():.1f} % at {share:.0f} %")
+            accuracy, share = fixed.arms[arm].at(ROUNDS), float(fixed.share(arm, ROUNDS).mean())
+            behind = difference(accuracy, emnist.arms[best].at(ROUNDS)).behind
+            checks.append(behind or share > 100 - _SAVES)
+            texts.append(f"{name} {accuracy.mean():.1f} % at {share:.0f} %")
         parts.append(f"τ = {threshold:g}: {', '.join(texts)}")
     return Claim(
         "fixed thresholds save nothing or cost accuracy (EMNIST)",
         verdict(checks),
-        f"{sum(checks)} of {len(checks)} are behind the adaptive arm or save less than "
-        f"{_SAVES:g} % (accuracy at share uploaded): " + "; ".join(parts),
+        f"{sum(checks)} of {len(checks)} save less than {_SAVES:g} % or are behind the best "
+        f"adaptive arm, `{best}` (accuracy at share uploaded): " + "; ".join(parts),
     )
 
 

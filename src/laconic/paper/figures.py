@@ -144,12 +144,10 @@ def _panels(count: int, label: str, width: float = 3.2, share: bool = True) -> t
 
 
 def _band(axes: Axes, x: np.ndarray, y: np.ndarray, colour: str, style: str, label: str) -> None:
-    """The mean over seeds, and its deviation as a shade."""
-    mean = y.mean(0)
-    axes.plot(x, mean, color=colour, ls=style, lw=1.4, label=label)
+    """The mean over seeds, and a shade from the lowest to the highest."""
+    axes.plot(x, y.mean(0), color=colour, ls=style, lw=1.4, label=label)
     if len(y) > 1:
-        spread = y.std(0, ddof=1)
-        axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.12, lw=0)
+        axes.fill_between(x, y.min(0), y.max(0), color=colour, alpha=0.12, lw=0)
 
 
 def _rounds(array: np.ndarray) -> np.ndarray:

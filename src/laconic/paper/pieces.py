@@ -34,7 +34,8 @@ class Options(NamedTuple):
       folder: where the files are.
       seeds: how many.
       rounds: how many; the experiment's own by default.
-      precision: of matrix products; by default bfloat16 on a GPU and float32 elsewhere.
+      precision: of matrix products; by default that of the runs that are there, and for new ones
+        bfloat16 on a GPU and float32 elsewhere.
       data: where the data lie, see `laconic.tasks.places`.
     """
 
@@ -168,16 +169,18 @@ class _Book:
         self.settings = experiment.numbers()
         if options.rounds is not None:
             self.settings["rounds"] = options.rounds
-        on_gpu = jax.default_backend() == "gpu"
-        self.settings["precision"] = options.precision or ("bfloat16" if on_gpu else "float32")
         self.path = options.folder / f"{experiment.name}.json"
+        there = runs.read_json(self.path) if self.path.exists() else None
+        usual = "bfloat16" if jax.default_backend() == "gpu" else "float32"
+        usual = there["settings"]["precision"] if there else usual
+        self.settings["precision"] = options.precision or usual
         described = {
             "experiment": experiment.name,
             "task": {"name": experiment.task} | experiment.task_options(),
             "settings": self.settings,
         }
-        if self.path.exists():
-            self.content = runs.read_json(self.path)
+        if there:
+            self.content = there
             for key, value in described.items():
                 found = self.content.get(key)
                 if found != value:

@@ -200,7 +200,7 @@ def settings(results: Mapping[str, Results]) -> Table:
         title = (
             "taken: B = 4, weights by tokens, 128 sequences"
             if name == SHAKESPEARE.name
-            else result.experiment.title
+            else result.experiment.title.partition(", ")[2]
         )
         rows.append(
             (

@@ -1,0 +1,40 @@
+"""`laconic paper`, as a user calls it."""
+
+import pytest
+
+from laconic import cli
+from laconic.errors import InputError, RunError, UnknownName
+
+
+def test_list_says_what_there_is(capsys, tmp_path):
+    cli.main(["paper", "list", "--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "main" in printed
+    assert "6 paths" in printed
+    assert "not run" in printed
+
+
+def test_the_quick_main_table(capsys, tmp_path):
+    cli.main(["paper", "table", "thresholds", "--quick", "--rounds", "3", "--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "| ou constrained |" in printed
+    assert (tmp_path / "table-thresholds.csv").exists()
+    assert (tmp_path / "glyphs.json").exists()
+    cli.main(["paper", "figure", "5", "--quick", "--rounds", "3", "--out", str(tmp_path)])
+    assert (tmp_path / "figure-thresholds.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["table", "mian"], UnknownName),
+        (["figure", "7"], UnknownName),
+        (["table"], InputError),
+        (["table", "main", "--seeds", "0"], InputError),
+        (["table", "clients", "--quick"], RunError),
+    ],
+)
+def test_wrong_requests_have_one_clear_error(arguments, error, tmp_path):
+    with pytest.raises(error):
+        cli.main(["paper", *arguments, "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,56 @@
+"""The results in the repository, and the page that is made of them."""
+
+from pathlib import Path
+
+import pytest
+
+from laconic.paper import figures, page, pieces, tables
+from laconic.paper.experiments import EMNIST, EXPERIMENTS, SHAKESPEARE
+
+DOCS = Path(__file__).parents[2] / "docs"
+RESULTS = DOCS / "results"
+
+
+def committed(*experiments):
+    return {e.name: pieces.read(e, RESULTS) for e in experiments}
+
+
+def test_the_page_is_what_its_files_say():
+    assert (DOCS / "results.md").read_text("utf-8") == page.make(RESULTS, Path("results"))
+
+
+def test_upload_of_full_communication_to_the_digit():
+    for experiment, gib in ((EMNIST, "4.49"), (SHAKESPEARE, "3.06")):
+        result = pieces.read(experiment, RESULTS)
+        assert {f"{value:.2f}" for value in result.gib("full", 100)} == {gib}
+
+
+def test_shakespeare_as_printed():
+    result = pieces.read(SHAKESPEARE, RESULTS)
+    assert abs(result.arms["full"].at(100).mean() - 22.86) < 1.5
+    assert result.arms["random ou"].at(100).mean() < 10
+
+
+def test_five_seeds_of_every_arm():
+    for name in {e.name for recipe in tables.TABLES.values() for e in recipe.needs}:
+        result = pieces.read(EXPERIMENTS[name], RESULTS)
+        assert list(result.arms) == list(EXPERIMENTS[name].arms)
+        assert {len(arm.accuracy) for arm in result.arms.values()} == {5}
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_tables_are_written_for_people_and_programs(name, tmp_path):
+    recipe = tables.TABLES[name]
+    table = recipe.make(committed(*recipe.needs))
+    csv, markdown = table.write(tmp_path, name)
+    rows = csv.read_text().splitlines()
+    assert len(rows) == 1 + len(table.rows)
+    assert markdown.read_text().startswith(table.title)
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_figures_are_drawn(name, tmp_path):
+    recipe = figures.FIGURES[name]
+    png, pdf = figures.write(recipe.make(committed(*recipe.needs)), tmp_path, name)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert pdf.read_bytes().startswith(b"%PDF")

@@ -1,0 +1,99 @@
+"""Experiments are run piece by piece, and nothing is run twice."""
+
+import json
+
+import numpy as np
+import pytest
+
+from laconic.errors import RunError
+from laconic.paper import pieces
+from laconic.paper.experiments import EXPERIMENTS, MATCHED, SYNTHETIC, partner
+from laconic.paper.pieces import Options
+
+
+@pytest.fixture
+def options(tmp_path):
+    return Options(tmp_path, seeds=2, rounds=3)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The policies and seeds of every piece that is run."""
+    calls = []
+    inner = pieces.compare
+
+    def compare(task, policies, **settings):
+        calls.append((list(policies), settings["seeds"]))
+        return inner(task, policies, **settings)
+
+    monkeypatch.setattr(pieces, "compare", compare)
+    return calls
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def test_what_is_there_is_not_run_again(options, counted):
+    first = pieces.run(SYNTHETIC, options, quiet)
+    done = len(counted)
+    again = pieces.run(SYNTHETIC, options, quiet)
+    assert len(counted) == done
+    for name, arm in first.arms.items():
+        for one, other in zip(arm, again.arms[name], strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_command_that_was_stopped_goes_on_where_it_was(options, counted, monkeypatch):
+    real = pieces.compare
+
+    def stop(task, policies, **settings):
+        if len(counted) == 1:
+            raise KeyboardInterrupt
+        return real(task, policies, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pieces, "compare", stop)
+        with pytest.raises(KeyboardInterrupt):
+            pieces.run(SYNTHETIC, options, quiet)
+    kept = json.loads((options.folder / "synthetic.json").read_text())
+    assert len(kept["pieces"]) == 1
+    pieces.run(SYNTHETIC, options, quiet)
+    assert counted[0] not in counted[1:]
+    whole = pieces.read(SYNTHETIC, options.folder)
+    assert {len(arm.accuracy) for arm in whole.arms.values()} == {2}
+
+
+def test_more_seeds_run_only_what_they_change(options, counted):
+    pieces.run(SYNTHETIC, options._replace(seeds=1), quiet)
+    counted.clear()
+    pieces.run(SYNTHETIC, options, quiet)
+    adaptive = [name for name, text in SYNTHETIC.arms.items() if MATCHED not in text]
+    assert all(seeds == (1,) for arms, seeds in counted if arms == adaptive)
+
+
+def test_random_speaks_at_the_mean_rate_of_its_partner(options):
+    result = pieces.run(SYNTHETIC, options, quiet)
+    for name, arm in result.arms.items():
+        if name.startswith("random"):
+            rate = result.arms[partner(name)].spoke.mean() / result.cohort
+            assert float(arm.policy.partition(":")[2].partition("+")[0]) == pytest.approx(
+                rate, abs=1e-4
+            )
+
+
+def test_files_of_other_settings_are_refused(options):
+    pieces.run(SYNTHETIC, options, quiet)
+    with pytest.raises(RunError, match="rounds"):
+        pieces.run(SYNTHETIC, options._replace(rounds=4), quiet)
+
+
+def test_reading_needs_the_file(tmp_path):
+    with pytest.raises(RunError, match="laconic paper"):
+        pieces.read(SYNTHETIC, tmp_path)
+
+
+def test_every_setting_has_a_reason():
+    for experiment in EXPERIMENTS.values():
+        for setting in (*experiment.options.values(), *experiment.settings.values()):
+            assert setting.why.startswith(('"', "Open", "Ours", "Tried", "The code"))
