@@ -54,3 +54,10 @@ def test_figures_are_drawn(name, tmp_path):
     png, pdf = figures.write(recipe.make(committed(*recipe.needs)), tmp_path, name)
     assert png.read_bytes().startswith(b"\x89PNG")
     assert pdf.read_bytes().startswith(b"%PDF")
+
+
+def test_the_readme_quotes_them():
+    result = pieces.read(SHAKESPEARE, RESULTS)
+    readme = (DOCS.parent / "README.md").read_text("utf-8")
+    for arm in ("full", "adaptive ou constrained"):
+        assert str(tables.Over(result.arms[arm].at(100))) in readme
