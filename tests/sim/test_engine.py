@@ -437,15 +437,31 @@ def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(
     assert roomy.lanes == 6
     assert not caplog.messages
     needed = engine._bytes_needed(roomy._chunk)
-    for memory, lanes in ((needed, 5), (1, 1)):
-        caplog.clear()
-        monkeypatch.setattr(devices, "memory", lambda memory=memory: memory)
-        tight = program_of(run, monkeypatch)
-        assert tight.lanes <= lanes
-        assert tight.lanes == 1 or engine._bytes_needed(tight._chunk) <= 0.9 * memory
-        assert f"clients train in {tight.lanes} lanes at a time" in caplog.messages[-1]
-        for name in SEVERAL:
-            assert_same(results[-1][name], results[0][name], 1e-6)
+    monkeypatch.setattr(devices, "memory", lambda: needed)
+    tight = program_of(run, monkeypatch)
+    assert tight.lanes <= 5
+    assert engine._bytes_needed(tight._chunk) <= 0.9 * needed
+    assert f"clients train in {tight.lanes} lanes at a time" in caplog.messages[-1]
+    for name in SEVERAL:
+        assert_same(results[-1][name], results[0][name], 1e-6)
+
+
+def test_runs_that_do_not_fit_into_memory_go_in_groups_and_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run() -> Any:
+        return laconic.compare(tiny(), SEVERAL, rounds=3, cohort=4, seeds=(3, 5), devices=1)
+
+    caplog.set_level(logging.WARNING, "laconic")
+    together = run()
+    assert not caplog.messages
+    monkeypatch.setattr(devices, "memory", lambda: 1)
+    one_by_one = run()
+    assert any("2 runs side by side need" in message for message in caplog.messages)
+    assert list(one_by_one) == list(together)
+    for name in SEVERAL:
+        assert one_by_one[name].seeds == (3, 5)
+        assert_same(one_by_one[name], together[name], 1e-6)
 
 
 # Precision.

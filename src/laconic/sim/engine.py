@@ -12,6 +12,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from laconic.core import server, tally
 from laconic.core.policy import Policy
 from laconic.sim import devices, draws, plan
-from laconic.sim.history import History
+from laconic.sim.history import History, join
 from laconic.sim.lanes import Cohorts, LaneTrainer, Numbers, Schedule, Work
 from laconic.sim.local import flat_model, make_evaluate, make_step, optimizer_of
 from laconic.sim.local import server_optimizer as make_server_optimizer
@@ -49,7 +50,34 @@ class Seen(NamedTuple):
 
 
 def run(task: Task, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
-    """Every policy of `arms` with every seed, side by side."""
+    """Every policy of `arms` with every seed, side by side as far as memory goes."""
+    try:
+        return _run(task, arms, settings)
+    except _TooLarge as error:
+        log.warning("%s", error)
+    if len(arms) > 1:
+        names = list(arms)
+        groups = (names[: len(names) // 2], names[len(names) // 2 :])
+        found = [run(task, {name: arms[name] for name in group}, settings) for group in groups]
+        return {name: history for part in found for name, history in part.items()}
+    seeds, middle = settings.seeds, len(settings.seeds) // 2
+    parts = [
+        run(task, arms, replace(settings, seeds=some)) for some in (seeds[:middle], seeds[middle:])
+    ]
+    return {name: join([part[name] for part in parts]) for name in arms}
+
+
+class _TooLarge(Exception):
+    """Not all runs fit into memory, whatever the lanes."""
+
+    def __init__(self, runs: int, needed: float, most: float) -> None:
+        super().__init__(
+            f"{runs} runs side by side need {needed / 2**30:.1f} GiB and there are "
+            f"{most / 2**30:.1f}: they go in two groups, one after the other"
+        )
+
+
+def _run(task: Task, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
     program = _program(
         task,
         tuple(_Structure(policy) for policy in arms.values()),
@@ -144,6 +172,7 @@ class Program:
         numbers = Numbers(settings.lr, settings.clip, settings.server_lr)
         keys = _run_keys(np.array(settings.seeds, np.uint32))
         rules = tuple(_spread(policy.rule.init(), self.seeds) for policy in arms.values())
+        self._check_states(keys, rules)
         states = self._begin(keys, rules)
         seen = []
         scores = {
@@ -194,6 +223,14 @@ class Program:
             for a, (name, policy) in enumerate(arms.items())
         }
 
+    def _check_states(self, *arguments: Any) -> None:
+        """Whether the servers' states leave room for anything else."""
+        states = jax.tree.leaves(jax.eval_shape(self._begin, *arguments))
+        needed = 2 * sum(state.size * state.dtype.itemsize for state in states)
+        most = devices.least(devices.memory())
+        if needed > 0.9 * most and self.runs > 1:
+            raise _TooLarge(self.runs, needed, most)
+
     def _next_count(self, done: int, settings: Settings, pace: float) -> int:
         """How many rounds the next chunk has: up to the next test, and about a second."""
         test = settings.evaluate_every - done % settings.evaluate_every
@@ -237,6 +274,8 @@ class Program:
             needed = _bytes_needed(compiled)
             most = devices.least(devices.memory())
             least = self.mesh.devices.size
+            if needed > 0.9 * most and self.lanes <= least and self.runs > 1:
+                raise _TooLarge(self.runs, needed, most)
             if needed <= 0.9 * most or self.lanes <= least:
                 self._chunk = compiled
                 return arguments

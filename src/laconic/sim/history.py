@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -116,3 +117,27 @@ class History:
             for i, seed in enumerate(self.seeds)
             for t in range(self.rounds)
         ]
+
+
+def join(parts: Sequence[History]) -> History:
+    """Histories of the same policy with different seeds as one."""
+    first = parts[0]
+    fields = (
+        "spoke",
+        "rejected",
+        "threshold",
+        "norm_mean",
+        "norm_std",
+        "accuracy",
+        "loss",
+        "weights",
+    )
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in fields
+    }
+    return replace(
+        first,
+        seeds=tuple(seed for part in parts for seed in part.seeds),
+        seconds=np.sum([part.seconds for part in parts], axis=0),
+        **joined,
+    )
