@@ -74,7 +74,7 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(laconic: Any, tmp_pa
 
     folder = tmp_path / "there"
     assert {path.name for path in folder.iterdir()} >= {
-        "config.toml", "metrics.csv", "summary.json", "weights.safetensors",
+        "config.toml", "metrics.csv", "report.png", "summary.json", "weights.safetensors",
     }  # fmt: skip
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
     assert runs.read_json(folder / "summary.json") == summary

@@ -109,7 +109,7 @@ class Run:
         for module in ("jax", "optax", "rich"):
             require(module, "sim")
         from laconic import runs, sim
-        from laconic.report import terminal
+        from laconic.report import picture, terminal
         from laconic.sim import devices
         from laconic.tasks import load
 
@@ -138,6 +138,7 @@ class Run:
         runs.write_csv(folder / "metrics.csv", rows)
         runs.write_arrays(folder / "weights.safetensors", _named_weights(task, histories[first]))
         runs.write_json(folder / "summary.json", summary)
+        picture.draw(picture.read(folder), folder / "report.png", task.name)
         if self.json:
             sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
         else:
@@ -223,6 +224,33 @@ class Data:
 
 
 @dataclass(frozen=True)
+class Report:
+    """Look at runs again: a table, and a picture of accuracy, upload and thresholds.
+
+    For folders of `laconic run` and of Flower federations, also while they run, and several at a
+    time to compare them.
+    """
+
+    folders: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]
+    """Run folders."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """The picture, a PNG (default: report.png in the folder; of several, in the current one)."""
+
+    def go(self) -> None:
+        for module in ("rich", "matplotlib", "jax"):
+            require(module, "sim")
+        from laconic.report import picture, terminal
+
+        if not self.folders:
+            raise InputError("`laconic report` needs a run folder, such as one in runs/.")
+        arms = picture.read_all(self.folders)
+        one = self.folders[0] / "report.png" if len(self.folders) == 1 else Path("report.png")
+        terminal.print_series({name: series.summary() for name, series in arms.items()})
+        path = picture.draw(arms, self.out or one, ", ".join(f.name for f in self.folders))
+        sys.stdout.write(f"{path}\n")
+
+
+@dataclass(frozen=True)
 class Paper:
     """Rebuild the paper's tables and figures, over seeds, and say which of its claims hold.
 
@@ -285,7 +313,7 @@ def _tell(line: str) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Reads the command line and does what it says; wrong options exit with 2."""
     tyro.extras.subcommand_cli_from_dict(
-        {"run": Run, "list": List, "data": Data, "paper": Paper},
+        {"run": Run, "list": List, "data": Data, "report": Report, "paper": Paper},
         args=arguments,
         prog="laconic",
         description=_ABOUT,

@@ -18,6 +18,7 @@ from test_flower import EXAMPLES, MEAN_BASED, NODES, SIZE, targets
 
 from laconic import LaconicError, runs
 from laconic.flower import Laconic
+from laconic.report import picture
 
 POLICY = "adaptive,k=0+ou"
 
@@ -222,6 +223,11 @@ def test_the_folder_can_be_read_like_that_of_a_simulation(tmp_path):
             "upload_overhead_bytes", "upload_share", "accuracy_mean"}  # fmt: skip
     assert keys <= set(summary)
     assert summary["accuracy_mean"] == pytest.approx(30.0)
+    (series,) = picture.read(tmp_path).values()
+    assert series.summary()["accuracy"] == pytest.approx(30.0)
+    assert series.summary()["uploaded"] == sum(
+        summary["total"][k] for k in ("bytes_up", "overhead_up")
+    )
     weights = runs.read_arrays(tmp_path / "weights.safetensors")
     np.testing.assert_array_equal(weights["a"], result.arrays["a"].numpy())
 

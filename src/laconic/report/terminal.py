@@ -93,6 +93,25 @@ def print_table(histories: Mapping[str, History], folder: Path) -> None:
     console.print(f"Results are in {folder}", highlight=False, soft_wrap=True)
 
 
+def print_series(arms: Mapping[str, Mapping[str, float]]) -> None:
+    """The figures of `picture.Series.summary`, a line an arm."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("arm", overflow="fold")
+    for heading in ("rounds", "accuracy", "spoke a round", "uploaded"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, figures in arms.items():
+        known = not math.isnan(figures["accuracy"])
+        spread = "" if math.isnan(figures["deviation"]) else f" ± {figures['deviation']:.2f}"
+        table.add_row(
+            name,
+            f"{figures['rounds']:.0f}",
+            f"{figures['accuracy']:.2f}{spread} %" if known else "not tested",
+            f"{figures['spoke']:.2f}",
+            size(figures["uploaded"]),
+        )
+    Console().print(table)
+
+
 def size(count: float) -> str:
     """A number of bytes for people: 4.49 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):

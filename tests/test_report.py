@@ -1,0 +1,75 @@
+"""`laconic report`: runs, looked at again."""
+
+import pytest
+
+from laconic import cli, runs
+from laconic.errors import InputError, RunError
+from laconic.report import picture
+
+
+def rows(arm, seed, accuracy, spoke):
+    return [
+        {
+            "arm": arm,
+            "seed": seed,
+            "round": t,
+            "spoke": s,
+            "threshold": float("nan"),
+            "bytes_up": 1000 * s,
+            "overhead_up": 16,
+            "accuracy": a,
+        }
+        for t, (a, s) in enumerate(zip(accuracy, spoke, strict=True))
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    table = rows("adaptive+ou", 0, (float("nan"), 0.5), (4, 2)) + rows(
+        "adaptive+ou", 1, (float("nan"), 0.7), (4, 2)
+    )
+    runs.write_csv(tmp_path / "metrics.csv", table)
+    return tmp_path
+
+
+def test_figures_are_those_of_the_rounds(folder):
+    (series,) = picture.read(folder).values()
+    found = series.summary()
+    assert (found["rounds"], found["seeds"]) == (2, 2)
+    assert found["accuracy"] == pytest.approx(60)
+    assert found["deviation"] == pytest.approx(14.142, abs=1e-3)
+    assert found["uploaded"] == 6000 + 32
+    assert found["spoke"] == 3
+
+
+def test_a_run_that_goes_on_has_the_rounds_that_all_seeds_have(folder):
+    table = rows("full", 0, (0.1, 0.2), (4, 4)) + rows("full", 1, (0.1,), (4,))
+    runs.write_csv(folder / "metrics.csv", table)
+    assert picture.read(folder)["full"].summary()["rounds"] == 1
+
+
+def test_table_and_picture(folder, capsys):
+    cli.main(["report", str(folder)])
+    assert "60.00 ± 14.14 %" in capsys.readouterr().out
+    assert (folder / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_several_folders_are_told_apart(folder, tmp_path):
+    found = picture.read_all([folder, folder])
+    assert list(found) == [f"{folder.name}: adaptive+ou"]
+    cli.main(["report", str(folder), str(folder), "--out", str(tmp_path / "both.png")])
+    assert (tmp_path / "both.png").exists()
+
+
+@pytest.mark.parametrize("text", ["", "arm,seed\na,0\n", "arm,seed,round\n"])
+def test_what_is_no_run_is_named(tmp_path, text):
+    (tmp_path / "metrics.csv").write_text(text)
+    with pytest.raises(RunError, match=r"metrics\.csv"):
+        picture.read(tmp_path)
+
+
+def test_a_folder_is_needed(tmp_path):
+    with pytest.raises(InputError, match="run folder"):
+        cli.main(["report"])
+    with pytest.raises(RunError, match="No such file"):
+        cli.main(["report", str(tmp_path / "nothing")])
