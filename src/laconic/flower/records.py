@@ -17,6 +17,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from laconic.errors import InputError
+from laconic.flower.sums import in_parallel
 
 
 def view(array: Array) -> np.ndarray:
@@ -141,21 +142,31 @@ def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:
 
 def moved(layout: Layout, sent: Sequence[np.ndarray], update: np.ndarray) -> dict[str, Array]:
     """The arrays of θ + update, where the update is one flat vector."""
-    arrays = {}
-    for layer, before in zip(layout.layers, sent, strict=True):
-        file = io.BytesIO()
-        about = {"descr": np.lib.format.dtype_to_descr(layer.dtype), "fortran_order": False,
-                 "shape": layer.shape}  # fmt: skip
-        np.lib.format.write_array_header_1_0(file, about)
-        start = file.tell()
-        if layer.size:
-            file.seek(layer.size * layer.dtype.itemsize - 1, io.SEEK_CUR)
-            file.write(b"\0")
-        # What `np.save` would write, but computed in its place: no copy is made.
-        with file.getbuffer() as buffer:
-            after = np.frombuffer(buffer, layer.dtype, layer.size, start)
-            change = update[layer.start : layer.start + layer.size]
-            np.add(before, change, out=after, casting="same_kind")
-            del after
-        arrays[layer.name] = Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
-    return arrays
+    files = [_blank(layer) for layer in layout.layers]
+    after = [np.frombuffer(file.getbuffer(), layer.dtype, layer.size, file.tell())
+             for file, layer in zip(files, layout.layers, strict=True)]  # fmt: skip
+
+    def work(part: slice) -> None:
+        for layer, old, new in zip(layout.layers, sent, after, strict=True):
+            low, high = max(part.start, layer.start), min(part.stop, layer.start + layer.size)
+            if low < high:
+                cut = slice(low - layer.start, high - layer.start)
+                np.add(old[cut], update[low:high], out=new[cut], casting="same_kind")
+
+    in_parallel(work, layout.size)
+    return {
+        layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
+        for file, layer in zip(files, layout.layers, strict=True)
+    }
+
+
+def _blank(layer: Layer) -> io.BytesIO:
+    """What `np.save` would write for a layer of zeros, to be filled in where it lies: no copy."""
+    head = io.BytesIO()
+    about = {"descr": np.lib.format.dtype_to_descr(layer.dtype), "fortran_order": False,
+             "shape": layer.shape}  # fmt: skip
+    np.lib.format.write_array_header_1_0(head, about)
+    # Nobody else holds these bytes, so the file writes into them and hands them out as they are.
+    file = io.BytesIO(bytes(head.tell() + layer.size * layer.dtype.itemsize))
+    file.write(head.getvalue())
+    return file
