@@ -28,7 +28,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from laconic.core.arrays import Array, Scalar, namespace, zeros
+import numpy as np
+
+from laconic.core.arrays import Array, Scalar, namespace, or_zero, zeros
 
 
 class Path(NamedTuple):
@@ -85,6 +87,7 @@ def step(path: Path, d: Array) -> Path:
     return path
 
 
+@np.errstate(all="ignore")
 def predict(path: Path, constrained: bool = True) -> Array:
     """Δ̂, the step that the fit expects next.
 
@@ -99,8 +102,7 @@ def predict(path: Path, constrained: bool = True) -> Array:
     xp = namespace(path.x)
     pull = _pull(path, constrained)
     expected = path.x / xp.maximum(path.t, xp.ones_like(path.t)) - pull * (path.x - path.m)
-    known = (path.C > 0) & xp.isfinite(expected)
-    return xp.where(known, expected, 0.0)
+    return or_zero((path.C > 0) & xp.isfinite(expected), expected)
 
 
 def fit(path: Path, constrained: bool = True) -> Process:
@@ -129,8 +131,9 @@ def _taken_back(path: Path) -> Array:
     return path.Q / 2 + path.x * (path.m - path.x / 2)
 
 
+@np.errstate(all="ignore")
 def _pull(path: Path, constrained: bool) -> Array:
     """1 − â, the share of a deviation that is taken back in a step; anything where C = 0."""
     xp = namespace(path.x)
-    pull = _taken_back(path) / xp.where(path.C > 0, path.C, 1.0)
+    pull = _taken_back(path) / path.C
     return xp.clip(pull, 0.0, 1.0) if constrained else pull
