@@ -19,7 +19,9 @@ from laconic.errors import InputError
 Array = Any  # a NumPy array, a JAX array or a tracer: whatever has `__array_namespace__`
 Scalar = Any  # a Python number or a 0-d array
 
-BLOCK = 1 << 14  # elements; ten float32 arrays of this length stay in a second-level cache
+# Elements. A few arrays of this length stay in a cache, and what the interpreter does for a block,
+# holding its lock, is little beside what NumPy does without it.
+BLOCK = 1 << 17
 
 
 def namespace(x: Array) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from laconic.core import server
+from laconic.core.arrays import BLOCK
 from laconic.core.policy import Policy
 from laconic.core.standins import StandIn
 from laconic.core.tally import Tally
@@ -100,8 +101,8 @@ def predict(stand_in: StandIn, state: Any, scale: float, size: int, dtype: Any) 
 
     def work(part: slice) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
-            for low in range(part.start, part.stop, 1 << 15):
-                cut = slice(low, min(low + (1 << 15), part.stop))
+            for low in range(part.start, part.stop, BLOCK):
+                cut = slice(low, min(low + BLOCK, part.stop))
                 expected[cut] = scale * stand_in.predict(_cut(state, cut))
 
     in_parallel(work, size)
