@@ -1,9 +1,19 @@
 """What wrapper and mod cost beside plain FedAvg, in Flower's in-process path.
 
-    python benchmarks/flower_overhead.py [--weights 50e6] [--nodes 10] [--rounds 5] [--json FILE]
+    python benchmarks/flower_overhead.py [--weights 50e6] [--nodes 10] [--rounds 7] [--wire]
+                                         [--json FILE]
 
-Both strategies get the replies of the same synthetic clients, in the same process, turn by turn.
-A round's server time is `configure_train` + `aggregate_train`; its median over rounds is shown.
+All strategies get the replies of the same synthetic clients, in the same process, in turns, and the
+median over rounds is shown. A round's server time is `configure_train` + `aggregate_train`: in
+process, as in Flower's simulation, messages are handed over as objects and a server does no more.
+`aggregate_train` includes reading the arrays from their bytes and writing the new model's.
+
+With `--wire` a round's server time also has what a ServerApp does around these two calls when its
+clients are elsewhere, in `HttpGrid`'s own steps: the instructions are hashed and written as
+protobuf, each array once, and the replies read from theirs. Hashing and writing of replies, which
+clients do, is not timed, and there is no network. It is the same code for all strategies, but a
+silent reply has little to read.
+
 Memory is what a process holds at its peak, replies included, each strategy in one of its own.
 """
 
@@ -19,10 +29,18 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.proto.message_pb2 import PullObjectResponse, PushObjectRequest
 from flwr.serverapp.strategy import FedAvg
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -31,6 +49,9 @@ from laconic.flower import Laconic, speak
 FLOWER_LOGGER.setLevel("ERROR")
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 LAYERS = 24  # as many arrays of equal size; the time hardly depends on it
+# Silent is whose update has at most this length a weight.
+SILENT = {"all speak": None, "one silent": 0.021, "half silent": 0.035}
+NAMES = ("FedAvg", *SILENT)
 
 
 class Nodes:
@@ -43,22 +64,39 @@ class Nodes:
         return list(range(self.count))
 
 
+class Clock:
+    """Wall and processor seconds of all that was done `with` it."""
+
+    def __init__(self) -> None:
+        self.wall = self.busy = 0.0
+
+    def __enter__(self) -> None:
+        self.wall -= time.perf_counter()
+        self.busy -= time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.wall += time.perf_counter()
+        self.busy += time.process_time()
+
+
 class Federation:
     """A model and nodes that move it, every second one by little."""
 
-    def __init__(self, weights: int, nodes: int) -> None:
+    def __init__(self, weights: int, nodes: int, wire: bool) -> None:
         draws = np.random.default_rng(0)
         sizes = [weights // LAYERS + (i < weights % LAYERS) for i in range(LAYERS)]
         layers = [Array(draws.standard_normal(size, np.float32)) for size in sizes]
         self.arrays = ArrayRecord({f"layer{i}": x for i, x in enumerate(layers)})
         self.grid = Nodes(nodes)
-        # Between the norms of those that move little and the others.
-        self.threshold = float(0.035 * np.sqrt(weights))
+        self.weights, self.wire = weights, wire
 
     def strategy(self, name: str) -> FedAvg | Laconic:
         inner = FedAvg(fraction_evaluate=0.0)
-        policies = {"all speak": "full+ou", "half silent": f"fixed:{self.threshold:g}+ou"}
-        return inner if name == "FedAvg" else Laconic(inner, policies[name])
+        if name == "FedAvg":
+            return inner
+        step = SILENT[name]
+        rule = "full" if step is None else f"fixed:{step * np.sqrt(self.weights):g}"
+        return Laconic(inner, f"{rule}+ou")
 
     def train(self, message: Message, _: Context | None) -> Message:
         k = message.metadata.dst_node_id
@@ -68,25 +106,71 @@ class Federation:
         content = RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics})
         return Message(content, reply_to=message)
 
-    def round(self, strategy: FedAvg | Laconic, t: int) -> tuple[float, float, float, ArrayRecord]:
-        """Server seconds, those of processors, a mod's mean seconds and the model of one round."""
-        began, burnt = time.perf_counter(), time.process_time()
-        messages = list(strategy.configure_train(t, self.arrays, ConfigRecord(), self.grid))
-        server, busy = time.perf_counter() - began, time.process_time() - burnt
-        mod, replies = 0.0, []
+    def round(self, strategy: FedAvg | Laconic, t: int) -> tuple[Clock, Clock, ArrayRecord]:
+        """What a round took the server and all mods, and the model that came of it."""
+        server, mod = Clock(), Clock()
+        # Arrays that were written once know their hashes: each round sends new ones.
+        sent = ArrayRecord({name: copy(array) for name, array in self.arrays.items()})
+        with server:
+            messages = list(strategy.configure_train(t, sent, ConfigRecord(), self.grid))
+            if self.wire:
+                write(messages)
+        replies = []
         for message in messages:
             reply = self.train(message, None)
             if isinstance(strategy, Laconic):
-                began = time.perf_counter()
-                reply = speak()(message, None, lambda *_, reply=reply: reply)
-                mod += time.perf_counter() - began
+                with mod:
+                    reply = speak()(message, None, lambda *_, reply=reply: reply)
+            if self.wire:
+                name, came = reply.object_id, written(reply)
+                del reply
+                with server:
+                    reply = read(name, came)
+                del came
             replies.append(reply)
-        del reply
-        began, burnt = time.perf_counter(), time.process_time()
-        arrays, _ = strategy.aggregate_train(t, replies)
-        server += time.perf_counter() - began
-        busy += time.process_time() - burnt
-        return server, busy, mod / len(messages), arrays
+            del reply
+        with server:
+            arrays, _ = strategy.aggregate_train(t, replies)
+        return server, mod, arrays
+
+
+def copy(array: Array) -> Array:
+    """The same bytes in another object."""
+    return Array(array.dtype, array.shape, array.stype, array.data)
+
+
+def write(messages: list[Message]) -> None:
+    """What `HttpGrid.push_messages` does before it sends."""
+    objects: dict[str, Any] = {}
+    with no_object_id_recompute():
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = message.object_id
+            objects.update(get_all_nested_objects(message))
+            get_object_tree(message).SerializeToString()
+        while objects:  # all have the same arrays, which are sent once
+            name, item = objects.popitem()
+            PushObjectRequest(object_id=name, object_content=item.deflate()).SerializeToString()
+
+
+def written(reply: Message) -> dict[str, bytes]:
+    """What `HttpGrid` is sent for a reply."""
+    with no_object_id_recompute():
+        return {
+            name: PullObjectResponse(
+                object_found=True, object_available=True, object_content=item.deflate()
+            ).SerializeToString()
+            for name, item in get_all_nested_objects(reply).items()
+        }
+
+
+def read(name: str, came: dict[str, bytes]) -> Message:
+    """What `HttpGrid.pull_messages` does with it."""
+    contents = {
+        key: PullObjectResponse.FromString(came.pop(key)).object_content for key in list(came)
+    }
+    reply = inflate_object_from_contents(name, contents)
+    assert isinstance(reply, Message)
+    return reply
 
 
 def status(field: str) -> int:
@@ -94,9 +178,9 @@ def status(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
-def peak(name: str, weights: int, nodes: int) -> int:
+def peak(name: str, weights: int, nodes: int, wire: bool) -> int:
     """Bytes that the process holds at its peak over three rounds, beyond the first model."""
-    federation = Federation(weights, nodes)
+    federation = Federation(weights, nodes, wire)
     before = status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts over
     strategy = federation.strategy(name)
@@ -105,58 +189,65 @@ def peak(name: str, weights: int, nodes: int) -> int:
     return status("VmHWM") - before
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--weights", type=float, default=50e6)
-    parser.add_argument("--nodes", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--peak", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    weights, nodes = int(options.weights), options.nodes
-    if options.peak:
-        print(peak(options.peak, weights, nodes))
-        return
-    names = ("FedAvg", "all speak", "half silent")
-    peaks = {}
-    for name in names:
-        command = [sys.executable, __file__, "--peak", name, "--weights", str(weights),
-                   "--nodes", str(nodes)]  # fmt: skip
-        peaks[name] = int(subprocess.run(command, check=True, capture_output=True).stdout)
-    federation = Federation(weights, nodes)
-    strategies = {name: federation.strategy(name) for name in names}
-    times: dict[str, list[float]] = {name: [] for name in names}
-    busy: dict[str, list[float]] = {name: [] for name in names}
-    mods: dict[str, list[float]] = {name: [] for name in names}
-    for t in range(1, options.rounds + 2):
+def peak_elsewhere(name: str, weights: int, nodes: int, wire: bool) -> int:
+    """`peak` in a process of its own."""
+    command = [sys.executable, __file__, "--peak", name, "--weights", str(weights),
+               "--nodes", str(nodes), *(["--wire"] if wire else [])]  # fmt: skip
+    return int(subprocess.run(command, check=True, capture_output=True).stdout)
+
+
+def measure(federation: Federation, rounds: int) -> dict[str, list[tuple[Clock, Clock]]]:
+    """The clocks of every strategy's rounds, without those of a first one that warms up."""
+    strategies = {name: federation.strategy(name) for name in NAMES}
+    clocks: dict[str, list[tuple[Clock, Clock]]] = {name: [] for name in NAMES}
+    for t in range(1, rounds + 2):
         models = {}
-        for name, strategy in strategies.items():
-            server, cpu, mod, models[name] = federation.round(strategy, t)
-            if t > 1:  # the first round warms up
-                times[name].append(server)
-                busy[name].append(cpu)
-                mods[name].append(mod)
+        for i in range(len(NAMES)):  # each begins in its turn
+            name = NAMES[(t + i) % len(NAMES)]
+            server, mod, models[name] = federation.round(strategies[name], t)
+            clocks[name].append((server, mod))
         for layer, array in models["FedAvg"].items():  # both sides must give the same answer
             np.testing.assert_allclose(
                 models["all speak"][layer].numpy(), array.numpy(), rtol=0, atol=1e-6
             )
+    return {name: found[1:] for name, found in clocks.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--weights", type=float, default=50e6)
+    parser.add_argument("--nodes", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--wire", action="store_true", help="write and read messages as well")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--peak", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    weights, nodes, wire = int(options.weights), options.nodes, options.wire
+    if options.peak:
+        print(peak(options.peak, weights, nodes, wire))
+        return
+    load = os.getloadavg()[0]
+    peaks = {name: peak_elsewhere(name, weights, nodes, wire) for name in NAMES}
+    clocks = measure(Federation(weights, nodes, wire), options.rounds)
+    base = statistics.median(server.wall for server, _ in clocks["FedAvg"])
     rows = []
-    for name in names:
-        server, base = statistics.median(times[name]), statistics.median(times["FedAvg"])
+    for name, found in clocks.items():
+        seconds = [server.wall for server, _ in found]
         rows.append({
             "strategy": name if name == "FedAvg" else f"Laconic(FedAvg), {name}",
-            "server_s": server, "overhead_share": server / base - 1,
-            "processor_s": statistics.median(busy[name]),
-            "mod_s": statistics.median(mods[name]),
+            "server_s": statistics.median(seconds),
+            "overhead_share": statistics.median(seconds) / base - 1,
+            "processor_s": statistics.median(server.busy for server, _ in found),
+            "mod_s": statistics.median(mod.wall for _, mod in found) / nodes,
             "peak_bytes": peaks[name],
             "extra_models": (peaks[name] - peaks["FedAvg"]) / (4 * weights),
+            "seconds": seconds,
         })  # fmt: skip
-    load = os.getloadavg()[0]
     print(f"{nodes} nodes, {weights:,} weights, median of {options.rounds} rounds, "
+          f"{'messages written and read' if wire else 'in process'}, "
           f"{os.cpu_count()} cores, load {load:.1f}\n")  # fmt: skip
-    print(
-        f"{'strategy':<32}{'server':>10}{'overhead':>10}{'processors':>12}{'mod':>9}{'memory':>12}{'extra':>15}"
-    )
+    print(f"{'strategy':<32}{'server':>10}{'overhead':>10}{'processors':>12}{'mod':>9}"
+          f"{'memory':>12}{'extra':>15}")  # fmt: skip
     for row in rows:
         print(f"{row['strategy']:<32}{row['server_s']:>8.2f} s{row['overhead_share']:>+10.1%}"
               f"{row['processor_s']:>10.2f} s"
@@ -167,7 +258,7 @@ def main() -> None:
         about = {"device": platform.processor() or platform.machine(), "cores": os.cpu_count(),
                  "load": load,
                  "python": platform.python_version(), "versions": versions,
-                 "weights": weights, "nodes": nodes, "rounds": options.rounds,
+                 "weights": weights, "nodes": nodes, "rounds": options.rounds, "wire": wire,
                  "rows": rows}  # fmt: skip
         options.json.write_text(json.dumps(about, indent=2) + "\n")
 
