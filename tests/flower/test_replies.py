@@ -325,15 +325,16 @@ def test_threads_give_the_same_sums(monkeypatch):
     sent = [draws.standard_normal(size, np.float32) for size in (70_001, 5, 0, 33_000)]
     trained = [[x + draws.standard_normal(len(x), np.float32) for x in sent] for _ in range(3)]
     examples = [1.0, 2.0, 3.5]
-    norms, total = sums.measure(sent, trained, examples, np.float32)
+    total, again = ([np.full_like(x, np.nan) for x in sent] for _ in range(2))
+    norms = sums.measure(sent, trained, np.float32, examples, total)
     updates = np.stack([np.concatenate(t) - np.concatenate(sent) for t in trained])
     np.testing.assert_allclose(norms, np.linalg.norm(updates, axis=1), rtol=1e-5)
-    np.testing.assert_allclose(total, examples @ updates, atol=1e-4)
+    np.testing.assert_allclose(np.concatenate(total), examples @ updates, atol=1e-4)
     monkeypatch.setattr(sums, "_ALONE", 1)
     monkeypatch.setattr(sums, "WORKERS", 3)
-    several = sums.measure(sent, trained, examples, np.float32)
-    np.testing.assert_allclose(several[0], norms, rtol=1e-6)
-    np.testing.assert_array_equal(several[1], total)
+    several = sums.measure(sent, trained, np.float32, examples, again)
+    np.testing.assert_allclose(several, norms, rtol=1e-6)
+    np.testing.assert_array_equal(np.concatenate(again), np.concatenate(total))
 
 
 def test_threads_give_the_same_rounds(monkeypatch):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from laconic.errors import InputError
-from laconic.flower.sums import in_parallel
+from laconic.flower.sums import in_parallel, pieces
 
 
 def view(array: Array) -> np.ndarray:
@@ -140,24 +141,35 @@ def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:
     return ArrayRecord(arrays)
 
 
-def moved(layout: Layout, sent: Sequence[np.ndarray], update: np.ndarray) -> dict[str, Array]:
-    """The arrays of θ + update, where the update is one flat vector."""
-    files = [_blank(layer) for layer in layout.layers]
-    after = [np.frombuffer(file.getbuffer(), layer.dtype, layer.size, file.tell())
-             for file, layer in zip(files, layout.layers, strict=True)]  # fmt: skip
+class Draft:
+    """The next model's arrays, computed where they are written: no copy is made.
 
-    def work(part: slice) -> None:
-        for layer, old, new in zip(layout.layers, sent, after, strict=True):
-            low, high = max(part.start, layer.start), min(part.stop, layer.start + layer.size)
-            if low < high:
-                cut = slice(low - layer.start, high - layer.start)
-                np.add(old[cut], update[low:high], out=new[cut], casting="same_kind")
+    Attributes:
+      update: what the weights change by, for whoever makes the draft to fill in; zeros in
+        `layout.wide`, a vector a layer. It lies where the layer will, if that has the same dtype.
+    """
 
-    in_parallel(work, layout.size)
-    return {
-        layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
-        for file, layer in zip(files, layout.layers, strict=True)
-    }
+    def __init__(self, layout: Layout) -> None:
+        self._layers = layout.layers
+        self._files = [_blank(layer) for layer in layout.layers]
+        self._after = [np.frombuffer(file.getbuffer(), layer.dtype, layer.size, file.tell())
+                       for file, layer in zip(self._files, layout.layers, strict=True)]  # fmt: skip
+        self.update = [after if after.dtype == layout.wide else np.zeros(len(after), layout.wide)
+                       for after in self._after]  # fmt: skip
+
+    def arrays(self, sent: Sequence[np.ndarray]) -> dict[str, Array]:
+        """The arrays of θ + update; the update is used up."""
+
+        def work(part: slice) -> None:
+            for i, cut, _ in pieces(sent, part, sys.maxsize):
+                new = self._after[i][cut]
+                np.add(sent[i][cut], self.update[i][cut], out=new, casting="same_kind")
+
+        in_parallel(work, sum(map(len, sent)))
+        return {
+            layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
+            for file, layer in zip(self._files, self._layers, strict=True)
+        }
 
 
 def _blank(layer: Layer) -> io.BytesIO:

@@ -32,7 +32,7 @@ from laconic.core.tally import Opening, Tally
 from laconic.errors import InputError
 from laconic.flower import records, replies, sums, wire
 from laconic.flower.mod import CONTEXT, EXCLUDE, RULE
-from laconic.flower.records import Layout
+from laconic.flower.records import Draft, Layout
 from laconic.flower.replies import Part, Reply
 from laconic.flower.state import Store
 from laconic.flower.sums import HANDED_ON
@@ -81,7 +81,9 @@ class _Heard:
       errors, rejected, missing: how many there were of each.
       bytes_up, payload_up: all bytes that came, and those of arrays among them.
       bytes_up_full: what would have come if all had spoken.
-      total: Σ n·Δ over the speakers; empty where the stand-in does not learn.
+      draft: the next model, where the mean makes it.
+      total: Σ n·Δ over the speakers, a vector a layer, in the draft where there is one; empty where
+        the stand-in does not learn.
     """
 
     speakers: list[Reply]
@@ -92,7 +94,8 @@ class _Heard:
     bytes_up: int = 0
     payload_up: int = 0
     bytes_up_full: int = 0
-    total: Any = None
+    draft: Draft | None = None
+    total: Sequence[np.ndarray] = ()
 
     def reject(self, node: int, reason: object) -> None:
         self.rejected += 1
@@ -247,7 +250,7 @@ class Laconic(Strategy):
         server_round += self._done
         heard = self._hear(replies, now, layout)
         del replies
-        tallied = self._tally(heard, now)
+        tallied = self._tally(heard, now, layout.wide)
         absent = heard.errors + heard.missing if self.absent == "stand-in" else 0
         tallied = _with_absent(tallied, absent, now.opening)
 
@@ -368,14 +371,19 @@ class Laconic(Strategy):
     def _measure(self, heard: _Heard, layout: Layout, sent: ArrayRecord) -> None:
         """The speakers' norms and Σ n·Δ; whose norm is not what it reported is rejected."""
         before = layout.views(sent)
-        needed = self._averages or bool(self._state.stand_in)
+        if self._averages:
+            heard.draft = Draft(layout)
+            heard.total = heard.draft.update
+        elif self._state.stand_in:
+            heard.total = [np.empty(len(layer), layout.wide) for layer in before]
         while True:
             speakers, heard.speakers = heard.speakers, []
-            norms, heard.total = sums.measure(
+            norms = sums.measure(
                 before,
                 [reply.weights or [] for reply in speakers],
-                [reply.examples for reply in speakers] if needed else None,
                 layout.wide,
+                [reply.examples for reply in speakers],
+                heard.total,
             )
             for reply, norm in zip(speakers, norms, strict=True):
                 reported = norm if reply.norm is None else reply.norm
@@ -392,11 +400,11 @@ class Laconic(Strategy):
                 return
             # The sum holds what was rejected: once more, without it.
 
-    def _tally(self, heard: _Heard, now: _Round) -> Tally:
+    def _tally(self, heard: _Heard, now: _Round, dtype: np.dtype[Any]) -> Tally:
+        """What was heard, in numbers; the sum of updates stays where it is."""
         everyone = heard.speakers + heard.silent
-        dtype = heard.total.dtype
         tallied = tally.of(
-            heard.total,
+            np.zeros(0, dtype),
             np.asarray([reply.examples for reply in everyone], dtype),
             np.asarray([reply.norm for reply in everyone], dtype),
             np.arange(len(everyone)) < len(heard.speakers),
@@ -420,8 +428,9 @@ class Laconic(Strategy):
             reply.weights = None
             for record in reply.message.content.array_records.values():
                 record.clear()
-        self._state, info = sums.close(self.policy, self._state, tallied)
-        weights = records.moved(layout, layout.views(now.sent), tallied.spoken)
+        self._state, info = sums.close(self.policy, self._state, tallied, heard.total)
+        assert heard.draft is not None
+        weights = heard.draft.arrays(layout.views(now.sent))
         return [replies.write(pattern, name, now.sent, weights, whole)], info
 
     def _one_by_one(
@@ -435,9 +444,9 @@ class Laconic(Strategy):
         ]
         if stand_in.counts and tallied.weight_silent > 0:
             scale = float(tallied.weight_capped / tallied.weight_silent) if stand_in.capped else 1.0
-            expected = sums.predict(stand_in, self._state.stand_in, scale, layout.size, layout.wide)
-            weights = records.moved(layout, layout.views(now.sent), expected)
-            del expected
+            draft = Draft(layout)
+            sums.predict(stand_in, self._state.stand_in, scale, draft.update)
+            weights = draft.arrays(layout.views(now.sent))
             whole = self._silent_part(heard, layout, tallied)
             known = heard.silent or heard.speakers
             if isinstance(self.inner, flower.QFedAvg):
@@ -450,7 +459,7 @@ class Laconic(Strategy):
             handed += [
                 replies.write(reply.message, name, now.sent, weights, part) for reply, part in each
             ]
-        self._state, info = sums.close(self.policy, self._state, tallied)
+        self._state, info = sums.close(self.policy, self._state, tallied, heard.total)
         return handed, info
 
     def _silent_part(self, heard: _Heard, layout: Layout, tallied: Tally) -> Part:
