@@ -3,8 +3,9 @@
     python benchmarks/flower_overhead.py [--weights 50e6] [--nodes 10] [--rounds 7] [--wire]
                                          [--json FILE]
 
-All strategies get the replies of the same synthetic clients, in the same process, in turns, and the
-median over rounds is shown. A round's server time is `configure_train` + `aggregate_train`: in
+Every strategy has a process of its own, as servers do: in one, each would find the memory as the
+others left it. They play their rounds in turns, with the replies of the same synthetic clients, and
+the median over rounds is shown. A round's server time is `configure_train` + `aggregate_train`: in
 process, as in Flower's simulation, messages are handed over as objects and a server does no more.
 `aggregate_train` includes reading the arrays from their bytes and writing the new model's.
 
@@ -14,7 +15,7 @@ protobuf, each array once, and the replies read from theirs. Hashing and writing
 clients do, is not timed, and there is no network. It is the same code for all strategies, but a
 silent reply has little to read.
 
-Memory is what a process holds at its peak, replies included, each strategy in one of its own.
+Memory is what a process holds at its peak, replies included.
 """
 
 from __future__ import annotations
@@ -106,6 +107,14 @@ class Federation:
         content = RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics})
         return Message(content, reply_to=message)
 
+    def check(self, arrays: ArrayRecord) -> None:
+        """Raises unless the model is the mean of what all nodes made of it."""
+        examples = np.array([100 + k for k in self.grid.get_node_ids()])
+        steps = np.array([0.02 * (1 + k % 2) + 0.001 * k for k in self.grid.get_node_ids()])
+        step = np.float32(examples @ steps / examples.sum())
+        for name, array in self.arrays.items():
+            np.testing.assert_allclose(arrays[name].numpy(), array.numpy() + step, atol=2e-6)
+
     def round(self, strategy: FedAvg | Laconic, t: int) -> tuple[Clock, Clock, ArrayRecord]:
         """What a round took the server and all mods, and the model that came of it."""
         server, mod = Clock(), Clock()
@@ -178,39 +187,42 @@ def status(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
-def peak(name: str, weights: int, nodes: int, wire: bool) -> int:
-    """Bytes that the process holds at its peak over three rounds, beyond the first model."""
-    federation = Federation(weights, nodes, wire)
+def play(name: str, federation: Federation) -> None:
+    """A round for every line that comes in; a line with its clocks and the peak of memory for each.
+
+    The peak is what the process holds beyond the first model.
+    """
     before = status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts over
     strategy = federation.strategy(name)
-    for t in range(1, 4):
-        federation.round(strategy, t)
-    return status("VmHWM") - before
+    for t, _ in enumerate(sys.stdin, 1):
+        server, mod, arrays = federation.round(strategy, t)
+        if name in ("FedAvg", "all speak"):  # both sides must give the same answer
+            federation.check(arrays)
+        found = {"wall": server.wall, "busy": server.busy, "mod": mod.wall,
+                 "peak": status("VmHWM") - before}  # fmt: skip
+        print(json.dumps(found), flush=True)
 
 
-def peak_elsewhere(name: str, weights: int, nodes: int, wire: bool) -> int:
-    """`peak` in a process of its own."""
-    command = [sys.executable, __file__, "--peak", name, "--weights", str(weights),
-               "--nodes", str(nodes), *(["--wire"] if wire else [])]  # fmt: skip
-    return int(subprocess.run(command, check=True, capture_output=True).stdout)
-
-
-def measure(federation: Federation, rounds: int) -> dict[str, list[tuple[Clock, Clock]]]:
-    """The clocks of every strategy's rounds, without those of a first one that warms up."""
-    strategies = {name: federation.strategy(name) for name in NAMES}
-    clocks: dict[str, list[tuple[Clock, Clock]]] = {name: [] for name in NAMES}
-    for t in range(1, rounds + 2):
-        models = {}
-        for i in range(len(NAMES)):  # each begins in its turn
-            name = NAMES[(t + i) % len(NAMES)]
-            server, mod, models[name] = federation.round(strategies[name], t)
-            clocks[name].append((server, mod))
-        for layer, array in models["FedAvg"].items():  # both sides must give the same answer
-            np.testing.assert_allclose(
-                models["all speak"][layer].numpy(), array.numpy(), rtol=0, atol=1e-6
-            )
-    return {name: found[1:] for name, found in clocks.items()}
+def measure(weights: int, nodes: int, wire: bool, rounds: int) -> dict[str, list[dict[str, Any]]]:
+    """What `play` says of every round of every strategy but the first, which warms up."""
+    players = {}
+    for name in NAMES:
+        command = [sys.executable, __file__, "--play", name, "--weights", str(weights),
+                   "--nodes", str(nodes), *(["--wire"] if wire else [])]  # fmt: skip
+        players[name] = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
+    for _ in range(rounds + 1):
+        for name, player in players.items():
+            assert player.stdin is not None
+            assert player.stdout is not None
+            print(file=player.stdin, flush=True)
+            found[name].append(json.loads(player.stdout.readline()))
+    for player in players.values():
+        player.communicate()
+    return {name: rows[1:] for name, rows in found.items()}
 
 
 def main() -> None:
@@ -220,28 +232,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--wire", action="store_true", help="write and read messages as well")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--peak", help=argparse.SUPPRESS)
+    parser.add_argument("--play", help=argparse.SUPPRESS)
     options = parser.parse_args()
     weights, nodes, wire = int(options.weights), options.nodes, options.wire
-    if options.peak:
-        print(peak(options.peak, weights, nodes, wire))
+    if options.play:
+        play(options.play, Federation(weights, nodes, wire))
         return
     load = os.getloadavg()[0]
-    peaks = {name: peak_elsewhere(name, weights, nodes, wire) for name in NAMES}
-    clocks = measure(Federation(weights, nodes, wire), options.rounds)
-    base = statistics.median(server.wall for server, _ in clocks["FedAvg"])
+    found = measure(weights, nodes, wire, options.rounds)
+    median = {name: {key: statistics.median(row[key] for row in rounds) for key in rounds[0]}
+              for name, rounds in found.items()}  # fmt: skip
+    base, peak = median["FedAvg"]["wall"], found["FedAvg"][-1]["peak"]
     rows = []
-    for name, found in clocks.items():
-        seconds = [server.wall for server, _ in found]
+    for name, rounds in found.items():
         rows.append({
             "strategy": name if name == "FedAvg" else f"Laconic(FedAvg), {name}",
-            "server_s": statistics.median(seconds),
-            "overhead_share": statistics.median(seconds) / base - 1,
-            "processor_s": statistics.median(server.busy for server, _ in found),
-            "mod_s": statistics.median(mod.wall for _, mod in found) / nodes,
-            "peak_bytes": peaks[name],
-            "extra_models": (peaks[name] - peaks["FedAvg"]) / (4 * weights),
-            "seconds": seconds,
+            "server_s": median[name]["wall"],
+            "overhead_share": median[name]["wall"] / base - 1,
+            "processor_s": median[name]["busy"],
+            "mod_s": median[name]["mod"] / nodes,
+            "peak_bytes": rounds[-1]["peak"],
+            "extra_models": (rounds[-1]["peak"] - peak) / (4 * weights),
+            "seconds": [row["wall"] for row in rounds],
         })  # fmt: skip
     print(f"{nodes} nodes, {weights:,} weights, median of {options.rounds} rounds, "
           f"{'messages written and read' if wire else 'in process'}, "
