@@ -135,8 +135,8 @@ class LaneTrainer:
         def pieces(params: Any) -> list[jax.Array]:
             """The lanes' weights, (lanes, size); those of a single lane layer by layer.
 
-            On a CPU, where there is one lane, every number that is read from a concatenation is
-            searched for in all of its parts.
+            On a CPU, where there is one lane, XLA fuses a concatenation into what reads it, which
+            then takes longer than several steps of training.
             """
             if lanes > 1:
                 return [jax.vmap(self.model.ravel)(params)]
