@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from laconic.tasks import convolution
+from laconic.tasks import convolution, winograd
 from laconic.tasks.convolution import convolve, max_pool, patches
+from laconic.tasks.winograd import convolve_and_pool
 
 
 def drawn(seed: int, *shape: int) -> jax.Array:
@@ -138,3 +139,73 @@ def test_of_equals_the_first_gets_the_gradient() -> None:
     for first in range(4):
         x = jnp.zeros(4).at[first:].set(1.0).reshape(1, 2, 2, 1)
         assert gradient(x).ravel().tolist() == [float(i == first) for i in range(4)]
+
+
+def then_pooled(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
+    return max_pool(laxs(x, kernel, side))
+
+
+@pytest.mark.parametrize(
+    ("shape", "side", "outputs", "fewer_products"),
+    [
+        ((6, 8, 6, 2), 3, 5, True),
+        ((1, 4, 4, 1), 3, 1, True),
+        ((2, 9, 6, 2), 3, 4, False),
+        ((2, 8, 7, 2), 3, 4, False),
+        ((2, 8, 8, 2), 5, 3, False),
+    ],
+)
+def test_convolution_and_pooling_in_one(
+    shape: tuple[int, ...],
+    side: int,
+    outputs: int,
+    fewer_products: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = []
+    pooled = winograd._pooled
+    monkeypatch.setattr(winograd, "_pooled", lambda *args: calls.append(args) or pooled(*args))
+    x, kernel = drawn(0, *shape), drawn(1, side * side * shape[-1], outputs)
+    theirs = jax.jit(with_gradients(then_pooled, side))(x, kernel)
+    # Whole, few at a time, parts of the batch with few of each at a time, one by one.
+    area = 4 * shape[1] * shape[2] * shape[3], 4 * (shape[1] - 2) * (shape[2] - 2) * outputs
+    for stored, cached in ((9, 9), (9, 2), (3, 1), (0, 0)):
+        monkeypatch.setattr(winograd, "_STORED", stored * area[0])
+        monkeypatch.setattr(winograd, "_CACHED", cached * area[1])
+        assert_near(jax.jit(with_gradients(convolve_and_pool, side))(x, kernel), theirs)
+    assert bool(calls) == (fewer_products and jax.default_backend() == "cpu")
+
+
+def test_in_one_every_client_has_a_kernel_of_its_own() -> None:
+    x, kernel = drawn(0, 3, 2, 6, 8, 2), drawn(1, 3, 18, 4)
+    run = with_gradients(convolve_and_pool, 3)
+    together = jax.jit(jax.vmap(run))(x, kernel)
+    for i in range(3):
+        assert_near([part[i] for part in together], run(x[i], kernel[i]))
+
+
+def test_in_one_is_as_exact_as_apart() -> None:
+    """On the sizes of the EMNIST model: no further from float64 than the plain sum is."""
+    x, kernel = drawn(0, 2, 26, 26, 32), drawn(1, 288, 64)
+    with jax.enable_x64(True):
+        wide = (np.asarray(x, np.float64), np.asarray(kernel, np.float64))
+        exact = np.asarray(then_pooled(jnp.asarray(wide[0]), jnp.asarray(wide[1]), 3))
+    apart, in_one = (
+        np.abs(np.asarray(function(x, kernel, 3)) - exact).max()
+        for function in (lambda x, k, s: max_pool(convolve(x, k, s)), convolve_and_pool)
+    )
+    assert in_one < 3 * apart < 1e-3
+
+
+def test_in_one_keeps_to_narrow_sums_where_weights_are_narrow() -> None:
+    x, kernel = (drawn(0, 2, 8, 8, 2).astype(jnp.bfloat16), drawn(1, 18, 4).astype(jnp.bfloat16))
+    np.testing.assert_array_equal(convolve_and_pool(x, kernel, 3), max_pool(convolve(x, kernel, 3)))
+
+
+def test_in_one_the_first_of_equals_gets_the_gradient() -> None:
+    """A blank image is a tie everywhere."""
+    x, kernel = jnp.full((2, 8, 6, 3), 0.7), drawn(1, 27, 4)
+    ours, theirs = (
+        jax.grad(lambda x, f=f: f(x, kernel, 3).sum())(x) for f in (convolve_and_pool, then_pooled)
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from laconic.core import arrays
@@ -69,7 +70,7 @@ class Item(NamedTuple):
 class Heard(NamedTuple):
     """What comes out of local training."""
 
-    sums: jax.Array  # Σ n·Δ over those who spoke, (runs, size)
+    sums: Any  # Σ n·Δ over those who spoke, (runs, size), in pieces while there is training
     norms: jax.Array  # (runs, cohort)
     said: jax.Array  # who spoke, (runs, cohort)
 
@@ -131,6 +132,16 @@ class LaneTrainer:
             params = over_lanes(self.model.unravel)(work.thetas[item.run])
             return params, over_lanes(self.transformation.init)(params)
 
+        def pieces(params: Any) -> list[jax.Array]:
+            """The lanes' weights, (lanes, size); those of a single lane layer by layer.
+
+            On a CPU, where there is one lane, XLA fuses a concatenation into what reads it, which
+            then takes longer than several steps of training.
+            """
+            if lanes > 1:
+                return [jax.vmap(self.model.ravel)(params)]
+            return [leaf.reshape(1, -1).astype(dtype) for leaf in jax.tree.leaves(params)]
+
         def local_step(item: Item, step: jax.Array, params: Any, slots: Any) -> Any:
             """One step of one lane."""
             keys = jax.tree.map(lambda k: k[item.seed], work.keys)
@@ -161,8 +172,7 @@ class LaneTrainer:
 
             params, slots = jax.lax.fori_loop(0, steps, one, (state.params, state.slots))
             ended = active & (left == steps)
-            trained = over_lanes(self.model.ravel)(params)
-            heard = self._hear(state.heard, item, ended, trained, work)
+            heard = self._hear(state.heard, item, ended, pieces(params), thetas, work)
             pointer = state.pointer + ended
             params, slots = jax.tree.map(
                 lambda new, old: _where(ended, new, old), begin(items(pointer)), (params, slots)
@@ -172,8 +182,10 @@ class LaneTrainer:
         who = work.who
         pointer = jnp.zeros(lanes, jnp.int32)
         params, slots = begin(items(pointer))
+        ends = np.cumsum([piece.shape[1] for piece in jax.eval_shape(pieces, params)])
+        thetas = jnp.split(work.thetas, ends[:-1], axis=1)
         heard = Heard(
-            jnp.zeros_like(work.thetas),
+            [jnp.zeros_like(theta) for theta in thetas],
             jnp.zeros((self.runs, self.cohort), dtype),
             jnp.zeros((self.runs, self.cohort), jnp.int32),
         )
@@ -182,14 +194,21 @@ class LaneTrainer:
             until_next_end,
             Lanes(pointer, jnp.zeros(lanes, jnp.int32), params, slots, heard),
         )
-        return jax.lax.psum(state.heard, "lanes")
+        sums = jnp.concatenate(state.heard.sums, axis=1)
+        return jax.lax.psum(state.heard._replace(sums=sums), "lanes")
 
     def _hear(
-        self, heard: Heard, item: Item, ended: jax.Array, trained: jax.Array, work: Work
+        self,
+        heard: Heard,
+        item: Item,
+        ended: jax.Array,
+        trained: list[jax.Array],
+        thetas: list[jax.Array],
+        work: Work,
     ) -> Heard:
         """Adds the updates of the lanes that have ended; compare `client.respond`, `tally.add`."""
-        updates = trained - work.thetas[item.run]
-        norms = jax.vmap(arrays.norm)(updates)
+        updates = [new - old[item.run] for new, old in zip(trained, thetas, strict=True)]
+        norms = jax.vmap(_norm)(updates)
         uniforms = work.uniforms[item.seed, item.slot]
         contexts = work.contexts[item.run]
         said = jnp.stack([rule.speaks(norms, uniforms, contexts) for rule in self.rules])[
@@ -197,15 +216,18 @@ class LaneTrainer:
         ]
         said = said & jnp.isfinite(norms)
         counts = ended & said
-        shares = work.who.shares[item.seed, item.slot].astype(updates.dtype)
-        scaled = _where(counts, shares[:, None] * updates, jnp.zeros_like(updates))
-        if len(ended) == 1:
-            sums = heard.sums.at[item.run[0]].add(scaled[0])
-        else:
+        shares = work.who.shares[item.seed, item.slot].astype(work.thetas.dtype)
+
+        def add(sums: jax.Array, updates: jax.Array) -> jax.Array:
+            scaled = _where(counts, shares[:, None] * updates, jnp.zeros_like(updates))
+            if len(ended) == 1:
+                return sums.at[item.run[0]].add(scaled[0])
             # A product with a one-hot matrix: a scatter-add would sum in an order of its own each
             # time on a GPU.
             chosen = jax.nn.one_hot(item.run, self.runs, axis=0, dtype=updates.dtype)
-            sums = heard.sums + jnp.matmul(chosen, scaled, precision="highest")
+            return sums + jnp.matmul(chosen, scaled, precision="highest")
+
+        sums = [add(*pair) for pair in zip(heard.sums, updates, strict=True)]
         row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
         return Heard(
             sums,
@@ -222,6 +244,12 @@ def _single(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.tree.map(lambda a: jnp.asarray(a)[None], function(*first))
 
     return call
+
+
+def _norm(pieces: list[jax.Array]) -> jax.Array:
+    """That of the vector that the pieces make up."""
+    norms = [arrays.norm(piece) for piece in pieces]
+    return norms[0] if len(norms) == 1 else arrays.norm(jnp.stack(norms))
 
 
 def _where(lanes: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:

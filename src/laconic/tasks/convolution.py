@@ -72,11 +72,14 @@ def _few_at_a_time(x: jax.Array, side: int) -> jax.Array:
     Patches are made again for the gradient: that is cheaper than to fetch them from memory.
     """
     batch, height, width, inputs = x.shape
-    fit = max(1, _CACHED // ((height - side + 1) * (width - side + 1) * side * side * inputs))
-    images = batch
-    if jax.default_backend() == "cpu":
-        images = next(n for n in range(min(batch, fit), 0, -1) if batch % n == 0)
+    fit = _CACHED // ((height - side + 1) * (width - side + 1) * side * side * inputs)
+    images = group(batch, fit) if jax.default_backend() == "cpu" else batch
     return x.reshape(batch // images, images, height, width, inputs)
+
+
+def group(batch: int, most: int) -> int:
+    """The largest number up to `most`, but 1 at least, by which a batch can be divided."""
+    return next(n for n in range(max(1, min(batch, most)), 0, -1) if batch % n == 0)
 
 
 def _gradients(
@@ -111,12 +114,18 @@ def max_pool(x: jax.Array) -> jax.Array:
     return _max_pool_forward(x)[0]
 
 
+def largest(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The largest of the four, and which it is; of equal ones the first."""
+    top, bottom = jnp.maximum(a, b), jnp.maximum(c, d)
+    place = jnp.where(top >= bottom, jnp.where(a >= b, 0, 1), jnp.where(c >= d, 2, 3))
+    return jnp.maximum(top, bottom), place.astype(jnp.int8)
+
+
 def _max_pool_forward(x: jax.Array) -> Any:
     height, width = x.shape[1] // 2 * 2, x.shape[2] // 2 * 2
     a, b, c, d = (x[:, i:height:2, j:width:2] for i in (0, 1) for j in (0, 1))
-    top, bottom = jnp.maximum(a, b), jnp.maximum(c, d)
-    place = jnp.where(top >= bottom, jnp.where(a >= b, 0, 1), jnp.where(c >= d, 2, 3))
-    return jnp.maximum(top, bottom), (place.astype(jnp.int8), x.shape)
+    y, place = largest(a, b, c, d)
+    return y, (place, x.shape)
 
 
 def _max_pool_backward(kept: Any, dy: jax.Array) -> tuple[jax.Array]:

@@ -7,14 +7,16 @@ paper's authors used, so that results compare.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from laconic.tasks.convolution import convolve, max_pool
+from laconic.tasks.convolution import convolve
 from laconic.tasks.hashing import dropout, fold
+from laconic.tasks.winograd import convolve_and_pool
 
 
 def glorot(key: jax.Array, shape: tuple[int, ...], fan_in: int, fan_out: int) -> jax.Array:
@@ -51,14 +53,14 @@ class Conv(eqx.Module):
         self.side = side
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return jax.nn.relu(self._convolved(x) + self.bias)
+        return jax.nn.relu(self._of(convolve, x) + self.bias)
 
     def pooled(self, x: jax.Array) -> jax.Array:
         """As `max_pool(self(x))`; bias and ReLU come after pooling, where there is less to do."""
-        return jax.nn.relu(max_pool(self._convolved(x)) + self.bias)
+        return jax.nn.relu(self._of(convolve_and_pool, x) + self.bias)
 
-    def _convolved(self, x: jax.Array) -> jax.Array:
-        return convolve(x.astype(self.kernel.dtype), self.kernel, self.side)
+    def _of(self, function: Callable[..., jax.Array], x: jax.Array) -> jax.Array:
+        return function(x.astype(self.kernel.dtype), self.kernel, self.side)
 
 
 class EmnistCNN(eqx.Module):
