@@ -1,13 +1,17 @@
 """What wrapper and mod cost beside plain FedAvg, in Flower's in-process path.
 
-    python benchmarks/flower_overhead.py [--weights 50e6] [--nodes 10] [--rounds 7] [--wire]
-                                         [--json FILE]
+    python benchmarks/flower_overhead.py [--weights 50e6] [--nodes 10] [--rounds 5] [--turns 3]
+                                         [--wire] [--json FILE]
 
-Every strategy has a process of its own, as servers do: in one, each would find the memory as the
-others left it. They play their rounds in turns, with the replies of the same synthetic clients, and
-the median over rounds is shown. A round's server time is `configure_train` + `aggregate_train`: in
-process, as in Flower's simulation, messages are handed over as objects and a server does no more.
-`aggregate_train` includes reading the arrays from their bytes and writing the new model's.
+Every strategy has a process of its own that plays its rounds one after another, as servers do: in
+one, each would find the memory as the others left it. Strategies take turns, with the replies of
+the same synthetic clients, and the median over all rounds is shown.
+
+A round's server time is `configure_train` + `aggregate_train`: in process, as in Flower's
+simulation, messages are handed over as objects and a server does no more. `aggregate_train`
+includes reading the arrays from their bytes and writing the new model's. The time ends when the
+replies' memory is given back: FedAvg leaves that to its caller, which does it before the next
+round, and Laconic does it itself, to need less.
 
 With `--wire` a round's server time also has what a ServerApp does around these two calls when its
 clients are elsewhere, in `HttpGrid`'s own steps: the instructions are hashed and written as
@@ -140,6 +144,7 @@ class Federation:
             del reply
         with server:
             arrays, _ = strategy.aggregate_train(t, replies)
+            del replies
         return server, mod, arrays
 
 
@@ -187,15 +192,15 @@ def status(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
-def play(name: str, federation: Federation) -> None:
-    """A round for every line that comes in; a line with its clocks and the peak of memory for each.
+def play(name: str, federation: Federation, rounds: int) -> None:
+    """Rounds of one strategy; a line with its clocks and the peak of memory for each.
 
     The peak is what the process holds beyond the first model.
     """
     before = status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts over
     strategy = federation.strategy(name)
-    for t, _ in enumerate(sys.stdin, 1):
+    for t in range(1, rounds + 2):
         server, mod, arrays = federation.round(strategy, t)
         if name in ("FedAvg", "all speak"):  # both sides must give the same answer
             federation.check(arrays)
@@ -204,42 +209,37 @@ def play(name: str, federation: Federation) -> None:
         print(json.dumps(found), flush=True)
 
 
-def measure(weights: int, nodes: int, wire: bool, rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """What `play` says of every round of every strategy but the first, which warms up."""
-    players = {}
-    for name in NAMES:
-        command = [sys.executable, __file__, "--play", name, "--weights", str(weights),
-                   "--nodes", str(nodes), *(["--wire"] if wire else [])]  # fmt: skip
-        players[name] = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+def measure(
+    weights: int, nodes: int, wire: bool, rounds: int, turns: int
+) -> dict[str, list[dict[str, Any]]]:
+    """What `play` says of every round of every strategy but the first ones, which warm up."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
-    for _ in range(rounds + 1):
-        for name, player in players.items():
-            assert player.stdin is not None
-            assert player.stdout is not None
-            print(file=player.stdin, flush=True)
-            found[name].append(json.loads(player.stdout.readline()))
-    for player in players.values():
-        player.communicate()
-    return {name: rows[1:] for name, rows in found.items()}
+    for _ in range(turns):
+        for name in NAMES:
+            command = [sys.executable, __file__, "--play", name, "--weights", str(weights),
+                       "--nodes", str(nodes), "--rounds", str(rounds),
+                       *(["--wire"] if wire else [])]  # fmt: skip
+            played = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            found[name] += [json.loads(line) for line in played.stdout.splitlines()][1:]
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--weights", type=float, default=50e6)
     parser.add_argument("--nodes", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5, help="of a strategy in one turn")
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--wire", action="store_true", help="write and read messages as well")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--play", help=argparse.SUPPRESS)
     options = parser.parse_args()
     weights, nodes, wire = int(options.weights), options.nodes, options.wire
     if options.play:
-        play(options.play, Federation(weights, nodes, wire))
+        play(options.play, Federation(weights, nodes, wire), options.rounds)
         return
     load = os.getloadavg()[0]
-    found = measure(weights, nodes, wire, options.rounds)
+    found = measure(weights, nodes, wire, options.rounds, options.turns)
     median = {name: {key: statistics.median(row[key] for row in rounds) for key in rounds[0]}
               for name, rounds in found.items()}  # fmt: skip
     base, peak = median["FedAvg"]["wall"], found["FedAvg"][-1]["peak"]
@@ -255,7 +255,8 @@ def main() -> None:
             "extra_models": (rounds[-1]["peak"] - peak) / (4 * weights),
             "seconds": [row["wall"] for row in rounds],
         })  # fmt: skip
-    print(f"{nodes} nodes, {weights:,} weights, median of {options.rounds} rounds, "
+    print(f"{nodes} nodes, {weights:,} weights, "
+          f"median of {options.turns} × {options.rounds} rounds, "
           f"{'messages written and read' if wire else 'in process'}, "
           f"{os.cpu_count()} cores, load {load:.1f}\n")  # fmt: skip
     print(f"{'strategy':<32}{'server':>10}{'overhead':>10}{'processors':>12}{'mod':>9}"
@@ -270,7 +271,8 @@ def main() -> None:
         about = {"device": platform.processor() or platform.machine(), "cores": os.cpu_count(),
                  "load": load,
                  "python": platform.python_version(), "versions": versions,
-                 "weights": weights, "nodes": nodes, "rounds": options.rounds, "wire": wire,
+                 "weights": weights, "nodes": nodes, "rounds": options.rounds,
+                 "turns": options.turns, "wire": wire,
                  "rows": rows}  # fmt: skip
         options.json.write_text(json.dumps(about, indent=2) + "\n")
 

@@ -9,7 +9,7 @@ donated one: `donate=True` allows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,8 @@ def in_blocks(
 
     `record` is a (nested) tuple of flat vectors of one length and of scalars. For NumPy the vectors
     are cut into blocks that fit the cache; scalars of the result are those of the last block. With
-    `donate`, the result takes the place of `record` in memory. With `keep`, only the first so many
+    `donate`, the result takes the place of `record` in memory, and `function` may write over its
+    blocks itself. With `keep`, only the first so many
     entries of the tuple are written and returned.
     """
     if not _is_numpy(record):
@@ -107,11 +108,12 @@ def in_blocks(
     ]
     with np.errstate(over="ignore", invalid="ignore"):
         for cut, block in _blocks(record):
+            before = _leaves(block)
             for i, new in enumerate(_leaves(function(block))[: len(out)]):
-                if _is_vector(out[i]):
-                    out[i][cut] = new
-                else:
+                if not _is_vector(out[i]):
                     out[i] = new
+                elif not donate or new is not before[i]:
+                    out[i][cut] = new
     return _rebuild(target, iter(out))
 
 
@@ -119,8 +121,23 @@ def or_zero(known: Array, x: Array) -> Array:
     """`x` where it is known and 0 elsewhere. NumPy writes over `x`: its `where` is far slower."""
     if not isinstance(x, np.ndarray):
         return namespace(x).where(known, x, 0.0)
-    x[~known] = 0.0
+    if not known.all():
+        x[~known] = 0.0
     return x
+
+
+def grow(
+    record: Any, growth: Sequence[tuple[str, Callable[[Any, Array], Array]]], given: Array
+) -> Any:
+    """Adds to each field of `record`, in order, what it grows by; NumPy writes over vectors."""
+    for name, by in growth:
+        field, more = getattr(record, name), by(record, given)
+        if _is_vector(field):
+            field += more
+        else:  # scalars are shared by all blocks
+            field = field + more
+        record = record._replace(**{name: field})
+    return record
 
 
 def select(condition: Scalar, new: Any, old: Any) -> Any:

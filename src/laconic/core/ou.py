@@ -69,25 +69,24 @@ def init(weights: Array) -> Path:
     return Path(t, zero, zeros(weights), zeros(weights), zeros(weights))
 
 
-# What a step does to each array, in an order in which each can take the place of its old value:
+# What each field grows by in a step, in an order in which each can take the place of its old value:
 # C needs the old m and x, m needs the old x.
-UPDATES: tuple[tuple[str, Callable[[Path, Array], Array]], ...] = (
-    ("t", lambda path, d: path.t + 1),
-    ("C", lambda path, d: path.C + (path.x - path.m) ** 2 * (1 - 1 / path.t)),
-    ("m", lambda path, d: path.m + (path.x - path.m) * (1 / path.t)),
-    ("x", lambda path, d: path.x + d),
-    ("Q", lambda path, d: path.Q + d * d),
+GROWTH: tuple[tuple[str, Callable[[Path, Array], Array]], ...] = (
+    ("t", lambda path, d: 1),
+    ("C", lambda path, d: (path.x - path.m) ** 2 * (1 - 1 / path.t)),
+    ("m", lambda path, d: (path.x - path.m) * (1 / path.t)),
+    ("x", lambda path, d: d),
+    ("Q", lambda path, d: d * d),
 )
 
 
 def step(path: Path, d: Array) -> Path:
     """The path after one more step `d`."""
-    for name, update in UPDATES:
-        path = path._replace(**{name: update(path, d)})
+    for name, growth in GROWTH:
+        path = path._replace(**{name: getattr(path, name) + growth(path, d)})
     return path
 
 
-@np.errstate(all="ignore")
 def predict(path: Path, constrained: bool = True) -> Array:
     """Δ̂, the step that the fit expects next.
 
@@ -102,7 +101,7 @@ def predict(path: Path, constrained: bool = True) -> Array:
     xp = namespace(path.x)
     pull = _pull(path, constrained)
     expected = path.x / xp.maximum(path.t, xp.ones_like(path.t)) - pull * (path.x - path.m)
-    return or_zero((path.C > 0) & xp.isfinite(expected), expected)
+    return or_zero(xp.isfinite(expected), expected)  # where C = 0, â is 0/0
 
 
 def fit(path: Path, constrained: bool = True) -> Process:

@@ -21,6 +21,7 @@ from laconic.core.arrays import (
     Scalar,
     add_scaled,
     check_flat,
+    grow,
     in_blocks,
     namespace,
     norm_of,
@@ -127,6 +128,8 @@ def close(
         def move(record: tuple[Array, Any]) -> tuple[Array, Any]:
             spoken, before = record
             mean = mean_update(policy, before, spoken, silent, total)
+            if donate and policy.stand_in.growth:
+                return mean, grow(before, policy.stand_in.growth, mean)
             return mean, policy.stand_in.learn(before, mean)
 
         mean, learned = in_blocks(move, (tally.spoken, state.stand_in), donate=donate)

@@ -20,8 +20,9 @@ class StandIn(Part):
       init: `(weights) -> state`, a tuple of vectors like the weights and of scalars.
       predict: `(state) -> update`, element-wise: a vector, or a scalar where all weights agree.
       learn: `(state, mean_update) -> state`, element-wise.
-      updates: the same as `learn`, one field of the state at a time, in an order in which each can
-        take the place of its old value; empty where nobody needs it.
+      growth: the same as `learn` where all it does is add: what each field of the state grows by,
+        `(state, mean_update) -> vector or scalar`, in an order in which each can take the place of
+        its old value.
       counts: whether a silent client has a share in the mean at all.
       capped: whether the prediction is scaled down to the silent client's own norm.
     """
@@ -29,7 +30,7 @@ class StandIn(Part):
     init: Callable[[Array], Any] = field(kw_only=True, compare=False, repr=False)
     predict: Callable[[Any], Array] = field(kw_only=True, compare=False, repr=False)
     learn: Callable[[Any, Array], Any] = field(kw_only=True, compare=False, repr=False)
-    updates: tuple[tuple[str, Callable[[Any, Array], Array]], ...] = field(
+    growth: tuple[tuple[str, Callable[[Any, Array], Array]], ...] = field(
         default=(), kw_only=True, compare=False, repr=False
     )
     counts: bool = field(default=True, kw_only=True, compare=False, repr=False)
@@ -51,7 +52,7 @@ def ou(mode: str = "constrained", cap: bool = False) -> StandIn:
     constrained = mode == "constrained"
     return StandIn("ou", (("mode", mode), ("cap", flag("cap", cap))), init=_ou.init,
                    predict=lambda path: _ou.predict(path, constrained), learn=_ou.step,
-                   updates=_ou.UPDATES, capped=cap)  # fmt: skip
+                   growth=_ou.GROWTH, capped=cap)  # fmt: skip
 
 
 def zero() -> StandIn:

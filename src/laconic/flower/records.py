@@ -7,8 +7,10 @@ those named in `exclude`, always travels.
 
 from __future__ import annotations
 
+import ctypes
 import io
 import math
+import mmap
 import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -19,6 +21,9 @@ from flwr.app import Array, ArrayRecord
 
 from laconic.errors import InputError
 from laconic.flower.sums import in_parallel, pieces
+
+_C = ctypes.CDLL(None) if hasattr(mmap, "MADV_HUGEPAGE") else None
+_LARGE = 1 << 22  # bytes for which it pays to ask for large pages
 
 
 def view(array: Array) -> np.ndarray:
@@ -181,4 +186,18 @@ def _blank(layer: Layer) -> io.BytesIO:
     # Nobody else holds these bytes, so the file writes into them and hands them out as they are.
     file = io.BytesIO(bytes(head.tell() + layer.size * layer.dtype.itemsize))
     file.write(head.getvalue())
+    _on_large_pages(np.frombuffer(file.getbuffer(), np.uint8))
     return file
+
+
+def _on_large_pages(memory: np.ndarray) -> None:
+    """Asks Linux for large pages, as NumPy does for its own arrays.
+
+    Memory that is new has to be brought in page by page when it is first written, which takes as
+    long as all that is computed here; on a virtual machine, longer.
+    """
+    if _C is None or memory.size < _LARGE:
+        return
+    start, page = memory.ctypes.data, mmap.PAGESIZE
+    low, high = -(-start // page) * page, (start + memory.size) // page * page
+    _C.madvise(ctypes.c_void_p(low), ctypes.c_size_t(high - low), mmap.MADV_HUGEPAGE)

@@ -51,8 +51,10 @@ def close(
 def _programs(policy: Policy) -> Programs:
     in_place = functools.partial(jax.jit, donate_argnums=0)
 
-    def field(name: str, update: Any) -> Any:
-        return in_place(lambda value, others, mean: update(others._replace(**{name: value}), mean))
+    def field(name: str, growth: Any) -> Any:
+        return in_place(
+            lambda value, others, mean: value + growth(others._replace(**{name: value}), mean)
+        )
 
     return Programs(
         mean=in_place(
@@ -60,7 +62,7 @@ def _programs(policy: Policy) -> Programs:
                 policy, stand_in, spoken, silent, total
             )
         ),
-        fields=tuple((name, field(name, update)) for name, update in policy.stand_in.updates),
+        fields=tuple((name, field(name, growth)) for name, growth in policy.stand_in.growth),
         learn=jax.jit(policy.stand_in.learn),
         move=in_place(lambda weights, mean: weights + mean.astype(weights.dtype)),
         rule=jax.jit(policy.rule.learn),
