@@ -7,10 +7,8 @@ those named in `exclude`, always travels.
 
 from __future__ import annotations
 
-import ctypes
 import io
 import math
-import mmap
 import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -21,9 +19,6 @@ from flwr.app import Array, ArrayRecord
 
 from laconic.errors import InputError
 from laconic.flower.sums import in_parallel, pieces
-
-_C = ctypes.CDLL(None) if hasattr(mmap, "MADV_HUGEPAGE") else None
-_LARGE = 1 << 22  # bytes for which it pays to ask for large pages
 
 
 def view(array: Array) -> np.ndarray:
@@ -102,6 +97,10 @@ class Layout(NamedTuple):
         """The names of the weights."""
         return [layer.name for layer in self.layers]
 
+    def vectors(self) -> list[np.ndarray]:
+        """Memory for sums over weights, a vector a layer."""
+        return [np.empty(layer.size, self.wide) for layer in self.layers]
+
     def views(self, record: Mapping[str, Array]) -> list[np.ndarray]:
         """The weights of `record`, a flat vector a layer, or an error that says what differs."""
         found = []
@@ -146,35 +145,23 @@ def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:
     return ArrayRecord(arrays)
 
 
-class Draft:
-    """The next model's arrays, computed where they are written: no copy is made.
+def moved(
+    layout: Layout, sent: Sequence[np.ndarray], update: Sequence[np.ndarray]
+) -> dict[str, Array]:
+    """The arrays of θ + update, computed where they are written: no copy is made."""
+    files = [_blank(layer) for layer in layout.layers]
+    after = [np.frombuffer(file.getbuffer(), layer.dtype, layer.size, file.tell())
+             for file, layer in zip(files, layout.layers, strict=True)]  # fmt: skip
 
-    Attributes:
-      update: what the weights change by, for whoever makes the draft to fill in; zeros in
-        `layout.wide`, a vector a layer. It lies where the layer will, if that has the same dtype.
-    """
+    def work(part: slice) -> None:
+        for i, cut, _ in pieces(sent, part, sys.maxsize):
+            np.add(sent[i][cut], update[i][cut], out=after[i][cut], casting="same_kind")
 
-    def __init__(self, layout: Layout) -> None:
-        self._layers = layout.layers
-        self._files = [_blank(layer) for layer in layout.layers]
-        self._after = [np.frombuffer(file.getbuffer(), layer.dtype, layer.size, file.tell())
-                       for file, layer in zip(self._files, layout.layers, strict=True)]  # fmt: skip
-        self.update = [after if after.dtype == layout.wide else np.zeros(len(after), layout.wide)
-                       for after in self._after]  # fmt: skip
-
-    def arrays(self, sent: Sequence[np.ndarray]) -> dict[str, Array]:
-        """The arrays of θ + update; the update is used up."""
-
-        def work(part: slice) -> None:
-            for i, cut, _ in pieces(sent, part, sys.maxsize):
-                new = self._after[i][cut]
-                np.add(sent[i][cut], self.update[i][cut], out=new, casting="same_kind")
-
-        in_parallel(work, sum(map(len, sent)))
-        return {
-            layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
-            for file, layer in zip(self._files, self._layers, strict=True)
-        }
+    in_parallel(work, layout.size)
+    return {
+        layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
+        for file, layer in zip(files, layout.layers, strict=True)
+    }
 
 
 def _blank(layer: Layer) -> io.BytesIO:
@@ -186,18 +173,4 @@ def _blank(layer: Layer) -> io.BytesIO:
     # Nobody else holds these bytes, so the file writes into them and hands them out as they are.
     file = io.BytesIO(bytes(head.tell() + layer.size * layer.dtype.itemsize))
     file.write(head.getvalue())
-    _on_large_pages(np.frombuffer(file.getbuffer(), np.uint8))
     return file
-
-
-def _on_large_pages(memory: np.ndarray) -> None:
-    """Asks Linux for large pages, as NumPy does for its own arrays.
-
-    Memory that is new has to be brought in page by page when it is first written, which takes as
-    long as all that is computed here; on a virtual machine, longer.
-    """
-    if _C is None or memory.size < _LARGE:
-        return
-    start, page = memory.ctypes.data, mmap.PAGESIZE
-    low, high = -(-start // page) * page, (start + memory.size) // page * page
-    _C.madvise(ctypes.c_void_p(low), ctypes.c_size_t(high - low), mmap.MADV_HUGEPAGE)

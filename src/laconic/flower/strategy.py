@@ -32,7 +32,7 @@ from laconic.core.tally import Opening, Tally
 from laconic.errors import InputError
 from laconic.flower import records, replies, sums, wire
 from laconic.flower.mod import CONTEXT, EXCLUDE, RULE
-from laconic.flower.records import Draft, Layout
+from laconic.flower.records import Layout
 from laconic.flower.replies import Part, Reply
 from laconic.flower.state import Store
 from laconic.flower.sums import HANDED_ON
@@ -81,9 +81,7 @@ class _Heard:
       errors, rejected, missing: how many there were of each.
       bytes_up, payload_up: all bytes that came, and those of arrays among them.
       bytes_up_full: what would have come if all had spoken.
-      draft: the next model, where the mean makes it.
-      total: Σ n·Δ over the speakers, a vector a layer, in the draft where there is one; empty where
-        the stand-in does not learn.
+      total: Σ n·Δ over the speakers, a vector a layer; empty where nobody needs it.
     """
 
     speakers: list[Reply]
@@ -94,7 +92,6 @@ class _Heard:
     bytes_up: int = 0
     payload_up: int = 0
     bytes_up_full: int = 0
-    draft: Draft | None = None
     total: Sequence[np.ndarray] = ()
 
     def reject(self, node: int, reason: object) -> None:
@@ -163,6 +160,7 @@ class Laconic(Strategy):
         self._layout: Layout | None = None
         self._state: Any = None
         self._round: _Round | None = None
+        self._total: list[np.ndarray] = []
 
     def summary(self) -> None:
         """Logs the policy and the inner strategy's settings."""
@@ -328,6 +326,7 @@ class Laconic(Strategy):
         # The core's state needs their number only: the weights themselves stay in Flower's records.
         state = server.init(self.policy, np.zeros(layout.size, layout.wide), HANDED_ON)
         self._layout, self._state = layout, state._replace(weights=np.zeros(0, layout.wide))
+        self._total = []
 
     def _hear(self, messages: Iterable[Message], now: _Round, layout: Layout) -> _Heard:
         """Reads the replies, measures them, and rejects what does not fit."""
@@ -371,11 +370,9 @@ class Laconic(Strategy):
     def _measure(self, heard: _Heard, layout: Layout, sent: ArrayRecord) -> None:
         """The speakers' norms and Σ n·Δ; whose norm is not what it reported is rejected."""
         before = layout.views(sent)
-        if self._averages:
-            heard.draft = Draft(layout)
-            heard.total = heard.draft.update
-        elif self._state.stand_in:
-            heard.total = [np.empty(len(layer), layout.wide) for layer in before]
+        if self._averages or self._state.stand_in:
+            # The same memory in every round: new memory has to be brought in page by page.
+            self._total = heard.total = self._total or layout.vectors()
         while True:
             speakers, heard.speakers = heard.speakers, []
             norms = sums.measure(
@@ -429,8 +426,7 @@ class Laconic(Strategy):
             for record in reply.message.content.array_records.values():
                 record.clear()
         self._state, info = sums.close(self.policy, self._state, tallied, heard.total)
-        assert heard.draft is not None
-        weights = heard.draft.arrays(layout.views(now.sent))
+        weights = records.moved(layout, layout.views(now.sent), heard.total)
         return [replies.write(pattern, name, now.sent, weights, whole)], info
 
     def _one_by_one(
@@ -444,9 +440,10 @@ class Laconic(Strategy):
         ]
         if stand_in.counts and tallied.weight_silent > 0:
             scale = float(tallied.weight_capped / tallied.weight_silent) if stand_in.capped else 1.0
-            draft = Draft(layout)
-            sums.predict(stand_in, self._state.stand_in, scale, draft.update)
-            weights = draft.arrays(layout.views(now.sent))
+            expected = layout.vectors()
+            sums.predict(stand_in, self._state.stand_in, scale, expected)
+            weights = records.moved(layout, layout.views(now.sent), expected)
+            del expected
             whole = self._silent_part(heard, layout, tallied)
             known = heard.silent or heard.speakers
             if isinstance(self.inner, flower.QFedAvg):
