@@ -14,7 +14,8 @@ def test_list_says_what_there_is(capsys, tmp_path):
     assert "not run" in printed
 
 
-def test_the_quick_main_table(capsys, tmp_path):
+@pytest.mark.slow
+def test_a_quick_table_and_figure(capsys, tmp_path):
     cli.main(["paper", "table", "thresholds", "--quick", "--rounds", "3", "--out", str(tmp_path)])
     printed = capsys.readouterr().out
     assert "| ou constrained |" in printed

@@ -138,6 +138,7 @@ class Program:
         self.runs = len(policies) * seeds
         self.items = self.runs * cohort
         self.mesh = devices.mesh(device_count)
+        self.on_cpu = self.mesh.devices.flat[0].platform == "cpu"
         self.everywhere = NamedSharding(self.mesh, PartitionSpec())
         self.model = flat_model(task)
         clients, test = with_test(task)
@@ -252,7 +253,7 @@ class Program:
     def _choose_lanes(self) -> int:
         """As many as pay off; one a CPU's core, but for models so small that calls cost most."""
         count = self.mesh.devices.size
-        if self.mesh.devices.flat[0].platform == "cpu" and self.model.size > _SMALL:
+        if self.on_cpu and self.model.size > _SMALL:
             return count
         population = self.clients.population
         chosen = np.unique(np.linspace(0, population - 1, min(population, 1000), dtype=np.int32))
@@ -400,7 +401,7 @@ class Program:
     def _test_all(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
         """The mean of every metric, (arms, seeds) each; devices share the test set."""
         total = len(jax.tree.leaves(test)[0])
-        size = min(total, _TEST_BATCH[self.mesh.devices.flat[0].platform == "cpu"])
+        size = min(total, _TEST_BATCH if self.on_cpu else _TEST_BATCH_ON_GPU)
         count = self.mesh.devices.size
         starts = jnp.arange(0, -(-total // (size * count)) * size * count, size)
         sums = make_evaluate(self.task, self.model, total, size)
@@ -420,7 +421,7 @@ class Program:
         return {name: (value / weight).reshape(shape) for name, (value, weight) in result.items()}
 
 
-_TEST_BATCH = {True: 512, False: 2048}  # on a CPU, elsewhere
+_TEST_BATCH, _TEST_BATCH_ON_GPU = 512, 2048
 
 
 def _scaled_averaging(lr: Any) -> server.Optimizer:
