@@ -55,9 +55,13 @@ def test_table_and_picture(folder, capsys):
 
 
 def test_several_folders_are_told_apart(folder, tmp_path):
-    found = picture.read_all([folder, folder])
-    assert list(found) == [f"{folder.name}: adaptive+ou"]
-    cli.main(["report", str(folder), str(folder), "--out", str(tmp_path / "both.png")])
+    others = [tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "c"]
+    for other in others:
+        other.mkdir(parents=True)
+        (other / "metrics.csv").write_bytes((folder / "metrics.csv").read_bytes())
+    found = picture.read_all(others)
+    assert list(found) == [f"{name}: adaptive+ou" for name in (*map(str, others[:2]), "c")]
+    cli.main(["report", *map(str, others), "--out", str(tmp_path / "both.png")])
     assert (tmp_path / "both.png").exists()
 
 

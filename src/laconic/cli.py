@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from laconic.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part
-from laconic.errors import InputError, require
+from laconic.errors import InputError, UnknownName, require
 
 if TYPE_CHECKING:
     from laconic.sim.history import History
@@ -227,8 +227,8 @@ class Data:
 class Report:
     """Look at runs again: a table, and a picture of accuracy, upload and thresholds.
 
-    For folders of `laconic run` and of Flower federations, also while they run, and several at a
-    time to compare them.
+    For folders that `laconic run` has left and of Flower federations, these also while they run;
+    several at a time to compare them.
     """
 
     folders: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]
@@ -263,19 +263,19 @@ class Paper:
     """What to do."""
     name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="NAME")] = None
     """Of the table or figure; figures also have the paper's numbers, 1 to 6."""
-    seeds: int = 5
-    """How many seeds, from 0."""
+    seeds: _Int = None
+    """How many seeds, from 0 (default: 5, and 1 with `--quick`)."""
     rounds: _Int = None
     """How many rounds (default: the paper's)."""
     precision: _Text = None
     """Of matrix products (default: bfloat16 on a GPU, float32 elsewhere)."""
     quick: _Flag = False
-    """One seed of `glyphs` and `synthetic` in the place of EMNIST and Shakespeare."""
+    """Run `glyphs` and `synthetic` in the place of EMNIST and Shakespeare."""
     data: _Folder = None
     """Where the data lie (default: LACONIC_DATA, the cache folder, or a download)."""
     out: Path = Path("paper-results")
     """Folder of the results; what it has is not run again."""
-    page: _Folder = None
+    page: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """The page of `all` (default: results.md in the folder)."""
     debug: _Flag = False
     """Show the traceback of an error."""
@@ -285,14 +285,21 @@ class Paper:
             require(module, "sim")
         from laconic.paper import make
         from laconic.paper.pieces import Options
+        from laconic.sim.settings import PRECISIONS
 
         if self.action in ("table", "figure") and self.name is None:
             raise InputError(
                 f"`laconic paper {self.action}` needs a name; see `laconic paper list`."
             )
-        if self.seeds < 1 or (self.rounds is not None and self.rounds < 1):
+        if any(number is not None and number < 1 for number in (self.seeds, self.rounds)):
             raise InputError("`--seeds` and `--rounds` must be at least 1.")
-        name, seeds = self.name or "", 1 if self.quick else self.seeds
+        if self.precision is not None and self.precision not in PRECISIONS:
+            raise UnknownName("precision", self.precision, PRECISIONS)
+        if self.action == "all" and self.quick:
+            raise InputError("`all` has no quick form; `table main --quick` has.")
+        if self.page is not None and self.page.is_dir():
+            raise InputError(f"`--page` must be a file, {self.page} is a folder.")
+        name, seeds = self.name or "", self.seeds or (1 if self.quick else 5)
         options = Options(self.out, seeds, self.rounds, self.precision, self.data)
         if self.action == "list":
             lines = make.listing(self.out)

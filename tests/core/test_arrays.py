@@ -119,3 +119,15 @@ def test_select_takes_all_of_one_side() -> None:
 def test_weights_must_be_one_flat_vector(weights: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         arrays.check_flat(weights)
+
+
+def test_a_donated_entry_may_take_the_place_of_another() -> None:
+    def shift(record):
+        mean, (last, _) = record
+        return mean, (mean, last)
+
+    kept = (np.full(3, 3.0), (np.full(3, 2.0), np.full(3, 1.0)))
+    given = (kept[0].copy(), (kept[1][0].copy(), kept[1][1].copy()))
+    for record, donate in ((kept, False), (given, True)):
+        mean, (last, before) = arrays.in_blocks(shift, record, donate=donate)
+        assert (mean[0], last[0], before[0]) == (3, 3, 2)

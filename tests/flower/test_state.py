@@ -117,6 +117,14 @@ def test_another_policy_cannot_go_on(tmp_path):
         start(tmp_path, 2, policy="full")
 
 
+def test_other_excluded_arrays_cannot_go_on(tmp_path):
+    start(tmp_path, 1)
+    grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
+    strategy = Laconic(MEAN_BASED["FedAvg"](), POLICY, folder=tmp_path, exclude="a")
+    with pytest.raises(LaconicError, match=rf"state for {SIZE} weights, .* was `exclude` another"):
+        strategy.start(grid, model(SIZE), num_rounds=2)
+
+
 def test_another_model_cannot_go_on(tmp_path):
     start(tmp_path, 1)
     with pytest.raises(LaconicError, match="holds a model of other arrays"):

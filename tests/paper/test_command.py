@@ -33,6 +33,10 @@ def test_a_quick_table_and_figure(capsys, tmp_path):
         (["table"], InputError),
         (["table", "main", "--seeds", "0"], InputError),
         (["table", "clients", "--quick"], RunError),
+        (["figure", "6", "--quick"], RunError),
+        (["figure", "²"], UnknownName),
+        (["all", "--quick"], InputError),
+        (["table", "main", "--precision", "float31"], UnknownName),
     ],
 )
 def test_wrong_requests_have_one_clear_error(arguments, error, tmp_path):

@@ -97,3 +97,28 @@ def test_every_setting_has_a_reason():
     for experiment in EXPERIMENTS.values():
         for setting in (*experiment.options.values(), *experiment.settings.values()):
             assert setting.why.startswith(('"', "Open", "Ours", "Tried", "The code"))
+
+
+def test_fewer_seeds_leave_no_mixture(options):
+    pieces.run(SYNTHETIC, options._replace(seeds=3), quiet)
+    pieces.run(SYNTHETIC, options, quiet)
+    kept = json.loads((options.folder / "synthetic.json").read_text())
+    for name in SYNTHETIC.arms:
+        assert len({run["policy"] for run in kept["runs"] if run["arm"] == name}) == 1
+    result = pieces.read(SYNTHETIC, options.folder, seeds=2)
+    assert {len(arm.accuracy) for arm in result.arms.values()} == {2}
+
+
+def test_other_data_are_refused(options, monkeypatch):
+    pieces.run(SYNTHETIC, options._replace(seeds=1), quiet)
+    inner = pieces.load
+    monkeypatch.setattr(pieces, "load", lambda name, **given: inner("glyphs"))
+    with pytest.raises(RunError, match="examples"):
+        pieces.run(SYNTHETIC, options, quiet)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"runs": []}'])
+def test_what_is_no_file_of_results_is_named(options, text):
+    (options.folder / "synthetic.json").write_text(text)
+    with pytest.raises(RunError, match="file of results"):
+        pieces.run(SYNTHETIC, options, quiet)

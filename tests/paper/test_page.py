@@ -1,7 +1,10 @@
 """The results in the repository, and the page that is made of them."""
 
+import importlib
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from laconic.paper import figures, page, pieces, tables
@@ -61,3 +64,15 @@ def test_the_readme_quotes_them():
     readme = (DOCS.parent / "README.md").read_text("utf-8")
     for arm in ("full", "adaptive ou constrained"):
         assert str(tables.Over(result.arms[arm].at(100))) in readme
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("LACONIC_DATA"), reason="no real data")
+def test_what_a_blank_reaches():
+    shakespeare = importlib.import_module("laconic.tasks.shakespeare")
+    tokens = shakespeare.read().test["y"]
+    counts = np.bincount(tokens[tokens != shakespeare.PADDING])
+    assert shakespeare.CHARACTERS[counts.argmax() - 1] == " "
+    share = f"{100 * counts.max() / counts.sum():.2f} %"
+    assert share in page.make(RESULTS, Path("results"))
+    assert share in (DOCS.parent / "README.md").read_text("utf-8")

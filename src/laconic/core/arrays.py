@@ -109,7 +109,10 @@ def in_blocks(
     with np.errstate(over="ignore", invalid="ignore"):
         for cut, block in _blocks(record):
             before = _leaves(block)
-            for i, new in enumerate(_leaves(function(block))[: len(out)]):
+            after = _leaves(function(block))[: len(out)]
+            if donate:
+                after = [_apart(new, before, i) for i, new in enumerate(after)]
+            for i, new in enumerate(after):
                 if not _is_vector(out[i]):
                     out[i] = new
                 elif not donate or new is not before[i]:
@@ -156,6 +159,13 @@ def _blocks(record: Any) -> Iterator[tuple[slice, Any]]:
         cut = slice(low, low + BLOCK)
         block = (leaf[cut] if _is_vector(leaf) else leaf for leaf in leaves)
         yield cut, _rebuild(record, block)
+
+
+def _apart(new: Any, before: list[Any], own: int) -> Any:
+    """`new`, copied if it lies where another entry of the record will be written."""
+    others = (leaf for i, leaf in enumerate(before) if i != own and _is_vector(leaf))
+    shared = _is_vector(new) and any(np.may_share_memory(new, leaf) for leaf in others)
+    return new.copy() if shared else new
 
 
 def _is_vector(leaf: Any) -> bool:

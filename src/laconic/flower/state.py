@@ -6,7 +6,7 @@ whatever the moment at which a server dies, it points at a whole round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,6 +119,11 @@ class Store:
             for kind in ("rule", "stand_in"):
                 part = getattr(state, kind)
                 values = [tensors[f"{kind}/{i}"] for i in range(len(part))]
+                if [np.shape(value) for value in values] != [np.shape(value) for value in part]:
+                    raise RunError(
+                        f"{self.folder} holds a state for {_size(values)} weights, and there are "
+                        f"{_size(part)}: was `exclude` another one?"
+                    )
                 values = [value if value.ndim else value[()] for value in values]
                 found[kind] = type(part)(*values) if hasattr(part, "_fields") else tuple(values)
             self._load_inner(about, tensors)
@@ -206,6 +211,10 @@ def _owner(strategy: Any, path: str) -> tuple[Any, str]:
     for owner in owners:
         strategy = getattr(strategy, owner)
     return strategy, name
+
+
+def _size(part: Iterable[Any]) -> int:
+    return max((np.size(value) for value in part), default=0)
 
 
 def _enumerated(value: Any) -> list[tuple[str, Any]]:

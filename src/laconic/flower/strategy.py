@@ -258,8 +258,8 @@ class Laconic(Strategy):
             weight = weight + tallied.weight_silent
         arrays, metrics = None, None
         if counting < self.min_clients or not weight > 0:
-            log(WARNING, "Laconic: %d clients count in round %d: the model stays.",
-                counting, server_round)  # fmt: skip
+            log(WARNING, "Laconic: %d clients count in round %d: the model stays.%s",
+                counting, server_round, self._hint(heard))  # fmt: skip
             _, info = server.close(policy, self._state, _left_out(tallied))
         else:
             hand_over = self._as_one if self._averages else self._one_by_one
@@ -346,12 +346,14 @@ class Laconic(Strategy):
             heard.payload_up += sum(wire.payload(part) for part in parts)
             if node not in now.asked or node in answered:
                 heard.reject(node, "it was not asked, or had answered.")
+                heard.bytes_up_full += size
                 continue
             answered.add(node)
             try:
                 reply = replies.read(message, layout, self._weighted_by)
             except InputError as error:
                 heard.reject(node, error)
+                heard.bytes_up_full += size
                 continue
             found.append(reply)
             if reply.weights is None:
@@ -458,6 +460,12 @@ class Laconic(Strategy):
             ]
         self._state, info = sums.close(self.policy, self._state, tallied, heard.total)
         return handed, info
+
+    def _hint(self, heard: _Heard) -> str:
+        """What to do if it stays for good."""
+        if heard.speakers or not heard.silent or self.policy.stand_in.counts:
+            return ""
+        return " All were silent and are left out; `adaptive,k=2` or a larger k lets more speak."
 
     def _silent_part(self, heard: _Heard, layout: Layout, tallied: Tally) -> Part:
         """The silent and the absent as one. Of the absent it is assumed that they are like them."""

@@ -27,7 +27,8 @@ from laconic.paper.tables import ROUNDS, thresholds_after_first
 
 HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"
 _SAME = 0.5  # points of accuracy below full communication that count as equal to it
-_SAVES = 10.0  # % of upload that a fixed threshold has to save to count as saving
+_SAVES = 10.0  # % of upload that count as a saving
+_HALF = 45.0  # % that count as "up to 50 %"
 _MAIN = (EMNIST.name, SHAKESPEARE.name)
 
 
@@ -126,7 +127,8 @@ def _is_stable(main: Mapping[str, Results], ou: str) -> Claim:
 
 def _swings(result: Results, arm: str) -> np.ndarray:
     """The deviation of accuracy's change from test to test, in the second half; (seeds,)."""
-    shown = (result.arms[arm].tested > ROUNDS // 2) & (result.arms[arm].tested <= ROUNDS)
+    last = min(ROUNDS, result.rounds)
+    shown = (result.arms[arm].tested > last // 2) & (result.arms[arm].tested <= last)
     return np.diff(result.arms[arm].accuracy[:, shown], axis=1).std(1)
 
 
@@ -145,12 +147,13 @@ def _saves_half(main: Mapping[str, Results], ou: str) -> Claim:
     for result in main.values():
         d = _gap(result, f"adaptive {ou}", "full")
         saving = 100 - float(result.share(f"adaptive {ou}", ROUNDS).mean())
-        if d.mean > -_SAME:
+        if d.mean - d.half > -_SAME:
             saved.append(saving)
         parts.append(f"{result.experiment.title}: saves {saving:.1f} %, accuracy − full {d}")
     return Claim(
-        f"`{ou}` saves up to 50 % at equal accuracy",
-        HOLDS if max(saved) >= 45 else IN_PART if max(saved) >= _SAVES else FAILS,
+        f"`{ou}` saves up to 50 % at equal accuracy (holds: {_HALF:g} % or more on a data set "
+        f"where the interval of accuracy − full lies above −{_SAME:g}; in part: {_SAVES:g} %)",
+        HOLDS if max(saved) >= _HALF else IN_PART if max(saved) >= _SAVES else FAILS,
         "; ".join(parts),
     )
 
@@ -183,7 +186,8 @@ def _paths_look_like_ou(measured: Mapping[str, Any]) -> Claim:
     late = measured["unit_root_rejected_in_last_epoch_share"]
     shares = (normal, pulled, late)
     return Claim(
-        "weights under SGD move like an OU process (Fashion-MNIST)",
+        "weights under SGD move like an OU process (Fashion-MNIST; holds: nine of ten weights pass "
+        "each test; in part: half pass one)",
         HOLDS if min(shares) >= 90 else IN_PART if max(*shares, tens) >= 50 else FAILS,
         f"Increments of {normal:.0f} % of the weights pass for normal (Jarque–Bera, 5 %; last "
         f"epoch), of ten steps at a time {tens:.0f} %; the median excess kurtosis is "

@@ -67,10 +67,10 @@ def upload(results: Mapping[str, Results]) -> Figure:
     sizes = {id(arm): r.size for r in results.values() for arm in r.arms.values()}
 
     def draw(axes: Axes, arm: Arm, colour: str, style: str, name: str) -> None:
-        sent = arm.spoke[:, :ROUNDS].cumsum(1) * sizes[id(arm)] * 4 / 1024
+        sent = arm.spoke[:, :ROUNDS].cumsum(1) * sizes[id(arm)] * 4 / 2**30
         _band(axes, _rounds(sent), sent, colour, style, name)
 
-    return _all_arms(results, draw, "uploaded since the start, KiB")
+    return _all_arms(results, draw, "uploaded since the start, GiB")
 
 
 def thresholds(results: Mapping[str, Results]) -> Figure:

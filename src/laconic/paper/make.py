@@ -45,10 +45,12 @@ def table(name: str, options: Options, say: Say, fast: bool = False) -> tuple[Ta
 
 def figure(name: str, options: Options, say: Say, fast: bool = False) -> list[Path]:
     """A figure, as PNG and PDF; `name` may be its number in the paper."""
-    if name.isdigit() and 1 <= int(name) <= len(FIGURES):
+    if name.isdecimal() and 1 <= int(name) <= len(FIGURES):
         name = FIGURES[int(name) - 1]
     if name not in FIGURES:
         raise UnknownName("figure", name, FIGURES)
+    if name == PATHS and fast:
+        raise RunError("There is no quick form of `paths`: it takes seconds as it is.")
     if name == PATHS:
         say("Fashion-MNIST: weights of a network under SGD")
         found, described = paths.run(options.data)
@@ -65,7 +67,7 @@ def everything(options: Options, say: Say, where: Path | None = None) -> list[Pa
     """All tables, all figures and the page."""
     made = [path for name in TABLES for path in table(name, options, say)[1]]
     made += [path for name in FIGURES for path in figure(name, options, say)]
-    return [*made, page.write(options.folder, where)]
+    return [*made, page.write(options.folder, where, options.seeds)]
 
 
 def _run(recipe: Recipe, options: Options, say: Say, fast: bool) -> Mapping[str, Results]:
@@ -86,7 +88,7 @@ def listing(folder: Path) -> list[str]:
     for name, experiment in EXPERIMENTS.items():
         path = folder / f"{name}.json"
         state = (
-            f"{len(runs.read_json(path)['runs'])} runs in {path}" if path.exists() else "not run"
+            f"{len(pieces.content(path)['runs'])} runs in {path}" if path.exists() else "not run"
         )
         lines.append(f"  {name:<32} {experiment.title}: {len(experiment.arms)} arms, {state}")
     return lines

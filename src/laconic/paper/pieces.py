@@ -2,8 +2,8 @@
 
 An experiment has one JSON file: its settings, and a run for every arm and seed. It is saved after
 every piece, which is as many runs as the device takes at a time. A run is known by its policy and
-its seed, so that a command that was stopped goes on where it was, and one that asks for more seeds
-runs only these.
+its seed, so that a command that was stopped goes on where it was. One that asks for other seeds
+runs what is missing, and the random arms, whose probability changes with them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from laconic import runs
@@ -99,32 +100,43 @@ def run(experiment: Experiment, options: Options, say: Callable[[str], None]) ->
             name: experiment.arms[name].replace(MATCHED, book.rate(adaptive, partner(name)))
             for name in matched
         }  # fmt: skip
-        for seeds in _groups(range(options.seeds)):
+        for seeds in _groups(s for s in range(options.seeds) if book.missing(policies, [s])):
             missing = book.missing(policies, seeds)
-            if not missing:
-                continue
             if task is None:
                 devices.prepare()
                 task = load(experiment.task, data=options.data, **experiment.task_options())
+                book.check_data(task)
             of = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
             say(f"{experiment.title}: {', '.join(missing)}; {of}")
             book.add(*_piece(task, missing, seeds, book.settings))
     return book.results()
 
 
-def read(experiment: Experiment, folder: Path) -> Results:
-    """What the experiment's file has; nothing is run."""
+def read(experiment: Experiment, folder: Path, seeds: int | None = None) -> Results:
+    """What the experiment's file has, of the first `seeds` seeds or of all; nothing is run."""
     path = folder / f"{experiment.name}.json"
     if not path.exists():
         raise RunError(f"{path} is missing: `laconic paper all --out {folder}` makes it.")
-    return results_of(experiment, runs.read_json(path))
+    return results_of(experiment, content(path), seeds)
 
 
-def results_of(experiment: Experiment, content: dict[str, Any]) -> Results:
-    """The contents of a file as arrays."""
+def content(path: Path) -> dict[str, Any]:
+    """What a file holds, if it is one of an experiment."""
+    found = runs.read_json(path)
+    wanted = {"experiment", "task", "settings", "weights", "pieces", "runs"}
+    if not isinstance(found, dict) or not wanted <= set(found):
+        raise RunError(f"{path} is not a file of results: it needs {', '.join(sorted(wanted))}.")
+    return found
+
+
+def results_of(
+    experiment: Experiment, content: dict[str, Any], seeds: int | None = None
+) -> Results:
+    """The contents of a file as arrays, of the first `seeds` seeds or of all."""
+    chosen = [run for run in content["runs"] if seeds is None or run["seed"] < seeds]
     arms = {}
     for name in experiment.arms:
-        own = sorted((r for r in content["runs"] if r["arm"] == name), key=lambda r: r["seed"])
+        own = sorted((r for r in chosen if r["arm"] == name), key=lambda r: r["seed"])
         if own:
             arms[name] = Arm(
                 own[0]["policy"],
@@ -170,7 +182,7 @@ class _Book:
         if options.rounds is not None:
             self.settings["rounds"] = options.rounds
         self.path = options.folder / f"{experiment.name}.json"
-        there = runs.read_json(self.path) if self.path.exists() else None
+        there = content(self.path) if self.path.exists() else None
         usual = "bfloat16" if jax.default_backend() == "gpu" else "float32"
         usual = there["settings"]["precision"] if there else usual
         self.settings["precision"] = options.precision or usual
@@ -179,7 +191,7 @@ class _Book:
             "task": {"name": experiment.task} | experiment.task_options(),
             "settings": self.settings,
         }
-        if there:
+        if there is not None:
             self.content = there
             for key, value in described.items():
                 found = self.content.get(key)
@@ -190,6 +202,17 @@ class _Book:
                     )
         else:
             self.content = described | {"weights": None, "pieces": [], "runs": []}
+
+    def check_data(self, task: Task) -> None:
+        """Raises if the runs that are there were made with other data."""
+        clients = task.clients
+        sizes = np.asarray(clients.sizes(jnp.arange(clients.population)))
+        data = {"clients": clients.population, "examples": int(sizes.sum())}
+        if self.content.setdefault("data", data) != data:
+            raise RunError(
+                f"{self.path} was made with {self.content['data']}, and now there are {data}: "
+                f"choose another `--out`, or remove the file."
+            )
 
     def missing(self, policies: dict[str, str], seeds: Sequence[int]) -> dict[str, str]:
         """The arms that at least one of the seeds has no run for."""
@@ -214,7 +237,13 @@ class _Book:
         """Takes the runs of a piece, in the place of runs with other policies, and saves."""
         new = [run for name, history in histories.items() for run in _runs(name, history)]
         taken = {(run["arm"], run["seed"]) for run in new}
-        kept = [r for r in self.content["runs"] if (r["arm"], r["seed"]) not in taken]
+        policy = {run["arm"]: run["policy"] for run in new}
+        kept = [
+            run
+            for run in self.content["runs"]
+            if (run["arm"], run["seed"]) not in taken
+            and policy.get(run["arm"], run["policy"]) == run["policy"]
+        ]
         self.content["runs"] = kept + new
         self.content["weights"] = next(iter(histories.values())).size
         self.content["pieces"].append(
@@ -231,8 +260,7 @@ class _Book:
 
     def results(self) -> Results:
         """The runs of the seeds that were asked for."""
-        chosen = [run for run in self.content["runs"] if run["seed"] < self.seeds]
-        return results_of(self.experiment, self.content | {"runs": chosen})
+        return results_of(self.experiment, self.content, self.seeds)
 
 
 def _runs(arm: str, history: History) -> list[dict[str, Any]]:

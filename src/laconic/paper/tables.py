@@ -184,7 +184,8 @@ def thresholds(results: Mapping[str, Results]) -> Table:
             was = printed.THRESHOLD.get(key, {}).get(_printed_as(arm))
             row += [Over(path.mean(1), 3), Over(path.std(1), 3), was]
         rows.append(tuple(row))
-    return Table(f"Thresholds of rounds 2 to {ROUNDS}.", tuple(columns), rows)
+    last = min(ROUNDS, *(result.rounds for result in results.values()))
+    return Table(f"Thresholds of rounds 2 to {last}.", tuple(columns), rows)
 
 
 def thresholds_after_first(result: Results, arm: str) -> np.ndarray:

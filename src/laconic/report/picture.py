@@ -70,12 +70,13 @@ def _series(seeds: list[list[dict[str, str]]]) -> Series:
 
 def read_all(folders: Sequence[Path]) -> dict[str, Series]:
     """The arms of several folders, named after their folder where there is more than one."""
-    several = len(folders) > 1
-    return {
-        f"{folder.name}: {arm}" if several else arm: series
-        for folder in folders
-        for arm, series in read(folder).items()
-    }
+    names = [folder.name for folder in folders]
+    found = {}
+    for folder in folders:
+        label = folder.name if names.count(folder.name) == 1 else str(folder)
+        for arm, series in read(folder).items():
+            found[arm if len(folders) == 1 else f"{label}: {arm}"] = series
+    return found
 
 
 def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:

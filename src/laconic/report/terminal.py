@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from laconic import __version__
 from laconic.sim.history import History
 from laconic.sim.settings import Progress as Done
 from laconic.sim.settings import Settings
@@ -126,8 +127,9 @@ def versions() -> dict[str, str]:
     found = {
         "device": f"{len(jax.devices())} × {jax.devices()[0].device_kind}",
         "python": platform.python_version(),
+        "laconic": __version__,
     }
-    for package in ("laconic", "numpy", "jax", "optax", "equinox"):
+    for package in ("numpy", "jax", "optax", "equinox"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

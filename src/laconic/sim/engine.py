@@ -55,6 +55,7 @@ def run(task: Task, arms: Mapping[str, Policy], settings: Settings) -> dict[str,
         return _run(task, arms, settings)
     except _TooLarge as error:
         log.warning("%s", error)
+        _program.cache_clear()  # their data take memory
     if len(arms) > 1:
         names = list(arms)
         groups = (names[: len(names) // 2], names[len(names) // 2 :])
@@ -114,6 +115,13 @@ def _program(task: Task, structures: tuple[_Structure, ...], dtype: Any, *shape:
     return Program(task, [structure.policy for structure in structures], *shape)
 
 
+@functools.lru_cache(maxsize=1)
+def _placed(task: Task, everywhere: NamedSharding) -> tuple[Clients, Any]:
+    """A task's clients and test set on the devices, shared by all programs."""
+    clients, test = with_test(task)
+    return jax.device_put(clients, everywhere), jax.device_put(test, everywhere)
+
+
 class Program:
     """One experiment, compiled: a task, the forms of its arms, and everything that sets a shape."""
 
@@ -141,9 +149,7 @@ class Program:
         self.on_cpu = self.mesh.devices.flat[0].platform == "cpu"
         self.everywhere = NamedSharding(self.mesh, PartitionSpec())
         self.model = flat_model(task)
-        clients, test = with_test(task)
-        self.clients: Clients = jax.device_put(clients, self.everywhere)
-        self.test = jax.device_put(test, self.everywhere)
+        self.clients, self.test = _placed(task, self.everywhere)
         transformation = optimizer_of(client_optimizer)
         self.trainer = LaneTrainer(
             model=self.model,
