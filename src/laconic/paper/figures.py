@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
 from laconic import runs
-from laconic.paper.experiments import EMNIST, FIXED, SHAKESPEARE, STAND_INS, THRESHOLDS
+from laconic.paper.experiments import EMNIST, FIXED, SHAKESPEARE, THRESHOLDS
 from laconic.paper.paths import SETTINGS as PATH_SETTINGS
 from laconic.paper.paths import Paths
 from laconic.paper.pieces import Arm, Recipe, Results
 from laconic.paper.tables import ROUNDS
 
 # Okabe and Ito's colours, which people who see colours differently can tell apart.
-_COLOURS = {"ou": "#0072B2", "ou constrained": "#56B4E9", "zero": "#D55E00", "ignore": "#009E73"}
+_COLOURS = {"ou": "#0072B2", "zero": "#D55E00", "ignore": "#009E73", "ou constrained": "#56B4E9"}
 _STYLES = {"adaptive": "-", "random": ":"}
+_GAPS = {"-": (0, (5, 3)), ":": (0, (1, 3))}
 
 
 def fixed_accuracy(results: Mapping[str, Results]) -> Figure:
@@ -29,7 +31,7 @@ def fixed_accuracy(results: Mapping[str, Results]) -> Figure:
     (result,) = results.values()
     for axes, threshold in zip(panels, THRESHOLDS, strict=True):
         axes.set_title(f"τ = {threshold:g}")
-        for name in STAND_INS:
+        for name in _COLOURS:
             arm = result.arms[f"{threshold} {name}"]
             _band(axes, arm.tested, arm.accuracy, _COLOURS[name], "-", name)
     panels[0].set_ylabel("test accuracy, %")
@@ -44,7 +46,7 @@ def fixed_upload(results: Mapping[str, Results]) -> Figure:
     for axes, threshold in zip(panels, THRESHOLDS, strict=True):
         axes.set_title(f"τ = {threshold:g}")
         axes.set_ylim(-0.3, result.cohort + 0.3)
-        for name in STAND_INS:
+        for name in _COLOURS:
             spoke = result.arms[f"{threshold} {name}"].spoke
             _band(axes, _rounds(spoke), spoke, _COLOURS[name], "-", name)
     panels[0].set_ylabel(f"clients that upload, of {result.cohort}")
@@ -78,7 +80,7 @@ def thresholds(results: Mapping[str, Results]) -> Figure:
     figure, panels = _panels(len(results), "round", width=5.5, share=False)
     for axes, result in zip(panels, results.values(), strict=True):
         axes.set_title(result.experiment.title)
-        for name in STAND_INS:
+        for name in _COLOURS:
             path = result.arms[f"adaptive {name}"].threshold[:, 1:ROUNDS]
             _band(axes, 1 + _rounds(path), path, _COLOURS[name], "-", name)
     panels[0].set_ylabel("threshold")
@@ -139,13 +141,16 @@ def _panels(count: int, label: str, width: float = 3.2, share: bool = True) -> t
     panels = figure.subplots(1, count, sharey=share, squeeze=False)[0]
     for axes in panels:
         axes.set_xlabel(label)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.25)
     return figure, panels
 
 
 def _band(axes: Axes, x: np.ndarray, y: np.ndarray, colour: str, style: str, label: str) -> None:
     """The mean over seeds, and a shade from the lowest to the highest."""
-    axes.plot(x, y.mean(0), color=colour, ls=style, lw=1.4, label=label)
+    # It often lies on `zero`, which shows through its gaps.
+    line = _GAPS[style] if "constrained" in label else style
+    axes.plot(x, y.mean(0), color=colour, ls=line, lw=1.4, label=label)
     if len(y) > 1:
         axes.fill_between(x, y.min(0), y.max(0), color=colour, alpha=0.12, lw=0)
 

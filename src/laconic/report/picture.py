@@ -101,6 +101,8 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
     spoke.set(xlabel="round", ylabel="clients that spoke", ylim=(0, None))
     for axes in (by_round, by_upload, threshold, spoke):
         axes.grid(alpha=0.25)
+    for axes in (by_round, threshold, spoke):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     by_round.legend(fontsize=9)
     try:
         with runs.replacing(path, "wb") as file:
