@@ -284,6 +284,7 @@ class Paper:
         for module in ("jax", "optax", "rich", "matplotlib", "scipy"):
             require(module, "sim")
         from laconic.paper import make
+        from laconic.paper.experiments import SEEDS
         from laconic.paper.pieces import Options
         from laconic.sim.settings import PRECISIONS
 
@@ -299,7 +300,7 @@ class Paper:
             raise InputError("`all` has no quick form; `table main --quick` has.")
         if self.page is not None and self.page.is_dir():
             raise InputError(f"`--page` must be a file, {self.page} is a folder.")
-        name, seeds = self.name or "", self.seeds or (1 if self.quick else 5)
+        name, seeds = self.name or "", self.seeds or (1 if self.quick else SEEDS)
         options = Options(self.out, seeds, self.rounds, self.precision, self.data)
         if self.action == "list":
             lines = make.listing(self.out)

@@ -139,3 +139,13 @@ def test_float32_holds_over_ten_thousand_steps(
         assert abs(predicted[i] - exact) < 0.01 * NOISE
         scatter = math.sqrt(np.sum(residuals**2) / (STEPS - 2))
         assert process.residual[i] == pytest.approx(scatter, rel=0.01)
+
+
+@pytest.mark.parametrize("constrained", [True, False])
+def test_rounding_predicts_nothing_where_the_path_has_not_varied(constrained):
+    """A fused multiply-add leaves Q/2 − x²/2 a little above or below 0."""
+    d = np.array([0.1, -0.3, 7.0], np.float32)
+    for towards in (np.inf, -np.inf):
+        path = ou.step(ou.init(d), d)
+        path = path._replace(Q=np.nextafter(path.Q, np.float32(towards)))
+        assert (ou.predict(path, constrained) == 0).all()

@@ -65,9 +65,10 @@ def test_a_convolution_is_jaxs(shape: tuple[int, ...], side: int, outputs: int) 
     assert_near(ours, theirs)
 
 
-def test_every_client_has_a_kernel_of_its_own() -> None:
-    x, kernel = drawn(0, 3, 2, 6, 5, 2), drawn(1, 3, 18, 4)
-    run = with_gradients(convolve, 3)
+@pytest.mark.parametrize("function", [convolve, convolve_and_pool])
+def test_every_client_has_a_kernel_of_its_own(function: Any) -> None:
+    x, kernel = drawn(0, 3, 2, 6, 8, 2), drawn(1, 3, 18, 4)
+    run = with_gradients(function, 3)
     together = jax.jit(jax.vmap(run))(x, kernel)
     for i in range(3):
         assert_near([part[i] for part in together], run(x[i], kernel[i]))
@@ -174,14 +175,6 @@ def test_convolution_and_pooling_in_one(
         monkeypatch.setattr(winograd, "_CACHED", cached * area[1])
         assert_near(jax.jit(with_gradients(convolve_and_pool, side))(x, kernel), theirs)
     assert bool(calls) == (fewer_products and jax.default_backend() == "cpu")
-
-
-def test_in_one_every_client_has_a_kernel_of_its_own() -> None:
-    x, kernel = drawn(0, 3, 2, 6, 8, 2), drawn(1, 3, 18, 4)
-    run = with_gradients(convolve_and_pool, 3)
-    together = jax.jit(jax.vmap(run))(x, kernel)
-    for i in range(3):
-        assert_near([part[i] for part in together], run(x[i], kernel[i]))
 
 
 def test_in_one_is_as_exact_as_apart() -> None:

@@ -101,7 +101,8 @@ def predict(path: Path, constrained: bool = True) -> Array:
     xp = namespace(path.x)
     pull = _pull(path, constrained)
     expected = path.x / xp.maximum(path.t, xp.ones_like(path.t)) - pull * (path.x - path.m)
-    return or_zero(xp.isfinite(expected), expected)  # where C = 0, â is 0/0
+    # Where C = 0, â is 0/0, but for rounding: a fused product makes something over 0 of it.
+    return or_zero((path.C > 0) & xp.isfinite(expected), expected)
 
 
 def fit(path: Path, constrained: bool = True) -> Process:

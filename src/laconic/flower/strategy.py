@@ -6,7 +6,6 @@ core learns from what the clients did, whatever step is made of it.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -20,9 +19,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Result, Strategy
-from flwr.serverapp.strategy.dp_adaptive_clipping import DifferentialPrivacyAdaptiveBase
-from flwr.serverapp.strategy.dp_fixed_clipping import DifferentialPrivacyFixedClippingBase
-from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from flwr.supercore import log
 
 from laconic.core import server, standins, tally
@@ -30,28 +26,12 @@ from laconic.core.codecs import float32
 from laconic.core.policy import Policy, parse, spell
 from laconic.core.tally import Opening, Tally
 from laconic.errors import InputError
-from laconic.flower import records, replies, sums, wire
+from laconic.flower import inners, records, replies, sums, wire
 from laconic.flower.mod import CONTEXT, EXCLUDE, RULE
 from laconic.flower.records import Layout
 from laconic.flower.replies import Part, Reply
 from laconic.flower.state import Store
 from laconic.flower.sums import HANDED_ON
-
-_CENTRAL_DP = (DifferentialPrivacyFixedClippingBase, DifferentialPrivacyAdaptiveBase)
-_COMPARING = (flower.Krum, flower.MultiKrum, flower.Bulyan, flower.FedMedian, flower.FedTrimmedAvg)
-_TREES = (flower.FedXgbBagging, flower.FedXgbCyclic)
-
-# These take the weighted mean of the replies first: one reply that is the mean does as well.
-_AVERAGING = tuple(
-    strategy.aggregate_train
-    for strategy in (
-        flower.FedAvg,
-        flower.FedAdagrad,
-        flower.FedAdam,
-        flower.FedAvgM,
-        flower.FedYogi,
-    )
-)
 
 
 @dataclass
@@ -130,11 +110,7 @@ class Laconic(Strategy):
     ) -> None:
         if not isinstance(inner, Strategy):
             raise InputError(f"The inner strategy must be a Flower Strategy, got {inner!r}.")
-        _refuse_central_privacy(inner)
-        if isinstance(inner, _TREES):
-            raise InputError(
-                f"{type(inner).__name__} collects trees: there is no mean to stand in for."
-            )
+        inners.refuse(inner)
         policy = parse(policy) if isinstance(policy, str) else policy
         if policy.codec != float32():
             raise InputError(
@@ -145,7 +121,7 @@ class Laconic(Strategy):
             raise InputError(f"`absent` must be ignore or stand-in, got {absent!r}.")
         if isinstance(min_clients, bool) or not isinstance(min_clients, int) or min_clients < 1:
             raise InputError(f"`min_clients` must be at least 1, got {min_clients!r}.")
-        if isinstance(inner, _COMPARING) if compares is None else compares:
+        if inners.compares(inner) if compares is None else compares:
             policy = replace(policy, stand_in=standins.ignore())
         self.inner = inner
         self.policy = policy
@@ -219,7 +195,7 @@ class Laconic(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The inner strategy's messages, with the rule and its context in their config."""
-        _refuse_wrapper()
+        inners.refuse_wrapper()
         if self._layout is None:
             self._begin(arrays)
         opening = server.open(self.policy, self._state)
@@ -262,11 +238,15 @@ class Laconic(Strategy):
                 counting, server_round, self._hint(heard))  # fmt: skip
             _, info = server.close(policy, self._state, _left_out(tallied))
         else:
-            hand_over = self._as_one if self._averages else self._one_by_one
+            averages = inners.averages(self.inner)
+            hand_over = self._as_one if averages else self._one_by_one
             handed, info = hand_over(heard, now, layout, tallied, absent)
             heard.speakers, heard.silent = [], []
             del tallied  # the inner strategy may need the memory
-            if self._averages and type(self.inner).aggregate_train is flower.FedAvg.aggregate_train:
+            if (
+                inners.averages(self.inner)
+                and type(self.inner).aggregate_train is flower.FedAvg.aggregate_train
+            ):
                 # The mean of one reply is that reply: no need to read and write it once more.
                 arrays = next(iter(handed[0].content.array_records.values()))
                 metrics = next(iter(handed[0].content.metric_records.values()))
@@ -372,7 +352,7 @@ class Laconic(Strategy):
     def _measure(self, heard: _Heard, layout: Layout, sent: ArrayRecord) -> None:
         """The speakers' norms and Σ n·Δ; whose norm is not what it reported is rejected."""
         before = layout.views(sent)
-        if self._averages or self._state.stand_in:
+        if inners.averages(self.inner) or self._state.stand_in:
             # The same memory in every round: new memory has to be brought in page by page.
             self._total = heard.total = self._total or layout.vectors()
         while True:
@@ -477,12 +457,6 @@ class Laconic(Strategy):
             return str(next(iter(heard.speakers[0].message.content.array_records)))
         return self._array_name
 
-    @property
-    def _averages(self) -> bool:
-        """Whether the inner strategy takes the weighted mean of arrays and metrics, and no more."""
-        default = getattr(self.inner, "train_metrics_aggr_fn", None) is aggregate_metricrecords
-        return default and type(self.inner).aggregate_train in _AVERAGING
-
     def _note(self, round: int, metrics: MetricRecord | None) -> None:
         """Keeps a round's `accuracy` and `loss` for the run folder."""
         for row in self.history:
@@ -491,25 +465,6 @@ class Laconic(Strategy):
                         if isinstance(metrics.get(key), int | float)}  # fmt: skip
         if self._store is not None and self.history:
             self._store.note(self.policy, self.history)
-
-
-def _refuse_central_privacy(strategy: Any) -> None:
-    if isinstance(strategy, _CENTRAL_DP):
-        raise InputError(
-            f"{type(strategy).__name__} cannot be combined with Laconic: its noise is made for the "
-            "updates of all sampled clients, but who is silent, and what stands in for them, "
-            "follows from norms and updates without noise, and fewer replies come than were "
-            "sampled. Use privacy on the client: LocalDpMod, or fixedclipping_mod with "
-            "`clipping_norm` in the train config."
-        )
-
-
-def _refuse_wrapper() -> None:
-    """Refuses a wrapper for central privacy around `Laconic`, which only the call stack shows."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        _refuse_central_privacy(frame.f_locals.get("self"))
-        frame = frame.f_back
 
 
 def _with_absent(tallied: Tally, absent: int, opening: Opening) -> Tally:

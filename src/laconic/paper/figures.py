@@ -18,6 +18,7 @@ from laconic.paper.paths import SETTINGS as PATH_SETTINGS
 from laconic.paper.paths import Paths
 from laconic.paper.pieces import Arm, Recipe, Results
 from laconic.paper.tables import ROUNDS
+from laconic.report import picture
 
 # Okabe and Ito's colours, which people who see colours differently can tell apart.
 _COLOURS = {"ou": "#0072B2", "zero": "#D55E00", "ignore": "#009E73", "ou constrained": "#56B4E9"}
@@ -147,12 +148,8 @@ def _panels(count: int, label: str, width: float = 3.2, share: bool = True) -> t
 
 
 def _band(axes: Axes, x: np.ndarray, y: np.ndarray, colour: str, style: str, label: str) -> None:
-    """The mean over seeds, and a shade from the lowest to the highest."""
     # It often lies on `zero`, which shows through its gaps.
-    line = _GAPS[style] if "constrained" in label else style
-    axes.plot(x, y.mean(0), color=colour, ls=line, lw=1.4, label=label)
-    if len(y) > 1:
-        axes.fill_between(x, y.min(0), y.max(0), color=colour, alpha=0.12, lw=0)
+    picture.line(axes, x, y, colour, label, _GAPS[style] if "constrained" in label else style)
 
 
 def _rounds(array: np.ndarray) -> np.ndarray:

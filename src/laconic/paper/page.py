@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +61,11 @@ def make(folder: Path, link: Path, seeds: int | None = None) -> str:
         _made_with(results, described),
         "## Claims\n",
         _VERDICTS,
-        "| claim | verdict | numbers |\n|---|---|---|",
-        "\n".join(
-            f"| {c.text} | **{c.verdict}** | {c.because}. |" for c in claims(results, measured)
+        _table(
+            ("claim", "verdict", "numbers"),
+            [(c.text, f"**{c.verdict}**", f"{c.because}.") for c in claims(results, measured)],
         ),
-        "\n## Main table\n",
+        "## Main table\n",
         table("main"),
         _NOTES_MAIN,
         _accuracy_apart(results),
@@ -93,46 +93,54 @@ def make(folder: Path, link: Path, seeds: int | None = None) -> str:
 
 
 def _made_with(results: Mapping[str, Results], described: Mapping[str, Any]) -> str:
-    lines = ["| experiment | runs | device | precision | seconds |", "|---|---|---|---|---|"]
+    rows: list[tuple[Any, ...]] = []
     for result in results.values():
-        made = result.made_with
-        count = sum(len(arm.accuracy) for arm in result.arms.values())
-        lines.append(
-            f"| {result.experiment.title} | {count} | {made['device']} | {made['precision']} | "
-            f"{result.seconds:.0f} |"
-        )
-    device = described["versions"]["device"]
-    lines.append(f"| Fashion-MNIST paths | 1 | {device} | float32 | {described['seconds']:.0f} |")
+        made, count = result.made_with, sum(len(arm.accuracy) for arm in result.arms.values())
+        title, seconds = result.experiment.title, f"{result.seconds:.0f}"
+        rows.append((title, count, made["device"], made["precision"], seconds))
+    device, seconds = described["versions"]["device"], f"{described['seconds']:.0f}"
+    rows.append(("Fashion-MNIST paths", 1, device, "float32", seconds))
     in_all = sum(r.seconds for r in results.values()) + described["seconds"]
     main = sum(results[e.name].seconds for e in (EMNIST, SHAKESPEARE))
     versions = next(iter(results.values())).made_with
     stack = ", ".join(f"{name} {versions[name]}" for name in ("python", "jax", "numpy"))
+    table = _table(("experiment", "runs", "device", "precision", "seconds"), rows)
     return (
-        "\n".join(lines)
-        + f"\n\nCompilation is included. The two experiments of the main table took {main:.0f} s, "
-        f"everything {in_all:.0f} s ({stack}).\n"
+        f"{table}\nCompilation is included. The two experiments of the main table took "
+        f"{main:.0f} s, everything {in_all:.0f} s ({stack}).\n"
     )
 
 
+def _table(columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    return tables.Table("", columns, rows).markdown()
+
+
+def _on_both(results: Mapping[str, Results], say: Callable[[Results], str]) -> str:
+    """What is said of each data set of the main table."""
+    both = (results[e.name] for e in (EMNIST, SHAKESPEARE))
+    return " and ".join(f"{say(result)} on {result.experiment.title}" for result in both)
+
+
 def _accuracy_apart(results: Mapping[str, Results]) -> str:
-    apart = []
-    for e in (EMNIST, SHAKESPEARE):
-        ours = results[e.name].arms["full"].at(tables.ROUNDS).mean()
-        apart.append(f"{printed.MAIN[e.name]['full'].accuracy - ours:.1f} points on {e.title}")
+    def apart(result: Results) -> str:
+        was = printed.MAIN[result.experiment.name]["full"].accuracy
+        return f"{was - result.arms['full'].at(tables.ROUNDS).mean():.1f} points"
+
     return (
-        f"The printed accuracy of `full` is above ours by {' and '.join(apart)}. The EMNIST of the "
-        f"repository's results has an eighth of the writers; how many images and local epochs the "
-        f"paper's runs had, it does not say.\n"
+        f"The printed accuracy of `full` is above ours by {_on_both(results, apart)}. The EMNIST "
+        f"of the repository's results has an eighth of the writers; how many images and local "
+        f"epochs the paper's runs had, it does not say.\n"
     )
 
 
 def _all_silent(results: Mapping[str, Results]) -> str:
-    texts = []
-    for e in (EMNIST, SHAKESPEARE):
-        counts = (results[e.name].arms["adaptive ignore"].spoke[:, : tables.ROUNDS] == 0).sum(1)
-        texts.append(f"{', '.join(map(str, counts))} on {e.title}")
+    def counted(result: Results) -> str:
+        silent = result.arms["adaptive ignore"].spoke[:, : tables.ROUNDS] == 0
+        return ", ".join(map(str, silent.sum(1)))
+
     return (
-        f"Rounds of `adaptive ignore` in which nobody spoke, a number a seed: {'; '.join(texts)}. "
+        f"Rounds of `adaptive ignore` in which nobody spoke, a number a seed: "
+        f"{_on_both(results, counted)}. "
         f"With nobody to average, such a round changes nothing here, the threshold included, so "
         f"that a threshold above all norms stays until other clients are drawn. The paper's "
         f"algorithm learns the threshold from the norms all the same: it would have fewer such "
@@ -141,25 +149,25 @@ def _all_silent(results: Mapping[str, Results]) -> str:
 
 
 def _thresholds_apart(results: Mapping[str, Results]) -> str:
-    ratios = []
-    for e in (EMNIST, SHAKESPEARE):
-        was = float(printed.THRESHOLD[e.name]["adaptive zero"].split(" ")[0])
-        ours = tables.thresholds_after_first(results[e.name], "adaptive zero").mean()
-        ratios.append(f"{was / ours:.1f} times ours on {e.title}")
+    def ratio(result: Results) -> str:
+        was = float(printed.THRESHOLD[result.experiment.name]["adaptive zero"].split(" ")[0])
+        ours = tables.thresholds_after_first(result, "adaptive zero").mean()
+        return f"{was / ours:.1f} times ours"
+
     return (
-        f"The printed thresholds are {' and '.join(ratios)} (`zero`): the paper's clients moved "
-        f"further in a round than with the settings that it and its code name.\n"
+        f"The printed thresholds are {_on_both(results, ratio)} (`zero`): the paper's clients "
+        f"moved further in a round than with the settings that it and its code name.\n"
     )
 
 
 def _measured(measured: Mapping[str, Any]) -> str:
-    rows = [f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in measured.items()]
-    return "| | |\n|---|---|\n" + "\n".join(rows) + "\n"
+    rows = [(name.replace("_", " "), f"{value:.4g}") for name, value in measured.items()]
+    return _table(("measured", "value"), rows)
 
 
 def _settings(title: str, settings: Mapping[str, Setting]) -> str:
-    rows = [f"| {name} | {value} | {why} |" for name, (value, why) in settings.items()]
-    return f"### {title}\n\n| setting | value | why |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    rows = [(name, *setting) for name, setting in settings.items()]
+    return f"### {title}\n\n" + _table(("setting", "value", "why"), rows)
 
 
 _HEAD = """\

@@ -18,7 +18,6 @@ import optax
 from scipy import stats
 
 from laconic.core import ou
-from laconic.errors import require
 from laconic.paper.experiments import Setting
 from laconic.report import terminal
 from laconic.sim.local import flat_model, make_step
@@ -155,7 +154,6 @@ def fit(paths: np.ndarray) -> tuple[ou.Process, np.ndarray]:
 
 def run(data: Path | None = None) -> tuple[Paths, dict[str, Any]]:
     """Everything of the illustration: paths for the figure, and figures for the tables."""
-    require("scipy", "sim")
     began = time.perf_counter()
     found = train(data)
     numbers = measure(found)

@@ -20,7 +20,7 @@ import numpy as np
 from laconic import runs
 from laconic.core.policy import parse
 from laconic.errors import RunError
-from laconic.paper.experiments import MATCHED, Experiment, partner
+from laconic.paper.experiments import MATCHED, SEEDS, Experiment, partner
 from laconic.report import terminal
 from laconic.sim import compare, devices, settle
 from laconic.sim.history import History
@@ -41,7 +41,7 @@ class Options(NamedTuple):
     """
 
     folder: Path
-    seeds: int = 5
+    seeds: int = SEEDS
     rounds: int | None = None
     precision: str | None = None
     data: Path | None = None

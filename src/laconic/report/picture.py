@@ -90,11 +90,11 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
         rounds = np.arange(1, series.spoke.shape[1] + 1)
         tested = ~np.isnan(series.accuracy).any(0)
         accuracy = 100 * series.accuracy[:, tested]
-        _line(by_round, rounds[tested], accuracy, colour, arm)
+        line(by_round, rounds[tested], accuracy, colour, arm)
         by_upload.plot(series.uploaded.mean(0)[tested] / unit, accuracy.mean(0), color=colour)
         if not np.isnan(series.threshold).all():
-            _line(threshold, rounds, series.threshold, colour, arm)
-        _line(spoke, rounds, series.spoke, colour, arm)
+            line(threshold, rounds, series.threshold, colour, arm)
+        line(spoke, rounds, series.spoke, colour, arm)
     by_round.set(xlabel="round", ylabel="test accuracy, %")
     by_upload.set(xlabel=f"uploaded, {name}", ylabel="test accuracy, %")
     threshold.set(xlabel="round", ylabel="threshold")
@@ -112,11 +112,13 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
     return path
 
 
-def _line(axes: Any, x: np.ndarray, y: np.ndarray, colour: str, label: str) -> None:
-    """The mean over seeds, and a shade from the lowest to the highest."""
-    axes.plot(x, y.mean(0), color=colour, lw=1.4, label=label)
+def line(
+    axes: Any, x: np.ndarray, y: np.ndarray, colour: str, label: str, style: Any = "-"
+) -> None:
+    """The mean over seeds, and a shade from the lowest to the highest; `y` is (seeds, …)."""
+    axes.plot(x, y.mean(0), color=colour, ls=style, lw=1.4, label=label)
     if len(y) > 1:
-        axes.fill_between(x, y.min(0), y.max(0), color=colour, alpha=0.15, lw=0)
+        axes.fill_between(x, y.min(0), y.max(0), color=colour, alpha=0.12, lw=0)
 
 
 def _unit(size: float) -> tuple[float, str]:
