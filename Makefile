@@ -5,12 +5,12 @@ BIN := .venv/bin
 .PHONY: run test test-all check format clean
 
 run: .venv/dev  ## train federatedly on embedded data, and compare with full communication
-	$(BIN)/laconic run
+	$(BIN)/taciturn run
 
 test: .venv/dev  ## the quick tests
 	$(BIN)/pytest -n 2 -m "not slow"
 
-test-all: test  ## the quick tests, then what needs servers, real data (LACONIC_DATA) or minutes
+test-all: test  ## the quick tests, then what needs servers, real data (TACITURN_DATA) or minutes
 	$(BIN)/pytest -n 2 -m slow --ignore tests/flower
 	$(BIN)/pytest -m slow tests/flower
 

@@ -1,4 +1,4 @@
-"""How long `laconic run` takes until it shows a first accuracy, with no program compiled before.
+"""How long `taciturn run` takes until it shows a first accuracy, with no program compiled before.
 
     python benchmarks/first_result.py [--repeats 3] [--json FILE]
 
@@ -21,20 +21,20 @@ import tempfile
 import time
 from pathlib import Path
 
-from laconic.report.terminal import versions
+from taciturn.report.terminal import versions
 
 RESULTS = Path(__file__).parent / "results" / "first_result.json"
 LIMITS = {"empty": 20.0, "full": 5.0}  # seconds
 
 
 def first_accuracy(folder: Path) -> float:
-    """Seconds from the start of `laconic run` to the first accuracy on its terminal."""
+    """Seconds from the start of `taciturn run` to the first accuracy on its terminal."""
     ours, theirs = pty.openpty()
     environ = os.environ | {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
     environ |= {"COLUMNS": "120", "TERM": "xterm"}
     began = time.perf_counter()
     run = subprocess.Popen(
-        [sys.executable, "-m", "laconic", "run"],
+        [sys.executable, "-m", "taciturn", "run"],
         cwd=folder, env=environ, stdin=theirs, stdout=theirs, stderr=theirs,
     )  # fmt: skip
     os.close(theirs)

@@ -11,7 +11,7 @@ A round's server time is `configure_train` + `aggregate_train`: in process, as i
 simulation, messages are handed over as objects and a server does no more. `aggregate_train`
 includes reading the arrays from their bytes and writing the new model's. The time ends when the
 replies' memory is given back: FedAvg leaves that to its caller, which does it before the next
-round, and Laconic does it itself, to need less.
+round, and Taciturn does it itself, to need less.
 
 With `--wire` a round's server time also has what a ServerApp does around these two calls when its
 clients are elsewhere, in `HttpGrid`'s own steps: the instructions are hashed and written as
@@ -49,7 +49,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.task_identity import TaskIdentity
 
-from laconic.flower import Laconic, speak
+from taciturn.flower import Taciturn, speak
 
 FLOWER_LOGGER.setLevel("ERROR")
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
@@ -95,13 +95,13 @@ class Federation:
         self.grid = Nodes(nodes)
         self.weights, self.wire = weights, wire
 
-    def strategy(self, name: str) -> FedAvg | Laconic:
+    def strategy(self, name: str) -> FedAvg | Taciturn:
         inner = FedAvg(fraction_evaluate=0.0)
         if name == "FedAvg":
             return inner
         step = SILENT[name]
         rule = "full" if step is None else f"fixed:{step * np.sqrt(self.weights):g}"
-        return Laconic(inner, f"{rule}+ou")
+        return Taciturn(inner, f"{rule}+ou")
 
     def train(self, message: Message, _: Context | None) -> Message:
         k = message.metadata.dst_node_id
@@ -119,7 +119,7 @@ class Federation:
         for name, array in self.arrays.items():
             np.testing.assert_allclose(arrays[name].numpy(), array.numpy() + step, atol=2e-6)
 
-    def round(self, strategy: FedAvg | Laconic, t: int) -> tuple[Clock, Clock, ArrayRecord]:
+    def round(self, strategy: FedAvg | Taciturn, t: int) -> tuple[Clock, Clock, ArrayRecord]:
         """What a round took the server and all mods, and the model that came of it."""
         server, mod = Clock(), Clock()
         # Arrays that were written once know their hashes: each round sends new ones.
@@ -131,7 +131,7 @@ class Federation:
         replies = []
         for message in messages:
             reply = self.train(message, None)
-            if isinstance(strategy, Laconic):
+            if isinstance(strategy, Taciturn):
                 with mod:
                     reply = speak()(message, None, lambda *_, reply=reply: reply)
             if self.wire:
@@ -246,7 +246,7 @@ def main() -> None:
     rows = []
     for name, rounds in found.items():
         rows.append({
-            "strategy": name if name == "FedAvg" else f"Laconic(FedAvg), {name}",
+            "strategy": name if name == "FedAvg" else f"Taciturn(FedAvg), {name}",
             "server_s": median[name]["wall"],
             "overhead_share": median[name]["wall"] / base - 1,
             "processor_s": median[name]["busy"],
@@ -267,7 +267,7 @@ def main() -> None:
               f"{row['mod_s']:>7.3f} s{row['peak_bytes'] / 2**20:>8.0f} MiB"
               f"{row['extra_models']:>+8.2f} models")  # fmt: skip
     if options.json:
-        versions = {name: version(name) for name in ("flwr", "laconic", "numpy")}
+        versions = {name: version(name) for name in ("flwr", "taciturn", "numpy")}
         about = {"device": platform.processor() or platform.machine(), "cores": os.cpu_count(),
                  "load": load,
                  "python": platform.python_version(), "versions": versions,

@@ -21,11 +21,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import laconic
-from laconic.report.terminal import versions
-from laconic.sim import plan
-from laconic.tasks.hashing import bits, fold
-from laconic.tasks.models import MLP
+import taciturn
+from taciturn.report.terminal import versions
+from taciturn.sim import plan
+from taciturn.tasks.hashing import bits, fold
+from taciturn.tasks.models import MLP
 
 RESULTS = Path(__file__).parent / "results" / "padding.json"
 COHORT, BATCH = 20, 10
@@ -41,22 +41,22 @@ def example(client: Any, index: Any, sizes: Any) -> dict[str, jax.Array]:
     }
 
 
-def make(batches: np.ndarray) -> laconic.Task:
+def make(batches: np.ndarray) -> taciturn.Task:
     """Clients that have so many batches; all of them are asked in every round."""
     sizes = (BATCH * batches - 3).astype(np.int32)
-    clients = laconic.Generated(
+    clients = taciturn.Generated(
         COHORT, int(sizes.max()), lambda client, sizes: sizes[client], example, sizes
     )
-    loss, metrics = laconic.classification(lambda model, x, key: model(x))
+    loss, metrics = taciturn.classification(lambda model, x, key: model(x))
     ask = jax.vmap(lambda i: example(10**8, i, None))
-    return laconic.Task(
+    return taciturn.Task(
         "spread", clients, lambda key: MLP(key, 64, 64), loss, metrics,
         test=jax.tree.map(np.asarray, ask(jnp.arange(100))), batch=BATCH,
     )  # fmt: skip
 
 
-def seconds_per_round(task: laconic.Task, lanes: int, rounds: int) -> float:
-    history = laconic.simulate(
+def seconds_per_round(task: taciturn.Task, lanes: int, rounds: int) -> float:
+    history = taciturn.simulate(
         task, "full", rounds=rounds, cohort=COHORT, lanes=lanes, evaluate_every=rounds
     )
     return float(np.median(history.seconds))

@@ -24,11 +24,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import laconic
-from laconic.report.terminal import versions
-from laconic.sim import engine
-from laconic.tasks.hashing import bits, fold
-from laconic.tasks.models import MLP
+import taciturn
+from taciturn.report.terminal import versions
+from taciturn.sim import engine
+from taciturn.tasks.hashing import bits, fold
+from taciturn.tasks.models import MLP
 
 RESULTS = Path(__file__).parent / "results" / "population.json"
 POPULATIONS = (1_000, 1_000_000)
@@ -46,21 +46,23 @@ def example(client: Any, index: Any, data: Any) -> dict[str, jax.Array]:
     }
 
 
-def make(population: int) -> laconic.Task:
+def make(population: int) -> taciturn.Task:
     prototypes = np.random.default_rng(0).normal(0, 0.1, (10, 64)).astype(np.float32)
-    clients = laconic.Generated(population, EXAMPLES, lambda c, data: EXAMPLES, example, prototypes)
-    loss, metrics = laconic.classification(lambda model, x, key: model(x))
+    clients = taciturn.Generated(
+        population, EXAMPLES, lambda c, data: EXAMPLES, example, prototypes
+    )
+    loss, metrics = taciturn.classification(lambda model, x, key: model(x))
     ask = jax.vmap(lambda i: example(10**8, i, jnp.asarray(prototypes)))
     test = jax.tree.map(np.asarray, ask(jnp.arange(1000)))
-    return laconic.Task(
+    return taciturn.Task(
         f"{population:,} clients", clients, lambda key: MLP(key, 64, 64), loss, metrics, test
     )
 
 
-def play(task: laconic.Task, rounds: int) -> float:
+def play(task: taciturn.Task, rounds: int) -> float:
     """Seconds a round, and a check that something was learned."""
     began = time.perf_counter()
-    history = laconic.simulate(
+    history = taciturn.simulate(
         task, "adaptive,k=0+ou", rounds=rounds, cohort=COHORT, evaluate_every=rounds
     )
     assert np.isfinite(history.loss[0, -1])

@@ -1,6 +1,6 @@
 """What each precision costs: EMNIST with full communication, 100 rounds, several seeds.
 
-    LACONIC_DATA=DIR python benchmarks/precision.py [--seeds 5] [--json FILE]
+    TACITURN_DATA=DIR python benchmarks/precision.py [--seeds 5] [--json FILE]
 
 All seeds of a precision run side by side.
 """
@@ -14,10 +14,10 @@ import time
 import jax
 import numpy as np
 
-import laconic
-from laconic.report.terminal import versions
-from laconic.sim.settings import PRECISIONS
-from laconic.tasks import load
+import taciturn
+from taciturn.report.terminal import versions
+from taciturn.sim.settings import PRECISIONS
+from taciturn.tasks import load
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
               "versions": versions(), "rows": rows}  # fmt: skip
     for precision in args.precisions:
         began = time.perf_counter()
-        history = laconic.simulate(
+        history = taciturn.simulate(
             task, "full", rounds=args.rounds, cohort=10, seeds=args.seeds, batch=args.batch,
             precision=precision,
         )  # fmt: skip

@@ -27,11 +27,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from laconic.core import server, tally
-from laconic.core.arrays import BLOCK, norm
-from laconic.core.messages import Message
-from laconic.core.policy import Policy, parse
-from laconic.sim import server as compiled
+from taciturn.core import server, tally
+from taciturn.core.arrays import BLOCK, norm
+from taciturn.core.messages import Message
+from taciturn.core.policy import Policy, parse
+from taciturn.sim import server as compiled
 
 RESULTS = Path(__file__).parent / "results" / "server_step.json"
 SIZE, MESSAGES = 138_357_544, 10

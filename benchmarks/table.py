@@ -15,26 +15,26 @@ NAMES = {
     "pfl-workers": "pfl-research, a process a core",
     "flower": "Flower's simulation",
     "torch-lstm": "PyTorch, client by client",
-    "laconic": "**Laconic, one run**",
-    "laconic-35": "**Laconic, 35 runs side by side**",
+    "taciturn": "**Taciturn, one run**",
+    "taciturn-35": "**Taciturn, 35 runs side by side**",
 }
 TASKS = {"cnn": "EMNIST CNN", "lstm": "Shakespeare LSTM"}
 
 
 def table() -> str:
     lines = [
-        "| on | model | | examples/s | Laconic is faster by | with 35 runs |",
+        "| on | model | | examples/s | Taciturn is faster by | with 35 runs |",
         "|---|---|---|---|---|---|",
     ]
     for path in sorted((ROOT / "benchmarks" / "results").glob("peers_*.json")):
         found = json.loads(path.read_text())
         where = found["device"] or f"{found['threads']} cores, {found['cpu']}"
-        settings = dict(text.split("=") for text in found.get("laconic_settings", []))
+        settings = dict(text.split("=") for text in found.get("taciturn_settings", []))
         if "precision" in settings:
             where += f", {settings['precision']}"
         for task, result in found["tasks"].items():
             for name, side in result["sides"].items():
-                factors = (side.get("laconic_times_faster"), side.get("laconic_35_times_faster"))
+                factors = (side.get("taciturn_times_faster"), side.get("taciturn_35_times_faster"))
                 cells = [f"{factor:.1f} ×" if factor else "" for factor in factors]
                 lines.append(
                     f"| {where} | {TASKS[task]} | {NAMES[name]} | {side['per_second']:,.0f} |"

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-import laconic
+import taciturn
 
 # Points on a spiral of three arms, split over 30 clients of different sizes.
 rng = np.random.default_rng(0)
@@ -16,7 +16,7 @@ arm = rng.integers(0, 3, sizes.sum())
 radius = rng.uniform(0.1, 1, sizes.sum())
 angle = 4 * radius + arm * 2 * np.pi / 3 + rng.normal(0, 0.1, sizes.sum())
 points = (radius * np.stack([np.cos(angle), np.sin(angle)])).T.astype(np.float32)
-clients = laconic.Stored.of({"x": points, "y": arm.astype(np.int32)}, sizes)
+clients = taciturn.Stored.of({"x": points, "y": arm.astype(np.int32)}, sizes)
 
 
 def make(key):
@@ -31,12 +31,12 @@ def logits(weights, x, key):
     return jax.vmap(eqx.combine(weights, rest))(x)
 
 
-loss, metrics = laconic.classification(logits)
-task = laconic.Task("spiral", clients, lambda key: eqx.filter(make(key), eqx.is_inexact_array),
+loss, metrics = taciturn.classification(logits)
+task = taciturn.Task("spiral", clients, lambda key: eqx.filter(make(key), eqx.is_inexact_array),
                     loss, metrics, batch=10, lr=0.3)  # fmt: skip
 
 arms = {name: name for name in ("full", "adaptive,k=0+ou")}
-for name, history in laconic.compare(task, arms, rounds=200, cohort=10).items():
+for name, history in taciturn.compare(task, arms, rounds=200, cohort=10).items():
     summary = history.summary()
     print(f"{name:16} {summary['accuracy_mean']:5.1f} % right, "
           f"{summary['upload_share']:5.1f} % of the uploads")  # fmt: skip

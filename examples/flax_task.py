@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-import laconic
+import taciturn
 
 
 def size(client, data):
@@ -31,13 +31,13 @@ class Network(nn.Module):
 
 
 network = Network()
-loss, metrics = laconic.classification(lambda params, x, key: network.apply(params, x))
-task = laconic.Task("wave", laconic.Generated(1_000_000, 59, size, example),
+loss, metrics = taciturn.classification(lambda params, x, key: network.apply(params, x))
+task = taciturn.Task("wave", taciturn.Generated(1_000_000, 59, size, example),
                     lambda key: network.init(key, jnp.zeros((1, 2))), loss, metrics,
                     batch=10, lr=0.3)  # fmt: skip
 
 arms = {name: name for name in ("full", "adaptive,k=0+ou")}
-for name, history in laconic.compare(task, arms, rounds=200, cohort=10).items():
+for name, history in taciturn.compare(task, arms, rounds=200, cohort=10).items():
     summary = history.summary()
     print(f"{name:16} {summary['accuracy_mean']:5.1f} % right, "
           f"{summary['upload_share']:5.1f} % of the uploads")  # fmt: skip

@@ -15,8 +15,8 @@ import jax
 import pytest
 from hypothesis import settings
 
-settings.register_profile("laconic", derandomize=True, deadline=None, database=None)
-settings.load_profile("laconic")
+settings.register_profile("taciturn", derandomize=True, deadline=None, database=None)
+settings.load_profile("taciturn")
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import laconic
+import taciturn
 
-PACKAGE = Path(laconic.__file__).parent
+PACKAGE = Path(taciturn.__file__).parent
 
 HEAVY = (
     "jax", "jaxlib", "optax", "equinox", "flwr", "matplotlib", "plotly", "tyro", "rich",
@@ -45,10 +45,10 @@ def without_extras(code: str) -> str:
 
 
 def test_public_names() -> None:
-    assert laconic.__all__ == [
+    assert taciturn.__all__ == [
         "Generated",
         "History",
-        "LaconicError",
+        "TaciturnError",
         "Policy",
         "Stored",
         "Task",
@@ -67,26 +67,26 @@ def test_public_names() -> None:
         "simulate",
         "zero",
     ]
-    assert dir(laconic) == laconic.__all__
-    for name in laconic.__all__:
-        assert getattr(laconic, name) is not None
+    assert dir(taciturn) == taciturn.__all__
+    for name in taciturn.__all__:
+        assert getattr(taciturn, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'simulation'"):
-        _ = laconic.simulation
+        _ = taciturn.simulation
 
 
 def test_a_client_needs_numpy_alone() -> None:
     modules = [
-        f"laconic.core.{path.stem}"
+        f"taciturn.core.{path.stem}"
         for path in (PACKAGE / "core").glob("*.py")
         if path.stem != "__init__"
     ]
     assert len(modules) > 8
     out = without_extras(
         f"""
-import laconic, laconic.errors, laconic.runs, {", ".join(modules)}
+import taciturn, taciturn.errors, taciturn.runs, {", ".join(modules)}
 import numpy as np
-from laconic.core import client, messages, server, tally
-policy = laconic.parse("adaptive+ou")
+from taciturn.core import client, messages, server, tally
+policy = taciturn.parse("adaptive+ou")
 state = server.init(policy, np.zeros(2))
 for _ in range(3):
     opening = server.open(policy, state)
@@ -103,22 +103,22 @@ print(state.weights.tolist(), info.spoke)
 def test_what_needs_an_extra_names_it(name: str) -> None:
     out = without_extras(
         f"""
-import laconic
+import taciturn
 try:
-    laconic.{name}
-except laconic.LaconicError as error:
+    taciturn.{name}
+except taciturn.TaciturnError as error:
     print(type(error).__name__, isinstance(error, ImportError), error)
 """
     )
-    assert out.startswith(f"MissingExtra True `laconic.{name}` needs ")
-    assert out.endswith("Install it with: pip install 'laconic[sim]'\n")
+    assert out.startswith(f"MissingExtra True `taciturn.{name}` needs ")
+    assert out.endswith("Install it with: pip install 'taciturn[sim]'\n")
 
 
 def test_the_command_names_the_extra_it_needs() -> None:
     out = without_extras(
         """
-from laconic.__main__ import main
-sys.argv = ["laconic", "run"]
+from taciturn.__main__ import main
+sys.argv = ["taciturn", "run"]
 sys.stderr = sys.stdout
 try:
     main()
@@ -127,12 +127,12 @@ except SystemExit as stop:
 """
     )
     assert out == (
-        "laconic: `tyro` is not installed. Install it with: pip install 'laconic[sim]'\nexit 1\n"
+        "taciturn: `tyro` is not installed. Install it with: pip install 'taciturn[sim]'\nexit 1\n"
     )
 
 
 def test_importing_is_light() -> None:
-    code = "import sys, laconic, laconic.core.server, laconic.core.client; print(*sys.modules)"
+    code = "import sys, taciturn, taciturn.core.server, taciturn.core.client; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert "numpy" in loaded
@@ -176,7 +176,7 @@ def test_imports_point_one_way(path: Path) -> None:
     here = part_of(path)
     for name in imports(path):
         top, _, rest = name.partition(".")
-        if top == "laconic":
+        if top == "taciturn":
             target = rest.partition(".")[0]
             if here in MAY_IMPORT and target in PARTS:
                 assert target == here or target in MAY_IMPORT[here], f"{here} imports {name}"
@@ -188,4 +188,4 @@ def test_imports_point_one_way(path: Path) -> None:
 
 def test_the_walk_sees_what_it_should() -> None:
     assert "numpy" in imports(PACKAGE / "core" / "arrays.py")
-    assert "laconic.core.policy.Policy" in imports(PACKAGE / "sim" / "reference.py")
+    assert "taciturn.core.policy.Policy" in imports(PACKAGE / "sim" / "reference.py")

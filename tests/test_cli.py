@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from laconic import runs
-from laconic.__main__ import main
+from taciturn import runs
+from taciturn.__main__ import main
 
 SMALL = ["synthetic", "--rounds", "2", "--cohort", "3"]
 
@@ -21,8 +21,8 @@ SMALL = ["synthetic", "--rounds", "2", "--cohort", "3"]
 def call(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `laconic …`, in this process."""
-    monkeypatch.setattr(sys, "argv", ["laconic", *arguments])
+    """Exit code, stdout and stderr of `taciturn …`, in this process."""
+    monkeypatch.setattr(sys, "argv", ["taciturn", *arguments])
     code = 0
     try:
         main()
@@ -33,7 +33,7 @@ def call(
 
 
 @pytest.fixture
-def laconic(
+def taciturn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Any:
     monkeypatch.chdir(tmp_path)
@@ -45,9 +45,9 @@ def table(folder: Path) -> list[dict[str, str]]:
     return list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
 
 
-def test_a_run_leaves_its_folder_and_prints_one_json_object(laconic: Any, tmp_path: Path) -> None:
+def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_path: Path) -> None:
     policy = "random:0.5+ignore"
-    code, out, _ = laconic(
+    code, out, _ = taciturn(
         "run", *SMALL, "--policy", policy, "--seeds", "3", "5", "--json", "--out", "there"
     )
     assert code == 0
@@ -91,13 +91,13 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(laconic: Any, tmp_pa
     assert all("seed3" in name or "seed5" in name for name in weights)
 
     # The folder is in use now.
-    code, out, err = laconic("run", *SMALL, "--out", "there")
+    code, out, err = taciturn("run", *SMALL, "--out", "there")
     assert (code, out) == (1, "")
-    assert err == "laconic: there is already there and not an empty folder.\n"
+    assert err == "taciturn: there is already there and not an empty folder.\n"
 
 
-def test_a_run_for_people_shows_a_table_beside_full_communication(laconic: Any) -> None:
-    code, out, _ = laconic("run", *SMALL, "--rule", "fixed:0.1", "--stand-in", "zero")
+def test_a_run_for_people_shows_a_table_beside_full_communication(taciturn: Any) -> None:
+    code, out, _ = taciturn("run", *SMALL, "--rule", "fixed:0.1", "--stand-in", "zero")
     assert code == 0
     lines = out.splitlines()
     assert any(line.startswith("fixed:0.1+zero") for line in lines)
@@ -107,8 +107,8 @@ def test_a_run_for_people_shows_a_table_beside_full_communication(laconic: Any) 
     assert lines[-1] == f"Results are in {folder}"
 
 
-def test_the_baseline_can_be_left_out(laconic: Any) -> None:
-    code, out, _ = laconic("run", *SMALL, "--no-baseline", "--json", "--out", "x")
+def test_the_baseline_can_be_left_out(taciturn: Any) -> None:
+    code, out, _ = taciturn("run", *SMALL, "--no-baseline", "--json", "--out", "x")
     assert code == 0
     summary = json.loads(out)
     assert "baseline" not in summary
@@ -133,11 +133,11 @@ def test_the_baseline_can_be_left_out(laconic: Any) -> None:
     ],
 )
 def test_an_error_is_one_line_and_exit_code_one(
-    laconic: Any, arguments: list[str], message: str
+    taciturn: Any, arguments: list[str], message: str
 ) -> None:
-    code, out, err = laconic("run", *arguments)
+    code, out, err = taciturn("run", *arguments)
     assert (code, out) == (1, "")
-    assert err.startswith("laconic: ")
+    assert err.startswith("taciturn: ")
     assert message in err
     assert err.count("\n") == 1
     assert not Path("runs").exists()  # nothing is left behind
@@ -154,17 +154,17 @@ def test_an_error_is_one_line_and_exit_code_one(
     ],
 )
 def test_a_wrong_option_is_named_and_exit_code_is_two(
-    laconic: Any, arguments: list[str], named: str
+    taciturn: Any, arguments: list[str], named: str
 ) -> None:
-    code, out, err = laconic(*arguments)
+    code, out, err = taciturn(*arguments)
     assert (code, out) == (2, "")
     assert named in err
     assert "Traceback" not in err
     assert err.count("\n") < 20
 
 
-def test_help_names_the_options(laconic: Any) -> None:
-    code, out, _ = laconic("run", "--help")
+def test_help_names_the_options(taciturn: Any) -> None:
+    code, out, _ = taciturn("run", "--help")
     assert code == 0
     for option in (
         "--rule", "--stand-in", "--policy", "--rounds", "--cohort", "--epochs", "--batch", "--lr",
@@ -173,18 +173,18 @@ def test_help_names_the_options(laconic: Any) -> None:
         assert option in out
 
 
-def test_list_names_what_there_is(laconic: Any) -> None:
-    code, out, _ = laconic("list")
+def test_list_names_what_there_is(taciturn: Any) -> None:
+    code, out, _ = taciturn("list")
     assert code == 0
     for name in ("synthetic", "synthetic-niid", "adaptive", "ou", "ignore", "float32"):
         assert f"  {name} " in out
 
 
 def test_as_a_program_with_and_without_a_traceback(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "laconic", "run", "--rule", "fixd:1"]
+    command = [sys.executable, "-m", "taciturn", "run", "--rule", "fixd:1"]
     plain = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert plain.returncode == 1
-    assert plain.stderr == "laconic: There is no rule called `fixd`. Did you mean `fixed`?\n"
+    assert plain.stderr == "taciturn: There is no rule called `fixd`. Did you mean `fixed`?\n"
     debug = subprocess.run(
         [*command, "--debug"], capture_output=True, text=True, cwd=tmp_path, check=False
     )
@@ -195,9 +195,9 @@ def test_as_a_program_with_and_without_a_traceback(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    """As `laconic list | head` does: nobody reads what is written."""
+    """As `taciturn list | head` does: nobody reads what is written."""
     command = "import os, sys; r, w = os.pipe(); os.close(r); os.dup2(w, 1); "
-    command += "sys.argv = ['laconic', 'list']; from laconic.__main__ import main; main()"
+    command += "sys.argv = ['taciturn', 'list']; from taciturn.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

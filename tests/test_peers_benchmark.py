@@ -14,7 +14,7 @@ PEERS = Path(__file__).parent.parent / "benchmarks" / "peers"
 @pytest.fixture
 def peers(monkeypatch):
     monkeypatch.syspath_prepend(str(PEERS))
-    names = ("common", "run", "laconic_side")
+    names = ("common", "run", "taciturn_side")
     yield lambda name: __import__(name)
     for name in names:
         sys.modules.pop(name, None)
@@ -38,11 +38,11 @@ def one(loss, seconds=1.0):
 def test_losses_that_differ_are_noticed(peers, pfl, without, agree):
     reports = {
         "pfl": [one(loss, seconds=2.0) for loss in pfl],
-        "laconic": [one(loss) for loss in (2.0, 2.01, 1.99)],
+        "taciturn": [one(loss) for loss in (2.0, 2.01, 1.99)],
     }
-    found = peers("run").summarise("cnn", reports, {"pfl": without, "laconic": 3.0})
+    found = peers("run").summarise("cnn", reports, {"pfl": without, "taciturn": 3.0})
     assert found["agree"] is agree
-    assert found["sides"]["pfl"]["laconic_times_faster"] == pytest.approx(2.0)
+    assert found["sides"]["pfl"]["taciturn_times_faster"] == pytest.approx(2.0)
 
 
 def test_the_plan_is_what_the_simulator_draws(peers):
@@ -50,9 +50,9 @@ def test_the_plan_is_what_the_simulator_draws(peers):
     import jax
     import jax.numpy as jnp
 
-    import laconic
+    import taciturn
 
-    common, side = peers("common"), peers("laconic_side")
+    common, side = peers("common"), peers("taciturn_side")
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, 5, 12)
     x = rng.standard_normal((sizes.sum(), 3)).astype(np.float32)
@@ -67,9 +67,9 @@ def test_the_plan_is_what_the_simulator_draws(peers):
     def loss(w, batch, key):
         return jnp.sum(w * jax.lax.stop_gradient(0.5 * w - batch["x"]), -1)
 
-    task = laconic.Task(
+    task = taciturn.Task(
         "shown",
-        laconic.Stored.of({"x": x}, sizes),
+        taciturn.Stored.of({"x": x}, sizes),
         init=lambda key: jnp.zeros(3),
         loss=loss,
         metrics=lambda w, batch: {
@@ -81,7 +81,7 @@ def test_the_plan_is_what_the_simulator_draws(peers):
         lr=1.0,
         clip=None,
     )
-    history = laconic.simulate(task, "full", rounds=2, cohort=common.COHORT, seeds=(3,))
+    history = taciturn.simulate(task, "full", rounds=2, cohort=common.COHORT, seeds=(3,))
     weights = np.zeros(3)
     for t in range(2):
         ends = []

@@ -1,10 +1,10 @@
-"""`laconic report`: runs, looked at again."""
+"""`taciturn report`: runs, looked at again."""
 
 import pytest
 
-from laconic import cli, runs
-from laconic.errors import InputError, RunError
-from laconic.report import picture
+from taciturn import cli, runs
+from taciturn.errors import InputError, RunError
+from taciturn.report import picture
 
 
 def rows(arm, seed, accuracy, spoke):

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from laconic import runs
-from laconic.errors import RunError
+from taciturn import runs
+from taciturn.errors import RunError
 
 
 @pytest.mark.parametrize("mode", ["w", "wb"])

@@ -163,10 +163,10 @@ def _text(rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What Laconic draws for a seed: the first weights, and who trains when on what in which order.
+    """What Taciturn draws for a seed: first weights, and who trains when on what in which order.
 
     Attributes:
-      weights: Laconic's arrays by name.
+      weights: Taciturn's arrays by name.
       cohorts: (rounds, cohort), the clients of each round.
       orders: (rounds, cohort, longest), a client's examples in the order in which it sees them.
     """

@@ -95,7 +95,7 @@ def main() -> None:
         for start, n in zip(data.starts, data.sizes, strict=True)
     ]  # fmt: skip
 
-    # pfl asks for one user at a time: here for those that Laconic draws, in that order.
+    # pfl asks for one user at a time: here for those that Taciturn draws, in that order.
     slots = ((t, slot) for t in range(total) for slot in range(COHORT))
 
     def user(which: tuple[int, int]) -> Any:

@@ -1,4 +1,4 @@
-"""Laconic beside pfl-research, Flower's simulation and PyTorch's LSTM, in one run.
+"""Taciturn beside pfl-research, Flower's simulation and PyTorch's LSTM, in one run.
 
     python benchmarks/peers/run.py                      on the CPU
     python benchmarks/peers/run.py --device cuda        on a GPU
@@ -71,8 +71,8 @@ SIDES = {
         Side("flower", "flower_side.py", "flower", ("cnn",), devices=("cpu",)),
         # Plain PyTorch needs nothing that pfl's environment does not have.
         Side("torch-lstm", "torch_lstm_side.py", "pfl", ("lstm",)),
-        Side("laconic", "laconic_side.py", None, ("cnn", "lstm")),
-        Side("laconic-35", "laconic_side.py", None, ("cnn", "lstm"), ("--side-by-side",)),
+        Side("taciturn", "taciturn_side.py", None, ("cnn", "lstm")),
+        Side("taciturn-35", "taciturn_side.py", None, ("cnn", "lstm"), ("--side-by-side",)),
     )
 }
 
@@ -86,7 +86,7 @@ def main() -> int:
         prepare_carry(ROOT / ".carry", options.carry_python)
         return 0
     if not all((data / f"{task}.npz").exists() for task in BATCH):
-        make_data(data, os.environ.get("LACONIC_DATA"))
+        make_data(data, os.environ.get("TACITURN_DATA"))
 
     results: dict[str, Any] = {
         "device": None,
@@ -94,7 +94,7 @@ def main() -> int:
         "threads": options.threads,
         # Threads that wait for each other suffer most from other work on the machine.
         "load_before": os.getloadavg()[0],
-        "laconic_settings": options.setting,
+        "taciturn_settings": options.setting,
         "setting": {"cohort": COHORT, "batch": BATCH, "epochs": EPOCHS, "lr": LR, "clip": CLIP},
         "warmup": options.warmup,
         "rounds": options.rounds,
@@ -138,12 +138,12 @@ class Bench:
         for side in self.sides:
             if side.environment and not options.no_env:
                 make_environment(ROOT / ".peers", side.environment)
-        total = options.warmup + max(options.rounds, options.laconic_rounds or 0)
+        total = options.warmup + max(options.rounds, options.taciturn_rounds or 0)
         for seed in range(options.repeats):
-            self.call(SIDES["laconic"], seed, {"--export": max(total, options.check_rounds)})
+            self.call(SIDES["taciturn"], seed, {"--export": max(total, options.check_rounds)})
 
         without: dict[str, float] = {}
-        single = [side for side in self.sides if side.name != "laconic-35"]
+        single = [side for side in self.sides if side.name != "taciturn-35"]
         if options.check_rounds:
             for side in single:
                 rounds = {"--rounds": options.check_rounds, "--warmup": 0}
@@ -156,7 +156,7 @@ class Bench:
                 if side.environment is None:
                     # Where rounds are short there must be more of them to time; the loss is that
                     # after as many rounds as the peers have.
-                    told["--rounds"] = options.laconic_rounds or options.rounds
+                    told["--rounds"] = options.taciturn_rounds or options.rounds
                     told["--loss-rounds"] = options.warmup + options.rounds
                 reports[side.name].append(one := self.call(side, repeat, told))
                 print(f"  {self.task}, {side.name}, repeat {repeat + 1}: {_rate(one):,.0f} "
@@ -224,7 +224,7 @@ def summarise(
     """The figures of each side and whether the sides' losses agree.
 
     Speed is the median over repeats. Losses without dropout must agree to `SAME`. With dropout they
-    differ by chance: the mean difference to Laconic over the repeats, which share seeds, must be
+    differ by chance: the mean difference to Taciturn over the repeats, which share seeds, must be
     within Student's 99 % interval around zero.
     """
     sides: dict[str, Any] = {}
@@ -244,17 +244,17 @@ def summarise(
             "versions": runs[0]["versions"],
         }
         device = device or runs[0]["device"]
-    ours = sides.get("laconic")
+    ours = sides.get("taciturn")
     verdicts = []
     for name, side in sides.items():
-        if ours is None or name.startswith("laconic"):
+        if ours is None or name.startswith("taciturn"):
             continue
-        side["laconic_times_faster"] = ours["per_second"] / side["per_second"]
-        if "laconic-35" in sides:
-            many = sides["laconic-35"]["per_second"] / side["per_second"]
-            side["laconic_35_times_faster"] = many
+        side["taciturn_times_faster"] = ours["per_second"] / side["per_second"]
+        if "taciturn-35" in sides:
+            many = sides["taciturn-35"]["per_second"] / side["per_second"]
+            side["taciturn_35_times_faster"] = many
         if name in without:
-            apart = abs(without[name] - without["laconic"])
+            apart = abs(without[name] - without["taciturn"])
             side["apart_without_dropout"] = apart
             verdicts.append(apart <= SAME)
         apart = np.subtract(side["losses"], ours["losses"])
@@ -274,15 +274,15 @@ def table(results: dict[str, Any]) -> str:
     for task, found in results["tasks"].items():
         unit = f"{found['unit']}/s"
         lines.append(
-            f"\n{task:<12}{unit:>13}{'s/round':>11}{'Laconic is':>12}{'35 runs':>9}"
+            f"\n{task:<12}{unit:>13}{'s/round':>11}{'Taciturn is':>12}{'35 runs':>9}"
             f"{'loss':>9}{'no dropout':>12}  versions"
         )
         for name, side in found["sides"].items():
             losses = [loss for loss in side["losses"] if loss is not None]
             lines.append(
                 f"{name:<12}{side['per_second']:>13,.0f}{side['seconds_per_round']:>11.4f}"
-                f"{_times(side.get('laconic_times_faster')):>12}"
-                f"{_times(side.get('laconic_35_times_faster')):>9}"
+                f"{_times(side.get('taciturn_times_faster')):>12}"
+                f"{_times(side.get('taciturn_35_times_faster')):>9}"
                 f"{_figure(np.mean(losses) if losses else None):>9}"
                 f"{_figure(side['loss_without_dropout'], 5):>12}"
                 f"  {', '.join(f'{k} {v}' for k, v in list(side['versions'].items())[1:4])}"
@@ -316,7 +316,7 @@ def prepare_carry(folder: Path, python: str) -> None:
          "--target", str(folder), *CARRIED],
         check=True,
     )  # fmt: skip
-    make_data(folder / "data", os.environ.get("LACONIC_DATA"))
+    make_data(folder / "data", os.environ.get("TACITURN_DATA"))
     size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
     print(f"{folder}: {size / 2**20:.1f} MiB")
 
@@ -355,10 +355,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3, help="turns of every side")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds of a turn")
     parser.add_argument(
-        "--laconic-rounds",
+        "--taciturn-rounds",
         type=int,
         default=None,
-        help="timed rounds of Laconic: as the peers on a CPU, 50 on a GPU",
+        help="timed rounds of Taciturn: as the peers on a CPU, 50 on a GPU",
     )
     parser.add_argument("--warmup", type=int, default=1, help="rounds before the timed ones")
     parser.add_argument(
@@ -379,7 +379,7 @@ def _arguments() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="passed on to `laconic.compare`, such as precision=tf32",
+        help="passed on to `taciturn.compare`, such as precision=tf32",
     )
     parser.add_argument("--json", type=Path, help="where the results go")
     parser.add_argument("--no-env", action="store_true", help="run all with this interpreter")
@@ -389,10 +389,10 @@ def _arguments() -> argparse.Namespace:
     options = parser.parse_args()
     gpu = options.device == "cuda"
     options.tasks = options.tasks or (["cnn", "lstm"] if gpu else ["cnn"])
-    options.sides = options.sides or [n for n in SIDES if gpu or n != "laconic-35"]
+    options.sides = options.sides or [n for n in SIDES if gpu or n != "taciturn-35"]
     options.threads = options.threads or (os.cpu_count() or 2 if gpu else 2)
-    if gpu and options.laconic_rounds is None:
-        options.laconic_rounds = 50
+    if gpu and options.taciturn_rounds is None:
+        options.taciturn_rounds = 50
     if min(options.repeats, options.rounds, options.threads) < 1:
         parser.error("--repeats, --rounds and --threads must be at least 1.")
     return options

@@ -1,4 +1,4 @@
-"""The paper's models in PyTorch, with Laconic's first weights, and plain local training."""
+"""The paper's models in PyTorch, with Taciturn's first weights, and plain local training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EmnistCNN(nn.Module):
         return self.dense2(x)
 
     def start_from(self, weights: dict[str, np.ndarray]) -> None:
-        """Takes over Laconic's weights, whose images and patches are height, width, channel."""
+        """Takes over Taciturn's weights, whose images and patches are height, width, channel."""
         state = {}
         for name, inputs in (("conv1", 1), ("conv2", 32)):
             kernel = weights[f"{name}.kernel"].reshape(3, 3, inputs, -1)
@@ -64,7 +64,7 @@ class CharLSTM(nn.Module):
         return self.dense(self.lstm(self.embedding(tokens))[0])
 
     def start_from(self, weights: dict[str, np.ndarray]) -> None:
-        """Takes over Laconic's weights; the order of the gates is the same."""
+        """Takes over Taciturn's weights; the order of the gates is the same."""
         state = {
             "embedding.weight": weights["embedding"],
             "dense.weight": weights["dense.kernel"].T,

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from laconic.core import client, messages, server, tally
-from laconic.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part, spell
+from taciturn.core import client, messages, server, tally
+from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part, spell
 
 ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "fixed": [{"threshold": 0.0}, {"threshold": 1.25}, {"threshold": float("inf")}],

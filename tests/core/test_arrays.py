@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from laconic.core import arrays
-from laconic.core.arrays import BLOCK
-from laconic.errors import InputError
+from taciturn.core import arrays
+from taciturn.core.arrays import BLOCK
+from taciturn.errors import InputError
 
 SIZES = [1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5]
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import laconic
-from laconic.core import client, codecs, rules, server, standins
-from laconic.core.policy import Policy, parse, parse_part
-from laconic.errors import InputError, UnknownName
+import taciturn
+from taciturn.core import client, codecs, rules, server, standins
+from taciturn.core.policy import Policy, parse, parse_part
+from taciturn.errors import InputError, UnknownName
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_bad_input(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         make()
     assert isinstance(caught.value, ValueError)
-    assert isinstance(caught.value, laconic.LaconicError)
+    assert isinstance(caught.value, taciturn.TaciturnError)
 
 
 def respond(trained: np.ndarray, examples: float) -> Any:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laconic.core import codecs, messages
-from laconic.core.messages import Message
-from laconic.errors import InputError
+from taciturn.core import codecs, messages
+from taciturn.core.messages import Message
+from taciturn.errors import InputError
 
 CODEC = codecs.float32()
 UPDATE = np.array([3.0, -4.0], np.float32)

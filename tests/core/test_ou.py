@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from laconic.core import ou
+from taciturn.core import ou
 
 steps = st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=40)
 

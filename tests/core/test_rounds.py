@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from laconic.core import client, server, tally
-from laconic.core.messages import Message
-from laconic.core.policy import parse
-from laconic.errors import InputError
+from taciturn.core import client, server, tally
+from taciturn.core.messages import Message
+from taciturn.core.policy import parse
+from taciturn.errors import InputError
 
 # Three clients, n = 1, 1, 2, with updates of norm 5, 2 and 1.
 #   Σ n·Δ = (3, 4) + (0, 2) + 2·(1, 0) = (5, 6),   Σ n = 4,   mean = (1.25, 1.5)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laconic.core import server, tally
-from laconic.core.messages import Message
-from laconic.core.policy import parse
+from taciturn.core import server, tally
+from taciturn.core.messages import Message
+from taciturn.core.policy import parse
 
 POLICY = parse("adaptive+ou,cap=true")
 

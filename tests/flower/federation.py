@@ -19,7 +19,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from laconic.flower import speak
+from taciturn.flower import speak
 
 # Flower sets these where it starts an app; a message cannot be made without them.
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1

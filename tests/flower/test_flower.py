@@ -14,10 +14,10 @@ from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp import strategy as flower
 
-from laconic import LaconicError
-from laconic.core import client, server, tally
-from laconic.core.policy import parse
-from laconic.flower import Laconic, speak
+from taciturn import TaciturnError
+from taciturn.core import client, server, tally
+from taciturn.core.policy import parse
+from taciturn.flower import Taciturn, speak
 
 NODES, SIZE = 5, 10
 EXAMPLES = [10, 20, 30, 40, 50]
@@ -50,7 +50,7 @@ def plain_loop(policy, wanted, rounds, examples=EXAMPLES, optimizer=None, rate=0
 
 
 def federate(inner, policy, wanted, rounds=5, examples=EXAMPLES, grid=None, mods=None, **options):
-    strategy = Laconic(inner, policy, **options)
+    strategy = Taciturn(inner, policy, **options)
     grid = grid or LocalGrid(pulled(wanted, examples, mods=mods), len(wanted))
     result = strategy.start(grid, model(wanted.shape[1]), num_rounds=rounds)
     return strategy, result
@@ -213,20 +213,20 @@ CENTRAL = {
 @pytest.mark.parametrize("name", CENTRAL)
 def test_central_privacy_is_refused_inside_and_outside(name):
     wrap = getattr(flower, name)
-    sentence = f"{name} cannot be combined with Laconic: its noise"
-    with pytest.raises(LaconicError, match=sentence):
-        Laconic(wrap(flower.FedAvg(), *CENTRAL[name]))
-    outside = wrap(Laconic(flower.FedAvg(fraction_evaluate=0.0)), *CENTRAL[name])
+    sentence = f"{name} cannot be combined with Taciturn: its noise"
+    with pytest.raises(TaciturnError, match=sentence):
+        Taciturn(wrap(flower.FedAvg(), *CENTRAL[name]))
+    outside = wrap(Taciturn(flower.FedAvg(fraction_evaluate=0.0)), *CENTRAL[name])
     grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
-    with pytest.raises(LaconicError, match=sentence):
+    with pytest.raises(TaciturnError, match=sentence):
         outside.start(grid, model(SIZE), num_rounds=1)
     assert grid.received == []
 
 
 @pytest.mark.parametrize("name", ["FedXgbBagging", "FedXgbCyclic"])
 def test_trees_are_refused(name):
-    with pytest.raises(LaconicError, match="no mean to stand in for"):
-        Laconic(getattr(flower, name)())
+    with pytest.raises(TaciturnError, match="no mean to stand in for"):
+        Taciturn(getattr(flower, name)())
 
 
 @pytest.mark.parametrize(
@@ -238,19 +238,19 @@ def test_trees_are_refused(name):
     ],
 )
 def test_wrong_options_are_named(options, message):
-    with pytest.raises(LaconicError, match=message):
-        Laconic(flower.FedAvg(), **options)
+    with pytest.raises(TaciturnError, match=message):
+        Taciturn(flower.FedAvg(), **options)
 
 
 def test_only_a_strategy_can_be_wrapped():
-    with pytest.raises(LaconicError, match="must be a Flower Strategy, got 'FedAvg'"):
-        Laconic("FedAvg")
+    with pytest.raises(TaciturnError, match="must be a Flower Strategy, got 'FedAvg'"):
+        Taciturn("FedAvg")
 
 
 def test_a_model_without_weights_is_refused():
     grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
-    with pytest.raises(LaconicError, match="floating-point arrays that are not excluded"):
-        Laconic(flower.FedAvg(), exclude="*").start(grid, model(SIZE), num_rounds=1)
+    with pytest.raises(TaciturnError, match="floating-point arrays that are not excluded"):
+        Taciturn(flower.FedAvg(), exclude="*").start(grid, model(SIZE), num_rounds=1)
 
 
 def local_dp(clip, noise):

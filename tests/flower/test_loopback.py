@@ -11,8 +11,8 @@ import sys
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'laconic[flower]'")
-pytest.importorskip("jax", reason="the simulator is not installed: pip install 'laconic[sim]'")
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'taciturn[flower]'")
+pytest.importorskip("jax", reason="the simulator is not installed: pip install 'taciturn[sim]'")
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,8 @@ from flwr.app import Context, RecordDict
 from flwr.serverapp import strategy as flower
 from loopback import APP, Federation, kill, kill_tree, wait_until
 
-import laconic
-from laconic.flower import Laconic
+import taciturn
+from taciturn.flower import Taciturn
 
 sys.path.insert(0, str(APP))
 from loopback_app import client as client_app
@@ -37,7 +37,7 @@ FREE_PORT = 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.
 
 
 def simulated(policy: str, rounds: int) -> np.ndarray:
-    """What `laconic.simulate`'s plain loop makes of the same clients."""
+    """What `taciturn.simulate`'s plain loop makes of the same clients."""
     clients = [data.client(k) for k in range(len(data.EXAMPLES))]
     together = {key: np.concatenate([c[key] for c in clients]) for key in clients[0]}
 
@@ -51,12 +51,12 @@ def simulated(policy: str, rounds: int) -> np.ndarray:
         one = jnp.ones(len(batch["x"]))
         return {"accuracy": (one, one), "loss": (loss(model, batch, None), one)}
 
-    task = laconic.Task(
-        "least-squares", laconic.Stored.of(together, data.EXAMPLES), lambda key: data.start(),
+    task = taciturn.Task(
+        "least-squares", taciturn.Stored.of(together, data.EXAMPLES), lambda key: data.start(),
         loss, metrics, test=clients[0], batch=max(data.EXAMPLES), lr=data.RATE, clip=None,
     )  # fmt: skip
     with jax.default_matmul_precision("highest"):
-        return laconic.simulate(task, policy, rounds=rounds, cohort=len(clients),
+        return taciturn.simulate(task, policy, rounds=rounds, cohort=len(clients),
                                 plain=True).weights[0]  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def in_process(inner, policy: str, rounds: int, clip: float) -> np.ndarray:
         context = Context(0, node, {"partition-id": node}, RecordDict(), settings)
         return client_app.app(message, context)
 
-    strategy = Laconic(inner, policy)
+    strategy = Taciturn(inner, policy)
     grid = LocalGrid(run, len(data.EXAMPLES))
     result = strategy.start(
         grid, record(**data.start()), rounds, train_config=config(clipping_norm=clip)
@@ -78,7 +78,7 @@ def in_process(inner, policy: str, rounds: int, clip: float) -> np.ndarray:
 
 
 def counts(metrics: dict[int, dict[str, float]], name: str) -> list[float]:
-    return [metrics[t][f"laconic.{name}"] for t in sorted(metrics)]
+    return [metrics[t][f"taciturn.{name}"] for t in sorted(metrics)]
 
 
 def test_a_federation_of_processes(tmp_path):

@@ -14,10 +14,10 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 from federation import config, context, record
 from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
 
-from laconic import LaconicError, adaptive
-from laconic.flower import speak
+from taciturn import TaciturnError, adaptive
+from taciturn.flower import speak
 
-RULE = {"laconic.rule": "fixed:1", "laconic.context": 1.0, "laconic.exclude": []}
+RULE = {"taciturn.rule": "fixed:1", "taciturn.context": 1.0, "taciturn.exclude": []}
 SENT = {"w": np.zeros((2, 2), np.float32), "b": np.zeros(3, np.float32)}
 
 
@@ -47,30 +47,30 @@ def step(size, **others):
 
 def test_an_update_above_the_threshold_leaves_with_its_norm():
     reply = ask(step(1.5))
-    assert dict(reply.content["metrics"]) == {"num-examples": 5, "laconic.norm": 1.5}
+    assert dict(reply.content["metrics"]) == {"num-examples": 5, "taciturn.norm": 1.5}
     np.testing.assert_array_equal(reply.content["arrays"]["w"].numpy(), step(1.5)["w"])
 
 
 def test_an_update_below_the_threshold_stays():
     reply = ask(step(0.5))
-    assert dict(reply.content["metrics"]) == {"num-examples": 5, "laconic.norm": 0.5}
+    assert dict(reply.content["metrics"]) == {"num-examples": 5, "taciturn.norm": 0.5}
     assert not reply.content.array_records
 
 
 def test_all_layers_count_in_the_norm():
     reply = ask({"w": np.full((2, 2), 3.0, np.float32), "b": np.full(3, -2.0, np.float32)})
-    assert reply.content["metrics"]["laconic.norm"] == pytest.approx(math.sqrt(36 + 12))
+    assert reply.content["metrics"]["taciturn.norm"] == pytest.approx(math.sqrt(36 + 12))
 
 
 def test_the_order_of_elements_in_memory_does_not_matter():
     sent = {"w": np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))}
     trained = {"w": np.ascontiguousarray(sent["w"])}
-    assert ask(trained, sent=sent).content["metrics"]["laconic.norm"] == 0.0
+    assert ask(trained, sent=sent).content["metrics"]["taciturn.norm"] == 0.0
 
 
 def test_a_model_of_other_precision_can_be_compared():
     trained = {name: array.astype(np.float64) for name, array in step(1.5).items()}
-    assert ask(trained).content["metrics"]["laconic.norm"] == 1.5
+    assert ask(trained).content["metrics"]["taciturn.norm"] == 1.5
 
 
 @pytest.mark.parametrize("kind", ["evaluate", "query"])
@@ -84,7 +84,7 @@ def test_a_train_message_with_an_action_may_be_answered_with_silence():
     assert not ask(step(0.5), kind="train.more").content.array_records
 
 
-def test_a_server_without_laconic_gets_full_replies():
+def test_a_server_without_taciturn_gets_full_replies():
     reply = ask(step(0.5), settings={"lr": 0.1})
     assert dict(reply.content["metrics"]) == {"num-examples": 5}
     assert "arrays" in reply.content
@@ -97,23 +97,23 @@ def test_an_error_is_passed_on():
 @pytest.mark.parametrize("trained", [None, {"w": SENT["w"]}, SENT | {"b": np.zeros(4, "f4")}])
 def test_what_does_not_fit_the_model_is_left_to_the_server(trained):
     reply = ask(trained)
-    assert "laconic.norm" not in reply.content["metrics"]
+    assert "taciturn.norm" not in reply.content["metrics"]
     assert ("arrays" in reply.content) == (trained is not None)
 
 
 def test_a_broken_update_is_not_sent():
     reply = ask(step(np.nan))
-    assert math.isnan(reply.content["metrics"]["laconic.norm"])
+    assert math.isnan(reply.content["metrics"]["taciturn.norm"])
     assert not reply.content.array_records
 
 
 def test_counters_and_excluded_layers_always_leave():
     sent = SENT | {"count": np.array(3), "head": np.zeros(2, np.float32)}
     trained = step(0.5, count=np.array(4), head=np.full(2, 9.0, np.float32))
-    settings = RULE | {"laconic.exclude": ["he*"]}
+    settings = RULE | {"taciturn.exclude": ["he*"]}
     reply = ask(trained, sent=sent, settings=settings)
     # The head moved far, but the norm is over what can be left out.
-    assert reply.content["metrics"]["laconic.norm"] == 0.5
+    assert reply.content["metrics"]["taciturn.norm"] == 0.5
     assert isinstance(reply.content["arrays"], ArrayRecord)
     assert set(reply.content["arrays"]) == {"count", "head"}
     assert reply.content["arrays"]["count"].numpy() == 4
@@ -131,38 +131,38 @@ def test_a_rule_of_its_own_only_makes_a_client_quieter(own, size, speaks):
 
 @pytest.mark.parametrize("rule", ["adaptive", adaptive(), 0.5])
 def test_a_rule_that_needs_others_cannot_be_a_clients_own(rule):
-    with pytest.raises(LaconicError, match="must need nobody else"):
+    with pytest.raises(TaciturnError, match="must need nobody else"):
         speak(rule)
 
 
 def test_a_rule_that_this_version_does_not_know_makes_it_speak(caplog):
-    reply = ask(step(0.5), settings=RULE | {"laconic.rule": "telepathy:2"})
+    reply = ask(step(0.5), settings=RULE | {"taciturn.rule": "telepathy:2"})
     assert "arrays" in reply.content
     assert "`telepathy:2` is unknown here" in caplog.text
 
 
 def test_random_clients_draw_anew_every_time():
-    settings = RULE | {"laconic.rule": "random:0.5", "laconic.context": 0.5}
+    settings = RULE | {"taciturn.rule": "random:0.5", "taciturn.context": 0.5}
     spoke = sum("arrays" in ask(step(1.0), settings=settings).content for _ in range(200))
     assert 50 < spoke < 150  # seven deviations
 
 
 def test_a_device_needs_no_simulator():
-    code = "import sys, laconic.flower; sys.exit(any(m in sys.modules for m in ('jax', 'optax')))"
+    code = "import sys, taciturn.flower; sys.exit(any(m in sys.modules for m in ('jax', 'optax')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_without_flower_the_install_command_is_printed():
-    code = "import sys; sys.modules['flwr'] = None; import laconic.flower"
+    code = "import sys; sys.modules['flwr'] = None; import taciturn.flower"
     found = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True
     )
-    assert "pip install 'laconic[flower]'" in found.stderr
+    assert "pip install 'taciturn[flower]'" in found.stderr
 
 
 def test_a_flower_that_is_too_old_is_named():
     code = (
-        "import importlib.metadata as m; m.version = lambda name: '1.39.2'; import laconic.flower"
+        "import importlib.metadata as m; m.version = lambda name: '1.39.2'; import taciturn.flower"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from laconic.core import client, rules, tally
+from taciturn.core import client, rules, tally
 
 
 @pytest.mark.parametrize(("size", "speaks"), [(0.4, False), (0.5, False), (0.6, True)])

@@ -16,8 +16,8 @@ from flwr.serverapp import strategy as flower
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from test_flower import EXAMPLES, NODES, SIZE, Spy, targets
 
-from laconic import LaconicError
-from laconic.flower import Laconic, speak, sums, wire
+from taciturn import TaciturnError
+from taciturn.flower import Taciturn, speak, sums, wire
 
 BAD = 3
 
@@ -56,17 +56,17 @@ GARBAGE = {
     "NaN": put(b=np.full(6, np.nan, np.float32)),
     "infinity": put(b=np.full(6, np.inf, np.float32)),
     "overflow": put(b=np.full(6, 3e38, np.float32)),
-    "a norm that does not fit": lambda c: c["metrics"].update({"laconic.norm": 1e-3}),
-    "a norm that is NaN": lambda c: c["metrics"].update({"laconic.norm": math.nan}),
-    "a norm below zero": lambda c: c["metrics"].update({"laconic.norm": -1.0}),
-    "a list for a norm": lambda c: c["metrics"].update({"laconic.norm": [1.0]}),
+    "a norm that does not fit": lambda c: c["metrics"].update({"taciturn.norm": 1e-3}),
+    "a norm that is NaN": lambda c: c["metrics"].update({"taciturn.norm": math.nan}),
+    "a norm below zero": lambda c: c["metrics"].update({"taciturn.norm": -1.0}),
+    "a list for a norm": lambda c: c["metrics"].update({"taciturn.norm": [1.0]}),
     "no examples": say(num_examples=0),
     "infinitely many examples": say(num_examples=math.inf),
     "more examples than there are": say(num_examples=1e39),
     "hardly an example": say(num_examples=1e-39),
     "a list of examples": say(num_examples=[1]),
     "a norm beyond float32": lambda c: (
-        c["metrics"].update({"laconic.norm": 1e39}),
+        c["metrics"].update({"taciturn.norm": 1e39}),
         c.pop("arrays"),
     )[2:],
     "a dtype that is none": lambda c: c["arrays"].update(
@@ -106,7 +106,7 @@ def test_garbage_is_rejected_and_the_round_goes_on(kind, inner, caplog):
     wanted = targets()
     app = pulled(wanted, EXAMPLES)
     grid = LocalGrid(app, NODES, tamper=bad(GARBAGE[kind]))
-    strategy = Laconic(inner(fraction_evaluate=0.0), "adaptive+ou")
+    strategy = Taciturn(inner(fraction_evaluate=0.0), "adaptive+ou")
     result = strategy.start(grid, model(SIZE), num_rounds=1)
     assert strategy.history[0]["rejected"] == 1
     assert strategy.history[0]["spoke"] == NODES - 1
@@ -121,7 +121,7 @@ def test_garbage_is_rejected_and_the_round_goes_on(kind, inner, caplog):
 def test_who_was_not_asked_is_rejected(caplog):
     app = pulled(targets(), EXAMPLES)
     grid = LocalGrid(app, NODES)
-    strategy = Laconic(flower.FedAvg(fraction_evaluate=0.0))
+    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0))
     messages = list(strategy.configure_train(1, model(SIZE), record_config(), grid))
     replies = grid.send_and_receive(messages)
     strategy._round.asked = {0, 1, 2, 3}
@@ -139,14 +139,14 @@ def record_config():
 def test_the_config_of_the_app_is_not_written_into():
     settings = record_config()
     grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
-    strategy = Laconic(flower.FedAvg(fraction_evaluate=0.0))
+    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0))
     strategy.start(grid, model(SIZE), num_rounds=1, train_config=settings)
     assert dict(settings) == {"lr": 0.1}
 
 
 def test_aggregation_needs_a_round():
-    with pytest.raises(LaconicError, match="must be called before"):
-        Laconic(flower.FedAvg()).aggregate_train(1, [])
+    with pytest.raises(TaciturnError, match="must be called before"):
+        Taciturn(flower.FedAvg()).aggregate_train(1, [])
 
 
 def run(policy, wanted=None, rounds=1, inner=None, **options):
@@ -154,7 +154,7 @@ def run(policy, wanted=None, rounds=1, inner=None, **options):
     wanted = targets() if wanted is None else wanted
     nodes = {key: options.pop(key) for key in ("late", "broken") if key in options}
     grid = grid or LocalGrid(pulled(wanted, EXAMPLES), NODES, **nodes)
-    strategy = Laconic(inner or flower.FedAvg(fraction_evaluate=0.0), policy, **options)
+    strategy = Taciturn(inner or flower.FedAvg(fraction_evaluate=0.0), policy, **options)
     return strategy, strategy.start(grid, model(SIZE), num_rounds=rounds)
 
 
@@ -195,7 +195,7 @@ def test_a_round_in_which_nobody_answers_changes_nothing(policy):
     strategy, result = run(policy, late=range(5), absent="stand-in", rounds=2)
     assert not flat(result.arrays).any()
     assert strategy.history[1]["missing"] == 5
-    assert "laconic.norm_mean" in result.train_metrics_clientapp[2]
+    assert "taciturn.norm_mean" in result.train_metrics_clientapp[2]
 
 
 @pytest.mark.parametrize(("least", "moves"), [(2, True), (3, False)])
@@ -251,7 +251,7 @@ def test_excluded_layers_and_counters_are_averaged_over_all(inner):
     examples = [1, 2, 3, 4]
     app = layered(examples, silent={0, 1})
     start = record(body=np.zeros(4, "f4"), head=np.zeros(2, "f4"), count=np.array([10, 20]))
-    strategy = Laconic(inner(fraction_evaluate=0.0), "fixed:1+zero", exclude=["head"])
+    strategy = Taciturn(inner(fraction_evaluate=0.0), "fixed:1+zero", exclude=["head"])
     result = strategy.start(LocalGrid(app, 4), start, num_rounds=1)
     assert strategy.history[0]["silent"] == 2
     arrays = {name: array.numpy() for name, array in result.arrays.items()}
@@ -268,7 +268,7 @@ def test_excluded_layers_and_counters_are_averaged_over_all(inner):
 def test_what_always_travels_is_checked_too(array):
     app = layered([1, 2, 3, 4], silent={0, 1, BAD})
     start = record(body=np.zeros(4, "f4"), head=np.zeros(2, "f4"), count=np.array([10, 20]))
-    strategy = Laconic(flower.FedAvg(fraction_evaluate=0.0), "fixed:1+zero", exclude=["head"])
+    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), "fixed:1+zero", exclude=["head"])
     strategy.start(LocalGrid(app, 4, tamper=bad(put(**array))), start, num_rounds=1)
     assert strategy.history[0]["rejected"] == 1
     assert strategy.history[0]["silent"] == 2
@@ -278,7 +278,7 @@ def test_what_always_travels_is_checked_too(array):
 def test_excluded_layers_arrive_where_the_silent_are_ignored(inner):
     app = layered([1, 2, 3, 4], silent={0, 1})
     start = record(body=np.zeros(4, "f4"), head=np.zeros(2, "f4"), count=np.array([10, 20]))
-    strategy = Laconic(inner(fraction_evaluate=0.0), "fixed:1+ignore", exclude="head")
+    strategy = Taciturn(inner(fraction_evaluate=0.0), "fixed:1+ignore", exclude="head")
     result = strategy.start(LocalGrid(app, 4), start, num_rounds=1)
     np.testing.assert_allclose(result.arrays["head"].numpy(), (3 * 2 + 4 * 3) / 7, rtol=1e-6)
 
@@ -303,11 +303,11 @@ def test_bytes_are_counted_as_they_cross():
     policy = f"fixed:{lengths[1:3].mean()}+zero"
     _, result = run(policy)
     grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
-    again = Laconic(flower.FedAvg(fraction_evaluate=0.0), policy)
+    again = Taciturn(flower.FedAvg(fraction_evaluate=0.0), policy)
     messages = list(again.configure_train(1, model(SIZE), record_config(), grid))
     replies = grid.send_and_receive(messages)
     up, down = sum(map(written, replies)), sum(map(written, messages))
-    full = Laconic(flower.FedAvg(fraction_evaluate=0.0), "full")
+    full = Taciturn(flower.FedAvg(fraction_evaluate=0.0), "full")
     told = list(full.configure_train(1, model(SIZE), record_config(), grid))
     everything = sum(map(written, grid.send_and_receive(told)))
     again.aggregate_train(1, replies)
@@ -317,7 +317,7 @@ def test_bytes_are_counted_as_they_cross():
     assert row["bytes_down"] + row["overhead_down"] == down
     assert row["bytes_up_full"] == everything
     for key in ("bytes_up", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down"):
-        assert f"laconic.{key}" in result.train_metrics_clientapp[1]
+        assert f"taciturn.{key}" in result.train_metrics_clientapp[1]
 
 
 def test_threads_give_the_same_sums(monkeypatch):

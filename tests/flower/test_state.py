@@ -16,15 +16,15 @@ from flwr.app import MetricRecord
 from flwr.serverapp import strategy as flower
 from test_flower import EXAMPLES, MEAN_BASED, NODES, SIZE, targets
 
-from laconic import LaconicError, runs
-from laconic.flower import Laconic
-from laconic.report import picture
+from taciturn import TaciturnError, runs
+from taciturn.flower import Taciturn
+from taciturn.report import picture
 
 POLICY = "adaptive,k=0+ou"
 
 
 def start(folder, rounds, inner="FedAvg", policy=POLICY, first=None, **options):
-    strategy = Laconic(MEAN_BASED[inner](), policy, folder=folder)
+    strategy = Taciturn(MEAN_BASED[inner](), policy, folder=folder)
     grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
     result = strategy.start(grid, first or model(SIZE), num_rounds=rounds, **options)
     return strategy, result
@@ -58,7 +58,7 @@ def test_a_run_that_is_done_is_not_run_again(tmp_path):
 
 
 def test_the_strategy_can_be_started_twice_without_a_folder():
-    strategy = Laconic(MEAN_BASED["FedAvg"](), POLICY)
+    strategy = Taciturn(MEAN_BASED["FedAvg"](), POLICY)
     grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
     first = strategy.start(grid, model(SIZE), num_rounds=3)
     again = strategy.start(grid, model(SIZE), num_rounds=3)
@@ -113,21 +113,21 @@ def test_whatever_the_moment_of_its_death_at_most_one_round_is_lost(moment, tmp_
 
 def test_another_policy_cannot_go_on(tmp_path):
     start(tmp_path, 1)
-    with pytest.raises(LaconicError, match="holds a run with the policy adaptive,k=0"):
+    with pytest.raises(TaciturnError, match="holds a run with the policy adaptive,k=0"):
         start(tmp_path, 2, policy="full")
 
 
 def test_other_excluded_arrays_cannot_go_on(tmp_path):
     start(tmp_path, 1)
     grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
-    strategy = Laconic(MEAN_BASED["FedAvg"](), POLICY, folder=tmp_path, exclude="a")
-    with pytest.raises(LaconicError, match=rf"state for {SIZE} weights, .* was `exclude` another"):
+    strategy = Taciturn(MEAN_BASED["FedAvg"](), POLICY, folder=tmp_path, exclude="a")
+    with pytest.raises(TaciturnError, match=rf"state for {SIZE} weights, .* was `exclude` another"):
         strategy.start(grid, model(SIZE), num_rounds=2)
 
 
 def test_another_model_cannot_go_on(tmp_path):
     start(tmp_path, 1)
-    with pytest.raises(LaconicError, match="holds a model of other arrays"):
+    with pytest.raises(TaciturnError, match="holds a model of other arrays"):
         start(tmp_path, 2, first=record(a=np.zeros((2, 3), "f4"), b=np.zeros(4, "f4")))
 
 
@@ -135,20 +135,20 @@ def test_another_model_cannot_go_on(tmp_path):
 def test_a_state_that_cannot_be_read_says_so(content, tmp_path):
     start(tmp_path, 1)
     (tmp_path / "state.json").write_text(content)
-    with pytest.raises(LaconicError, match=r"state.json cannot be read"):
+    with pytest.raises(TaciturnError, match=r"state.json cannot be read"):
         start(tmp_path, 2)
 
 
 def test_arrays_that_are_gone_say_so(tmp_path):
     start(tmp_path, 1)
     (tmp_path / "state-1.safetensors").unlink()
-    with pytest.raises(LaconicError, match=r"state-1.safetensors cannot be read"):
+    with pytest.raises(TaciturnError, match=r"state-1.safetensors cannot be read"):
         start(tmp_path, 2)
 
 
 def test_a_folder_that_cannot_be_made_says_so(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(LaconicError, match="cannot be made"):
+    with pytest.raises(TaciturnError, match="cannot be made"):
         start(tmp_path / "file" / "run", 1)
 
 
@@ -156,7 +156,7 @@ def test_settings_may_change_between_starts(tmp_path):
     start(tmp_path, 1, "FedAdam")
     inner = flower.FedAdam(fraction_evaluate=0.0, eta=0.5)
     grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
-    Laconic(inner, POLICY, folder=tmp_path).start(grid, model(SIZE), num_rounds=2)
+    Taciturn(inner, POLICY, folder=tmp_path).start(grid, model(SIZE), num_rounds=2)
     assert inner.eta == 0.5
 
 
@@ -176,9 +176,9 @@ class Counting(flower.FedAvg):
 
 def test_what_a_strategy_of_ones_own_keeps_is_kept(tmp_path):
     grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
-    Laconic(Counting(), POLICY, folder=tmp_path).start(grid, model(SIZE), num_rounds=3)
+    Taciturn(Counting(), POLICY, folder=tmp_path).start(grid, model(SIZE), num_rounds=3)
     inner = Counting()
-    Laconic(inner, POLICY, folder=tmp_path).start(grid, model(SIZE), num_rounds=4)
+    Taciturn(inner, POLICY, folder=tmp_path).start(grid, model(SIZE), num_rounds=4)
     assert inner.calls == 4
     np.testing.assert_array_equal(inner.trace, [10, 10, 10])
     assert [x.shape for x in inner.table] == [()] * 4
@@ -188,7 +188,7 @@ def test_numbers_and_counters_of_a_model_keep_their_shape(tmp_path):
     from flwr.app import Message, RecordDict
     from flwr.clientapp import ClientApp
 
-    from laconic.flower import speak
+    from taciturn.flower import speak
 
     app = ClientApp(mods=[speak()])
 
@@ -203,7 +203,7 @@ def test_numbers_and_counters_of_a_model_keep_their_shape(tmp_path):
 
     first = record(scale=np.array(1.0, np.float32), count=np.array(0), w=np.zeros((2, 2), "f4"))
     for rounds in (1, 2):
-        strategy = Laconic(MEAN_BASED["FedAvgM"](), POLICY, folder=tmp_path)
+        strategy = Taciturn(MEAN_BASED["FedAvgM"](), POLICY, folder=tmp_path)
         result = strategy.start(LocalGrid(app, 3), first, num_rounds=rounds)
     assert {name: tuple(array.shape) for name, array in result.arrays.items()} == {
         "scale": (), "count": (), "w": (2, 2)
@@ -242,10 +242,10 @@ def test_the_folder_can_be_read_like_that_of_a_simulation(tmp_path):
 
 def test_evaluation_by_clients_is_kept(tmp_path):
     grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
-    strategy = Laconic(flower.FedAvg(), POLICY, folder=tmp_path)
+    strategy = Taciturn(flower.FedAvg(), POLICY, folder=tmp_path)
     result = strategy.start(grid, model(SIZE), num_rounds=2)
     assert [row["accuracy"] for row in strategy.history] == [0.5, 0.5]
     assert result.evaluate_metrics_clientapp[2]["loss"] == 2.0
-    again = Laconic(flower.FedAvg(), POLICY, folder=tmp_path)
+    again = Taciturn(flower.FedAvg(), POLICY, folder=tmp_path)
     assert sorted(again.start(grid, model(SIZE), num_rounds=3).evaluate_metrics_clientapp) == [3]
     assert [row["accuracy"] for row in again.history] == [0.5, 0.5, 0.5]

@@ -3,9 +3,16 @@
 import numpy as np
 import pytest
 
-from laconic.paper import claims
-from laconic.paper.experiments import BY_COHORT, EMNIST, EXPERIMENTS, FIXED, SHAKESPEARE, THRESHOLDS
-from laconic.paper.pieces import Arm, Results
+from taciturn.paper import claims
+from taciturn.paper.experiments import (
+    BY_COHORT,
+    EMNIST,
+    EXPERIMENTS,
+    FIXED,
+    SHAKESPEARE,
+    THRESHOLDS,
+)
+from taciturn.paper.pieces import Arm, Results
 
 TESTED = np.arange(5, 101, 5)
 MEASURED = {

@@ -1,9 +1,9 @@
-"""`laconic paper`, as a user calls it."""
+"""`taciturn paper`, as a user calls it."""
 
 import pytest
 
-from laconic import cli
-from laconic.errors import InputError, RunError, UnknownName
+from taciturn import cli
+from taciturn.errors import InputError, RunError, UnknownName
 
 
 def test_list_says_what_there_is(capsys, tmp_path):

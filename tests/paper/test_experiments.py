@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from laconic.errors import RunError
-from laconic.paper import pieces
-from laconic.paper.experiments import EXPERIMENTS, MATCHED, SYNTHETIC, partner
-from laconic.paper.pieces import Options
+from taciturn.errors import RunError
+from taciturn.paper import pieces
+from taciturn.paper.experiments import EXPERIMENTS, MATCHED, SYNTHETIC, partner
+from taciturn.paper.pieces import Options
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_files_of_other_settings_are_refused(options):
 
 
 def test_reading_needs_the_file(tmp_path):
-    with pytest.raises(RunError, match="laconic paper"):
+    with pytest.raises(RunError, match="taciturn paper"):
         pieces.read(SYNTHETIC, tmp_path)
 
 

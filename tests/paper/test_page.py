@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laconic.paper import figures, page, pieces, tables
-from laconic.paper.experiments import EMNIST, EXPERIMENTS, SHAKESPEARE
+from taciturn.paper import figures, page, pieces, tables
+from taciturn.paper.experiments import EMNIST, EXPERIMENTS, SHAKESPEARE
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "results"
@@ -67,9 +67,9 @@ def test_the_readme_quotes_them():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("LACONIC_DATA"), reason="no real data")
+@pytest.mark.skipif(not os.environ.get("TACITURN_DATA"), reason="no real data")
 def test_what_a_blank_reaches():
-    shakespeare = importlib.import_module("laconic.tasks.shakespeare")
+    shakespeare = importlib.import_module("taciturn.tasks.shakespeare")
     tokens = shakespeare.read().test["y"]
     counts = np.bincount(tokens[tokens != shakespeare.PADDING])
     assert shakespeare.CHARACTERS[counts.argmax() - 1] == " "

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from laconic.paper import figures, paths
-from laconic.tasks import places
+from taciturn.paper import figures, paths
+from taciturn.tasks import places
 
 
 def walk(rate, steps=3000, weights=200, heavy=False):

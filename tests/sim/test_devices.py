@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import laconic
-from laconic.errors import InputError
-from laconic.sim import devices
+import taciturn
+from taciturn.errors import InputError
+from taciturn.sim import devices
 
 # The same experiment in every process: three arms, two seeds, uneven clients.
 SCRIPT = """
@@ -29,18 +29,18 @@ if len(sys.argv) > 3:
     # Before anything else: devices are counted when they are first used.
     jax.distributed.initialize(sys.argv[3], num_processes=2, process_id=int(sys.argv[4]))
 
-import laconic
-from laconic.sim import engine
+import taciturn
+from taciturn.sim import engine
 
 rng = np.random.default_rng(0)
 sizes = [3, 12, 5, 20, 7, 1, 30]
 n = sum(sizes)
 y = rng.integers(0, 3, n + 31).astype(np.int32)
 x = (rng.normal(0, 0.5, (len(y), 2)) + np.array([[0, 1], [1, -1], [-1, -1]])[y]).astype("f4")
-loss, metrics = laconic.classification(lambda p, x, key: x @ p["w"] + p["b"])
-task = laconic.Task(
+loss, metrics = taciturn.classification(lambda p, x, key: x @ p["w"] + p["b"])
+task = taciturn.Task(
     "tiny",
-    laconic.Stored.of({"x": x[:n], "y": y[:n]}, sizes),
+    taciturn.Stored.of({"x": x[:n], "y": y[:n]}, sizes),
     init=lambda key: {"w": jax.random.normal(key, (2, 3)), "b": jnp.zeros(3)},
     loss=loss, metrics=metrics, test={"x": x[n:], "y": y[n:]}, batch=5, lr=0.5,
 )
@@ -49,7 +49,7 @@ arms = {a: a for a in ("full", "adaptive,k=0+ou", "random:0.5+last")}
 engine._CHUNK_SECONDS = 0.0 if jax.process_index() else 1e9
 found, told = {}, []
 for rounds in (1, 6):
-    for name, history in laconic.compare(
+    for name, history in taciturn.compare(
         task, arms, rounds=rounds, cohort=5, seeds=2, evaluate_every=4, progress=told.append
     ).items():
         for key in ("weights", "spoke", "rejected", "norm_mean", "loss", "accuracy"):
@@ -62,7 +62,7 @@ np.savez(Path(sys.argv[1]), **found)
 
 def environment(count: int) -> dict[str, str]:
     flags = f"--xla_force_host_platform_device_count={count}"
-    source = str(Path(laconic.__file__).parents[1])
+    source = str(Path(taciturn.__file__).parents[1])
     return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": source}
 
 
@@ -135,7 +135,7 @@ def test_devices_that_are_not_there() -> None:
         with pytest.raises(InputError, match=rf"`devices` must be in \[1, {here}\], got {count}"):
             devices.mesh(count)
     with pytest.raises(InputError, match="`devices` must be in"):
-        laconic.simulate("synthetic", "full", devices=here + 1)
+        taciturn.simulate("synthetic", "full", devices=here + 1)
 
 
 def run_python(code: str, **variables: Any) -> str:
@@ -160,7 +160,7 @@ def test_cores_become_devices_unless_something_else_was_said(
     before: str, flags: str, expected: int
 ) -> None:
     code = (
-        f"import jax\n{before}\nfrom laconic.sim.devices import use_cores\nuse_cores()\n"
+        f"import jax\n{before}\nfrom taciturn.sim.devices import use_cores\nuse_cores()\n"
         "print(len(jax.devices()))"
     )
     assert run_python(code, XLA_FLAGS=flags) == str(expected)
@@ -172,7 +172,7 @@ def test_memory_is_what_the_system_says() -> None:
 
 def test_compiled_programs_are_kept_unless_a_place_was_chosen(tmp_path: Path) -> None:
     code = (
-        "import jax\nfrom laconic.sim.devices import keep_compiled_programs\n"
+        "import jax\nfrom taciturn.sim.devices import keep_compiled_programs\n"
         "keep_compiled_programs()\nprint(jax.config.jax_compilation_cache_dir)"
     )
     found = run_python(code, XDG_CACHE_HOME=str(tmp_path), HOME=str(tmp_path))

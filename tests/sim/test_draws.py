@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from laconic.sim import draws
+from taciturn.sim import draws
 
 KEYS = 12_000
 

@@ -19,14 +19,14 @@ import numpy as np
 import optax
 import pytest
 
-import laconic
-from laconic.core.policy import RULES, STAND_INS
-from laconic.sim import devices, engine
-from laconic.sim.settings import Progress
-from laconic.tasks import load
-from laconic.tasks.hashing import dropout, fold
-from laconic.tasks.models import CharLSTM, Conv, Dense
-from laconic.tasks.task import Stored, Task, classification
+import taciturn
+from taciturn.core.policy import RULES, STAND_INS
+from taciturn.sim import devices, engine
+from taciturn.sim.settings import Progress
+from taciturn.tasks import load
+from taciturn.tasks.hashing import dropout, fold
+from taciturn.tasks.models import CharLSTM, Conv, Dense
+from taciturn.tasks.task import Stored, Task, classification
 
 # Tasks that are small, because the plain loop compiles for every size of a last batch, and uneven.
 
@@ -150,7 +150,7 @@ def distance(a: Any, b: Any) -> float:
     return float(np.max(np.where(gaps == 0, 0, gaps / np.where(sizes == 0, 1, sizes))))
 
 
-def assert_same(ours: laconic.History, theirs: laconic.History, tolerance: float = 1e-5) -> None:
+def assert_same(ours: taciturn.History, theirs: taciturn.History, tolerance: float = 1e-5) -> None:
     assert ours.weights.shape == theirs.weights.shape
     assert np.isfinite(ours.weights).all()
     assert distance(ours.weights, theirs.weights) < tolerance
@@ -166,16 +166,16 @@ def assert_same(ours: laconic.History, theirs: laconic.History, tolerance: float
 def assert_agree(task: Task, arms: dict[str, str], tolerance: float = 1e-5, **settings: Any) -> Any:
     """Runs engine and loop, and returns what the engine found."""
     settings = {"rounds": 5, "evaluate_every": 2} | settings
-    ours = laconic.compare(task, arms, **settings)
+    ours = taciturn.compare(task, arms, **settings)
     settings.pop("lanes", None)
-    theirs = laconic.compare(task, arms, plain=True, **settings)
+    theirs = taciturn.compare(task, arms, plain=True, **settings)
     assert list(ours) == list(theirs) == list(arms)
     for name in arms:
         assert_same(ours[name], theirs[name], tolerance)
     return ours
 
 
-def some_silent(histories: dict[str, laconic.History]) -> bool:
+def some_silent(histories: dict[str, taciturn.History]) -> bool:
     """Whether rules other than `full` heard some and missed some: else nothing was compared."""
     return all(
         0 < history.spoke.sum() < history.spoke.size * history.cohort
@@ -236,7 +236,7 @@ def test_settings_mean_the_same_in_both(settings: dict[str, Any]) -> None:
 def test_epochs_clipping_and_momentum_are_not_left_out() -> None:
     """The loop shares the local step with the engine: a setting that both forget would agree."""
     runs = {
-        key: laconic.simulate(tiny(), "full", rounds=1, cohort=5, **settings).weights
+        key: taciturn.simulate(tiny(), "full", rounds=1, cohort=5, **settings).weights
         for key, settings in {
             "plain": {}, "epochs": {"epochs": 2}, "clip": {"clip": 0.01},
             "momentum": {"client_optimizer": "momentum"},
@@ -264,7 +264,7 @@ def test_when_everyone_is_rejected_nothing_changes() -> None:
     history = assert_agree(broken, {"a": "adaptive+ou"}, cohort=3, rounds=2)["a"]
     assert (history.rejected == 3).all()
     assert (history.spoke == 0).all()
-    start = laconic.simulate(task, "full", rounds=1, cohort=3, lr=0.0)
+    start = taciturn.simulate(task, "full", rounds=1, cohort=3, lr=0.0)
     np.testing.assert_array_equal(history.weights, start.weights)
 
 
@@ -313,7 +313,7 @@ def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
 
     def run(k: float, threshold: float, probability: float, **settings: Any) -> Any:
         arms = [f"adaptive,k={k}+ou", f"fixed:{threshold}+zero", f"random:{probability}+last"]
-        return laconic.compare(task, dict(zip("abc", arms, strict=True)), **settings)
+        return taciturn.compare(task, dict(zip("abc", arms, strict=True)), **settings)
 
     def first(**changes: Any) -> Any:
         settings = {"rounds": 3, "cohort": 3, "seeds": (0, 1), "evaluate_every": 2} | changes
@@ -353,7 +353,7 @@ def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
 def test_a_stand_in_of_another_form_is_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
     task = tiny()
     free, capped, again = (
-        program_of(lambda p=p: laconic.simulate(task, p, rounds=1, cohort=2), monkeypatch)  # type: ignore[misc]
+        program_of(lambda p=p: taciturn.simulate(task, p, rounds=1, cohort=2), monkeypatch)  # type: ignore[misc]
         for p in ("adaptive+ou", "adaptive+ou,cap=true", "adaptive,k=2+ou")
     )
     assert free is not capped
@@ -363,10 +363,10 @@ def test_a_stand_in_of_another_form_is_another_program(monkeypatch: pytest.Monke
 @pytest.mark.slow
 def test_a_task_can_run_in_float32_and_float64() -> None:
     task = tiny()
-    narrow = laconic.simulate(task, "full", rounds=1, cohort=2)
+    narrow = taciturn.simulate(task, "full", rounds=1, cohort=2)
     with jax.enable_x64(True):
-        wide = laconic.simulate(task, "full", rounds=1, cohort=2)
-    again = laconic.simulate(task, "full", rounds=1, cohort=2)
+        wide = taciturn.simulate(task, "full", rounds=1, cohort=2)
+    again = taciturn.simulate(task, "full", rounds=1, cohort=2)
     assert (narrow.weights.dtype, wide.weights.dtype) == (np.float32, np.float64)
     np.testing.assert_array_equal(narrow.weights, again.weights)
 
@@ -378,8 +378,8 @@ SEVERAL = {name: name for name in ("adaptive,k=0+ou", "full", "random:0.5+last")
 
 
 def test_the_same_twice_bit_for_bit() -> None:
-    first = laconic.compare(tiny(), SEVERAL, rounds=4, cohort=4, seeds=2, lanes=3)
-    second = laconic.compare(tiny(), SEVERAL, rounds=4, cohort=4, seeds=2, lanes=3)
+    first = taciturn.compare(tiny(), SEVERAL, rounds=4, cohort=4, seeds=2, lanes=3)
+    second = taciturn.compare(tiny(), SEVERAL, rounds=4, cohort=4, seeds=2, lanes=3)
     for name in SEVERAL:
         for array in ARRAYS:
             np.testing.assert_array_equal(
@@ -393,7 +393,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(engine, "_CHUNK", chunk)
         monkeypatch.setattr(engine, "_CHUNK_SECONDS", seconds)
         monkeypatch.setattr(engine, "_PLANNED", 4)
-        found = laconic.compare(
+        found = taciturn.compare(
             task, SEVERAL, rounds=7, cohort=4, evaluate_every=5, progress=told.append
         )
         return found, [p.round for p in told if p.arm == "full"]
@@ -417,9 +417,9 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_neighbours_change_rounding_alone() -> None:
-    together = laconic.compare(cnn(), SEVERAL, rounds=1, cohort=4, seeds=(4, 7), lanes=3)
+    together = taciturn.compare(cnn(), SEVERAL, rounds=1, cohort=4, seeds=(4, 7), lanes=3)
     for name in SEVERAL:
-        alone = laconic.simulate(cnn(), name, rounds=1, cohort=4, seeds=(7,), lanes=1)
+        alone = taciturn.simulate(cnn(), name, rounds=1, cohort=4, seeds=(7,), lanes=1)
         assert distance(together[name].weights[1:], alone.weights) < 1e-6
         assert together[name].spoke[1] == alone.spoke[0]
 
@@ -430,9 +430,9 @@ def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(
     results: list[Any] = []
 
     def run() -> None:
-        results.append(laconic.compare(tiny(), SEVERAL, rounds=3, cohort=4, lanes=6, devices=1))
+        results.append(taciturn.compare(tiny(), SEVERAL, rounds=3, cohort=4, lanes=6, devices=1))
 
-    caplog.set_level(logging.WARNING, "laconic")
+    caplog.set_level(logging.WARNING, "taciturn")
     roomy = program_of(run, monkeypatch)
     assert roomy.lanes == 6
     assert not caplog.messages
@@ -450,9 +450,9 @@ def test_runs_that_do_not_fit_into_memory_go_in_groups_and_it_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def run() -> Any:
-        return laconic.compare(tiny(), SEVERAL, rounds=3, cohort=4, seeds=(3, 5), devices=1)
+        return taciturn.compare(tiny(), SEVERAL, rounds=3, cohort=4, seeds=(3, 5), devices=1)
 
-    caplog.set_level(logging.WARNING, "laconic")
+    caplog.set_level(logging.WARNING, "taciturn")
     together = run()
     assert not caplog.messages
     monkeypatch.setattr(devices, "memory", lambda: 1)
@@ -470,7 +470,7 @@ def test_runs_that_do_not_fit_into_memory_go_in_groups_and_it_says_so(
 @pytest.mark.slow
 def test_bfloat16_is_close_and_not_the_same() -> None:
     exact, coarse = (
-        laconic.simulate(cnn(), "full", rounds=3, cohort=6, precision=precision)
+        taciturn.simulate(cnn(), "full", rounds=3, cohort=6, precision=precision)
         for precision in ("float32", "bfloat16")
     )
     assert coarse.weights.dtype == np.float32
@@ -481,6 +481,6 @@ def test_the_first_chunk_says_that_it_compiles() -> None:
     task, told = tiny(), []
     for _ in range(2):
         told.append([])
-        laconic.simulate(task, "full", rounds=1, cohort=2, progress=told[-1].append)
+        taciturn.simulate(task, "full", rounds=1, cohort=2, progress=told[-1].append)
     assert [p.arm for p in told[0]] == ["compiling", "full"]
     assert [p.arm for p in told[1]] == ["full"]

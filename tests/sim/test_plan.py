@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laconic.sim import plan
+from taciturn.sim import plan
 
 items = st.lists(st.integers(1, 1000), min_size=1, max_size=40).map(np.array)
 few_items = st.lists(st.integers(1, 20), min_size=1, max_size=7).map(np.array)

@@ -12,12 +12,12 @@ import numpy as np
 import optax
 import pytest
 
-import laconic
-from laconic.core.policy import parse
-from laconic.errors import InputError
-from laconic.sim import reference
-from laconic.sim.settings import Progress, settle
-from laconic.tasks.task import Generated, Stored, Task, classification, held_out, with_test
+import taciturn
+from taciturn.core.policy import parse
+from taciturn.errors import InputError
+from taciturn.sim import reference
+from taciturn.sim.settings import Progress, settle
+from taciturn.tasks.task import Generated, Stored, Task, classification, held_out, with_test
 
 SIZES = [3, 12, 5, 20, 7]
 SIZE = 2 * 3 + 3  # weights of the model
@@ -223,18 +223,18 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
 
 def test_a_wrong_task_policy_or_comparison() -> None:
     with pytest.raises(InputError, match=r"no task called `synthetc`. Did you mean `synthetic`"):
-        laconic.simulate("synthetc", "full")
+        taciturn.simulate("synthetc", "full")
     with pytest.raises(InputError, match=r"called `fulll`. Did you mean `full`"):
-        laconic.simulate(tiny(), "fulll")
+        taciturn.simulate(tiny(), "fulll")
     with pytest.raises(InputError, match="at least one policy, got none"):
-        laconic.compare(tiny(), {})
+        taciturn.compare(tiny(), {})
 
 
 def test_simulate_and_compare_are_the_loop() -> None:
     loop = run("adaptive+zero", rounds=2)
-    alone = laconic.simulate(tiny(), "adaptive+zero", plain=True, rounds=2, cohort=3)
+    alone = taciturn.simulate(tiny(), "adaptive+zero", plain=True, rounds=2, cohort=3)
     arms = {"a": "adaptive+zero", "b": parse("full")}
-    both = laconic.compare(tiny(), arms, plain=True, rounds=2, cohort=3)
+    both = taciturn.compare(tiny(), arms, plain=True, rounds=2, cohort=3)
     assert list(both) == ["a", "b"]
     np.testing.assert_array_equal(alone.weights, loop.weights)
     np.testing.assert_array_equal(both["a"].weights, loop.weights)

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from laconic.core import server, tally
-from laconic.core.messages import Message
-from laconic.core.policy import parse
-from laconic.sim import server as compiled
+from taciturn.core import server, tally
+from taciturn.core.messages import Message
+from taciturn.core.policy import parse
+from taciturn.sim import server as compiled
 
 POLICIES = ["adaptive+ou", "adaptive+ou,cap=true", "adaptive+zero", "adaptive+ignore", "full+last"]
 

@@ -7,25 +7,25 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-import laconic
+import taciturn
 
 ARMS = ("full", "adaptive+ou", "adaptive+zero", "random:0.5+ou,mode=paper", "random:0.5+ou")
 
 
 @pytest.fixture(scope="module")
-def histories() -> Mapping[str, laconic.History]:
-    return laconic.compare(
+def histories() -> Mapping[str, taciturn.History]:
+    return taciturn.compare(
         "synthetic", {arm: arm for arm in ARMS}, rounds=100, cohort=10, seeds=5, evaluate_every=100
     )
 
 
-def accuracy(history: laconic.History) -> np.ndarray:
+def accuracy(history: taciturn.History) -> np.ndarray:
     return 100 * history.accuracy[:, -1]
 
 
 @pytest.mark.slow
 def test_adaptive_with_ou_keeps_the_accuracy_of_full_communication(
-    histories: Mapping[str, laconic.History],
+    histories: Mapping[str, taciturn.History],
 ) -> None:
     ours = accuracy(histories["adaptive+ou"]).mean()
     assert ours >= accuracy(histories["full"]).mean() - 0.3
@@ -35,7 +35,7 @@ def test_adaptive_with_ou_keeps_the_accuracy_of_full_communication(
 
 @pytest.mark.slow
 def test_random_with_the_unbounded_fit_is_unstable(
-    histories: Mapping[str, laconic.History],
+    histories: Mapping[str, taciturn.History],
 ) -> None:
     """The paper's own table: with random clients its estimator explodes; bounds prevent it."""
     unbounded = accuracy(histories["random:0.5+ou,mode=paper"])

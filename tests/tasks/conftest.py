@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-REAL_DATA = os.environ.get("LACONIC_DATA")
+REAL_DATA = os.environ.get("TACITURN_DATA")
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     """Nothing is found, or kept, outside of the test's own folder."""
-    monkeypatch.setenv("LACONIC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("LACONIC_DATA", raising=False)
+    monkeypatch.setenv("TACITURN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("TACITURN_DATA", raising=False)
     return tmp_path / "cache"
 
 
@@ -22,6 +22,6 @@ def cache(tmp_path, monkeypatch):
 def real_data(monkeypatch) -> Path:
     """The folder with the real data, for tests that are skipped without it."""
     if not REAL_DATA:
-        pytest.skip("LACONIC_DATA does not point to the real data")
-    monkeypatch.setenv("LACONIC_DATA", REAL_DATA)
+        pytest.skip("TACITURN_DATA does not point to the real data")
+    monkeypatch.setenv("TACITURN_DATA", REAL_DATA)
     return Path(REAL_DATA)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from laconic.errors import DataError, InputError
-from laconic.tasks import load
+from taciturn.errors import DataError, InputError
+from taciturn.tasks import load
 
 X = np.arange(12, dtype=np.float64).reshape(6, 2)
 Y = np.array([0, 1, 2, 0, 1, 2])

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from laconic.tasks import convolution, winograd
-from laconic.tasks.convolution import convolve, max_pool, patches
-from laconic.tasks.winograd import convolve_and_pool
+from taciturn.tasks import convolution, winograd
+from taciturn.tasks.convolution import convolve, max_pool, patches
+from taciturn.tasks.winograd import convolve_and_pool
 
 
 def drawn(seed: int, *shape: int) -> jax.Array:

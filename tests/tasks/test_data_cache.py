@@ -9,9 +9,9 @@ import os
 import numpy as np
 import pytest
 
-from laconic.tasks import cache as caching
-from laconic.tasks.cache import cached
-from laconic.tasks.dataset import Dataset
+from taciturn.tasks import cache as caching
+from taciturn.tasks.cache import cached
+from taciturn.tasks.dataset import Dataset
 
 
 def made(value=0, test=True):
@@ -119,7 +119,7 @@ def test_a_folder_half_written_beside_is_not_taken_for_the_cache(kept, source):
 
 def test_a_cache_that_cannot_be_written_is_done_without(cache, source, caplog):
     cache.write_text("a file where the folder should be")
-    with caplog.at_level(logging.WARNING, "laconic"):
+    with caplog.at_level(logging.WARNING, "taciturn"):
         dataset = cached("set", [source], made)
     assert dataset.train["y"].tolist() == list(range(5))
     assert "cannot be kept" in caplog.text

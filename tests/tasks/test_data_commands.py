@@ -1,4 +1,4 @@
-"""`laconic data`: list, fetch, check, show, and the options of `run` that tasks take."""
+"""`taciturn data`: list, fetch, check, show, and the options of `run` that tasks take."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from made import images, write_emnist
 from test_idx import write_set
 
-from laconic import cli
-from laconic.errors import DataError, InputError
-from laconic.tasks import TASKS, load
-from laconic.tasks.inventory import check, listing
-from laconic.tasks.show import show
-from laconic.tasks.task import Stored, Task
+from taciturn import cli
+from taciturn.errors import DataError, InputError
+from taciturn.tasks import TASKS, load
+from taciturn.tasks.inventory import check, listing
+from taciturn.tasks.show import show
+from taciturn.tasks.task import Stored, Task
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +38,7 @@ def test_the_list_says_what_is_there_and_what_is_missing(tmp_path, capsys):
     cli.main(["data", "list", "--data", str(tmp_path)])
     out = capsys.readouterr().out.splitlines()
     assert f"{size / 1e6:.1f} MB in {tmp_path}" in out[0]
-    assert "missing; `laconic data fetch shakespeare`" in out[1]
+    assert "missing; `taciturn data fetch shakespeare`" in out[1]
     assert any("flwrlabs/femnist" in line for line in out)
     assert any(line.startswith("glyphs") and "needs nothing" in line for line in out)
     assert listing(tmp_path) == out
@@ -104,7 +104,7 @@ def test_check_of_what_is_not_there_says_how_to_bring_it(tmp_path):
 
 
 def test_a_name_is_needed():
-    with pytest.raises(InputError, match="`laconic data check` needs a name"):
+    with pytest.raises(InputError, match="`taciturn data check` needs a name"):
         cli.main(["data", "check"])
 
 
@@ -192,7 +192,7 @@ def test_a_wheel_contains_no_data_set(tmp_path):
         assert max(info.file_size for info in packed.infolist()) < 100_000
     code = [name for name in names if ".dist-info/" not in name]
     assert all(name.endswith((".py", "py.typed", ".html", ".css", ".js")) for name in code)
-    assert "laconic/tasks/glyphs.py" in code
+    assert "taciturn/tasks/glyphs.py" in code
 
 
 def test_stored_images_stay_bytes_until_they_are_used(tmp_path):

@@ -8,10 +8,10 @@ import tarfile
 import pytest
 from made import write_emnist
 
-from laconic.errors import DataError, UnknownName
-from laconic.tasks import load, places
-from laconic.tasks.download import Download
-from laconic.tasks.places import Source, find, find_or_fetch
+from taciturn.errors import DataError, UnknownName
+from taciturn.tasks import load, places
+from taciturn.tasks.download import Download
+from taciturn.tasks.places import Source, find, find_or_fetch
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def test_the_order_is_path_variable_cache(tmp_path, cache, monkeypatch):
     given, variable, kept = tmp_path / "given", tmp_path / "variable", cache / "data"
     for folder in (given, variable / "emnist", kept / "emnist"):
         write_emnist(folder)
-    monkeypatch.setenv("LACONIC_DATA", str(variable))
+    monkeypatch.setenv("TACITURN_DATA", str(variable))
     assert find("emnist", given)[0] == given / "fed_emnist_train.h5"
     assert find("emnist")[0] == variable / "emnist/fed_emnist_train.h5"
-    monkeypatch.delenv("LACONIC_DATA")
+    monkeypatch.delenv("TACITURN_DATA")
     assert find("emnist")[0] == kept / "emnist/fed_emnist_train.h5"
 
 
@@ -45,14 +45,14 @@ def test_half_a_set_is_passed_over(tmp_path, cache, monkeypatch):
     write_emnist(tmp_path / "half")
     (tmp_path / "half/fed_emnist_test.h5").unlink()
     write_emnist(cache / "data/emnist")
-    monkeypatch.setenv("LACONIC_DATA", str(tmp_path / "half"))
+    monkeypatch.setenv("TACITURN_DATA", str(tmp_path / "half"))
     assert find("emnist")[0].parent == cache / "data/emnist"
 
 
 def test_the_cache_folder_is_the_users_unless_told(monkeypatch, tmp_path):
-    monkeypatch.delenv("LACONIC_CACHE")
+    monkeypatch.delenv("TACITURN_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    assert places.cache_folder().name == "laconic"
+    assert places.cache_folder().name == "taciturn"
 
 
 def test_a_path_without_the_files_is_not_replaced_by_other_data(tmp_path, cache, publisher):
@@ -82,7 +82,7 @@ def test_offline_the_message_names_file_place_and_remedy(cache, publisher):
         "fed_emnist_train.h5 and fed_emnist_test.h5 were not found in",
         str(cache / "data/emnist"),
         "To bring them by hand",
-        "LACONIC_DATA",
+        "TACITURN_DATA",
     ):
         assert part in str(error.value)
 

@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from laconic.errors import DataError
-from laconic.tasks import download as downloading
-from laconic.tasks.download import Download, fetch, unpack
+from taciturn.errors import DataError
+from taciturn.tasks import download as downloading
+from taciturn.tasks.download import Download, fetch, unpack
 
 CONTENT = bytes(range(256)) * 400  # 102,400 bytes
 SHA = "sha256:" + hashlib.sha256(CONTENT).hexdigest()

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from made import images, write_emnist, write_leaf, write_tff
 
-from laconic.errors import DataError, InputError, MissingExtra
-from laconic.tasks import hugging_face, load
+from taciturn.errors import DataError, InputError, MissingExtra
+from taciturn.tasks import hugging_face, load
 
-emnist = importlib.import_module("laconic.tasks.emnist")
+emnist = importlib.import_module("taciturn.tasks.emnist")
 
 
 def leaf_clients(**clients):
@@ -79,7 +79,7 @@ def test_a_leaf_user_in_two_files_is_one_client(tmp_path):
 def test_writers_without_training_images_are_left_out_and_counted(tmp_path, caplog):
     train = {"f0": images(3), "f1": images(0), "f2": images(1)}
     write_emnist(tmp_path, train, {"f0": images(1), "f1": images(2), "f9": images(1)})
-    with caplog.at_level(logging.WARNING, "laconic"):
+    with caplog.at_level(logging.WARNING, "taciturn"):
         dataset = emnist.read(tmp_path)
     assert dataset.names == ("f0", "f2")
     assert dataset.left_out == 2  # f1 and f9
@@ -262,7 +262,7 @@ def test_a_table_without_its_columns_says_so():
 
 def test_without_the_library_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingExtra, match=r"laconic\[data\]"):
+    with pytest.raises(MissingExtra, match=r"taciturn\[data\]"):
         load("emnist", source="huggingface")
 
 

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from laconic.errors import InputError
-from laconic.tasks import load
-from laconic.tasks.glyphs import CHARACTERS, FACES, FEWEST, MOST, SIDE
-from laconic.tasks.task import with_test
+from taciturn.errors import InputError
+from taciturn.tasks import load
+from taciturn.tasks.glyphs import CHARACTERS, FACES, FEWEST, MOST, SIDE
+from taciturn.tasks.task import with_test
 
 examples = jax.jit(lambda clients, client, indices: clients.examples(client, indices))
 

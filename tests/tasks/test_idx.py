@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from laconic.errors import DataError, InputError
-from laconic.tasks import load
-from laconic.tasks.idx import dirichlet, read_idx
+from taciturn.errors import DataError, InputError
+from taciturn.tasks import load
+from taciturn.tasks.idx import dirichlet, read_idx
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 
@@ -74,7 +74,7 @@ def test_dirichlet_shares_out_every_label_by_a_draw():
 
 def test_a_dirichlet_split_leaves_out_who_gets_nothing(tmp_path, caplog):
     write_set(tmp_path, classes=2)
-    with caplog.at_level(logging.WARNING, "laconic"):
+    with caplog.at_level(logging.WARNING, "taciturn"):
         task = load("fashion", data=tmp_path, split="dirichlet", alpha=0.01, clients=50)
     gone = 50 - task.clients.population
     assert gone > 0

@@ -12,11 +12,11 @@ import optax
 import pytest
 from jax.test_util import check_grads
 
-from laconic.sim.local import make_step
-from laconic.tasks import models
-from laconic.tasks.hashing import dropout
-from laconic.tasks.models import LSTM, MLP, CharLSTM, Conv, Dense, EmnistCNN, SmallCNN
-from laconic.tasks.task import Stored, Task, classification
+from taciturn.sim.local import make_step
+from taciturn.tasks import models
+from taciturn.tasks.hashing import dropout
+from taciturn.tasks.models import LSTM, MLP, CharLSTM, Conv, Dense, EmnistCNN, SmallCNN
+from taciturn.tasks.task import Stored, Task, classification
 
 KEY = jax.random.key(5)
 

@@ -1,4 +1,4 @@
-"""The real files, where LACONIC_DATA points to them."""
+"""The real files, where TACITURN_DATA points to them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import importlib
 import numpy as np
 import pytest
 
-from laconic.sim import simulate
-from laconic.tasks import load
+from taciturn.sim import simulate
+from taciturn.tasks import load
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def emnist():
-    return importlib.import_module("laconic.tasks.emnist")
+    return importlib.import_module("taciturn.tasks.emnist")
 
 
 @pytest.fixture(scope="module")
 def shakespeare():
-    return importlib.import_module("laconic.tasks.shakespeare")
+    return importlib.import_module("taciturn.tasks.shakespeare")
 
 
 def test_emnist_has_its_writers(real_data, emnist):

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from made import write_leaf, write_tff
 
-from laconic.errors import DataError, InputError
-from laconic.tasks import hugging_face, load
+from taciturn.errors import DataError, InputError
+from taciturn.tasks import hugging_face, load
 
-shakespeare = importlib.import_module("laconic.tasks.shakespeare")
+shakespeare = importlib.import_module("taciturn.tasks.shakespeare")
 BEGIN, END, UNKNOWN = 88, 89, 87
 
 
@@ -158,7 +158,7 @@ def test_without_files_it_says_where_it_looked(tmp_path):
 
 
 def test_importing_tasks_needs_no_data_library():
-    code = "import sys, laconic.tasks; assert 'h5py' not in sys.modules, 'h5py'; " \
+    code = "import sys, taciturn.tasks; assert 'h5py' not in sys.modules, 'h5py'; " \
         "assert 'matplotlib' not in sys.modules, 'matplotlib'"  # fmt: skip
     import subprocess
 

@@ -7,7 +7,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from glyphs_cnn.task import Net, data, train
-from laconic.flower import speak
+from taciturn.flower import speak
 
 torch.set_num_threads(1)
 

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from glyphs_cnn.task import Net, data, test
-from laconic.flower import Laconic
+from taciturn.flower import Taciturn
 
 app = ServerApp()
 TEST = 40  # a client that is never asked
@@ -20,7 +20,7 @@ TEST = 40  # a client that is never asked
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     strategy = FedAvg(fraction_evaluate=0.0)
-    strategy = Laconic(strategy, config["policy"], folder=config["folder"] or None)  # <-- 2 of 2
+    strategy = Taciturn(strategy, config["policy"], folder=config["folder"] or None)  # <-- 2 of 2
 
     torch.manual_seed(0)
     strategy.start(

@@ -32,7 +32,7 @@ class Net(nn.Module):
 
 def data(client: int) -> TensorDataset:
     """A client's glyphs: images (n, 1, 28, 28) and labels. They are drawn once and then kept."""
-    path = Path(tempfile.gettempdir()) / f"laconic-glyphs-{client}.npz"
+    path = Path(tempfile.gettempdir()) / f"taciturn-glyphs-{client}.npz"
     if not path.exists():
         images, labels = draw(range(client * WRITERS, (client + 1) * WRITERS))
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
@@ -46,7 +46,7 @@ def draw(writers: range) -> tuple[np.ndarray, np.ndarray]:
     """All that these writers drew."""
     import jax
 
-    from laconic.tasks import load
+    from taciturn.tasks import load
 
     clients = load("glyphs").clients
     examples = jax.jit(clients.examples)

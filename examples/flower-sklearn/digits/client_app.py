@@ -6,7 +6,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from digits.task import data, train
-from laconic.flower import speak
+from taciturn.flower import speak
 
 app = ClientApp(mods=[speak()])  # <-- line 1 of 2: may stay silent
 

@@ -9,14 +9,14 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from digits.task import data, fitted, start
-from laconic.flower import Laconic
+from taciturn.flower import Taciturn
 
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    strategy = Laconic(FedAvg(fraction_evaluate=0.0), context.run_config["policy"])  # <-- 2 of 2
+    strategy = Taciturn(FedAvg(fraction_evaluate=0.0), context.run_config["policy"])  # <-- 2 of 2
     rounds = context.run_config["num-server-rounds"]
     strategy.start(grid, ArrayRecord(start()), num_rounds=rounds, evaluate_fn=evaluate)
     spoke, asked = (sum(row[key] for row in strategy.history) for key in ("spoke", "asked"))

@@ -1,4 +1,4 @@
-"""The client: two lines of it are Laconic's, the rest is for what can go wrong."""
+"""The client: two lines of it are Taciturn's, the rest is for what can go wrong."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 
-from laconic.flower import speak
 from loopback_app import data
+from taciturn.flower import speak
 
 LAST = len(data.SCALES) - 1
 

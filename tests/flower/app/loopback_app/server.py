@@ -10,8 +10,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp import strategy as flower
 
-from laconic.flower import Laconic
 from loopback_app import data
+from taciturn.flower import Taciturn
 
 app = ServerApp()
 
@@ -21,7 +21,7 @@ def main(grid: Grid, context: Context) -> None:
     run = context.run_config
     options = {"fraction_evaluate": 0.0, "min_train_nodes": 4, "min_available_nodes": 4}
     inner = getattr(flower, run["inner"])(**options)
-    strategy = Laconic(inner, run["policy"], folder=run["folder"] or None)
+    strategy = Taciturn(inner, run["policy"], folder=run["folder"] or None)
     config = ConfigRecord({"clipping_norm": run["clip"]} if run["clip"] > 0 else {})
     start = ArrayRecord({name: Array(array) for name, array in data.start().items()})
     result = strategy.start(

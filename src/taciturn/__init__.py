@@ -1,0 +1,65 @@
+"""Federated learning in which a client speaks only when it has something to say.
+
+Importing this package is light: names are loaded when they are first used, and what a client
+device needs, `taciturn.core`, needs NumPy alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taciturn.core.codecs import float32 as float32
+    from taciturn.core.policy import Policy as Policy
+    from taciturn.core.policy import parse as parse
+    from taciturn.core.rules import adaptive as adaptive
+    from taciturn.core.rules import fixed as fixed
+    from taciturn.core.rules import full as full
+    from taciturn.core.rules import random as random
+    from taciturn.core.standins import ignore as ignore
+    from taciturn.core.standins import last as last
+    from taciturn.core.standins import ou as ou
+    from taciturn.core.standins import zero as zero
+    from taciturn.errors import TaciturnError as TaciturnError
+    from taciturn.sim import History as History
+    from taciturn.sim import compare as compare
+    from taciturn.sim import simulate as simulate
+    from taciturn.tasks import Generated as Generated
+    from taciturn.tasks import Stored as Stored
+    from taciturn.tasks import Task as Task
+    from taciturn.tasks import classification as classification
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "taciturn.core.rules": ("full", "fixed", "adaptive", "random"),
+    "taciturn.core.standins": ("ou", "zero", "ignore", "last"),
+    "taciturn.core.codecs": ("float32",),
+    "taciturn.core.policy": ("Policy", "parse"),
+    "taciturn.errors": ("TaciturnError",),
+    "taciturn.sim": ("History", "compare", "simulate"),
+    "taciturn.tasks": ("Generated", "Stored", "Task", "classification"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted([*_HOME, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'taciturn' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("jax", "optax", "equinox"):
+            raise
+        from taciturn.errors import MissingExtra
+
+        raise MissingExtra(
+            f"`taciturn.{name}` needs {error.name}. Install it with: pip install 'taciturn[sim]'"
+        ) from None
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

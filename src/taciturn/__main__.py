@@ -1,0 +1,32 @@
+"""`python -m taciturn` and the `taciturn` command."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from taciturn.errors import TaciturnError, require
+
+
+def main() -> None:
+    try:
+        require("tyro", "sim")
+        from taciturn.cli import main as start
+
+        start()
+        sys.stdout.flush()
+    except TaciturnError as error:
+        if "--debug" in sys.argv:
+            raise
+        sys.stderr.write(f"taciturn: {error}\n")
+        sys.exit(1)
+    except BrokenPipeError:  # the reader of `taciturn list | head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.stderr.write("taciturn: stopped\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""The command line: `taciturn run`.
+
+Each subcommand is a dataclass: its fields are the options, its docstring is the help, and calling
+`go` does the work.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part
+from taciturn.errors import InputError, UnknownName, require
+
+if TYPE_CHECKING:
+    from taciturn.sim.history import History
+
+_ABOUT = "Federated learning in which a client speaks only when it has something to say."
+
+_Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
+_Int = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
+_Float = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")]
+_Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")]
+_Flag = tyro.conf.FlagCreatePairsOff[bool]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Train federatedly with clients that stay silent, beside a run in which all speak.
+
+    A policy is a rule and a stand-in, with arguments: `--rule adaptive,k=0 --stand-in ou,cap=true`,
+    or as one text: `--policy adaptive,k=0+ou,cap=true`.
+    Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY. Stand-ins: ou, zero, ignore, last.
+    """
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "glyphs"
+    """What to learn: glyphs, emnist, shakespeare, fashion, … (see `taciturn list`)."""
+    data: _Folder = None
+    """Where the task's data lie (default: TACITURN_DATA, the cache folder, or a download)."""
+    split: _Text = None
+    """How `fashion` and `idx` are split over clients: iid or dirichlet (default: iid)."""
+    alpha: _Float = None
+    """Of the Dirichlet split; small means that clients have few labels (default: 0.3)."""
+    rule: _Text = None
+    """Who speaks (default: adaptive)."""
+    stand_in: _Text = None
+    """What takes the place of a silent client's update (default: ou)."""
+    policy: _Text = None
+    """Rule, stand-in and codec as one text, in the place of the two above."""
+    rounds: int = 100
+    """How many rounds."""
+    cohort: int = 10
+    """How many clients are asked in a round."""
+    epochs: _Int = None
+    """Passes over a client's data in a round (default: the task's)."""
+    batch: _Int = None
+    """Examples in a local batch (default: the task's)."""
+    lr: _Float = None
+    """The clients' learning rate (default: the task's)."""
+    clip: _Float = None
+    """Largest norm of a batch's gradient; `inf` for no clipping (default: the task's)."""
+    client_optimizer: str = "sgd"
+    """What clients train with: sgd, momentum, adam or yogi."""
+    server_optimizer: str = "sgd"
+    """What the server does with the mean update: sgd, momentum, adam or yogi."""
+    server_lr: _Float = None
+    """The server's learning rate (default: 1)."""
+    seeds: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT")] = (1,)
+    """One number: so many runs, with seeds from 0. Several: these seeds."""
+    evaluate_every: _Int = None
+    """Rounds between tests (default: twenty tests in a run)."""
+    precision: str = "float32"
+    """Of matrix products: float32, tf32 or bfloat16. On EMNIST and Shakespeare all reach the same
+    accuracy (docs/performance.md); on a GPU bfloat16 is the fastest. Weights are always float32."""
+    devices: _Int = None
+    """How many devices to use: GPUs, or cores of a CPU (default: all)."""
+    lanes: _Int = None
+    """How many clients train at the same time on a device (default: chosen by itself)."""
+    plain: _Flag = False
+    """Run the plain loop that reads like the paper, slowly, in the place of the engine."""
+    baseline: bool = True
+    """Whether to run full communication beside it, with the same seeds."""
+    out: _Folder = None
+    """Folder for the results (default: runs/ and a name with task and time)."""
+    json: _Flag = False
+    """Print the summary as one JSON object, and nothing else, on stdout."""
+    debug: _Flag = False
+    """Show the traceback of an error."""
+
+    def arms(self) -> dict[str, Policy]:
+        """The policy that was asked for, and full communication to compare it with."""
+        if self.policy is not None:
+            if self.rule is not None or self.stand_in is not None:
+                raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
+            policy = parse(self.policy)
+        else:
+            rule = parse_part("rule", self.rule or "adaptive")
+            policy = Policy(rule, parse_part("stand-in", self.stand_in or "ou"))
+        full = parse("full")
+        return {str(policy): policy} | ({"full": full} if self.baseline else {})
+
+    def go(self) -> None:
+        arms = self.arms()
+        for module in ("jax", "optax", "rich"):
+            require(module, "sim")
+        from taciturn import runs, sim
+        from taciturn.report import picture, terminal
+        from taciturn.sim import devices
+        from taciturn.tasks import load
+
+        devices.prepare()
+        task = load(self.task, data=self.data, split=self.split, alpha=self.alpha)
+        seeds = self.seeds[0] if len(self.seeds) == 1 else self.seeds
+        settings = {
+            name: getattr(self, name)
+            for name in ("rounds", "cohort", "epochs", "batch", "lr", "clip", "client_optimizer",
+                         "server_optimizer", "server_lr", "evaluate_every", "precision",
+                         "devices", "lanes")
+        }  # fmt: skip
+        settled = sim.settle(task, seeds=seeds, **settings)  # wrong settings leave no folder behind
+        folder = runs.create(self.out, task.name)
+        runs.write_toml(folder / "config.toml", self._config(settled))
+        with terminal.Live(list(arms), settled) as live:
+            histories = sim.compare(
+                task, arms, seeds=seeds, progress=live, plain=self.plain, **settings
+            )
+        first = next(iter(histories))
+        summary = {"task": task.name} | histories[first].summary() | {"run": str(folder)}
+        if "full" in histories and first != "full":
+            summary["baseline"] = histories["full"].summary()
+        summary["versions"] = terminal.versions()
+        rows = [{"arm": name} | row for name, h in histories.items() for row in h.rows()]
+        runs.write_csv(folder / "metrics.csv", rows)
+        runs.write_arrays(folder / "weights.safetensors", _named_weights(task, histories[first]))
+        runs.write_json(folder / "summary.json", summary)
+        picture.draw(picture.read(folder), folder / "report.png", task.name)
+        if self.json:
+            sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
+        else:
+            terminal.print_table(histories, folder)
+
+    def _config(self, settled: Any) -> dict[str, Any]:
+        """The options with what the task's defaults made of them."""
+        config = asdict(self) | {
+            name: None if path is None else str(path)
+            for name, path in (("out", self.out), ("data", self.data))
+        }
+        for name in ("epochs", "batch", "lr", "clip", "server_lr", "evaluate_every", "seeds"):
+            config[name] = getattr(settled, name)
+        return config
+
+
+def _named_weights(task: Any, history: History) -> dict[str, Any]:
+    """The final weights of every seed as the arrays of the model, by their names in it."""
+    import jax
+    import numpy as np
+
+    from taciturn.sim.local import flat_model
+
+    model = flat_model(task)
+    return {
+        f"seed{seed}{jax.tree_util.keystr(path)}": np.asarray(leaf)
+        for seed, weights in zip(history.seeds, history.weights, strict=True)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(model.unravel(weights))
+    }
+
+
+@dataclass(frozen=True)
+class List:
+    """List the tasks, rules, stand-ins and codecs that there are."""
+
+    def go(self) -> None:
+        from taciturn.tasks import TASKS
+
+        kinds: dict[str, Mapping[str, Callable[..., object]]] = {
+            "tasks": TASKS, "rules": RULES, "stand-ins": STAND_INS, "codecs": CODECS,
+        }  # fmt: skip
+        for kind, names in kinds.items():
+            sys.stdout.write(f"{kind}\n")
+            for name, factory in names.items():
+                summary = (factory.__doc__ or "").split("\n")[0]
+                sys.stdout.write(f"  {name:<18}{summary}\n")
+
+
+@dataclass(frozen=True)
+class Data:
+    """See what data there are, bring them, check them, look at them.
+
+    `list` says what is there and what is missing; `fetch NAME` downloads it into the cache folder;
+    `check NAME` compares checksums and counts with the published ones; `show NAME` draws a PNG.
+    """
+
+    action: tyro.conf.Positional[Literal["list", "fetch", "check", "show"]]
+    """What to do."""
+    name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="NAME")] = None
+    """Of the data set, or for `show` of any task."""
+    data: _Folder = None
+    """Where to look (default: TACITURN_DATA and the cache folder)."""
+    out: _Folder = None
+    """The picture of `show` (default: NAME.png)."""
+
+    def go(self) -> None:
+        require("jax", "sim")
+        from taciturn.tasks import inventory, load, places, show
+
+        if self.action != "list" and self.name is None:
+            raise InputError(
+                f"`taciturn data {self.action}` needs a name; see `taciturn data list`."
+            )
+        name = self.name or ""
+        if self.action == "list":
+            lines = inventory.listing(self.data)
+        elif self.action == "fetch":
+            lines = [str(path) for path in places.find_or_fetch(name, self.data)]
+        elif self.action == "check":
+            lines = inventory.check(name, self.data)
+        else:
+            picture = self.out or Path(f"{name}.png")
+            lines = [str(show.show(load(name, data=self.data), picture))]
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Look at runs again: a table, and a picture of accuracy, upload and thresholds.
+
+    For folders that `taciturn run` has left and of Flower federations, these also while they run;
+    several at a time to compare them.
+    """
+
+    folders: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]
+    """Run folders."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """The picture, a PNG (default: report.png in the folder; of several, in the current one)."""
+
+    def go(self) -> None:
+        for module in ("rich", "matplotlib", "jax"):
+            require(module, "sim")
+        from taciturn.report import picture, terminal
+
+        if not self.folders:
+            raise InputError("`taciturn report` needs a run folder, such as one in runs/.")
+        arms = picture.read_all(self.folders)
+        one = self.folders[0] / "report.png" if len(self.folders) == 1 else Path("report.png")
+        terminal.print_series({name: series.summary() for name, series in arms.items()})
+        path = picture.draw(arms, self.out or one, ", ".join(f.name for f in self.folders))
+        sys.stdout.write(f"{path}\n")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Rebuild the paper's tables and figures, over seeds, and say which of its claims hold.
+
+    `list` says what there is; `table NAME` and `figure NAME` make one, `all` makes all and a page
+    with a verdict on each claim. Finished runs are kept in the folder: a stopped command goes on
+    where it was. The main table takes minutes on a GPU; `table main --quick` does on a CPU.
+    """
+
+    action: tyro.conf.Positional[Literal["list", "table", "figure", "all"]]
+    """What to do."""
+    name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="NAME")] = None
+    """Of the table or figure; figures also have the paper's numbers, 1 to 6."""
+    seeds: _Int = None
+    """How many seeds, from 0 (default: 5, and 1 with `--quick`)."""
+    rounds: _Int = None
+    """How many rounds (default: the paper's)."""
+    precision: _Text = None
+    """Of matrix products (default: bfloat16 on a GPU, float32 elsewhere)."""
+    quick: _Flag = False
+    """Run `glyphs` and `synthetic` in the place of EMNIST and Shakespeare."""
+    data: _Folder = None
+    """Where the data lie (default: TACITURN_DATA, the cache folder, or a download)."""
+    out: Path = Path("paper-results")
+    """Folder of the results; what it has is not run again."""
+    page: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """The page of `all` (default: results.md in the folder)."""
+    debug: _Flag = False
+    """Show the traceback of an error."""
+
+    def go(self) -> None:
+        for module in ("jax", "optax", "rich", "matplotlib", "scipy"):
+            require(module, "sim")
+        from taciturn.paper import make
+        from taciturn.paper.experiments import SEEDS
+        from taciturn.paper.pieces import Options
+        from taciturn.sim.settings import PRECISIONS
+
+        if self.action in ("table", "figure") and self.name is None:
+            raise InputError(
+                f"`taciturn paper {self.action}` needs a name; see `taciturn paper list`."
+            )
+        if any(number is not None and number < 1 for number in (self.seeds, self.rounds)):
+            raise InputError("`--seeds` and `--rounds` must be at least 1.")
+        if self.precision is not None and self.precision not in PRECISIONS:
+            raise UnknownName("precision", self.precision, PRECISIONS)
+        if self.action == "all" and self.quick:
+            raise InputError("`all` has no quick form; `table main --quick` has.")
+        if self.page is not None and self.page.is_dir():
+            raise InputError(f"`--page` must be a file, {self.page} is a folder.")
+        name, seeds = self.name or "", self.seeds or (1 if self.quick else SEEDS)
+        options = Options(self.out, seeds, self.rounds, self.precision, self.data)
+        if self.action == "list":
+            lines = make.listing(self.out)
+        elif self.action == "table":
+            made, files = make.table(name, options, _tell, self.quick)
+            lines = [made.title, "", made.markdown(), *map(str, files)]
+        elif self.action == "figure":
+            lines = [*map(str, make.figure(name, options, _tell, self.quick))]
+        else:
+            lines = [*map(str, make.everything(options, _tell, self.page))]
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Reads the command line and does what it says; wrong options exit with 2."""
+    tyro.extras.subcommand_cli_from_dict(
+        {"run": Run, "list": List, "data": Data, "report": Report, "paper": Paper},
+        args=arguments,
+        prog="taciturn",
+        description=_ABOUT,
+    ).go()

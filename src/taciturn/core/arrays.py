@@ -1,0 +1,190 @@
+"""Flat vectors of any array library: sums, norms, and element-wise work in blocks.
+
+The core is written against the Python array API, so the same lines run on NumPy and, traced or
+not, on JAX. Two things differ. XLA fuses a chain of element-wise operations into one pass over
+memory, NumPy makes one pass for each: `in_blocks` therefore feeds NumPy one cache-sized block at a
+time. And NumPy can write into a buffer that nobody needs any more, which is what JAX does with a
+donated one: `donate=True` allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from taciturn.errors import InputError
+
+Array = Any  # a NumPy array, a JAX array or a tracer: whatever has `__array_namespace__`
+Scalar = Any  # a Python number or a 0-d array
+
+# Elements. A few arrays of this length stay in a cache, and what the interpreter does for a block,
+# holding its lock, is little beside what NumPy does without it.
+BLOCK = 1 << 17
+
+
+def namespace(x: Array) -> Any:
+    """The array library of `x`."""
+    try:
+        return x.__array_namespace__()
+    except AttributeError:
+        raise InputError(f"Weights must be an array, got {type(x).__name__}.") from None
+
+
+def check_flat(weights: Array) -> None:
+    """Raises unless `weights` is one flat vector of floating-point numbers."""
+    xp = namespace(weights)
+    if weights.ndim != 1:
+        raise InputError(f"Weights must be one flat vector, got shape {tuple(weights.shape)}.")
+    if not xp.isdtype(weights.dtype, "real floating"):
+        raise InputError(f"Weights must be floating-point numbers, got {weights.dtype}.")
+
+
+def wide(x: Array) -> Any:
+    """The dtype that sums over `x` are kept in: that of `x`, but float32 at the least."""
+    xp = namespace(x)
+    return x.dtype if xp.finfo(x.dtype).bits > 32 else xp.dtype(xp.float32)
+
+
+def zeros(like: Array) -> Array:
+    """A zero vector for sums over vectors like `like`."""
+    return namespace(like).zeros_like(like, dtype=wide(like))
+
+
+def norm(x: Array) -> Scalar:
+    """The Euclidean norm of a flat vector, in at least float32."""
+    return norm_of(lambda same: same, x)
+
+
+def norm_of(function: Callable[[Any], Array], record: Any) -> Scalar:
+    """The norm of `function(record)`, an element-wise function, without keeping its result.
+
+    Squares are summed block by block and then over blocks, so that the sum of a hundred million
+    float32 squares does not stall; XLA sums in a tree of its own.
+    """
+    if _is_numpy(record):
+        total, dtype = 0.0, np.float32
+        with np.errstate(over="ignore", invalid="ignore"):
+            for _, block in _blocks(record):
+                x = np.asarray(function(block))
+                dtype = wide(x)
+                x = x.astype(dtype, copy=False)
+                total += float(np.vecdot(x, x))
+            return np.sqrt(np.float64(total)).astype(dtype)
+    x = function(record)
+    xp = namespace(x)
+    x = xp.astype(x, wide(x))
+    return xp.sqrt(xp.sum(x * x))
+
+
+def add_scaled(total: Array, scale: Scalar, x: Array, *, donate: bool = False) -> Array:
+    """`total + scale * x`; with `donate`, NumPy writes the result over `total`."""
+    xp = namespace(total)
+
+    def add(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        return pair[0] + scale * xp.astype(pair[1], total.dtype, copy=False), pair[1]
+
+    return in_blocks(add, (total, x), donate=donate, keep=1)[0]
+
+
+def in_blocks(
+    function: Callable[[Any], Any], record: Any, *, donate: bool = False, keep: int | None = None
+) -> Any:
+    """`function(record)`, where `function` is element-wise and returns a record of the same form.
+
+    `record` is a (nested) tuple of flat vectors of one length and of scalars. For NumPy the vectors
+    are cut into blocks that fit the cache; scalars of the result are those of the last block. With
+    `donate`, the result takes the place of `record` in memory, and `function` may write over its
+    blocks itself. With `keep`, only the first so many
+    entries of the tuple are written and returned.
+    """
+    if not _is_numpy(record):
+        result = function(record)
+        return result if keep is None else result[:keep]
+    target = record if keep is None else record[:keep]
+    out = [
+        np.empty_like(leaf) if _is_vector(leaf) and not donate else leaf for leaf in _leaves(target)
+    ]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for cut, block in _blocks(record):
+            before = _leaves(block)
+            after = _leaves(function(block))[: len(out)]
+            if donate:
+                after = [_apart(new, before, i) for i, new in enumerate(after)]
+            for i, new in enumerate(after):
+                if not _is_vector(out[i]):
+                    out[i] = new
+                elif not donate or new is not before[i]:
+                    out[i][cut] = new
+    return _rebuild(target, iter(out))
+
+
+def or_zero(known: Array, x: Array) -> Array:
+    """`x` where it is known and 0 elsewhere. NumPy writes over `x`: its `where` is far slower."""
+    if not isinstance(x, np.ndarray):
+        return namespace(x).where(known, x, 0.0)
+    if not known.all():
+        x[~known] = 0.0
+    return x
+
+
+def grow(
+    record: Any, growth: Sequence[tuple[str, Callable[[Any, Array], Array]]], given: Array
+) -> Any:
+    """Adds to each field of `record`, in order, what it grows by; NumPy writes over vectors."""
+    for name, by in growth:
+        field, more = getattr(record, name), by(record, given)
+        if _is_vector(field):
+            field += more
+        else:  # scalars are shared by all blocks
+            field = field + more
+        record = record._replace(**{name: field})
+    return record
+
+
+def select(condition: Scalar, new: Any, old: Any) -> Any:
+    """`new` where the condition holds and `old` where not, for every entry of a record."""
+    chosen = []
+    for a, b in zip(_leaves(new), _leaves(old), strict=True):
+        chosen.append(namespace(condition).where(condition, a, b))
+    return _rebuild(old, iter(chosen))
+
+
+def _blocks(record: Any) -> Iterator[tuple[slice, Any]]:
+    """The record with its vectors cut to one block after another, and where they were cut."""
+    leaves = _leaves(record)
+    size = next(leaf.shape[0] for leaf in leaves if _is_vector(leaf))
+    for low in range(0, size, BLOCK):
+        cut = slice(low, low + BLOCK)
+        block = (leaf[cut] if _is_vector(leaf) else leaf for leaf in leaves)
+        yield cut, _rebuild(record, block)
+
+
+def _apart(new: Any, before: list[Any], own: int) -> Any:
+    """`new`, copied if it lies where another entry of the record will be written."""
+    others = (leaf for i, leaf in enumerate(before) if i != own and _is_vector(leaf))
+    shared = _is_vector(new) and any(np.may_share_memory(new, leaf) for leaf in others)
+    return new.copy() if shared else new
+
+
+def _is_vector(leaf: Any) -> bool:
+    return getattr(leaf, "ndim", 0) == 1
+
+
+def _is_numpy(record: Any) -> bool:
+    vectors = [leaf for leaf in _leaves(record) if _is_vector(leaf)]
+    return bool(vectors) and all(isinstance(vector, np.ndarray) for vector in vectors)
+
+
+def _leaves(record: Any) -> list[Any]:
+    if not isinstance(record, tuple):
+        return [record]
+    return [leaf for part in record for leaf in _leaves(part)]
+
+
+def _rebuild(record: Any, leaves: Iterator[Any]) -> Any:
+    if not isinstance(record, tuple):
+        return next(leaves)
+    parts = [_rebuild(part, leaves) for part in record]
+    return type(record)(*parts) if hasattr(record, "_fields") else tuple(parts)

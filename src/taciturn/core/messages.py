@@ -1,0 +1,65 @@
+"""Messages: what a client says, and how it is written down to the byte.
+
+A written message is a header of 16 bytes and, when the client speaks, its update in the policy's
+codec. What the server sends down has the same header (with the context in the place of the norm)
+and the weights as float32.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from taciturn.core.arrays import Array, Scalar
+from taciturn.core.codecs import Codec
+from taciturn.errors import InputError
+
+_HEADER = struct.Struct("<BBHIIf")  # version, speaks, reserved, weights, examples, norm
+_VERSION = 1
+OVERHEAD = _HEADER.size
+
+
+class Message(NamedTuple):
+    """What a client says.
+
+    Attributes:
+      examples: n_k, how many examples it trained on.
+      norm: m_k = ‖Δ_k‖, before any codec.
+      update: Δ_k, or None from a client that stays silent.
+    """
+
+    examples: Scalar
+    norm: Scalar
+    update: Array | None
+
+
+def write(message: Message, codec: Codec) -> bytes:
+    """The message as bytes: `OVERHEAD` bytes, and the payload of one who speaks."""
+    size, payload = 0, b""
+    if message.update is not None:
+        size, payload = message.update.shape[0], codec.write(message.update)
+    try:
+        header = _HEADER.pack(
+            _VERSION,
+            message.update is not None,
+            0,
+            size,
+            int(message.examples),
+            float(message.norm),
+        )
+    except (struct.error, OverflowError, ValueError) as error:
+        raise InputError(f"The message cannot be written down: {error}.") from None
+    return header + payload
+
+
+def read(data: bytes, codec: Codec) -> Message:
+    """The message that `write` wrote, or an error that says what is wrong with the bytes."""
+    if len(data) < OVERHEAD:
+        raise InputError(f"A message has at least {OVERHEAD} bytes, got {len(data)}.")
+    version, speaks, _, size, examples, norm = _HEADER.unpack_from(data)
+    if version != _VERSION:
+        raise InputError(f"The message has version {version}, this program reads {_VERSION}.")
+    expected = OVERHEAD + (codec.nbytes(size) if speaks else 0)
+    if len(data) != expected:
+        raise InputError(f"The message must have {expected} bytes, got {len(data)}.")
+    return Message(examples, norm, codec.read(data[OVERHEAD:], size) if speaks else None)

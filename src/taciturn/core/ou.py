@@ -1,0 +1,139 @@
+r"""The Ornstein–Uhlenbeck estimator: where a path of weights goes next.
+
+An OU process dθ = λ(μ − θ) dt + σ dW, seen once a round, is the linear model
+
+    θ_{t+1} = a θ_t + b + ε_t,    a = e^{−λ},  b = μ (1 − e^{−λ}),  std(ε) = σ √((1 − e^{−2λ}) / 2λ)
+
+and its least-squares fit, weight by weight, predicts θ̂_{t+1} = â θ_t + b̂. The paper keeps five sums
+over raw weights; in float32 the fit then drowns in cancellation. Here the path is that of
+accumulated mean updates, x_0 = 0, and with d_t = x_t − x_{t−1} four arrays are kept:
+
+    x = x_t,   m = mean(x_0 … x_{t−1}),   C = Σ (x_{i−1} − m)²,   Q = Σ d_i²
+
+From x_i² − x_{i−1}² = 2 x_{i−1} d_i + d_i² and x_0 = 0 follows Σ x_{i−1} d_i = (x² − Q)/2, and so
+
+    C_xd = Σ (x_{i−1} − m) d_i = −(Q/2 + x (m − x/2)),    1 − â = −C_xd / C,
+    Δ̂ = θ̂_{t+1} − θ_t = x/t − (1 − â)(x − m),
+
+which is least squares exactly. Misprints of the paper that this corrects are listed in
+docs/design.md.
+
+References:
+  Ribero, Vikalo. Communication-Efficient Federated Learning via Optimal Client Sampling, 2020.
+  Welford. Note on a method for calculating corrected sums of squares and products, 1962.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from taciturn.core.arrays import Array, Scalar, namespace, or_zero, zeros
+
+
+class Path(NamedTuple):
+    """A path of weights, as far as its fit needs it."""
+
+    t: Scalar  # steps seen
+    x: Array  # where the path is
+    m: Array  # mean of where it was before each step
+    C: Array  # Σ (x_{i−1} − m)²
+    Q: Array  # Σ d²
+
+
+class Process(NamedTuple):
+    """A fitted OU process, weight by weight.
+
+    Attributes:
+      a: â, the share of a deviation that is left after a step.
+      rate: λ = −ln â, infinite where â = 0. NaN where â < 0.
+      mean: μ, where the path drifts to, counted from its start x_0. NaN where â = 1.
+      volatility: σ of the process in continuous time. NaN before t = 3 and where â ≤ 0.
+      residual: deviation of the residuals, √(SSR / (t − 2)). NaN before t = 3. The paper divides
+        by t − 1; two parameters are fitted, so t − 2 is right.
+    """
+
+    a: Array
+    rate: Array
+    mean: Array
+    volatility: Array
+    residual: Array
+
+
+def init(weights: Array) -> Path:
+    """A path that has not moved."""
+    zero = zeros(weights)
+    t = namespace(weights).zeros((), dtype=zero.dtype)
+    return Path(t, zero, zeros(weights), zeros(weights), zeros(weights))
+
+
+# What each field grows by in a step, in an order in which each can take the place of its old value:
+# C needs the old m and x, m needs the old x.
+GROWTH: tuple[tuple[str, Callable[[Path, Array], Array]], ...] = (
+    ("t", lambda path, d: 1),
+    ("C", lambda path, d: (path.x - path.m) ** 2 * (1 - 1 / path.t)),
+    ("m", lambda path, d: (path.x - path.m) * (1 / path.t)),
+    ("x", lambda path, d: d),
+    ("Q", lambda path, d: d * d),
+)
+
+
+def step(path: Path, d: Array) -> Path:
+    """The path after one more step `d`."""
+    for name, growth in GROWTH:
+        path = path._replace(**{name: getattr(path, name) + growth(path, d)})
+    return path
+
+
+def predict(path: Path, constrained: bool = True) -> Array:
+    """Δ̂, the step that the fit expects next.
+
+    Args:
+      path: the path so far.
+      constrained: whether â is held in [0, 1], which is what λ ≥ 0 means, and b̂ refitted. Without
+        it this is the paper's formula to the letter: at t = 2 it gives d₂²/d₁.
+
+    Returns:
+      Δ̂, and 0 before t = 2, where the path never moved and where the formula overflows.
+    """
+    xp = namespace(path.x)
+    pull = _pull(path, constrained)
+    expected = path.x / xp.maximum(path.t, xp.ones_like(path.t)) - pull * (path.x - path.m)
+    # Where C = 0, â is 0/0, but for rounding: a fused product makes something over 0 of it.
+    return or_zero((path.C > 0) & xp.isfinite(expected), expected)
+
+
+def fit(path: Path, constrained: bool = True) -> Process:
+    """λ, μ, σ and the residual deviation of the path, for reading."""
+    xp = namespace(path.x)
+    nan = xp.full_like(path.x, float("nan"))
+    t = xp.maximum(path.t, xp.ones_like(path.t))
+    pull = xp.where(path.C > 0, _pull(path, constrained), nan)
+    a = 1 - pull
+    finite_rate = -xp.log(xp.where(a > 0, a, nan))
+    rate = xp.where(a == 0, xp.full_like(a, float("inf")), finite_rate)
+    moving = xp.where(pull != 0, pull, nan)
+    mean = path.m + path.x / t / moving
+    ssr = path.Q - path.x * path.x / t - 2 * pull * _taken_back(path) + pull * pull * path.C
+    residual = xp.sqrt(xp.maximum(ssr, xp.zeros_like(ssr)) / xp.maximum(t - 2, xp.ones_like(t)))
+    residual = xp.where(path.t > 2, residual, nan)
+    spread = xp.where(
+        pull != 0, 2 * finite_rate / xp.where(pull != 0, 1 - a * a, 1 + pull), 1 + pull
+    )
+    volatility = residual * xp.sqrt(spread)
+    return Process(a, rate, mean, volatility, residual)
+
+
+def _taken_back(path: Path) -> Array:
+    """−C_xd."""
+    return path.Q / 2 + path.x * (path.m - path.x / 2)
+
+
+@np.errstate(all="ignore")
+def _pull(path: Path, constrained: bool) -> Array:
+    """1 − â, the share of a deviation that is taken back in a step; anything where C = 0."""
+    xp = namespace(path.x)
+    pull = _taken_back(path) / path.C
+    return xp.clip(pull, 0.0, 1.0) if constrained else pull

@@ -1,0 +1,136 @@
+"""Policies: rule + stand-in + codec, in Python and as text.
+
+As text, a part is `name[:value][,key=value…]` and parts are joined by `+`:
+
+    adaptive,k=0+ou,cap=true        random:0.5+ignore        full
+
+`value` is the part's first argument. Parts may come in any order; a part that is left out takes its
+default, `adaptive`, `ou` and `float32`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from taciturn.core import codecs, rules, standins
+from taciturn.core.codecs import Codec
+from taciturn.core.parts import Part
+from taciturn.core.rules import Rule
+from taciturn.core.standins import StandIn
+from taciturn.errors import InputError, UnknownName
+
+RULES: dict[str, Callable[..., Rule]] = {
+    f.__name__: f for f in (rules.full, rules.fixed, rules.adaptive, rules.random)
+}
+STAND_INS: dict[str, Callable[..., StandIn]] = {
+    f.__name__: f for f in (standins.ou, standins.zero, standins.ignore, standins.last)
+}
+CODECS: dict[str, Callable[..., Codec]] = {f.__name__: f for f in (codecs.float32,)}
+_KINDS: dict[str, dict[str, Any]] = {"rule": RULES, "stand-in": STAND_INS, "codec": CODECS}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Who speaks, what takes the place of silence, and how updates are written."""
+
+    rule: Rule = field(default_factory=rules.adaptive)
+    stand_in: StandIn = field(default_factory=standins.ou)
+    codec: Codec = field(default_factory=codecs.float32)
+
+    def __post_init__(self) -> None:
+        for value, kind in ((self.rule, Rule), (self.stand_in, StandIn), (self.codec, Codec)):
+            if not isinstance(value, kind):
+                raise InputError(f"A policy's {kind.__name__} cannot be {value!r}.")
+
+    @property
+    def structure(self) -> tuple[Any, ...]:
+        """What a compiled program depends on: all but the numbers, which live in the state."""
+        return (self.rule.structure, self.stand_in.structure, self.codec.structure)
+
+    def __str__(self) -> str:
+        parts = [spell(self.rule)]
+        if self.rule.name != "full" or self.stand_in != standins.ou():
+            parts.append(spell(self.stand_in))
+        if self.codec != codecs.float32():
+            parts.append(spell(self.codec))
+        return "+".join(parts)
+
+
+def parse(text: str) -> Policy:
+    """The policy that `text` describes; `str` of it gives the text back, shortest form."""
+    found: dict[str, Part] = {}
+    everything = {name: kind for kind, names in _KINDS.items() for name in names}
+    for piece in text.split("+"):
+        name = piece.partition(",")[0].partition(":")[0].strip()
+        kind = everything.get(name)
+        if kind is None:
+            raise UnknownName("rule, stand-in or codec", name, everything)
+        if kind in found:
+            raise InputError(f"A policy has one {kind}, got two in `{text}`.")
+        found[kind] = parse_part(kind, piece)
+    return Policy(**{kind.replace("-", "_"): part for kind, part in found.items()})  # type: ignore[arg-type]
+
+
+def parse_part(kind: str, text: str) -> Any:
+    """The rule, stand-in or codec that `text` describes."""
+    head, *pairs = text.strip().split(",")
+    name, colon, value = (piece.strip() for piece in head.partition(":"))
+    factories = _KINDS[kind]
+    if name not in factories:
+        raise UnknownName(kind, name, factories)
+    parameters = inspect.signature(factories[name]).parameters
+    arguments: dict[str, Any] = {}
+    if colon:
+        if not parameters:
+            raise InputError(f"`{name}` takes no value, got `{text}`.")
+        arguments[next(iter(parameters))] = _value(value)
+    for pair in pairs:
+        key, equals, value = (piece.strip() for piece in pair.partition("="))
+        if not equals:
+            raise InputError(f"Arguments are written key=value, got `{pair}` in `{text}`.")
+        if key not in parameters:
+            if not parameters:
+                raise InputError(f"`{name}` takes no arguments, got `{pair}`.")
+            raise UnknownName(f"argument of `{name}`", key, parameters)
+        if key in arguments:
+            raise InputError(f"`{key}` is given twice in `{text}`.")
+        arguments[key] = _value(value)
+    missing = [p.name for p in parameters.values()
+               if p.default is p.empty and p.name not in arguments]  # fmt: skip
+    if missing:
+        raise InputError(f"`{name}` needs a {missing[0]}, as in `{name}:0.5`.")
+    return factories[name](**arguments)
+
+
+def spell(part: Part) -> str:
+    """The shortest text that `parse_part` reads back as `part`."""
+    factory = next(names[part.name] for names in _KINDS.values() if part.name in names)
+    text = part.name
+    for i, (key, parameter) in enumerate(inspect.signature(factory).parameters.items()):
+        value = dict(part.params)[key]
+        if value != parameter.default:
+            required = i == 0 and parameter.default is parameter.empty
+            text += f":{_text(value)}" if required else f",{key}={_text(value)}"
+    return text
+
+
+def _value(text: str) -> Any:
+    """A number, true or false, or the word itself: the factory judges whether it fits."""
+    text = text.strip()
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.17g}" if isinstance(value, float) and value != float(f"{value:g}") else (
+        f"{value:g}" if isinstance(value, float) else str(value)
+    )  # fmt: skip

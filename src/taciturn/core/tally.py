@@ -1,0 +1,208 @@
+"""The tally: the sums over clients that are all the server needs of a round.
+
+Tallies merge: any grouping of the clients, a tree of aggregators, or a `psum` over devices gives
+the same step, memory does not grow with the cohort, and secure aggregation can deliver them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taciturn.core.arrays import Array, Scalar, add_scaled, namespace, norm, zeros
+from taciturn.core.messages import Message
+from taciturn.errors import InputError
+
+# A norm that travels as float32 and is recomputed from a float32 update differs by rounding; the
+# sum over 1e8 weights on another device by up to some 1e-4 of it.
+NORM_TOLERANCE = 1e-3
+
+
+class Moments(NamedTuple):
+    """Weight, mean and sum of squared deviations of numbers seen one by one or in groups.
+
+    Kept in this form because Σ m² − (Σ m)² in float32 goes negative when clients clip.
+    """
+
+    weight: Scalar
+    mean: Scalar
+    m2: Scalar
+
+    def deviation(self) -> Scalar:
+        """The population form, √(Σ w (m − mean)² / Σ w); 0 when nothing was seen."""
+        xp = namespace(self.m2)
+        return xp.sqrt(_ratio(self.m2, self.weight))
+
+
+class Tally(NamedTuple):
+    """What a round comes to.
+
+    Attributes:
+      spoken: Σ n·Δ over the clients that spoke.
+      n_spoke, n_silent, n_rejected: how many there were of each.
+      weight_spoke, weight_silent: Σ n over those who spoke and over the silent.
+      weight_capped: Σ n·min(1, m/‖Δ̂‖) over the silent.
+      norms, norms_unweighted: moments of all norms, weighted by n and by 1.
+    """
+
+    spoken: Array
+    n_spoke: Scalar
+    n_silent: Scalar
+    n_rejected: Scalar
+    weight_spoke: Scalar
+    weight_silent: Scalar
+    weight_capped: Scalar
+    norms: Moments
+    norms_unweighted: Moments
+
+
+class Opening(NamedTuple):
+    """What the server knows of a round before anyone answers.
+
+    Attributes:
+      context: the number that the rule broadcasts, a threshold or a probability.
+      silent_at_most: the largest norm that a silent client can have.
+      reach: ‖Δ̂‖, the norm of what stands in for a silent client; inf where it is not capped.
+    """
+
+    context: Scalar
+    silent_at_most: Scalar
+    reach: Scalar
+
+
+def start(weights: Array) -> Tally:
+    """The tally of nobody."""
+    xp = namespace(weights)
+    spoken = zeros(weights)
+    nothing = xp.zeros((0,), dtype=spoken.dtype)
+    return of(spoken, nothing, nothing, nothing > 0, Opening(0.0, 0.0, 0.0))
+
+
+def add(tally: Tally, message: Message, opening: Opening, *, donate: bool = False) -> Tally:
+    """The tally with one more client in it.
+
+    A message that is not finite, that weighs nothing, or whose norm does not fit its update is
+    counted as rejected and changes nothing else.
+
+    Args:
+      tally: what was heard so far.
+      message: what the client sent.
+      opening: what `server.open` returned for this round.
+      donate: lets NumPy write the new sums over those of `tally`.
+    """
+    update = message.update
+    if update is not None and update.shape != tally.spoken.shape:
+        raise InputError(
+            f"An update must have {tally.spoken.shape[0]} weights like the model, "
+            f"got shape {tuple(update.shape)}."
+        )
+    spoken = tally.spoken
+    xp = namespace(spoken)
+    with np.errstate(over="ignore", invalid="ignore"):
+        examples = xp.asarray(message.examples, dtype=spoken.dtype)
+        size = xp.asarray(message.norm, dtype=spoken.dtype)
+        accepted = (examples > 0) & xp.isfinite(examples) & (size >= 0) & xp.isfinite(size)
+        if update is not None:
+            actual = xp.astype(norm(update), spoken.dtype)
+            accepted = accepted & fits(size, actual)
+            size = actual
+            if not isinstance(accepted, np.bool):
+                # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
+                update = xp.where(accepted, update, xp.zeros_like(update))
+                spoken = add_scaled(spoken, xp.where(accepted, examples, 0.0), update)
+            elif accepted:
+                spoken = add_scaled(spoken, examples, update, donate=donate)
+    one = of(
+        spoken,
+        xp.reshape(examples, (1,)),
+        xp.reshape(xp.where(accepted, size, float("nan")), (1,)),
+        xp.asarray([update is not None]),
+        opening,
+    )
+    return _merge_counts(tally, one)
+
+
+def fits(reported: Scalar, actual: Scalar) -> Scalar:
+    """Whether the norm that a client reports can be that of the update that it sent."""
+    xp = namespace(actual)
+    gap, largest = xp.abs(actual - reported), xp.maximum(actual, reported)
+    return xp.isfinite(actual) & (gap <= NORM_TOLERANCE * largest)
+
+
+def merge(a: Tally, b: Tally, *, donate: bool = False) -> Tally:
+    """The tally of the clients of both. With `donate`, NumPy writes the sums over those of `a`."""
+    spoken = add_scaled(a.spoken, 1.0, b.spoken, donate=donate)
+    return _merge_counts(a, b._replace(spoken=spoken))
+
+
+def of(spoken: Array, examples: Array, norms: Array, spoke: Array, opening: Opening) -> Tally:
+    """The tally of a group of clients whose Σ n·Δ is known.
+
+    Args:
+      spoken: Σ n·Δ over those of the group that spoke and have a finite norm.
+      examples: n_k, one a client.
+      norms: m_k, one a client. A client whose norm is not finite or below 0 is rejected.
+      spoke: who spoke, one boolean a client.
+      opening: what `server.open` returned for this round.
+    """
+    xp = namespace(norms)
+    accepted = xp.isfinite(norms) & (norms >= 0) & xp.isfinite(examples) & (examples > 0)
+    spoke, silent = accepted & spoke, accepted & ~spoke
+    one = xp.where(accepted, xp.ones_like(norms), xp.zeros_like(norms))
+    n = xp.where(accepted, xp.astype(examples, norms.dtype), xp.zeros_like(norms))
+    m = xp.where(accepted, norms, xp.zeros_like(norms))
+    # A threshold may lie below 0, a norm may not.
+    most = xp.maximum(xp.asarray(opening.silent_at_most, dtype=m.dtype), xp.zeros_like(m))
+    m = xp.where(silent, xp.minimum(m, most), m)
+    reach = xp.asarray(opening.reach, dtype=m.dtype) * xp.ones_like(m)
+    share = xp.minimum(xp.ones_like(m), _ratio(m, reach, empty=1.0))
+    zero = xp.zeros_like(n)
+    return Tally(
+        spoken=spoken,
+        n_spoke=_count(spoke),
+        n_silent=_count(silent),
+        n_rejected=_count(~accepted),
+        weight_spoke=xp.sum(xp.where(spoke, n, zero)),
+        weight_silent=xp.sum(xp.where(silent, n, zero)),
+        weight_capped=xp.sum(xp.where(silent, n * share, zero)),
+        norms=_moments(n, m),
+        norms_unweighted=_moments(one, m),
+    )
+
+
+def _count(mask: Array) -> Scalar:
+    xp = namespace(mask)
+    return xp.sum(xp.astype(mask, xp.int32), dtype=xp.int32)
+
+
+def _moments(weight: Array, x: Array) -> Moments:
+    xp = namespace(x)
+    total = xp.sum(weight)
+    mean = _ratio(xp.sum(weight * x), total)
+    return Moments(total, mean, xp.sum(weight * (x - mean) ** 2))
+
+
+def _merge_counts(a: Tally, b: Tally) -> Tally:
+    """The scalars of `a` and `b` together; the sum over updates is that of `b`."""
+    added = {name: getattr(a, name) + getattr(b, name) for name in Tally._fields[1:-2]}
+    return Tally(
+        spoken=b.spoken,
+        **added,
+        norms=_merge_moments(a.norms, b.norms),
+        norms_unweighted=_merge_moments(a.norms_unweighted, b.norms_unweighted),
+    )
+
+
+def _merge_moments(a: Moments, b: Moments) -> Moments:
+    """Chan, Golub, LeVeque, 1979."""
+    weight = a.weight + b.weight
+    share = _ratio(b.weight, weight)
+    gap = b.mean - a.mean
+    return Moments(weight, a.mean + gap * share, a.m2 + b.m2 + gap * gap * a.weight * share)
+
+
+def _ratio(x: Any, y: Any, empty: float = 0.0) -> Any:
+    """x / y, and `empty` where y is 0."""
+    xp = namespace(y)
+    return xp.where(y > 0, x / xp.where(y > 0, y, xp.ones_like(y)), xp.full_like(y, empty))

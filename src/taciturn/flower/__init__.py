@@ -1,0 +1,25 @@
+"""Real federations with Flower: two lines turn an app into one whose clients can stay silent.
+
+    app = ClientApp(mods=[taciturn.flower.speak()])                     # in the ClientApp
+    strategy = taciturn.flower.Taciturn(FedAvg(), "adaptive+ou")         # in the ServerApp
+
+Clients need flwr and NumPy alone. See docs/flower.md.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from taciturn.errors import MissingExtra, require
+
+require("flwr", "flower")
+if tuple(map(int, version("flwr").split(".")[:2])) < (1, 40):
+    raise MissingExtra(
+        f"`taciturn.flower` needs flwr 1.40 or later, this is {version('flwr')}. "
+        "Install it with: pip install 'taciturn[flower]'"
+    )
+
+from taciturn.flower.mod import speak  # noqa: E402
+from taciturn.flower.strategy import Taciturn  # noqa: E402
+
+__all__ = ["Taciturn", "speak"]

@@ -1,0 +1,69 @@
+"""The strategies that can be wrapped: which average, which compare replies, which are refused."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from flwr.serverapp import strategy as flower
+from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy.dp_adaptive_clipping import DifferentialPrivacyAdaptiveBase
+from flwr.serverapp.strategy.dp_fixed_clipping import DifferentialPrivacyFixedClippingBase
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
+
+from taciturn.errors import InputError
+
+_CENTRAL_DP = (DifferentialPrivacyFixedClippingBase, DifferentialPrivacyAdaptiveBase)
+_COMPARING = (flower.Krum, flower.MultiKrum, flower.Bulyan, flower.FedMedian, flower.FedTrimmedAvg)
+_TREES = (flower.FedXgbBagging, flower.FedXgbCyclic)
+
+# These take the weighted mean of the replies first: one reply that is the mean does as well.
+_AVERAGING = tuple(
+    strategy.aggregate_train
+    for strategy in (
+        flower.FedAvg,
+        flower.FedAdagrad,
+        flower.FedAdam,
+        flower.FedAvgM,
+        flower.FedYogi,
+    )
+)
+
+
+def averages(inner: Strategy) -> bool:
+    """Whether a strategy takes the weighted mean of arrays and metrics, and no more."""
+    default = getattr(inner, "train_metrics_aggr_fn", None) is aggregate_metricrecords
+    return default and type(inner).aggregate_train in _AVERAGING
+
+
+def compares(inner: Strategy) -> bool:
+    """Whether a strategy compares replies: copies of one stand-in would win there."""
+    return isinstance(inner, _COMPARING)
+
+
+def refuse(inner: Strategy) -> None:
+    """Raises for a strategy that nothing can stand in for, or must not."""
+    _refuse_central_privacy(inner)
+    if isinstance(inner, _TREES):
+        raise InputError(
+            f"{type(inner).__name__} collects trees: there is no mean to stand in for."
+        )
+
+
+def _refuse_central_privacy(strategy: Any) -> None:
+    if isinstance(strategy, _CENTRAL_DP):
+        raise InputError(
+            f"{type(strategy).__name__} cannot be combined with Taciturn: its noise is made for "
+            "the updates of all sampled clients, but who is silent, and what stands in for them, "
+            "follows from norms and updates without noise, and fewer replies come than were "
+            "sampled. Use privacy on the client: LocalDpMod, or fixedclipping_mod with "
+            "`clipping_norm` in the train config."
+        )
+
+
+def refuse_wrapper() -> None:
+    """Refuses a wrapper for central privacy around `Taciturn`, which only the call stack shows."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        _refuse_central_privacy(frame.f_locals.get("self"))
+        frame = frame.f_back

@@ -1,0 +1,176 @@
+"""Flower's records seen as the core sees weights: flat vectors, without a copy.
+
+A record's *weights* are its floating-point arrays; they are measured, left out by a silent client
+and stood in for. The *rest*, arrays of other types (counters, BatchNorm's integer buffers) and
+those named in `exclude`, always travels.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from taciturn.errors import InputError
+from taciturn.flower.sums import in_parallel, pieces
+
+
+def view(array: Array) -> np.ndarray:
+    """The array as a flat NumPy vector in C order that shares the record's memory.
+
+    `Array.numpy` copies twice; at fifty million weights that is most of a round.
+    """
+    if array.stype != "numpy.ndarray":
+        raise InputError(f"Arrays must be written by NumPy, got {array.stype!r}.")
+    head = io.BytesIO(array.data[:4096])
+    try:
+        version = np.lib.format.read_magic(head)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        shape, fortran, dtype = read(head)
+        flat = np.frombuffer(array.data, dtype, math.prod(shape), head.tell())
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"An array cannot be read: {error}.") from None
+    if (shape, str(dtype)) != (tuple(array.shape), array.dtype):
+        raise InputError(
+            f"What is called {array.dtype} of shape {tuple(array.shape)} "
+            f"is {dtype} of shape {shape}."
+        )
+    if fortran and len(shape) > 1:
+        flat = flat.reshape(shape, order="F").reshape(-1)
+    return flat if dtype.isnative else flat.astype(dtype.newbyteorder("="))
+
+
+class Layer(NamedTuple):
+    """Where an array lies in the flat vector of weights."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    start: int
+    size: int
+
+
+class Layout(NamedTuple):
+    """How a model's arrays make up one flat vector.
+
+    Attributes:
+      layers: the weights, in the record's order.
+      rest: name, shape and dtype of every array that always travels.
+    """
+
+    layers: tuple[Layer, ...]
+    rest: tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
+
+    @classmethod
+    def of(cls, record: ArrayRecord, exclude: Sequence[str] = ()) -> Layout:
+        """The layout of the arrays in `record`; `exclude` are names or patterns like `head.*`."""
+        layers, rest, start = [], [], 0
+        for name, array in record.items():
+            shape, dtype = tuple(array.shape), np.dtype(array.dtype)
+            if dtype.kind == "f" and not any(fnmatchcase(name, pattern) for pattern in exclude):
+                layers.append(Layer(name, shape, dtype, start, math.prod(shape)))
+                start += math.prod(shape)
+            else:
+                rest.append((name, shape, dtype))
+        return cls(tuple(layers), tuple(rest))
+
+    @property
+    def size(self) -> int:
+        return sum(layer.size for layer in self.layers)
+
+    @property
+    def wide(self) -> np.dtype[Any]:
+        """The dtype of sums over weights."""
+        return np.result_type(np.float32, *(layer.dtype for layer in self.layers))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the weights."""
+        return [layer.name for layer in self.layers]
+
+    def vectors(self) -> list[np.ndarray]:
+        """Memory for sums over weights, a vector a layer."""
+        return [np.empty(layer.size, self.wide) for layer in self.layers]
+
+    def views(self, record: Mapping[str, Array]) -> list[np.ndarray]:
+        """The weights of `record`, a flat vector a layer, or an error that says what differs."""
+        found = []
+        for layer in self.layers:
+            array = record[layer.name]
+            _check(layer.name, array, layer.shape)
+            vector = view(array)
+            if vector.dtype.kind != "f":
+                raise InputError(f"`{layer.name}` must be floating-point, got {vector.dtype}.")
+            found.append(vector)
+        return found
+
+    def check_rest(self, record: Mapping[str, Array]) -> None:
+        """Raises unless `record` has the arrays that always travel, finite and of their shapes."""
+        for name, shape, _ in self.rest:
+            _check(name, record[name], shape)
+            values = view(record[name])
+            if values.dtype.kind not in "fiub":
+                raise InputError(f"`{name}` must hold numbers, got {values.dtype}.")
+            if not np.isfinite(values).all():
+                raise InputError(f"`{name}` is not finite.")
+
+
+def _check(name: str, array: Array, shape: tuple[int, ...]) -> None:
+    if tuple(array.shape) != shape:
+        raise InputError(f"`{name}` must have shape {shape}, got {tuple(array.shape)}.")
+
+
+def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:
+    """`record` with the dtypes of `like`.
+
+    Averaging turns integers into float64, and Flower's FedAdam and FedYogi turn float32 into
+    float64: the next round would send twice the bytes.
+    """
+    arrays = {}
+    for name, array in record.items():
+        if name in like and array.dtype != like[name].dtype:
+            dtype, values = np.dtype(like[name].dtype), array.numpy()
+            values = np.rint(values) if dtype.kind in "iub" else values
+            array = Array(np.asarray(values, dtype))
+        arrays[name] = array
+    return ArrayRecord(arrays)
+
+
+def moved(
+    layout: Layout, sent: Sequence[np.ndarray], update: Sequence[np.ndarray]
+) -> dict[str, Array]:
+    """The arrays of θ + update, computed where they are written: no copy is made."""
+    files = [_blank(layer) for layer in layout.layers]
+    after = [np.frombuffer(file.getbuffer(), layer.dtype, layer.size, file.tell())
+             for file, layer in zip(files, layout.layers, strict=True)]  # fmt: skip
+
+    def work(part: slice) -> None:
+        for i, cut, _ in pieces(sent, part, sys.maxsize):
+            np.add(sent[i][cut], update[i][cut], out=after[i][cut], casting="same_kind")
+
+    in_parallel(work, layout.size)
+    return {
+        layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
+        for file, layer in zip(files, layout.layers, strict=True)
+    }
+
+
+def _blank(layer: Layer) -> io.BytesIO:
+    """What `np.save` would write for a layer of zeros, to be filled in where it lies: no copy."""
+    head = io.BytesIO()
+    about = {"descr": np.lib.format.dtype_to_descr(layer.dtype), "fortran_order": False,
+             "shape": layer.shape}  # fmt: skip
+    np.lib.format.write_array_header_1_0(head, about)
+    # Nobody else holds these bytes, so the file writes into them and hands them out as they are.
+    file = io.BytesIO(bytes(head.tell() + layer.size * layer.dtype.itemsize))
+    file.write(head.getvalue())
+    return file

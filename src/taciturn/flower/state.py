@@ -1,0 +1,227 @@
+"""What a server must not lose: saved after every round, and found again by the next start.
+
+The arrays of round t lie in `state-<t>.safetensors`. `state.json` names them and is written last:
+whatever the moment at which a server dies, it points at a whole round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp.strategy import Strategy
+
+from taciturn import __version__, runs
+from taciturn.core.policy import Policy, spell
+from taciturn.core.server import ServerState
+from taciturn.errors import RunError
+
+# Flower's optimisers keep the model that they were last given: it is saved already.
+_THE_MODEL = "current_arrays"
+_SUMS = ("asked", "spoke", "silent", "rejected", "errors", "missing", "bytes_up", "overhead_up",
+         "bytes_up_full", "bytes_down", "overhead_down")  # fmt: skip
+
+
+class Saved(NamedTuple):
+    """A state that was found."""
+
+    round: int
+    history: list[dict[str, Any]]
+    arrays: ArrayRecord
+    state: ServerState
+
+
+class Store:
+    """A run folder with the state of a server in it."""
+
+    def __init__(self, folder: Path, inner: Strategy) -> None:
+        self.folder = folder
+        self._inner = inner
+        self._about: dict[str, Any] = {}
+        # Numbers that differ from these later are state, the others are settings.
+        self._settings = {path: getattr(*where) for path, where in _numbers(inner)}
+
+    def exists(self) -> bool:
+        return (self.folder / "state.json").exists()
+
+    def save(
+        self,
+        round: int,
+        policy: Policy,
+        history: list[dict[str, Any]],
+        arrays: ArrayRecord,
+        state: ServerState,
+    ) -> None:
+        """Saves everything that the next round needs."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{self.folder} cannot be made: {error.strerror}.") from None
+        tensors = {f"model/{name}": array.numpy() for name, array in arrays.items()}
+        for kind in ("rule", "stand_in"):
+            part = getattr(state, kind)
+            tensors |= {f"{kind}/{i}": np.asarray(value) for i, value in enumerate(part)}
+        kinds = {}
+        for path, where in _arrays(self._inner):
+            value = getattr(*where)
+            kinds[path] = type(value).__name__
+            items = value.items() if hasattr(value, "items") else _enumerated(value)
+            for name, item in items:
+                tensors[f"inner/{path}/{name}"] = item.numpy() if isinstance(item, Array) else item
+        numbers = {path: value for path, where in _numbers(self._inner)
+                   if (value := getattr(*where)) != self._settings.get(path)}  # fmt: skip
+        file = f"state-{round}.safetensors"
+        runs.write_arrays(self.folder / file, tensors)
+        self._about = {
+            "taciturn": __version__,
+            "round": round,
+            "policy": str(policy),
+            "arrays": file,
+            "model": list(arrays),
+            "inner": kinds,
+            "numbers": numbers,
+        }
+        self.note(policy, history)
+        self._tidy()
+
+    def note(self, policy: Policy, history: list[dict[str, Any]]) -> None:
+        """Writes down what is known of the rounds so far; `state.json` now holds."""
+        runs.write_json(self.folder / "state.json", self._about | {"history": history})
+        arm = {"arm": str(policy), "seed": 0}
+        # As in a simulation's folder, rounds are counted from 0 there.
+        rows = [arm | row | {"round": row["round"] - 1} for row in history]
+        runs.write_csv(self.folder / "metrics.csv", rows)
+
+    def load(self, policy: Policy, initial: ArrayRecord, state: ServerState) -> Saved:
+        """The state that was saved, checked against what this run was started with.
+
+        Args:
+          policy, initial: those of this run.
+          state: one like that to load.
+        """
+        path = self.folder / "state.json"
+        about = runs.read_json(path)
+        try:
+            if about["policy"] != str(policy):
+                raise RunError(
+                    f"{self.folder} holds a run with the policy {about['policy']}, "
+                    f"this one has {policy}."
+                )
+            tensors = runs.read_arrays(self.folder / about["arrays"])
+            arrays = {name: tensors[f"model/{name}"] for name in about["model"]}
+            shapes = {name: array.shape for name, array in arrays.items()}
+            if shapes != {name: tuple(array.shape) for name, array in initial.items()}:
+                raise RunError(f"{self.folder} holds a model of other arrays: {shapes}.")
+            found = {}
+            for kind in ("rule", "stand_in"):
+                part = getattr(state, kind)
+                values = [tensors[f"{kind}/{i}"] for i in range(len(part))]
+                if [np.shape(value) for value in values] != [np.shape(value) for value in part]:
+                    raise RunError(
+                        f"{self.folder} holds a state for {_size(values)} weights, and there are "
+                        f"{_size(part)}: was `exclude` another one?"
+                    )
+                values = [value if value.ndim else value[()] for value in values]
+                found[kind] = type(part)(*values) if hasattr(part, "_fields") else tuple(values)
+            self._load_inner(about, tensors)
+            history = [_with_nan(row) for row in about.pop("history")]
+            self._about = about
+            record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+            return Saved(int(about["round"]), history, record, state._replace(**found))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{path} cannot be read: {error!r}.") from None
+
+    def finish(self, policy: Policy, history: list[dict[str, Any]], arrays: ArrayRecord) -> None:
+        """Writes the final weights and the summary."""
+        if not history:
+            return
+        weights = {name: array.numpy() for name, array in arrays.items()}
+        runs.write_arrays(self.folder / "weights.safetensors", weights)
+        total = {key: sum(row[key] for row in history) for key in _SUMS}
+        sent = total["bytes_up"] + total["overhead_up"]
+        runs.write_json(
+            self.folder / "summary.json",
+            {"task": "flower", "rule": spell(policy.rule), "stand_in": spell(policy.stand_in),
+             "codec": spell(policy.codec), "rounds": len(history),
+             "spoke_share": 100 * total["spoke"] / max(total["asked"], 1),
+             "upload_bytes": total["bytes_up"], "upload_overhead_bytes": total["overhead_up"],
+             "upload_share": 100 * sent / max(total["bytes_up_full"], 1),
+             "accuracy_mean": 100 * history[-1]["accuracy"], "total": total,
+             "run": str(self.folder), "versions": {"taciturn": __version__}},
+        )  # fmt: skip
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Removes the arrays of earlier rounds."""
+        for old in self.folder.glob("state-*.safetensors"):
+            if old.name != self._about["arrays"]:
+                old.unlink()
+
+    def _load_inner(self, about: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+        for path, kind in about["inner"].items():
+            owner, name = _owner(self._inner, path)
+            start = f"inner/{path}/"
+            found = {key[len(start) :]: value for key, value in tensors.items()
+                     if key.startswith(start)}  # fmt: skip
+            value: Any = found
+            if kind == "list":
+                value = [found[str(i)] for i in range(len(found))]
+            elif kind == "ArrayRecord":
+                value = ArrayRecord({key: Array(array) for key, array in found.items()})
+            elif kind == "ndarray":
+                value = found["0"]
+            setattr(owner, name, value)
+        for path, value in about["numbers"].items():
+            owner, name = _owner(self._inner, path)
+            setattr(owner, name, value)
+
+
+def _attributes(strategy: Strategy, start: str = "") -> Iterator[tuple[str, tuple[Any, str], Any]]:
+    """The attributes of a strategy and of those it wraps: path, where to get it, value."""
+    for name, value in vars(strategy).items():
+        if isinstance(value, Strategy):
+            yield from _attributes(value, f"{start}{name}.")
+        else:
+            yield f"{start}{name}", (strategy, name), value
+
+
+def _arrays(strategy: Strategy) -> Iterator[tuple[str, tuple[Any, str]]]:
+    """Where a strategy keeps arrays: FedAdam's m_t and v_t, FedAvgM's momentum."""
+    for path, where, value in _attributes(strategy):
+        if where[1] == _THE_MODEL:
+            continue
+        items = list(value.values()) if isinstance(value, dict) else value
+        if isinstance(value, np.ndarray | ArrayRecord) or (
+            isinstance(items, list) and items and all(isinstance(x, np.ndarray) for x in items)
+        ):
+            yield path, where
+
+
+def _numbers(strategy: Strategy) -> Iterator[tuple[str, tuple[Any, str]]]:
+    for path, where, value in _attributes(strategy):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield path, where
+
+
+def _owner(strategy: Any, path: str) -> tuple[Any, str]:
+    *owners, name = path.split(".")
+    for owner in owners:
+        strategy = getattr(strategy, owner)
+    return strategy, name
+
+
+def _size(part: Iterable[Any]) -> int:
+    return max((np.size(value) for value in part), default=0)
+
+
+def _enumerated(value: Any) -> list[tuple[str, Any]]:
+    values = [value] if isinstance(value, np.ndarray) else value
+    return [(str(i), item) for i, item in enumerate(values)]
+
+
+def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN: what is null in a row was one."""
+    return {key: float("nan") if value is None else value for key, value in row.items()}

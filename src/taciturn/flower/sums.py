@@ -1,0 +1,166 @@
+"""Sums over clients and weights, in few passes over memory and on several cores.
+
+NumPy gives up the interpreter's lock while it computes, so plain threads share the work.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from taciturn.core import server
+from taciturn.core.arrays import BLOCK
+from taciturn.core.policy import Policy
+from taciturn.core.standins import StandIn
+from taciturn.core.tally import Tally
+
+WORKERS = min(4, os.cpu_count() or 1)
+_ALONE = 1 << 18  # so few weights are done before a thread has started
+_SCRATCH = 1 << 19  # elements of all clients' blocks together: they stay in the cache
+_LONGEST = 1 << 16  # elements of one client's block
+
+_T = TypeVar("_T")
+
+# The inner strategy takes the step: the mean is what it gets.
+HANDED_ON = server.Optimizer(
+    init=lambda weights: (), apply=lambda state, mean, weights, donate: (weights, state)
+)
+
+
+class Piece(NamedTuple):
+    """Elements of one layer: its number, and where they lie in it and in the flat vector of all."""
+
+    layer: int
+    cut: slice
+    flat: slice
+
+
+def in_parallel(work: Callable[[slice], _T], size: int) -> list[_T]:
+    """`work` on parts that make up `range(size)`, each in a thread of its own."""
+    workers = 1 if size < _ALONE else WORKERS
+    cuts = [slice(i * size // workers, (i + 1) * size // workers) for i in range(workers)]
+    if workers == 1:
+        return [work(cuts[0])]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(work, cuts))
+
+
+def pieces(layers: Sequence[np.ndarray], part: slice, most: int) -> Iterator[Piece]:
+    """The pieces, of `most` elements at most, that a part of the flat vector has in the layers."""
+    start = 0
+    for i, layer in enumerate(layers):
+        stop = start + len(layer)
+        for low in range(max(part.start, start), min(part.stop, stop), most):
+            high = min(low + most, part.stop, stop)
+            yield Piece(i, slice(low - start, high - start), slice(low, high))
+        start = stop
+
+
+def norm(before: Sequence[np.ndarray], after: Sequence[np.ndarray], dtype: Any) -> float:
+    """The norm of the difference of two models, a vector a layer; nothing is copied."""
+    return measure(before, [after], dtype)[0]
+
+
+def measure(
+    sent: Sequence[np.ndarray],
+    trained: Sequence[Sequence[np.ndarray]],
+    dtype: Any,
+    examples: Sequence[float] = (),
+    out: Sequence[np.ndarray] = (),
+) -> list[float]:
+    """The norms of the clients' updates and their sum Σ n·Δ, in one pass over memory.
+
+    A block of every client's weights is turned into updates that stay in the cache while they are
+    measured and summed.
+
+    Args:
+      sent: the weights that the clients were sent, a vector a layer.
+      trained: what each client made of them.
+      dtype: that of updates and sums.
+      examples: n_k, one a client.
+      out: where the sum goes, a vector a layer; empty where it is not needed.
+
+    Returns:
+      m_k = ‖Δ_k‖, one a client.
+    """
+    count, shares = len(trained), np.asarray(examples, dtype)
+    block = min(_LONGEST, max(1024, _SCRATCH // max(count, 1)))
+
+    def work(part: slice) -> np.ndarray:
+        scratch = np.empty((count, block), dtype)
+        squares = np.zeros(count)
+        # A client that overflows has a norm that is not finite, and is rejected for it.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for i, cut, _ in pieces(sent, part, block):
+                updates = scratch[:, : cut.stop - cut.start]
+                for k in range(count):
+                    np.subtract(trained[k][i][cut], sent[i][cut], out=updates[k], dtype=dtype)
+                squares += np.vecdot(updates, updates)
+                if out:
+                    np.einsum("k,kb->b", shares, updates, out=out[i][cut])
+        return squares
+
+    if not count:
+        for vector in out:
+            vector.fill(0)
+        return []
+    with np.errstate(invalid="ignore"):
+        return [float(x) for x in np.sqrt(sum(in_parallel(work, sum(map(len, sent)))))]
+
+
+def predict(stand_in: StandIn, state: Any, scale: float, out: Sequence[np.ndarray]) -> None:
+    """Writes scale · Δ̂, a vector a layer."""
+
+    def work(part: slice) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            for i, cut, flat in pieces(out, part, BLOCK):
+                out[i][cut] = scale * stand_in.predict(_cut(state, flat))
+
+    in_parallel(work, sum(map(len, out)))
+
+
+def close(
+    policy: Policy, state: server.ServerState, tally: Tally, spoken: Sequence[np.ndarray]
+) -> tuple[server.ServerState, server.RoundInfo]:
+    """`server.close` in threads, with the memory of `state` and `spoken` reused.
+
+    All that it does to vectors is element-wise, so each thread closes the round for a part of them.
+
+    Args:
+      policy: rule, stand-in and codec.
+      state: the state before the round.
+      tally: what was heard, in numbers.
+      spoken: Σ n·Δ, a vector a layer; the mean update takes its place. Empty where the stand-in
+        does not learn and nobody needs the mean.
+    """
+
+    def shut(own: server.ServerState, total: np.ndarray) -> Any:
+        return server.close(policy, own, tally._replace(spoken=total), HANDED_ON, donate=True)
+
+    def work(part: slice) -> Any:
+        for i, cut, flat in pieces(spoken, part, sys.maxsize):
+            own = state._replace(stand_in=_cut(state.stand_in, flat))
+            closed = shut(own, spoken[i][cut])
+        return closed
+
+    if not spoken:
+        return shut(state, tally.spoken)
+    closed, info = in_parallel(work, sum(map(len, spoken)))[0]
+    # Vectors were written in place, part by part; numbers are the same in all parts.
+    merged = [old if getattr(old, "ndim", 0) == 1 else new
+              for old, new in zip(state.stand_in, closed.stand_in, strict=True)]  # fmt: skip
+    return closed._replace(stand_in=_like(state.stand_in, merged)), info
+
+
+def _cut(state: Any, part: slice) -> Any:
+    """A stand-in's state for a part of the weights."""
+    return _like(state, [x[part] if getattr(x, "ndim", 0) == 1 else x for x in state])
+
+
+def _like(state: Any, parts: list[Any]) -> Any:
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)

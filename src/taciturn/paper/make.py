@@ -1,0 +1,103 @@
+"""Makes tables, figures and the page of results, running what they need first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from taciturn import runs
+from taciturn.errors import RunError, UnknownName
+from taciturn.paper import figures, page, paths, pieces
+from taciturn.paper.experiments import (
+    EMNIST,
+    EXPERIMENTS,
+    GLYPHS,
+    SHAKESPEARE,
+    SYNTHETIC,
+    Experiment,
+)
+from taciturn.paper.pieces import Options, Recipe, Results
+from taciturn.paper.tables import TABLES, Table
+
+PATHS = "paths"
+FIGURES = (*figures.FIGURES, PATHS)
+_QUICK = {EMNIST.name: GLYPHS, SHAKESPEARE.name: SYNTHETIC}
+
+Say = Callable[[str], None]
+
+
+def quick(needs: tuple[Experiment, ...]) -> tuple[Experiment, ...]:
+    """What `--quick` runs in the place of these experiments."""
+    if any(experiment.name not in _QUICK for experiment in needs):
+        raise RunError(
+            f"There is no quick form of this: it needs {', '.join(e.name for e in needs)}."
+        )
+    return tuple(_QUICK[experiment.name] for experiment in needs)
+
+
+def table(name: str, options: Options, say: Say, fast: bool = False) -> tuple[Table, list[Path]]:
+    """A table, as an object and as CSV and Markdown."""
+    if name not in TABLES:
+        raise UnknownName("table", name, TABLES)
+    made = TABLES[name].make(_run(TABLES[name], options, say, fast))
+    return made, made.write(options.folder, f"table-{name}")
+
+
+def figure(name: str, options: Options, say: Say, fast: bool = False) -> list[Path]:
+    """A figure, as PNG and PDF; `name` may be its number in the paper."""
+    if name.isdecimal() and 1 <= int(name) <= len(FIGURES):
+        name = FIGURES[int(name) - 1]
+    if name not in FIGURES:
+        raise UnknownName("figure", name, FIGURES)
+    if name == PATHS and fast:
+        raise RunError("There is no quick form of `paths`: it takes seconds as it is.")
+    if name == PATHS:
+        say("Fashion-MNIST: weights of a network under SGD")
+        found, described = paths.run(options.data)
+        options.folder.mkdir(parents=True, exist_ok=True)
+        runs.write_json(options.folder / f"{PATHS}.json", described)
+        drawn = figures.paths(found)
+    else:
+        recipe = figures.FIGURES[name]
+        drawn = recipe.make(_run(recipe, options, say, fast))
+    return figures.write(drawn, options.folder, f"figure-{name}")
+
+
+def everything(options: Options, say: Say, where: Path | None = None) -> list[Path]:
+    """All tables, all figures and the page."""
+    made = [path for name in TABLES for path in table(name, options, say)[1]]
+    made += [path for name in FIGURES for path in figure(name, options, say)]
+    return [*made, page.write(options.folder, where, options.seeds)]
+
+
+def _run(recipe: Recipe, options: Options, say: Say, fast: bool) -> Mapping[str, Results]:
+    needs = quick(recipe.needs) if fast else recipe.needs
+    return {experiment.name: pieces.run(experiment, options, say) for experiment in needs}
+
+
+def listing(folder: Path) -> list[str]:
+    """What can be made, of what, and which of it is there."""
+    lines = ["tables"]
+    for name, recipe in TABLES.items():
+        lines.append(_line(name, recipe))
+    lines.append("figures")
+    for number, (name, recipe) in enumerate(figures.FIGURES.items(), 1):
+        lines.append(_line(f"{number} {name}", recipe))
+    lines.append(f"  {len(FIGURES)} {PATHS:<17} {_first(figures.paths)} Needs: fashion.")
+    lines.append("experiments")
+    for name, experiment in EXPERIMENTS.items():
+        path = folder / f"{name}.json"
+        state = (
+            f"{len(pieces.content(path)['runs'])} runs in {path}" if path.exists() else "not run"
+        )
+        lines.append(f"  {name:<32} {experiment.title}: {len(experiment.arms)} arms, {state}")
+    return lines
+
+
+def _line(name: str, recipe: Recipe) -> str:
+    needs = ", ".join(experiment.name for experiment in recipe.needs)
+    return f"  {name:<19} {_first(recipe.make)} Needs: {needs}."
+
+
+def _first(function: Callable[..., object]) -> str:
+    return (function.__doc__ or "").split("\n")[0]

@@ -1,0 +1,167 @@
+"""The illustration: do the weights of a network under SGD look like an OU process?
+
+A 784-128-10 network learns Fashion-MNIST and the path of some of its weights is kept. Their
+increments are tested against a normal distribution, and an OU process is fitted to each path with
+`taciturn.core.ou`, the estimator that the server uses.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from scipy import stats
+
+from taciturn.core import ou
+from taciturn.paper.experiments import Setting
+from taciturn.report import terminal
+from taciturn.sim.local import flat_model, make_step
+from taciturn.tasks import load
+from taciturn.tasks.task import with_test
+
+SETTINGS = {
+    "epochs": Setting(5, '"We train the model for 5 epochs"'),
+    "batch": Setting(100, '"with the batch size set to 100"'),
+    "lr": Setting(
+        0.03,
+        'Open: "SGD with a constant learning rate". This one ends near the printed test accuracy '
+        "of 84 %.",
+    ),
+    "chosen": Setting(250, 'Open: "individual weights randomly selected from each layer".'),
+    "drawn": Setting(4, "Open: paths that are drawn, of each array."),
+    "seed": Setting(0, "Open."),
+}
+LEVEL = 0.05  # of the tests
+# Dickey and Fuller's critical value at this level, with a constant, for long paths.
+_DICKEY_FULLER = -2.86
+
+
+class Paths(NamedTuple):
+    """Paths of weights, centred on their start.
+
+    Attributes:
+      names: the array that each weight is of, (weights,).
+      paths: (steps + 1, weights).
+      accuracy: of the trained network, in %.
+    """
+
+    names: np.ndarray
+    paths: np.ndarray
+    accuracy: float
+
+
+def train(data: Path | None = None) -> Paths:
+    """Trains the network and keeps the paths of randomly chosen weights of every array."""
+    number = {name: setting.value for name, setting in SETTINGS.items()}
+    task = load("fashion", data=data, clients=1)
+    clients, test = with_test(task)
+    model = flat_model(task)
+    start_key, order_key = jax.random.split(jax.random.key(number["seed"]))
+    start = model.init(start_key)
+    names, chosen = _choose(model.unravel(start), number["chosen"], number["seed"])
+    step = make_step(task, optax.scale(-1.0))
+    size = clients.longest // number["batch"] * number["batch"]
+    order = jax.vmap(lambda key: jax.random.permutation(key, clients.longest)[:size])(
+        jax.random.split(order_key, number["epochs"])
+    ).reshape(-1, number["batch"])
+    everyone = jnp.ones(number["batch"], bool)
+
+    @jax.jit
+    def run(start: jax.Array, clients: Any) -> Any:
+        def one(weights: jax.Array, rows: jax.Array) -> Any:
+            batch = clients.examples(0, rows)
+            params, _ = step(
+                model.unravel(weights), optax.EmptyState(), batch, everyone, None,
+                number["lr"], jnp.inf,
+            )  # fmt: skip
+            weights = model.ravel(params)
+            return weights, weights[chosen]
+
+        return jax.lax.scan(one, start, order)
+
+    trained, path = run(start, clients)
+    right, count = task.metrics(model.unravel(trained), test)["accuracy"]
+    path = np.concatenate([start[chosen][None], path]).astype(np.float64)
+    return Paths(names, path - path[0], float(100 * right.sum() / count.sum()))
+
+
+def _choose(params: Any, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The array of every chosen weight, and its place in the flat vector."""
+    rng = np.random.default_rng(seed)
+    names, places, first = [], [], 0
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        some = np.sort(rng.choice(leaf.size, min(count, leaf.size), replace=False))
+        names += [jax.tree_util.keystr(path).lstrip(".")] * len(some)
+        places += list(first + some)
+        first += leaf.size
+    return np.array(names), np.array(places)
+
+
+def measure(found: Paths) -> dict[str, Any]:
+    """The tests and the fit, for all weights that moved."""
+    steps = len(found.paths) - 1
+    moved = np.ptp(found.paths, axis=0) > 0
+    paths = found.paths[:, moved]
+    epoch = steps // SETTINGS["epochs"].value
+    late = np.diff(paths[-epoch - 1 :], axis=0)  # the last epoch, where the noise is steady
+    late = late[:, late.std(0) > 0]
+    normal = stats.jarque_bera(late, axis=0).pvalue > LEVEL
+    standard = (late - late.mean(0)) / late.std(0)
+    tens = late[: epoch // 10 * 10].reshape(-1, 10, late.shape[1]).sum(1)
+    process, t_values = fit(paths)
+    _, late_t_values = fit(np.cumsum(np.concatenate([np.zeros_like(late[:1]), late]), axis=0))
+    trends = np.abs(paths[-1]) / np.abs(np.diff(paths, axis=0)).sum(0)
+    inside = np.isfinite(process.rate) & (process.rate > 0)
+    return {
+        "accuracy": found.accuracy,
+        "steps": steps,
+        "weights": found.paths.shape[1],
+        "moved": int(moved.sum()),
+        "increments_normal_share": float(100 * normal.mean()),
+        "increments_of_ten_steps_normal_share": float(
+            100 * (stats.jarque_bera(tens, axis=0).pvalue > LEVEL).mean()
+        ),
+        "increments_kurtosis_median": float(np.median(stats.kurtosis(late, axis=0))),
+        "increments_kolmogorov_smirnov": float(
+            stats.kstest(standard.reshape(-1), "norm").statistic
+        ),
+        "reverting_share": float(100 * inside.mean()),
+        "unit_root_rejected_share": float(100 * (t_values < _DICKEY_FULLER).mean()),
+        "unit_root_rejected_in_last_epoch_share": float(
+            100 * (late_t_values < _DICKEY_FULLER).mean()
+        ),
+        "rate_median": float(np.median(process.rate[inside])),
+        "half_life_median_steps": float(np.median(np.log(2) / process.rate[inside])),
+        "mean_median_distance": float(np.median(np.abs(process.mean[inside]))),
+        "volatility_median": float(np.median(process.volatility[inside])),
+        "net_over_total_movement_median": float(np.median(trends)),
+    }
+
+
+def fit(paths: np.ndarray) -> tuple[ou.Process, np.ndarray]:
+    """The unbounded fit of every path, and Dickey and Fuller's t-value of its pull to a mean."""
+    path = ou.init(paths[0])
+    for d in np.diff(paths, axis=0):
+        path = ou.step(path, d)
+    process = ou.fit(path, constrained=False)
+    return process, -(1 - process.a) * np.sqrt(path.C) / process.residual
+
+
+def run(data: Path | None = None) -> tuple[Paths, dict[str, Any]]:
+    """Everything of the illustration: paths for the figure, and figures for the tables."""
+    began = time.perf_counter()
+    found = train(data)
+    numbers = measure(found)
+    described = {
+        "experiment": "paths",
+        "settings": {name: setting.value for name, setting in SETTINGS.items()},
+        "measured": numbers,
+        "seconds": round(time.perf_counter() - began, 2),
+        "versions": terminal.versions(),
+    }
+    return found, described

@@ -1,0 +1,129 @@
+"""A picture of run folders: what was learned, and what was uploaded for it.
+
+Folders of simulations and of Flower runs alike: all that is read is `metrics.csv`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taciturn import runs
+from taciturn.errors import RunError, require
+
+_COLOURS = ("#0072B2", "#4D4D4D", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+
+
+class Series(NamedTuple):
+    """One arm of a run; (seeds, rounds) each. NaN where something was not measured."""
+
+    accuracy: np.ndarray
+    spoke: np.ndarray
+    threshold: np.ndarray
+    uploaded: np.ndarray  # bytes since the start, with what is around the updates
+
+    def summary(self) -> dict[str, float]:
+        """What a table shows; percentages are of 100."""
+        last = [row[~np.isnan(row)][-1:] for row in self.accuracy]
+        final = 100 * np.concatenate(last) if all(len(x) for x in last) else np.array([np.nan])
+        return {
+            "rounds": self.spoke.shape[1],
+            "seeds": len(self.spoke),
+            "accuracy": float(final.mean()),
+            "deviation": float(final.std(ddof=1)) if len(final) > 1 else float("nan"),
+            "spoke": float(self.spoke.mean()),
+            "uploaded": float(self.uploaded[:, -1].mean()),
+        }
+
+
+def read(folder: Path) -> dict[str, Series]:
+    """The arms of a run folder."""
+    path = folder / "metrics.csv"
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        by_arm: dict[str, dict[str, list[dict[str, str]]]] = {}
+        for row in rows:
+            by_arm.setdefault(row["arm"], {}).setdefault(row["seed"], []).append(row)
+        found = {arm: _series(list(seeds.values())) for arm, seeds in by_arm.items()}
+    except (OSError, KeyError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else repr(error)
+        raise RunError(f"{path} cannot be read as a run's metrics: {reason}.") from None
+    if not found:
+        raise RunError(f"{path} has no rounds yet.")
+    return found
+
+
+def _series(seeds: list[list[dict[str, str]]]) -> Series:
+    rounds = min(len(rows) for rows in seeds)
+
+    def column(name: str) -> np.ndarray:
+        return np.array([[float(row[name] or "nan") for row in rows[:rounds]] for rows in seeds])
+
+    sent = column("bytes_up") + column("overhead_up")
+    return Series(column("accuracy"), column("spoke"), column("threshold"), sent.cumsum(1))
+
+
+def read_all(folders: Sequence[Path]) -> dict[str, Series]:
+    """The arms of several folders, named after their folder where there is more than one."""
+    names = [folder.name for folder in folders]
+    found = {}
+    for folder in folders:
+        label = folder.name if names.count(folder.name) == 1 else str(folder)
+        for arm, series in read(folder).items():
+            found[arm if len(folders) == 1 else f"{label}: {arm}"] = series
+    return found
+
+
+def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
+    """Writes a PNG: accuracy by round and by upload, thresholds, and who spoke."""
+    figure = require("matplotlib.figure", "sim").Figure(figsize=(11, 7), layout="constrained")
+    (by_round, by_upload), (threshold, spoke) = figure.subplots(2, 2)
+    figure.suptitle(title)
+    unit, name = _unit(max(series.uploaded[:, -1].mean() for series in arms.values()))
+    for i, (arm, series) in enumerate(arms.items()):
+        colour = _COLOURS[i % len(_COLOURS)]
+        rounds = np.arange(1, series.spoke.shape[1] + 1)
+        tested = ~np.isnan(series.accuracy).any(0)
+        accuracy = 100 * series.accuracy[:, tested]
+        line(by_round, rounds[tested], accuracy, colour, arm)
+        by_upload.plot(series.uploaded.mean(0)[tested] / unit, accuracy.mean(0), color=colour)
+        if not np.isnan(series.threshold).all():
+            line(threshold, rounds, series.threshold, colour, arm)
+        line(spoke, rounds, series.spoke, colour, arm)
+    by_round.set(xlabel="round", ylabel="test accuracy, %")
+    by_upload.set(xlabel=f"uploaded, {name}", ylabel="test accuracy, %")
+    threshold.set(xlabel="round", ylabel="threshold")
+    spoke.set(xlabel="round", ylabel="clients that spoke", ylim=(0, None))
+    for axes in (by_round, by_upload, threshold, spoke):
+        axes.grid(alpha=0.25)
+    for axes in (by_round, threshold, spoke):
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    by_round.legend(fontsize=9)
+    try:
+        with runs.replacing(path, "wb") as file:
+            figure.savefig(file, dpi=110, format="png", metadata={"Software": None})
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}.") from None
+    return path
+
+
+def line(
+    axes: Any, x: np.ndarray, y: np.ndarray, colour: str, label: str, style: Any = "-"
+) -> None:
+    """The mean over seeds, and a shade from the lowest to the highest; `y` is (seeds, …)."""
+    axes.plot(x, y.mean(0), color=colour, ls=style, lw=1.4, label=label)
+    if len(y) > 1:
+        axes.fill_between(x, y.min(0), y.max(0), color=colour, alpha=0.12, lw=0)
+
+
+def _unit(size: float) -> tuple[float, str]:
+    """Bytes of the largest binary unit that is not larger, and its name."""
+    for power, name in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size >= 1024**power:
+            return 1024.0**power, name
+    return 1.0, "B"

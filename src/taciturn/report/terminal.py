@@ -1,0 +1,137 @@
+"""Progress while a simulation runs, and the table at its end."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+
+import jax
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from taciturn import __version__
+from taciturn.sim.history import History
+from taciturn.sim.settings import Progress as Done
+from taciturn.sim.settings import Settings
+
+
+class Live:
+    """Shows how far every arm is: rounds, accuracy, share that spoke, bytes uploaded.
+
+    It writes to stderr, so that stdout stays free for results.
+    """
+
+    def __init__(self, arms: list[str], settings: Settings) -> None:
+        self._bars = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+        )
+        runs = len(settings.seeds)
+        self._tasks = {
+            arm: self._bars.add_task(
+                arm, total=settings.rounds * runs, figures="waiting", start=False
+            )
+            for arm in arms
+        }
+        self._seeds = {seed: i for i, seed in enumerate(settings.seeds)}
+        self._rounds = settings.rounds
+
+    def __enter__(self) -> Live:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def __call__(self, done: Done) -> None:
+        if done.arm not in self._tasks:  # work for all arms, before the first round
+            for bar in self._tasks.values():
+                self._bars.update(bar, figures=done.arm)
+            return
+        bar = self._tasks[done.arm]
+        self._bars.start_task(bar)
+        before = 0 if done.seed is None else self._seeds[done.seed] * self._rounds
+        rounds = done.round * len(self._seeds) if done.seed is None else before + done.round
+        accuracy = "" if math.isnan(done.accuracy) else f"accuracy {100 * done.accuracy:5.1f} %  "
+        share = 100 * done.spoke / done.asked
+        figures = f"{accuracy}spoke {share:3.0f} %  up {size(done.bytes_up)}"
+        self._bars.update(bar, completed=rounds, figures=figures)
+
+
+def print_table(histories: Mapping[str, History], folder: Path) -> None:
+    """The figures of every arm, side by side."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("policy", overflow="fold")
+    for heading in ("accuracy", "spoke", "uploaded", "of full", "a round"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, history in histories.items():
+        figures = history.summary()
+        spread = f" ± {figures['accuracy_std']:.2f}" if len(history.seeds) > 1 else ""
+        table.add_row(
+            name,
+            f"{figures['accuracy_mean']:.2f}{spread} %",
+            f"{figures['spoke_share']:.1f} %",
+            size(figures["upload_bytes"]),
+            f"{figures['upload_share']:.1f} %",
+            f"{1000 * figures['seconds_per_round']:.1f} ms",
+        )
+    console = Console()
+    console.print(table)
+    console.print(f"Results are in {folder}", highlight=False, soft_wrap=True)
+
+
+def print_series(arms: Mapping[str, Mapping[str, float]]) -> None:
+    """The figures of `picture.Series.summary`, a line an arm."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("arm", overflow="fold")
+    for heading in ("rounds", "accuracy", "spoke a round", "uploaded"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, figures in arms.items():
+        known = not math.isnan(figures["accuracy"])
+        spread = "" if math.isnan(figures["deviation"]) else f" ± {figures['deviation']:.2f}"
+        table.add_row(
+            name,
+            f"{figures['rounds']:.0f}",
+            f"{figures['accuracy']:.2f}{spread} %" if known else "not tested",
+            f"{figures['spoke']:.2f}",
+            size(figures["uploaded"]),
+        )
+    Console().print(table)
+
+
+def size(count: float) -> str:
+    """A number of bytes for people: 4.49 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} TiB"
+
+
+def versions() -> dict[str, str]:
+    """What a figure was measured with: device, Python, and the packages that matter."""
+    found = {
+        "device": f"{len(jax.devices())} × {jax.devices()[0].device_kind}",
+        "python": platform.python_version(),
+        "taciturn": __version__,
+    }
+    for package in ("numpy", "jax", "optax", "equinox"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

@@ -1,0 +1,257 @@
+"""Lanes: local training of many clients at a time, on one device.
+
+A lane trains the items of its queue one behind another. All lanes of a device step together until
+one has finished an item; its update goes into its run's sums, and its next item begins. So there is
+no work on padding, and memory grows with lanes and runs, not with cohorts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from taciturn.core import arrays
+from taciturn.core.rules import Rule
+from taciturn.sim import draws
+from taciturn.sim.local import Model
+from taciturn.tasks.task import Clients
+
+
+class Numbers(NamedTuple):
+    """What a run can differ in without being another program."""
+
+    lr: Any
+    clip: Any
+    server_lr: Any
+
+
+class Cohorts(NamedTuple):
+    """Who is asked, (rounds, seeds, cohort) each."""
+
+    clients: Any
+    sizes: Any
+    shares: Any
+
+
+class Schedule(NamedTuple):
+    """Which items each lane trains in a round, see `plan.pack`; (rounds, lanes, …)."""
+
+    queue: Any
+    length: Any
+
+
+class Work(NamedTuple):
+    """What lanes need to know of a round."""
+
+    thetas: jax.Array  # (runs, size), run = arm · seeds + seed
+    contexts: jax.Array  # (runs,)
+    uniforms: jax.Array  # (seeds, cohort)
+    keys: draws.RoundKeys  # (seeds,)
+    who: Cohorts  # (seeds, cohort)
+
+
+class Item(NamedTuple):
+    """A client of a cohort of a run, one a lane."""
+
+    item: jax.Array
+    run: jax.Array
+    seed: jax.Array
+    slot: jax.Array
+    client: jax.Array
+    size: jax.Array
+
+
+class Heard(NamedTuple):
+    """What comes out of local training."""
+
+    sums: Any  # Σ n·Δ over those who spoke, (runs, size), in pieces while there is training
+    norms: jax.Array  # (runs, cohort)
+    said: jax.Array  # who spoke, (runs, cohort)
+
+
+class Lanes(NamedTuple):
+    """Where the lanes are."""
+
+    pointer: jax.Array  # into their queues
+    step: jax.Array  # of the item they are at
+    params: Any  # a pytree: a flat vector would be cut up and put together again in every step
+    slots: Any  # of the client's optimiser
+    heard: Heard
+
+
+@dataclass(frozen=True)
+class LaneTrainer:
+    """Trains lanes; compare `reference.Trainer`.
+
+    Attributes:
+      model: its two forms.
+      step: one local step, see `local.make_step`.
+      transformation: the clients' optimiser.
+      rules: one an arm.
+      seeds, cohort, batch, epochs: of the experiment. Run r is arm r // seeds with seed r % seeds,
+        item i is client i % cohort of run i // cohort.
+    """
+
+    model: Model
+    step: Callable[..., Any]
+    transformation: optax.GradientTransformation
+    rules: tuple[Rule, ...]
+    seeds: int
+    cohort: int
+    batch: int
+    epochs: int
+
+    @property
+    def runs(self) -> int:
+        return len(self.rules) * self.seeds
+
+    def steps(self, sizes: Any) -> Any:
+        """How many local steps clients of these sizes take."""
+        return self.epochs * (-(-sizes // self.batch))
+
+    def __call__(self, queues: Schedule, work: Work, numbers: Numbers, clients: Clients) -> Heard:
+        """Local training of this device's lanes, until their queues are empty."""
+        lanes = queues.queue.shape[0]
+        over_lanes = jax.vmap if lanes > 1 else _single
+        everyone = jnp.arange(lanes)
+        dtype = work.thetas.dtype
+
+        def items(pointer: jax.Array) -> Item:
+            item = queues.queue[everyone, jnp.minimum(pointer, queues.queue.shape[1] - 1)]
+            run, slot = item // self.cohort, item % self.cohort
+            seed = run % self.seeds
+            return Item(item, run, seed, slot, who.clients[seed, slot], who.sizes[seed, slot])
+
+        def begin(item: Item) -> tuple[Any, Any]:
+            params = over_lanes(self.model.unravel)(work.thetas[item.run])
+            return params, over_lanes(self.transformation.init)(params)
+
+        def pieces(params: Any) -> list[jax.Array]:
+            """The lanes' weights, (lanes, size); those of a single lane layer by layer.
+
+            On a CPU, where there is one lane, XLA fuses a concatenation into what reads it, which
+            then takes longer than several steps of training.
+            """
+            if lanes > 1:
+                return [jax.vmap(self.model.ravel)(params)]
+            return [leaf.reshape(1, -1).astype(dtype) for leaf in jax.tree.leaves(params)]
+
+        def local_step(item: Item, step: jax.Array, params: Any, slots: Any) -> Any:
+            """One step of one lane."""
+            keys = jax.tree.map(lambda k: k[item.seed], work.keys)
+            in_epoch = -(-item.size // self.batch)
+            epoch, position = step // in_epoch, step % in_epoch * self.batch
+            positions = position + jnp.arange(self.batch)
+            inside = jnp.minimum(positions, item.size - 1)
+            indices = draws.shuffled(keys, item.slot, epoch, item.size, inside)
+            return self.step(
+                params,
+                slots,
+                clients.examples(item.client, indices),
+                positions < item.size,
+                draws.dropout_key(keys, item.slot, step),
+                numbers.lr,
+                numbers.clip,
+            )
+
+        def until_next_end(state: Lanes) -> Lanes:
+            """Steps all lanes until one has finished an item, and takes its update."""
+            item = items(state.pointer)
+            active = state.pointer < queues.length
+            left = self.steps(item.size) - state.step
+            steps = jnp.min(jnp.where(active, left, jnp.iinfo(jnp.int32).max))
+
+            def one(i: jax.Array, carry: Any) -> Any:
+                return over_lanes(local_step)(item, state.step + i, *carry)
+
+            params, slots = jax.lax.fori_loop(0, steps, one, (state.params, state.slots))
+            ended = active & (left == steps)
+            heard = self._hear(state.heard, item, ended, pieces(params), thetas, work)
+            pointer = state.pointer + ended
+            params, slots = jax.tree.map(
+                lambda new, old: _where(ended, new, old), begin(items(pointer)), (params, slots)
+            )
+            return Lanes(pointer, jnp.where(ended, 0, state.step + steps), params, slots, heard)
+
+        who = work.who
+        pointer = jnp.zeros(lanes, jnp.int32)
+        params, slots = begin(items(pointer))
+        ends = np.cumsum([piece.shape[1] for piece in jax.eval_shape(pieces, params)])
+        thetas = jnp.split(work.thetas, ends[:-1], axis=1)
+        heard = Heard(
+            [jnp.zeros_like(theta) for theta in thetas],
+            jnp.zeros((self.runs, self.cohort), dtype),
+            jnp.zeros((self.runs, self.cohort), jnp.int32),
+        )
+        state = jax.lax.while_loop(
+            lambda state: jnp.any(state.pointer < queues.length),
+            until_next_end,
+            Lanes(pointer, jnp.zeros(lanes, jnp.int32), params, slots, heard),
+        )
+        sums = jnp.concatenate(state.heard.sums, axis=1)
+        return jax.lax.psum(state.heard._replace(sums=sums), "lanes")
+
+    def _hear(
+        self,
+        heard: Heard,
+        item: Item,
+        ended: jax.Array,
+        trained: list[jax.Array],
+        thetas: list[jax.Array],
+        work: Work,
+    ) -> Heard:
+        """Adds the updates of the lanes that have ended; compare `client.respond`, `tally.add`."""
+        updates = [new - old[item.run] for new, old in zip(trained, thetas, strict=True)]
+        norms = jax.vmap(_norm)(updates)
+        uniforms = work.uniforms[item.seed, item.slot]
+        contexts = work.contexts[item.run]
+        said = jnp.stack([rule.speaks(norms, uniforms, contexts) for rule in self.rules])[
+            item.run // self.seeds, jnp.arange(len(ended))
+        ]
+        said = said & jnp.isfinite(norms)
+        counts = ended & said
+        shares = work.who.shares[item.seed, item.slot].astype(work.thetas.dtype)
+
+        def add(sums: jax.Array, updates: jax.Array) -> jax.Array:
+            scaled = _where(counts, shares[:, None] * updates, jnp.zeros_like(updates))
+            if len(ended) == 1:
+                return sums.at[item.run[0]].add(scaled[0])
+            # A product with a one-hot matrix: a scatter-add would sum in an order of its own each
+            # time on a GPU.
+            chosen = jax.nn.one_hot(item.run, self.runs, axis=0, dtype=updates.dtype)
+            return sums + jnp.matmul(chosen, scaled, precision="highest")
+
+        sums = [add(*pair) for pair in zip(heard.sums, updates, strict=True)]
+        row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
+        return Heard(
+            sums,
+            heard.norms.at[row, item.slot].set(norms, mode="drop"),
+            heard.said.at[row, item.slot].set(said.astype(jnp.int32), mode="drop"),
+        )
+
+
+def _single(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`vmap` over one lane, without the batch axis that would slow matrix products down."""
+
+    def call(*args: Any) -> Any:
+        first = jax.tree.map(lambda a: a[0], args)
+        return jax.tree.map(lambda a: jnp.asarray(a)[None], function(*first))
+
+    return call
+
+
+def _norm(pieces: list[jax.Array]) -> jax.Array:
+    """That of the vector that the pieces make up."""
+    norms = [arrays.norm(piece) for piece in pieces]
+    return norms[0] if len(norms) == 1 else arrays.norm(jnp.stack(norms))
+
+
+def _where(lanes: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+    """`new` in the chosen lanes, `old` in the others."""
+    return jnp.where(lanes.reshape(-1, *[1] * (jnp.ndim(new) - 1)), new, old)

@@ -1,0 +1,138 @@
+"""Local training: one mini-batch step, the optimisers by name, and testing.
+
+Shared by the compiled engine and the plain loop: what they differ in, and are checked against each
+other for, is everything around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+from taciturn.core.server import Optimizer
+from taciturn.errors import InputError, UnknownName
+from taciturn.tasks.task import Batch, Task
+
+# Without a learning rate, which is a number of the run and not part of the compiled program.
+# Adam and Yogi as in Reddi et al., Adaptive Federated Optimization, 2021.
+OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
+    "sgd": lambda: optax.scale(-1.0),
+    "momentum": lambda: optax.chain(optax.trace(0.9), optax.scale(-1.0)),
+    "adam": lambda: optax.chain(optax.scale_by_adam(0.9, 0.99, 1e-3), optax.scale(-1.0)),
+    "yogi": lambda: optax.chain(optax.scale_by_yogi(0.9, 0.99, 1e-3), optax.scale(-1.0)),
+}
+
+
+def optimizer_of(which: str | optax.GradientTransformation) -> optax.GradientTransformation:
+    """The Optax transformation of a name, or the transformation that was given."""
+    if not isinstance(which, str):
+        return which
+    if which not in OPTIMIZERS:
+        raise UnknownName("optimizer", which, OPTIMIZERS)
+    return OPTIMIZERS[which]()
+
+
+def server_optimizer(which: str | optax.GradientTransformation, lr: Any) -> Optimizer:
+    """The mean update as a pseudo-gradient for an Optax transformation, for `taciturn.core`."""
+    transformation = optimizer_of(which)
+
+    def apply(state: Any, mean: Any, weights: Any, donate: bool) -> tuple[Any, Any]:
+        updates, state = transformation.update(-jnp.asarray(mean), state, jnp.asarray(weights))
+        moved = weights + jnp.asarray(lr * updates, weights.dtype)
+        return (np.asarray(moved) if isinstance(weights, np.ndarray) else moved), state
+
+    return Optimizer(lambda weights: transformation.init(jnp.asarray(weights)), apply)
+
+
+class Model(NamedTuple):
+    """A task's model, with its weights as a pytree for training and as a flat vector elsewhere."""
+
+    init: Callable[[jax.Array], jax.Array]
+    ravel: Callable[[Any], jax.Array]
+    unravel: Callable[[jax.Array], Any]
+    size: int
+
+
+def flat_model(task: Task) -> Model:
+    """The task's model and the way between its two forms."""
+    ways = []
+
+    def flatten(key: jax.Array) -> jax.Array:
+        vector, unravel = ravel_pytree(task.init(key))
+        ways.append(unravel)
+        return vector
+
+    vector = jax.eval_shape(flatten, jax.eval_shape(lambda: jax.random.key(0)))  # only traced
+    unravel = ways[0]
+    if not vector.size or not jnp.issubdtype(vector.dtype, jnp.floating):
+        raise InputError(f"Task `{task.name}` has no floating-point weights.")
+
+    def ravel(params: Any) -> jax.Array:
+        return ravel_pytree(params)[0]
+
+    return Model(lambda key: ravel(task.init(key)), ravel, unravel, vector.size)
+
+
+def make_step(
+    task: Task, transformation: optax.GradientTransformation, precision: str = "float32"
+) -> Any:
+    """One local step: `(params, slots, batch, mask, key, lr, clip) -> (params, slots)`.
+
+    The gradient of the mean loss over the examples that `mask` keeps, scaled down to a global norm
+    of `clip` where it is longer, goes through the client's optimiser. With precision `bfloat16` the
+    loss is computed in it; weights and updates stay as they are.
+    """
+
+    def narrow(tree: Any) -> Any:
+        if precision != "bfloat16":
+            return tree
+        return jax.tree.map(
+            lambda a: a.astype(jnp.bfloat16) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree
+        )
+
+    def mean_loss(params: Any, batch: Batch, mask: jax.Array, key: jax.Array) -> jax.Array:
+        losses = task.loss(narrow(params), narrow(batch), key)
+        losses = losses.astype(jnp.promote_types(losses.dtype, jnp.float32))
+        mask = mask.astype(losses.dtype)
+        return jnp.sum(losses * mask) / jnp.sum(mask)
+
+    def step(params, slots, batch, mask, key, lr, clip):  # type: ignore[no-untyped-def]
+        gradient = jax.grad(mean_loss)(params, batch, mask, key)
+        length = optax.tree.norm(gradient)
+        scale = jnp.where(length > clip, clip / length, 1.0)
+        gradient = jax.tree.map(lambda g: g * scale.astype(g.dtype), gradient)
+        updates, slots = transformation.update(gradient, slots, params)
+        params = jax.tree.map(lambda p, u: p + jnp.asarray(lr * u, p.dtype), params, updates)
+        return params, slots
+
+    return step
+
+
+def make_evaluate(task: Task, model: Model, total: int, size: int) -> Any:
+    """`(weights, test, starts) -> {name: (sum of values, sum of weights)}`.
+
+    Over the batches of `size` examples that begin at `starts`; what lies beyond the `total`
+    examples of the test set counts nothing.
+    """
+
+    def evaluate(weights: jax.Array, test: Batch, starts: jax.Array) -> Any:
+        params = model.unravel(weights)
+
+        def one(start: jax.Array) -> dict[str, tuple[jax.Array, jax.Array]]:
+            rows = start + jnp.arange(size)
+            inside = rows < total
+            batch = jax.tree.map(lambda a: jnp.asarray(a)[jnp.minimum(rows, total - 1)], test)
+            return {
+                name: (jnp.sum(value * inside), jnp.sum(weight * inside))
+                for name, (value, weight) in task.metrics(params, batch).items()
+            }
+
+        return jax.tree.map(lambda sums: jnp.sum(sums, axis=0), jax.lax.map(one, starts))
+
+    return evaluate

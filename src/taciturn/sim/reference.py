@@ -1,0 +1,153 @@
+"""The plain loop: the paper's Algorithms 1 to 3, line by line.
+
+Slow and obvious on purpose. The compiled engine is checked against it; read this one first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from taciturn.core import client, server, tally
+from taciturn.core.policy import Policy
+from taciturn.sim import draws
+from taciturn.sim.history import History
+from taciturn.sim.local import Model, flat_model, make_evaluate, make_step, optimizer_of
+from taciturn.sim.local import server_optimizer as make_server_optimizer
+from taciturn.sim.settings import Progress, Settings
+from taciturn.tasks.task import Clients, Task, with_test
+
+
+def run(task: Task, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
+    """Every policy of `arms` with every seed, one after another."""
+    model = flat_model(task)
+    clients, test = with_test(task)
+    trainer = Trainer(task, model, clients, settings)
+    total = len(jax.tree.leaves(test)[0])
+    sums = jax.jit(make_evaluate(task, model, total, total))
+
+    def evaluate(weights: np.ndarray) -> dict[str, float]:
+        found = sums(weights, test, np.zeros(1, np.int32))
+        return {name: float(value / weight) for name, (value, weight) in found.items()}
+
+    return {
+        name: _run_arm(name, policy, settings, model, trainer, evaluate)
+        for name, policy in arms.items()
+    }
+
+
+def _run_arm(
+    name: str,
+    policy: Policy,
+    settings: Settings,
+    model: Model,
+    trainer: Trainer,
+    evaluate: Callable[[np.ndarray], dict[str, float]],
+) -> History:
+    runs = [_run_seed(name, policy, settings, seed, model, trainer, evaluate)
+            for seed in settings.seeds]  # fmt: skip
+    columns, weights, seconds = zip(*runs, strict=True)
+    stacked = {key: np.stack([column[key] for column in columns]) for key in columns[0]}
+    return History(
+        policy=policy, seeds=settings.seeds, cohort=settings.cohort, size=model.size,
+        weights=np.stack(weights), seconds=np.mean(seconds, axis=0), **stacked,
+    )  # fmt: skip
+
+
+def _run_seed(
+    name: str,
+    policy: Policy,
+    settings: Settings,
+    seed: int,
+    model: Model,
+    trainer: Trainer,
+    evaluate: Callable[[np.ndarray], dict[str, float]],
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    optimizer = server.averaging()
+    if settings.server_optimizer != "sgd" or settings.server_lr != 1.0:
+        optimizer = make_server_optimizer(settings.server_optimizer, settings.server_lr)
+    keys = draws.run_keys(seed)
+    rows, seconds = [], []
+    heard_so_far, accuracy = 0, np.nan
+
+    # Algorithm 1: initialise θ_0, the prediction and the sums behind it.
+    state = server.init(policy, np.asarray(model.init(keys.init)), optimizer)
+    for t in range(settings.rounds):
+        began = time.perf_counter()
+        round_keys = draws.round_keys(keys, t)
+        # C_t ← random set of N clients; they are sent θ_t and τ_t.
+        cohort = draws.cohort(round_keys, trainer.clients.population, settings.cohort)
+        uniforms = draws.uniforms(round_keys, settings.cohort)
+        opening = server.open(policy, state)
+        heard = tally.start(state.weights)
+        for slot in range(settings.cohort):
+            k = cohort[slot]
+            # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
+            trained = trainer(state.weights, k, slot, round_keys)
+            examples = float(trainer.clients.weights(k[None])[0])
+            message = client.respond(policy.rule, state.weights, trained, examples,
+                                     opening.context, uniforms[slot].item())  # fmt: skip
+            # Silent clients become their stand-ins when the tally is closed (Algorithm 3).
+            heard = tally.add(heard, message, opening)
+        # τ_{t+1}, θ_{t+1}, and the sums updated with the step.
+        state, info = server.close(policy, state, heard, optimizer)
+        seconds.append(time.perf_counter() - began)
+
+        tested = {"accuracy": np.nan, "loss": np.nan}
+        if settings.evaluates(t):
+            scores = evaluate(state.weights)
+            tested = {key: scores[key] for key in tested}
+            accuracy = tested["accuracy"]
+        heard_so_far += int(info.spoke)
+        row = info._asdict() | tested
+        del row["silent"]
+        rows.append({key: float(value) for key, value in row.items()})
+        settings.progress(
+            Progress(name, seed, t + 1, accuracy, heard_so_far, (t + 1) * settings.cohort,
+                     heard_so_far * policy.codec.nbytes(model.size))
+        )  # fmt: skip
+
+    columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    for key in ("spoke", "rejected"):
+        columns[key] = columns[key].astype(np.int32)
+    return columns, state.weights, np.array(seconds)
+
+
+class Trainer:
+    """Algorithm 2, lines 1 to 7: E epochs of mini-batch SGD on one client's data."""
+
+    def __init__(self, task: Task, model: Model, clients: Clients, settings: Settings) -> None:
+        self.clients = clients
+        self.settings = settings
+        self.transformation = optimizer_of(settings.client_optimizer)
+        self.model = model
+        self.step = jax.jit(make_step(task, self.transformation))
+        self.batch = jax.jit(self._batch)
+
+    @staticmethod
+    def _batch(clients, k, keys, slot, epoch, n, positions, step):  # type: ignore[no-untyped-def]
+        indices = draws.shuffled(keys, slot, epoch, n, positions)
+        return clients.examples(k, indices), draws.dropout_key(keys, slot, step)
+
+    def __call__(
+        self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys
+    ) -> np.ndarray:
+        batch_size, done = self.settings.batch, 0
+        n = int(self.clients.sizes(k[None])[0])
+        trained = self.model.unravel(jnp.asarray(weights))
+        slots = self.transformation.init(trained)
+        for epoch in range(self.settings.epochs):
+            for start in range(0, n, batch_size):
+                # The last batch of an epoch holds what is left.
+                positions = np.arange(start, min(start + batch_size, n))
+                batch, key = self.batch(self.clients, k, keys, slot, epoch, n, positions, done)
+                mask = np.ones(len(positions), bool)
+                trained, slots = self.step(
+                    trained, slots, batch, mask, key, self.settings.lr, self.settings.clip
+                )
+                done += 1
+        return np.asarray(self.model.ravel(trained))

@@ -1,0 +1,50 @@
+"""Tasks: data split over clients, models, losses and metrics."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from taciturn.errors import InputError, UnknownName
+from taciturn.tasks.brought import folder, npz
+from taciturn.tasks.emnist import emnist
+from taciturn.tasks.glyphs import glyphs
+from taciturn.tasks.idx import fashion, idx
+from taciturn.tasks.shakespeare import shakespeare, shakespeare_leaf
+from taciturn.tasks.synthetic import synthetic, synthetic_niid
+from taciturn.tasks.task import Clients, Generated, Stored, Task, classification
+
+TASKS: dict[str, Callable[..., Task]] = {
+    "glyphs": glyphs,
+    "emnist": emnist,
+    "shakespeare": shakespeare,
+    "shakespeare-leaf": shakespeare_leaf,
+    "fashion": fashion,
+    "idx": idx,
+    "npz": npz,
+    "folder": folder,
+    "synthetic": synthetic,
+    "synthetic-niid": synthetic_niid,
+}
+
+__all__ = ["TASKS", "Clients", "Generated", "Stored", "Task", "classification", "load"]
+
+
+def load(name: str, **options: Any) -> Task:
+    """The task of this name.
+
+    Args:
+      name: one of `TASKS`.
+      **options: arguments of the task's function; what is left out or None has its default.
+    """
+    if name not in TASKS:
+        raise UnknownName("task", name, TASKS)
+    known = inspect.signature(TASKS[name]).parameters
+    options = {key: value for key, value in options.items() if value is not None}
+    for key in options:
+        if key not in known:
+            raise InputError(
+                f"The task `{name}` has no option `{key}`. It has: {', '.join(known) or 'none'}."
+            )
+    return TASKS[name](**options)

@@ -1,0 +1,218 @@
+"""Downloads: resumed where they broke off, checked, and renamed into place when they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import logging
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from taciturn.errors import DataError
+
+log = logging.getLogger("taciturn")
+
+_BLOCK = 1 << 18
+_ATTEMPTS = 5
+_PATIENCE = 60  # seconds without a byte
+_PAUSE = 1.0  # seconds, and as many more as attempts have brought nothing
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file that somebody hosts.
+
+    Attributes:
+      url: where.
+      checksum: `sha256:…` or `md5:…`, as published; None if the publisher names none.
+    """
+
+    url: str
+    checksum: str | None = None
+
+    @property
+    def file(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+
+Report = Callable[[str, int, int | None], None]  # (file, bytes so far, bytes in all if known)
+
+
+def fetch(download: Download, folder: Path, report: Report | None = None) -> Path:
+    """Downloads a file into `folder`, and unpacks it there if it is an archive.
+
+    A download that breaks off is taken up where it ended, in this call or in a later one. Nothing
+    takes its final name before its length and checksum are right.
+
+    Returns:
+      The file, or the folder of an archive.
+    """
+    report = report or show_progress
+    target = folder / download.file
+    part = folder / f"{download.file}.part"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _get_all(download.url, part, report)
+        _verify(download, part)
+        if tarfile_like(target):
+            unpack(part, folder)
+            part.unlink()
+            return folder
+        os.replace(part, target)
+        return target
+    except OSError as error:
+        raise DataError(f"{folder} cannot be written to: {error.strerror or error}.") from None
+
+
+def _get_all(url: str, part: Path, report: Report) -> None:
+    """Downloads until the file is whole or `_ATTEMPTS` in a row have brought nothing new."""
+    failures = 0
+    while True:
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            if _get(url, part, before, report):
+                return
+            problem = "the connection broke off"
+        except urllib.error.HTTPError as error:
+            if error.code == 416:  # nothing beyond what is there: whole, or not ours
+                if _length_of(error) == before > 0:
+                    return
+                part.unlink(missing_ok=True)
+            problem = f"the server answered {error.code} {error.reason}"
+            if error.code not in (408, 416, 429, 500, 502, 503, 504):
+                raise DataError(f"{url} cannot be downloaded: {problem}.") from None
+        except urllib.error.URLError as error:
+            if not isinstance(error.reason, (ConnectionResetError, TimeoutError)):
+                raise DataError(f"{url} cannot be reached: {error.reason}.") from None
+            problem = str(error.reason)
+        except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
+            problem = str(error) or type(error).__name__
+        after = part.stat().st_size if part.exists() else 0
+        failures = 0 if after > before else failures + 1
+        if failures >= _ATTEMPTS:
+            raise DataError(f"{url} cannot be downloaded: {problem}, {failures} times in a row.")
+        log.info("%s: %s after %d bytes, trying again.", url, problem, after)
+        time.sleep(failures * _PAUSE)
+
+
+def _get(url: str, part: Path, start: int, report: Report) -> bool:
+    """Appends to `part` what the server sends from byte `start` on; whether that was all."""
+    headers = {"User-Agent": "taciturn", "Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+        begins = answer.status == 206 and _begins_at(answer)
+        if answer.status == 206 and begins != start:
+            raise http.client.HTTPException(f"asked for byte {start}, got {begins}")
+        start = start if answer.status == 206 else 0  # a server without ranges sends it all again
+        length = answer.headers.get("Content-Length")
+        total = start + int(length) if length and length.isdigit() else None
+        have, whole = start, True
+        with open(part, "r+b" if start else "wb") as file:
+            file.seek(start)
+            try:
+                while block := answer.read(_BLOCK):
+                    file.write(block)
+                    have += len(block)
+                    report(part.name.removesuffix(".part"), have, total)
+            except http.client.IncompleteRead as error:  # in the middle of a chunk
+                file.write(error.partial)
+                whole = False
+            finally:
+                file.truncate()
+                file.flush()
+    return whole and total in (None, have)
+
+
+def _begins_at(answer: Any) -> int | None:
+    words = (answer.headers.get("Content-Range") or "").removeprefix("bytes ").partition("-")
+    return int(words[0]) if words[0].isdigit() else None
+
+
+def _length_of(answer: Any) -> int | None:
+    last = (answer.headers.get("Content-Range") or "").rpartition("/")[2]
+    return int(last) if last.isdigit() else None
+
+
+def _verify(download: Download, part: Path) -> None:
+    """Raises, and throws the file away, if its checksum is not the published one."""
+    if download.checksum is None:
+        return
+    seen = digest(part, download.checksum.partition(":")[0])
+    if seen != download.checksum:
+        part.unlink()  # to resume a wrong file would never make it right
+        raise DataError(
+            f"{download.url} sent other bytes than were published: the checksum is {seen} and not "
+            f"{download.checksum}. The download was thrown away."
+        )
+
+
+def digest(path: Path, algorithm: str) -> str:
+    """`algorithm:hex` of a file."""
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
+    return f"{algorithm}:{found.hexdigest()}"
+
+
+def tarfile_like(path: Path) -> bool:
+    """Whether the name is that of an archive that `unpack` reads."""
+    return path.name.endswith((".tar.bz2", ".tar.gz", ".tgz", ".tar"))
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpacks the plain files of a tar archive into `folder`, each renamed there when it is whole.
+
+    An archive with a name that leads out of the folder, a link or a device is refused whole.
+    """
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack.") as beside:
+            with tarfile.open(archive) as tar:
+                members = tar.getmembers()
+                for member in members:
+                    _check_member(archive, member, Path(beside).resolve())
+                for member in members:
+                    if not member.isfile():
+                        continue
+                    inner = tar.extractfile(member)
+                    assert inner is not None  # a plain file has content
+                    target = Path(beside) / member.name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    with inner, open(target, "wb") as file:
+                        shutil.copyfileobj(inner, file)
+            for member in members:
+                if member.isfile():
+                    target = folder / member.name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(Path(beside) / member.name, target)
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise DataError(f"{archive} cannot be unpacked: {error}.") from None
+
+
+def _check_member(archive: Path, member: tarfile.TarInfo, folder: Path) -> None:
+    inside = (folder / member.name).resolve().is_relative_to(folder)
+    if Path(member.name).is_absolute() or not inside or ".." in Path(member.name).parts:
+        raise DataError(f"{archive} is refused: `{member.name}` leads out of the folder.")
+    if not (member.isfile() or member.isdir()):
+        raise DataError(f"{archive} is refused: `{member.name}` is a link or a device.")
+
+
+def show_progress(file: str, have: int, total: int | None) -> None:
+    """A line on the terminal that counts megabytes; nothing where stderr is not a terminal."""
+    if not sys.stderr.isatty():
+        return
+    whole = f" of {total / 1e6:.1f}" if total else ""
+    sys.stderr.write(f"\r{file}: {have / 1e6:.1f}{whole} MB ")
+    if total == have:
+        sys.stderr.write("\n")
+    sys.stderr.flush()
