@@ -22,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import taciturn
+from taciturn.core.hashing import bits, fold
+from taciturn.models import MLP
 from taciturn.report.terminal import versions
 from taciturn.sim import plan
-from taciturn.tasks.hashing import bits, fold
-from taciturn.tasks.models import MLP
 
 RESULTS = Path(__file__).parent / "results" / "padding.json"
 COHORT, BATCH = 20, 10

@@ -25,10 +25,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import taciturn
+from taciturn.core.hashing import bits, fold
+from taciturn.models import MLP
 from taciturn.report.terminal import versions
 from taciturn.sim import engine
-from taciturn.tasks.hashing import bits, fold
-from taciturn.tasks.models import MLP
 
 RESULTS = Path(__file__).parent / "results" / "population.json"
 POPULATIONS = (1_000, 1_000_000)

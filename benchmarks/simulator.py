@@ -15,10 +15,10 @@ import time
 import jax
 import numpy as np
 
+from taciturn.models import CharLSTM, EmnistCNN
 from taciturn.report.terminal import versions
 from taciturn.sim import compare
 from taciturn.tasks import Stored, Task, classification
-from taciturn.tasks.models import CharLSTM, EmnistCNN
 
 ARMS = ["full", *(f"{r}+{s}" for r in ("adaptive", "random:0.5") for s in ("ou", "zero", "ignore"))]
 

@@ -48,9 +48,9 @@ def test_public_names() -> None:
     assert taciturn.__all__ == [
         "Generated",
         "History",
-        "TaciturnError",
         "Policy",
         "Stored",
+        "TaciturnError",
         "Task",
         "__version__",
         "adaptive",
@@ -141,16 +141,21 @@ def test_importing_is_light() -> None:
 
 # What each part of the package may import, of the package and of others. What is not listed is
 # free: the command line and the tables of the paper stand at the end of the chain.
-PARTS = ("core", "tasks", "sim", "flower", "paper", "report", "runs", "cli")
 MAY_IMPORT = {
-    "core": set(),
-    "tasks": {"core"},
-    "sim": {"core", "tasks", "runs"},
-    "flower": {"core", "tasks", "runs"},
+    "checks": set(),
     "runs": set(),
-    "report": {"core", "tasks", "sim", "flower", "runs"},
-    "paper": {"core", "tasks", "sim", "flower", "runs", "report"},
+    "core": {"checks"},
+    "data": {"checks"},
+    "models": {"core"},
+    "tasks": {"checks", "core", "data", "models"},
+    "sim": {"checks", "core", "data", "tasks", "runs"},
+    "flower": {"checks", "core", "runs"},
+    "report": {"core", "data", "tasks", "sim", "runs"},
+    "studies": {"core", "tasks", "sim", "report", "runs"},
+    "paper": {"core", "tasks", "sim", "report", "studies", "runs"},
 }
+PARTS = (*MAY_IMPORT, "cli")
+LIGHT = {"checks": (), "core": (), "data": (), "runs": ("safetensors",)}  # beside NumPy
 ONLY_HERE = {"flwr": {"flower"}, "tyro": {"cli"}}
 
 
@@ -180,8 +185,8 @@ def test_imports_point_one_way(path: Path) -> None:
             target = rest.partition(".")[0]
             if here in MAY_IMPORT and target in PARTS:
                 assert target == here or target in MAY_IMPORT[here], f"{here} imports {name}"
-        elif here in ("core", "runs"):
-            allowed = {"numpy", "safetensors"} if here == "runs" else {"numpy"}
+        elif here in LIGHT:
+            allowed = {"numpy", *LIGHT[here]}
             assert top in sys.stdlib_module_names | allowed, f"{here} imports {name}"
         assert here in ONLY_HERE.get(top, {here}), f"{here} imports {name}"
 

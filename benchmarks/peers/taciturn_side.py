@@ -28,8 +28,8 @@ from common import (
 )
 
 import taciturn
+from taciturn.models import CharLSTM, EmnistCNN
 from taciturn.sim import devices
-from taciturn.tasks.models import CharLSTM, EmnistCNN
 
 ARMS = (
     "full",

@@ -206,7 +206,9 @@ class Data:
 
     def go(self) -> None:
         require("jax", "sim")
-        from taciturn.tasks import inventory, load, places, show
+        from taciturn.data import inventory, places
+        from taciturn.report import show
+        from taciturn.tasks import load
 
         if self.action != "list" and self.name is None:
             raise InputError(
@@ -287,8 +289,8 @@ class Paper:
             require(module, "sim")
         from taciturn.paper import make
         from taciturn.paper.experiments import SEEDS
-        from taciturn.paper.pieces import Options
         from taciturn.sim.settings import PRECISIONS
+        from taciturn.studies.pieces import Options
 
         if self.action in ("table", "figure") and self.name is None:
             raise InputError(

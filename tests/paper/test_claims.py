@@ -12,7 +12,7 @@ from taciturn.paper.experiments import (
     SHAKESPEARE,
     THRESHOLDS,
 )
-from taciturn.paper.pieces import Arm, Results
+from taciturn.studies.results import Arm, Results
 
 TESTED = np.arange(5, 101, 5)
 MEASURED = {

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from taciturn.errors import RunError
-from taciturn.paper import pieces
-from taciturn.paper.experiments import EXPERIMENTS, MATCHED, SYNTHETIC, partner
-from taciturn.paper.pieces import Options
+from taciturn.paper.experiments import EXPERIMENTS, SYNTHETIC
+from taciturn.studies import pieces
+from taciturn.studies.experiment import MATCHED, partner
+from taciturn.studies.pieces import Options
+from taciturn.studies.results import read
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def test_a_command_that_was_stopped_goes_on_where_it_was(options, counted, monke
     assert len(kept["pieces"]) == 1
     pieces.run(SYNTHETIC, options, quiet)
     assert counted[0] not in counted[1:]
-    whole = pieces.read(SYNTHETIC, options.folder)
+    whole = read(SYNTHETIC, options.folder)
     assert {len(arm.accuracy) for arm in whole.arms.values()} == {2}
 
 
@@ -90,7 +92,7 @@ def test_files_of_other_settings_are_refused(options):
 
 def test_reading_needs_the_file(tmp_path):
     with pytest.raises(RunError, match="taciturn paper"):
-        pieces.read(SYNTHETIC, tmp_path)
+        read(SYNTHETIC, tmp_path)
 
 
 def test_every_setting_has_a_reason():
@@ -105,7 +107,7 @@ def test_fewer_seeds_leave_no_mixture(options):
     kept = json.loads((options.folder / "synthetic.json").read_text())
     for name in SYNTHETIC.arms:
         assert len({run["policy"] for run in kept["runs"] if run["arm"] == name}) == 1
-    result = pieces.read(SYNTHETIC, options.folder, seeds=2)
+    result = read(SYNTHETIC, options.folder, seeds=2)
     assert {len(arm.accuracy) for arm in result.arms.values()} == {2}
 
 

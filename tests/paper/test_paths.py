@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from taciturn.data import places
 from taciturn.paper import figures, paths
-from taciturn.tasks import places
+from taciturn.studies import figure
 
 
 def walk(rate, steps=3000, weights=200, heavy=False):
@@ -38,7 +39,7 @@ def test_increments_with_heavy_tails_are_not_normal():
 
 
 def test_the_figure_is_drawn(tmp_path):
-    png, _ = figures.write(figures.paths(walk(0.05, 500, 8)), tmp_path, "paths")
+    png, _ = figure.write(figures.paths(walk(0.05, 500, 8)), tmp_path, "paths")
     assert png.stat().st_size > 10_000
 
 

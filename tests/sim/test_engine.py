@@ -21,11 +21,13 @@ import pytest
 
 import taciturn
 from taciturn.core.policy import RULES, STAND_INS
+from taciturn.models import CharLSTM
+from taciturn.models.cnn import Conv
+from taciturn.models.dense import Dense
+from taciturn.models.dropout import dropout
 from taciturn.sim import devices, engine
 from taciturn.sim.settings import Progress
 from taciturn.tasks import load
-from taciturn.tasks.hashing import dropout, fold
-from taciturn.tasks.models import CharLSTM, Conv, Dense
 from taciturn.tasks.task import Stored, Task, classification
 
 # Tasks that are small, because the plain loop compiles for every size of a last batch, and uneven.
@@ -66,7 +68,9 @@ class TinyCNN(eqx.Module):
 
     def __call__(self, x: jax.Array, key: jax.Array | None = None) -> jax.Array:
         x = self.conv.pooled(x[..., None])
-        x = dropout(x.reshape(x.shape[0], -1), 0.25, None if key is None else fold(key, 0))
+        x = dropout(
+            x.reshape(x.shape[0], -1), 0.25, None if key is None else jax.random.key_data(key)
+        )
         return self.dense(x)
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from taciturn.checks import flag, number
 from taciturn.core.arrays import Scalar, namespace
-from taciturn.core.parts import Part, flag, number
+from taciturn.core.parts import Part
 from taciturn.core.tally import Tally
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from taciturn.checks import flag
 from taciturn.core import ou as _ou
 from taciturn.core.arrays import Array, zeros
-from taciturn.core.parts import Part, flag
+from taciturn.core.parts import Part
 from taciturn.errors import InputError
 
 

@@ -1,9 +1,4 @@
-"""The paper's claims, and whether they hold here.
-
-A difference between two arms is taken seed by seed, since both have the same clients and batches.
-*Ahead* and *behind* mean that the 95 % interval of its mean (Student's t) leaves zero out; *level*
-that it does not.
-"""
+"""The paper's claims, and whether they hold here."""
 
 from __future__ import annotations
 
@@ -11,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from taciturn.paper.experiments import (
     ARMS,
@@ -22,8 +16,9 @@ from taciturn.paper.experiments import (
     STAND_INS,
     THRESHOLDS,
 )
-from taciturn.paper.pieces import Results
 from taciturn.paper.tables import ROUNDS, thresholds_after_first
+from taciturn.studies.difference import Difference, difference
+from taciturn.studies.results import Results
 
 HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"
 _SAME = 0.5  # points of accuracy below full communication that count as equal to it
@@ -38,35 +33,6 @@ class Claim(NamedTuple):
     text: str
     verdict: str
     because: str
-
-
-class Difference(NamedTuple):
-    """Of two arms, over seeds: its mean and half the width of its 95 % interval."""
-
-    mean: float
-    half: float
-
-    @property
-    def ahead(self) -> bool:
-        return self.mean - self.half > 0
-
-    @property
-    def behind(self) -> bool:
-        return self.mean + self.half < 0
-
-    def __str__(self) -> str:
-        word = "ahead" if self.ahead else "behind" if self.behind else "level"
-        return f"{self.mean:+.2f} ± {self.half:.2f} ({word})"
-
-
-def difference(first: np.ndarray, second: np.ndarray) -> Difference:
-    """first − second, seed by seed."""
-    d = np.asarray(first) - np.asarray(second)
-    count = len(d)
-    if count < 2:
-        return Difference(float(d.mean()), np.inf)
-    half = stats.t.ppf(0.975, count - 1) * d.std(ddof=1) / np.sqrt(count)
-    return Difference(float(d.mean()), float(half))
 
 
 def verdict(checks: Sequence[bool]) -> str:

@@ -6,47 +6,11 @@ contradicts itself, and what was taken instead; "the code" is the first author's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+from taciturn.studies.experiment import MATCHED, Experiment, Setting
 
 SEEDS = 5  # the paper has one run for each number and names no seed
-
-
-class Setting(NamedTuple):
-    """A value and why it is that one."""
-
-    value: Any
-    why: str
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """One task, some arms and all settings.
-
-    Attributes:
-      name: of the experiment, and of its file.
-      title: for tables and figures.
-      task: what is learned.
-      options: of the task.
-      settings: of `taciturn.simulate`.
-      arms: a name and a policy each. `random:?+…` takes its probability from the mean rate, over
-        seeds, at which clients speak in the adaptive arm with the same stand-in.
-    """
-
-    name: str
-    title: str
-    task: str
-    options: Mapping[str, Setting]
-    settings: Mapping[str, Setting]
-    arms: Mapping[str, str]
-
-    def numbers(self) -> dict[str, Any]:
-        """The settings, as `taciturn.simulate` takes them."""
-        return {name: setting.value for name, setting in self.settings.items()}
-
-    def task_options(self) -> dict[str, Any]:
-        return {name: setting.value for name, setting in self.options.items()}
 
 
 STAND_INS = {
@@ -55,17 +19,11 @@ STAND_INS = {
     "zero": "zero",
     "ignore": "ignore",
 }
-MATCHED = "?"
 ARMS = (
     {"full": "full"}
     | {f"adaptive {name}": f"adaptive+{text}" for name, text in STAND_INS.items()}
     | {f"random {name}": f"random:{MATCHED}+{text}" for name, text in STAND_INS.items()}
 )
-
-
-def partner(arm: str) -> str:
-    """The adaptive arm that a random one is matched to."""
-    return arm.replace("random", "adaptive", 1)
 
 
 _ROUNDS = Setting(100, '"All the models are trained for 100 rounds."')

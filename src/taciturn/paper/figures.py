@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
-from taciturn import runs
 from taciturn.paper.experiments import EMNIST, FIXED, SHAKESPEARE, THRESHOLDS
 from taciturn.paper.paths import SETTINGS as PATH_SETTINGS
 from taciturn.paper.paths import Paths
-from taciturn.paper.pieces import Arm, Recipe, Results
 from taciturn.paper.tables import ROUNDS
 from taciturn.report import picture
+from taciturn.studies.figure import legend, panels, rounds
+from taciturn.studies.results import Arm, Recipe, Results
 
 # Okabe and Ito's colours, which people who see colours differently can tell apart.
 _COLOURS = {"ou": "#0072B2", "zero": "#D55E00", "ignore": "#009E73", "ou constrained": "#56B4E9"}
@@ -28,30 +25,30 @@ _GAPS = {"-": (0, (5, 3)), ":": (0, (1, 3))}
 
 def fixed_accuracy(results: Mapping[str, Results]) -> Figure:
     """Accuracy by round under fixed thresholds, a panel each."""
-    figure, panels = _panels(len(THRESHOLDS), "round")
+    figure, axes_of = panels(len(THRESHOLDS), "round")
     (result,) = results.values()
-    for axes, threshold in zip(panels, THRESHOLDS, strict=True):
+    for axes, threshold in zip(axes_of, THRESHOLDS, strict=True):
         axes.set_title(f"τ = {threshold:g}")
         for name in _COLOURS:
             arm = result.arms[f"{threshold} {name}"]
             _band(axes, arm.tested, arm.accuracy, _COLOURS[name], "-", name)
-    panels[0].set_ylabel("test accuracy, %")
-    _legend(figure, panels[0])
+    axes_of[0].set_ylabel("test accuracy, %")
+    legend(figure, axes_of[0])
     return figure
 
 
 def fixed_upload(results: Mapping[str, Results]) -> Figure:
     """Clients that speak in a round under fixed thresholds, a panel each."""
-    figure, panels = _panels(len(THRESHOLDS), "round")
+    figure, axes_of = panels(len(THRESHOLDS), "round")
     (result,) = results.values()
-    for axes, threshold in zip(panels, THRESHOLDS, strict=True):
+    for axes, threshold in zip(axes_of, THRESHOLDS, strict=True):
         axes.set_title(f"τ = {threshold:g}")
         axes.set_ylim(-0.3, result.cohort + 0.3)
         for name in _COLOURS:
             spoke = result.arms[f"{threshold} {name}"].spoke
-            _band(axes, _rounds(spoke), spoke, _COLOURS[name], "-", name)
-    panels[0].set_ylabel(f"clients that upload, of {result.cohort}")
-    _legend(figure, panels[0])
+            _band(axes, rounds(spoke), spoke, _COLOURS[name], "-", name)
+    axes_of[0].set_ylabel(f"clients that upload, of {result.cohort}")
+    legend(figure, axes_of[0])
     return figure
 
 
@@ -71,21 +68,21 @@ def upload(results: Mapping[str, Results]) -> Figure:
 
     def draw(axes: Axes, arm: Arm, colour: str, style: str, name: str) -> None:
         sent = arm.spoke[:, :ROUNDS].cumsum(1) * sizes[id(arm)] * 4 / 2**30
-        _band(axes, _rounds(sent), sent, colour, style, name)
+        _band(axes, rounds(sent), sent, colour, style, name)
 
     return _all_arms(results, draw, "uploaded since the start, GiB")
 
 
 def thresholds(results: Mapping[str, Results]) -> Figure:
     """The threshold by round of the adaptive arms."""
-    figure, panels = _panels(len(results), "round", width=5.5, share=False)
-    for axes, result in zip(panels, results.values(), strict=True):
+    figure, axes_of = panels(len(results), "round", width=5.5, share=False)
+    for axes, result in zip(axes_of, results.values(), strict=True):
         axes.set_title(result.experiment.title)
         for name in _COLOURS:
             path = result.arms[f"adaptive {name}"].threshold[:, 1:ROUNDS]
-            _band(axes, 1 + _rounds(path), path, _COLOURS[name], "-", name)
-    panels[0].set_ylabel("threshold")
-    _legend(figure, panels[0])
+            _band(axes, 1 + rounds(path), path, _COLOURS[name], "-", name)
+    axes_of[0].set_ylabel("threshold")
+    legend(figure, axes_of[0])
     return figure
 
 
@@ -124,51 +121,22 @@ def paths(found: Paths) -> Figure:
 
 
 def _all_arms(results: Mapping[str, Results], draw: Callable[..., None], label: str) -> Figure:
-    figure, panels = _panels(len(results), "round", width=5.5, share=False)
-    for axes, result in zip(panels, results.values(), strict=True):
+    figure, axes_of = panels(len(results), "round", width=5.5, share=False)
+    for axes, result in zip(axes_of, results.values(), strict=True):
         axes.set_title(result.experiment.title)
         draw(axes, result.arms["full"], "0.2", "--", "full")
         for rule, style in _STYLES.items():
             for name, colour in _COLOURS.items():
                 arm = f"{rule} {name}"
                 draw(axes, result.arms[arm], colour, style, arm)
-    panels[0].set_ylabel(label)
-    _legend(figure, panels[0])
+    axes_of[0].set_ylabel(label)
+    legend(figure, axes_of[0])
     return figure
-
-
-def _panels(count: int, label: str, width: float = 3.2, share: bool = True) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(width * count, 4.2), layout="constrained")
-    panels = figure.subplots(1, count, sharey=share, squeeze=False)[0]
-    for axes in panels:
-        axes.set_xlabel(label)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.25)
-    return figure, panels
 
 
 def _band(axes: Axes, x: np.ndarray, y: np.ndarray, colour: str, style: str, label: str) -> None:
     # It often lies on `zero`, which shows through its gaps.
     picture.line(axes, x, y, colour, label, _GAPS[style] if "constrained" in label else style)
-
-
-def _rounds(array: np.ndarray) -> np.ndarray:
-    return np.arange(1, array.shape[1] + 1)
-
-
-def _legend(figure: Figure, axes: Axes) -> None:
-    lines, labels = axes.get_legend_handles_labels()
-    figure.legend(lines, labels, loc="outside lower center", ncols=5, fontsize=9, frameon=False)
-
-
-def write(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """PNG and PDF, without the time at which they were made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / f"{name}.png", folder / f"{name}.pdf"]
-    for path, when in zip(files, ({"Software": None}, {"CreationDate": None}), strict=True):
-        with runs.replacing(path, "wb") as file:
-            figure.savefig(file, dpi=130, format=path.suffix[1:], metadata=when)
-    return files
 
 
 # In the paper's order, which is also their numbers; the sixth, `paths`, has data of its own.

@@ -7,17 +7,21 @@ from pathlib import Path
 
 from taciturn import runs
 from taciturn.errors import RunError, UnknownName
-from taciturn.paper import figures, page, paths, pieces
+from taciturn.paper import figures, page, paths
 from taciturn.paper.experiments import (
     EMNIST,
     EXPERIMENTS,
     GLYPHS,
     SHAKESPEARE,
     SYNTHETIC,
-    Experiment,
 )
-from taciturn.paper.pieces import Options, Recipe, Results
-from taciturn.paper.tables import TABLES, Table
+from taciturn.paper.tables import TABLES
+from taciturn.studies import figure as drawing
+from taciturn.studies import pieces
+from taciturn.studies.experiment import Experiment
+from taciturn.studies.pieces import Options
+from taciturn.studies.results import Recipe, Results, content
+from taciturn.studies.table import Table
 
 PATHS = "paths"
 FIGURES = (*figures.FIGURES, PATHS)
@@ -60,7 +64,7 @@ def figure(name: str, options: Options, say: Say, fast: bool = False) -> list[Pa
     else:
         recipe = figures.FIGURES[name]
         drawn = recipe.make(_run(recipe, options, say, fast))
-    return figures.write(drawn, options.folder, f"figure-{name}")
+    return drawing.write(drawn, options.folder, f"figure-{name}")
 
 
 def everything(options: Options, say: Say, where: Path | None = None) -> list[Path]:
@@ -87,9 +91,7 @@ def listing(folder: Path) -> list[str]:
     lines.append("experiments")
     for name, experiment in EXPERIMENTS.items():
         path = folder / f"{name}.json"
-        state = (
-            f"{len(pieces.content(path)['runs'])} runs in {path}" if path.exists() else "not run"
-        )
+        state = f"{len(content(path)['runs'])} runs in {path}" if path.exists() else "not run"
         lines.append(f"  {name:<32} {experiment.title}: {len(experiment.arms)} arms, {state}")
     return lines
 

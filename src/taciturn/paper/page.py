@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from taciturn import runs
-from taciturn.paper import paths, pieces, printed, tables
+from taciturn.paper import paths, published, tables
 from taciturn.paper.claims import claims
 from taciturn.paper.experiments import (
     BY_COHORT,
@@ -16,9 +15,9 @@ from taciturn.paper.experiments import (
     FIXED,
     SHAKESPEARE,
     VARIANTS,
-    Setting,
 )
-from taciturn.paper.pieces import Results
+from taciturn.studies import page
+from taciturn.studies.results import Results, read
 
 _EXPERIMENTS = (EMNIST, *BY_COHORT.values(), *VARIANTS, FIXED)
 _CAPTIONS = {
@@ -34,17 +33,14 @@ _CAPTIONS = {
 
 def write(folder: Path, where: Path | None = None, seeds: int | None = None) -> Path:
     """Writes the page, `results.md` in the folder of the experiments unless `where` says else."""
-    where = where or folder / "results.md"
-    text = make(folder, Path(os.path.relpath(folder, where.parent)), seeds)
-    where.parent.mkdir(parents=True, exist_ok=True)
-    with runs.replacing(where) as file:
-        file.write(text)
-    return where
+    return page.write(
+        lambda link: make(folder, link, seeds), folder, where or folder / "results.md"
+    )
 
 
 def make(folder: Path, link: Path, seeds: int | None = None) -> str:
     """The text of the page; `link` is the folder as seen from it."""
-    results = {e.name: pieces.read(e, folder, seeds) for e in _EXPERIMENTS}
+    results = {e.name: read(e, folder, seeds) for e in _EXPERIMENTS}
     described = runs.read_json(folder / "paths.json")
     measured = described["measured"]
 
@@ -61,7 +57,7 @@ def make(folder: Path, link: Path, seeds: int | None = None) -> str:
         _made_with(results, described),
         "## Claims\n",
         _VERDICTS,
-        _table(
+        page.table(
             ("claim", "verdict", "numbers"),
             [(c.text, f"**{c.verdict}**", f"{c.because}.") for c in claims(results, measured)],
         ),
@@ -86,33 +82,24 @@ def make(folder: Path, link: Path, seeds: int | None = None) -> str:
         _measured(measured),
         "## Settings\n",
         table("settings"),
-        *(_settings(e.title, {**e.options, **e.settings}) for e in (EMNIST, SHAKESPEARE)),
-        _settings("Fashion-MNIST", paths.SETTINGS),
+        *(page.settings(e.title, {**e.options, **e.settings}) for e in (EMNIST, SHAKESPEARE)),
+        page.settings("Fashion-MNIST", paths.SETTINGS),
     ]
     return "\n".join(sections)
 
 
 def _made_with(results: Mapping[str, Results], described: Mapping[str, Any]) -> str:
-    rows: list[tuple[Any, ...]] = []
-    for result in results.values():
-        made, count = result.made_with, sum(len(arm.accuracy) for arm in result.arms.values())
-        title, seconds = result.experiment.title, f"{result.seconds:.0f}"
-        rows.append((title, count, made["device"], made["precision"], seconds))
     device, seconds = described["versions"]["device"], f"{described['seconds']:.0f}"
-    rows.append(("Fashion-MNIST paths", 1, device, "float32", seconds))
     in_all = sum(r.seconds for r in results.values()) + described["seconds"]
     main = sum(results[e.name].seconds for e in (EMNIST, SHAKESPEARE))
     versions = next(iter(results.values())).made_with
     stack = ", ".join(f"{name} {versions[name]}" for name in ("python", "jax", "numpy"))
-    table = _table(("experiment", "runs", "device", "precision", "seconds"), rows)
+    paths_row = ("Fashion-MNIST paths", 1, device, "float32", seconds)
+    table = page.made_with(results.values(), [paths_row])
     return (
         f"{table}\nCompilation is included. The two experiments of the main table took "
         f"{main:.0f} s, everything {in_all:.0f} s ({stack}).\n"
     )
-
-
-def _table(columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
-    return tables.Table("", columns, rows).markdown()
 
 
 def _on_both(results: Mapping[str, Results], say: Callable[[Results], str]) -> str:
@@ -123,7 +110,7 @@ def _on_both(results: Mapping[str, Results], say: Callable[[Results], str]) -> s
 
 def _accuracy_apart(results: Mapping[str, Results]) -> str:
     def apart(result: Results) -> str:
-        was = printed.MAIN[result.experiment.name]["full"].accuracy
+        was = published.MAIN[result.experiment.name]["full"].accuracy
         return f"{was - result.arms['full'].at(tables.ROUNDS).mean():.1f} points"
 
     return (
@@ -150,7 +137,7 @@ def _all_silent(results: Mapping[str, Results]) -> str:
 
 def _thresholds_apart(results: Mapping[str, Results]) -> str:
     def ratio(result: Results) -> str:
-        was = float(printed.THRESHOLD[result.experiment.name]["adaptive zero"].split(" ")[0])
+        was = float(published.THRESHOLD[result.experiment.name]["adaptive zero"].split(" ")[0])
         ours = tables.thresholds_after_first(result, "adaptive zero").mean()
         return f"{was / ours:.1f} times ours"
 
@@ -162,12 +149,7 @@ def _thresholds_apart(results: Mapping[str, Results]) -> str:
 
 def _measured(measured: Mapping[str, Any]) -> str:
     rows = [(name.replace("_", " "), f"{value:.4g}") for name, value in measured.items()]
-    return _table(("measured", "value"), rows)
-
-
-def _settings(title: str, settings: Mapping[str, Setting]) -> str:
-    rows = [(name, *setting) for name, setting in settings.items()]
-    return f"### {title}\n\n" + _table(("setting", "value", "why"), rows)
+    return page.table(("measured", "value"), rows)
 
 
 _HEAD = """\

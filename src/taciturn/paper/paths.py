@@ -18,9 +18,9 @@ import optax
 from scipy import stats
 
 from taciturn.core import ou
-from taciturn.paper.experiments import Setting
 from taciturn.report import terminal
 from taciturn.sim.local import flat_model, make_step
+from taciturn.studies.experiment import Setting
 from taciturn.tasks import load
 from taciturn.tasks.task import with_test
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from taciturn.tasks.hashing import fold, mix
+from taciturn.core.hashing import fold, mix
 
 _PERMUTATION_ROUNDS = 24
 
@@ -53,13 +53,17 @@ def shuffled(
     keys: RoundKeys, slot: jax.Array, epoch: jax.Array, n: jax.Array, i: jax.Array
 ) -> jax.Array:
     """Which of its `n` examples the client in this slot sees at position `i` of this epoch."""
-    key = fold(fold(keys.train, slot), 2 * epoch)
-    return permute(key, n, i, unroll=True).astype(jnp.int32)
+    return permute(_local_key(keys, slot, 2 * epoch), n, i, unroll=True).astype(jnp.int32)
 
 
 def dropout_key(keys: RoundKeys, slot: jax.Array, step: jax.Array) -> jax.Array:
     """The key of one local step of the client in this slot."""
-    return fold(fold(keys.train, slot), 2 * step + 1)
+    return _local_key(keys, slot, 2 * step + 1)
+
+
+def _local_key(keys: RoundKeys, slot: jax.Array, number: jax.Array) -> jax.Array:
+    words = fold(fold(jax.random.key_data(keys.train), slot), number)
+    return jax.random.wrap_key_data(words)
 
 
 def permute(

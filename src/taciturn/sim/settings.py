@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import optax
 
-from taciturn.core.parts import number
+from taciturn.checks import number
 from taciturn.errors import InputError, UnknownName
 from taciturn.sim.local import optimizer_of
 from taciturn.tasks.task import Task

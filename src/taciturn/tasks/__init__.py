@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from taciturn.errors import InputError, UnknownName
-from taciturn.tasks.brought import folder, npz
 from taciturn.tasks.emnist import emnist
 from taciturn.tasks.glyphs import glyphs
 from taciturn.tasks.idx import fashion, idx
+from taciturn.tasks.own import folder, npz
 from taciturn.tasks.shakespeare import shakespeare, shakespeare_leaf
 from taciturn.tasks.synthetic import synthetic, synthetic_niid
 from taciturn.tasks.task import Clients, Generated, Stored, Task, classification

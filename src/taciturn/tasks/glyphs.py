@@ -19,10 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from taciturn.checks import whole
+from taciturn.core.hashing import mix
 from taciturn.errors import require
-from taciturn.tasks.hashing import mix
-from taciturn.tasks.models import SmallCNN
-from taciturn.tasks.options import whole
+from taciturn.models import SmallCNN
 from taciturn.tasks.task import Generated, Task, classification
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

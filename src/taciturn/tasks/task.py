@@ -246,3 +246,8 @@ def classification(
         return {"accuracy": (right, one), "loss": (cross_entropy(scores, batch["y"]), one)}
 
     return loss, metrics
+
+
+def unit(x: jax.Array) -> jax.Array:
+    """Bytes as float32 in [0, 1], on the device that computes with them; other numbers as is."""
+    return x.astype(jnp.float32) / 255 if x.dtype == jnp.uint8 else x

@@ -1,0 +1,51 @@
+"""Arguments, checked: each returns the value, or raises an error that names the argument."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from taciturn.errors import InputError
+
+
+def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """`value` as a whole number of at least `least`, or an error that names the argument."""
+    try:
+        result = operator.index(value)
+    except TypeError:
+        raise InputError(f"`{name}` must be a whole number, got {value!r}.") from None
+    if isinstance(value, bool) or result < least:
+        raise InputError(f"`{name}` must be at least {least}, got {value!r}.")
+    if most is not None and result > most:
+        raise InputError(f"`{name}` must be at most {most}, got {value!r}.")
+    return result
+
+
+def choice(name: str, value: Any, known: tuple[str, ...]) -> str:
+    """`value` if it is one of `known`, or an error that lists them."""
+    if value not in known:
+        raise InputError(f"`{name}` must be {' or '.join(known)}, got {value!r}.")
+    return str(value)
+
+
+def number(name: str, value: Any, low: float, high: float, interval: str) -> float:
+    """`value` as a float between low and high, or an error that names argument and interval.
+
+    The brackets of `interval` say whether the ends belong to it.
+    """
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"`{name}` must be a number, got {value!r}.") from None
+    above = result > low if interval[0] == "(" else result >= low
+    below = result < high if interval[-1] == ")" else result <= high
+    if isinstance(value, bool) or not (above and below):
+        raise InputError(f"`{name}` must be in {interval}, got {value!r}.")
+    return result
+
+
+def flag(name: str, value: Any) -> bool:
+    """`value` if it is True or False, or an error that names the argument."""
+    if not isinstance(value, bool):
+        raise InputError(f"`{name}` must be true or false, got {value!r}.")
+    return value

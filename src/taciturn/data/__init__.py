@@ -1,0 +1,1 @@
+"""Data: where they lie, how they get there, and how each layout is read; NumPy alone."""

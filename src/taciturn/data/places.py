@@ -1,0 +1,184 @@
+"""Where data lie: `--data`, `TACITURN_DATA`, the user's cache folder, and who publishes them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from taciturn.data.download import Download, digest, fetch
+from taciturn.errors import DataError, UnknownName, require
+
+
+@dataclass(frozen=True)
+class Source:
+    """A published data set.
+
+    Attributes:
+      name: also of the folder that it lies in.
+      about: one line.
+      files: what must be there. A name may stand with or without a final `.gz`.
+      downloads: where the publishers host it.
+      counts: the published totals.
+      elsewhere: folders in which packages of an operating system put it.
+    """
+
+    name: str
+    about: str
+    files: tuple[str, ...]
+    downloads: tuple[Download, ...]
+    counts: dict[str, int]
+    elsewhere: tuple[str, ...] = field(default=())
+
+
+_TFF = "https://storage.googleapis.com/tff-datasets-public/"
+_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+
+# Checksums are the publishers': TFF's from its own loaders, Fashion-MNIST's from its README.
+SOURCES: dict[str, Source] = {
+    source.name: source
+    for source in (
+        Source(
+            "emnist",
+            "handwriting by writer, 62 classes (TFF)",
+            ("fed_emnist_train.h5", "fed_emnist_test.h5"),
+            (
+                Download(
+                    _TFF + "fed_emnist.tar.bz2",
+                    "sha256:fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0",
+                ),
+            ),
+            {"clients": 3_400, "train": 671_585, "test": 77_483},
+        ),
+        Source(
+            "shakespeare",
+            "lines by speaking role (TFF)",
+            ("shakespeare_train.h5", "shakespeare_test.h5"),
+            (
+                Download(
+                    _TFF + "shakespeare.tar.bz2",
+                    "sha256:0285be9906cb5f268092eee4edeeacfc2af4574f2941f7cc2f08a321d7f5c707",
+                ),
+            ),
+            {
+                "clients": 715,
+                "train": 37_784,
+                "test": 5_490,
+                "train snippets": 16_068,
+                "test snippets": 2_356,
+            },
+        ),
+        Source(
+            "fashion",
+            "Fashion-MNIST, 10 classes of clothing",
+            (
+                "train-images-idx3-ubyte.gz",
+                "train-labels-idx1-ubyte.gz",
+                "t10k-images-idx3-ubyte.gz",
+                "t10k-labels-idx1-ubyte.gz",
+            ),
+            (
+                Download(
+                    _FASHION + "train-images-idx3-ubyte.gz", "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d"
+                ),
+                Download(
+                    _FASHION + "train-labels-idx1-ubyte.gz", "md5:25c81989df183df01b3e8a0aad5dffbe"
+                ),
+                Download(
+                    _FASHION + "t10k-images-idx3-ubyte.gz", "md5:bef4ecab320f06d8554ea6380940ec79"
+                ),
+                Download(
+                    _FASHION + "t10k-labels-idx1-ubyte.gz", "md5:bb300cfdad3c16e7a12a480ee83cd310"
+                ),
+            ),
+            {"train": 60_000, "test": 10_000},
+            ("/usr/share/datasets/fashion-mnist",),
+        ),
+    )
+}
+HUGGING_FACE = {"emnist": "flwrlabs/femnist", "shakespeare-leaf": "flwrlabs/shakespeare"}
+
+
+def source(name: str) -> Source:
+    """The published data set of this name."""
+    if name not in SOURCES:
+        raise UnknownName("data set", name, SOURCES)
+    return SOURCES[name]
+
+
+def cache_folder() -> Path:
+    """The folder for downloads and parsed data: `TACITURN_CACHE`, or the user's cache folder."""
+    chosen = os.environ.get("TACITURN_CACHE")
+    return Path(chosen) if chosen else require("platformdirs", "sim").user_cache_path("taciturn")
+
+
+def folders(name: str, data: Any = None) -> list[Path]:
+    """Where the data set of this name may lie, in the order of looking.
+
+    A path that is given stands alone: to go on elsewhere would train on other data than was asked.
+    Otherwise `TACITURN_DATA`, the user's cache folder and where an operating system has it.
+    """
+    if data is not None:
+        return [Path(data), Path(data) / name]
+    chosen = os.environ.get("TACITURN_DATA")
+    roots = ([Path(chosen)] if chosen else []) + [cache_folder() / "data"]
+    both = [folder for root in roots for folder in (root / name, root)]
+    return both + [Path(place) for place in (SOURCES[name].elsewhere if name in SOURCES else ())]
+
+
+def find(name: str, data: Any = None) -> list[Path] | None:
+    """The files of a published data set, in the order of `Source.files`; None if not all there."""
+    wanted = source(name).files
+    for folder in folders(name, data):
+        paths = [_either(folder / file) for file in wanted]
+        if all(path is not None for path in paths):
+            return [path for path in paths if path is not None]
+    return None
+
+
+def find_or_fetch(name: str, data: Any = None) -> list[Path]:
+    """The files of a published data set, downloaded into the cache folder if need be."""
+    found = find(name, data)
+    if found is not None:
+        return found
+    if data is not None:
+        raise DataError(missing(name, data))
+    return fetch_source(name)
+
+
+def fetch_source(name: str) -> list[Path]:
+    """Downloads a published data set into the cache folder."""
+    folder = cache_folder() / "data" / name
+    try:
+        for download in source(name).downloads:
+            fetch(download, folder)
+    except DataError as error:
+        raise DataError(f"{error} {missing(name)}") from None
+    found = [_either(folder / file) for file in source(name).files]
+    for file, path in zip(source(name).files, found, strict=True):
+        if path is None:
+            raise DataError(f"What was downloaded to {folder} does not contain {file}.")
+    paths = [path for path in found if path is not None]
+    # The publisher's checksum is that of the archive: from here on, these stand for it.
+    sums = "".join(f"{digest(path, 'sha256').partition(':')[2]}  {path.name}\n" for path in paths)
+    (folder / "SHA256SUMS").write_text(sums, "utf-8")
+    return paths
+
+
+def missing(name: str, data: Any = None) -> str:
+    """Which files are missing, where they were looked for, and how to bring them by hand."""
+    known = source(name)
+    looked = ", ".join(str(folder) for folder in folders(name, data))
+    addresses = " and ".join(download.url for download in known.downloads)
+    return (
+        f"{' and '.join(known.files)} were not found in {looked}. To bring them by hand: get "
+        f"{addresses} on a machine that is online, unpack it if it is an archive, and point "
+        f"`--data` or TACITURN_DATA to the folder."
+    )
+
+
+def _either(path: Path) -> Path | None:
+    """The file, packed or not."""
+    plain = path.with_name(path.name.removesuffix(".gz"))
+    return next((p for p in (path, plain) if p.is_file()), None)

@@ -1,0 +1,123 @@
+"""Shakespeare by speaking role: TFF's snippets and LEAF's windows, read and tokenised.
+
+The two are different tasks. TFF has whole snippets: the paper predicts every character of an
+80-character window. LEAF and the Hugging Face Hub have 80 characters and the one that follows.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taciturn.checks import choice
+from taciturn.data import hugging_face, leaf, places, tff
+from taciturn.data.cache import cached
+from taciturn.data.dataset import Dataset, Examples, collect
+from taciturn.errors import DataError
+
+# The order is that of TFF's tutorial, which the paper's predecessors took over.
+CHARACTERS = (
+    "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
+)
+PADDING, UNKNOWN, BEGIN, END = 0, *range(len(CHARACTERS) + 1, len(CHARACTERS) + 4)
+VOCABULARY = len(CHARACTERS) + 4
+LENGTH = 80
+
+LEAF_CHARACTERS = (
+    "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+)
+
+
+def _codes(characters: str, first: int, unknown: int) -> np.ndarray:
+    """The token of every byte."""
+    table = np.full(256, unknown, np.uint8)
+    table[np.frombuffer(characters.encode(), np.uint8)] = np.arange(first, first + len(characters))
+    return table
+
+
+_TOKENS = _codes(CHARACTERS, 1, UNKNOWN)
+_LEAF_TOKENS = _codes(LEAF_CHARACTERS, 0, len(LEAF_CHARACTERS))
+
+
+def read(data: str | Path | None = None) -> Dataset:
+    """The sequences of every role, all of them: `x` and `y` are uint8 tokens, n × 80."""
+    files = places.find_or_fetch("shakespeare", data)
+    return cached("shakespeare", files, lambda: read_tff(*files))
+
+
+def read_tff(train: Path, test: Path) -> Dataset:
+    """The roles of TFF's two files."""
+    counts = {"train snippets": 0, "test snippets": 0}
+
+    def read(split: str, path: Path) -> dict[str, Examples]:
+        def parse(path: Path, client: str, arrays: dict[str, np.ndarray]) -> Examples:
+            examples = _from_tff(path, client, arrays)
+            counts[f"{split} snippets"] += len(arrays["snippets"])
+            return examples
+
+        return tff.read(path, ("snippets",), parse)
+
+    return collect(train, read("train", train), read("test", test), counts)
+
+
+def _from_tff(path: Path, client: str, arrays: dict[str, np.ndarray]) -> Examples:
+    snippets = arrays["snippets"]
+    if snippets.dtype.kind not in "SO" or snippets.ndim != 1:
+        raise DataError(
+            f"{path}, client `{client}`: snippets must be a list of bytes, "
+            f"got {snippets.dtype} of shape {snippets.shape}."
+        )
+    texts = [text.encode() if isinstance(text, str) else text for text in snippets.tolist()]
+    if not all(isinstance(text, bytes) for text in texts):
+        raise DataError(f"{path}, client `{client}`: snippets must be bytes.")
+    windows = [tokenize(text) for text in texts] or [np.zeros((0, LENGTH + 1), np.uint8)]
+    joined = np.concatenate(windows)
+    return {"x": joined[:, :-1], "y": joined[:, 1:]}
+
+
+def tokenize(text: bytes) -> np.ndarray:
+    """A snippet as windows of 81 tokens: begin, its characters, end, and padding."""
+    tokens = np.concatenate([[BEGIN], _TOKENS[np.frombuffer(text, np.uint8)], [END]])
+    windows = np.zeros((-(-len(tokens) // (LENGTH + 1)), LENGTH + 1), np.uint8)
+    windows.reshape(-1)[: len(tokens)] = tokens
+    return windows
+
+
+def read_leaf(data: str | Path | None = None, source: str = "files") -> Dataset:
+    """The windows of every role: `x` is n × 80 tokens of uint8, `y` the next one."""
+    name = "shakespeare-leaf"
+    if choice("source", source, ("files", "huggingface")) == "huggingface":
+        table = places.HUGGING_FACE[name] if data is None else str(data)
+        return hugging_face.load(table, ("character_id", "x", "y"), _from_leaf)
+    looked = places.folders(name, data)
+    leaves = leaf.find(looked)
+    if leaves:
+        return cached(name, leaves[0] + leaves[1], lambda: leaf.read(*leaves, _from_leaf))
+    raise DataError(
+        f"No train/*.json of LEAF's Shakespeare in {', '.join(map(str, looked))}. Make it with "
+        f"LEAF's preprocess.sh and point `--data` to the folder, or take it from the Hugging Face "
+        f"Hub with source=huggingface."
+    )
+
+
+def _from_leaf(path: Any, client: str, x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
+    for texts, length in ((x, LENGTH), (y, 1)):
+        for text in texts:
+            if not isinstance(text, str) or len(text) != length:
+                raise DataError(
+                    f"{path}, client `{client}`: every `x` must be {LENGTH} characters and every "
+                    f"`y` one, got {text!r}."
+                )
+    return {
+        "x": _LEAF_TOKENS[_ascii(x)].reshape(-1, LENGTH),
+        "y": _LEAF_TOKENS[_ascii(y)].astype(np.int32),
+    }
+
+
+def _ascii(texts: list[str]) -> np.ndarray:
+    """One byte a character; what is not ASCII becomes 0, which no vocabulary has."""
+    plain = re.sub(r"[^\x00-\x7f]", "\0", "".join(texts))
+    return np.frombuffer(plain.encode(), np.uint8)

@@ -1,0 +1,50 @@
+"""TensorFlow Federated's HDF5 layout: `examples/<client>/<feature>`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from taciturn.data.dataset import Examples
+from taciturn.errors import DataError, require
+
+Parse = Callable[[Path, str, dict[str, np.ndarray]], Examples]  # (file, client, features)
+
+
+def read(path: Path, features: tuple[str, ...], parse: Parse) -> dict[str, Examples]:
+    """The examples of every client in a file, each parsed and checked by `parse`.
+
+    A file that is cut short or lacks a group or feature is one error, which names file and client.
+    """
+    h5py = require("h5py", "data")
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise DataError(f"{path} is no whole HDF5 file: {error}.") from None
+    with file:
+        if "examples" not in file:
+            raise DataError(f"{path} has no group `examples`; it has {sorted(file) or 'nothing'}.")
+        clients = file["examples"]
+        return {name: _client(path, name, clients, features, parse) for name in clients}
+
+
+def _client(
+    path: Path, name: str, clients: object, features: tuple[str, ...], parse: Parse
+) -> Examples:
+    try:
+        group = clients[name]  # type: ignore[index]
+        arrays = {feature: group[feature][()] for feature in features}
+    except (KeyError, AttributeError, TypeError, ValueError):
+        raise DataError(f"{path}, client `{name}`: {' or '.join(features)} is missing.") from None
+    except (OSError, RuntimeError) as error:
+        raise DataError(f"{path}, client `{name}`: cannot be read: {error}.") from None
+    lengths = {len(array) if np.ndim(array) else None for array in arrays.values()}
+    if len(lengths) > 1 or None in lengths:
+        raise DataError(
+            f"{path}, client `{name}`: every feature needs one entry an example, got "
+            + ", ".join(f"{feature} {np.shape(array)}" for feature, array in arrays.items())
+            + "."
+        )
+    return parse(path, name, arrays)

@@ -1,0 +1,100 @@
+"""A picture of a task: examples of a few clients, how much each has, and how many labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from taciturn.data.shakespeare import CHARACTERS, LEAF_CHARACTERS
+from taciturn.errors import DataError, require
+from taciturn.tasks.task import Clients, Task
+
+_ROWS, _COLUMNS = 12, 20
+_BREAKS = str.maketrans("\n\r", "//")
+_COUNTED = 400  # clients that the histograms look at, evenly spaced
+
+
+def show(task: Task, path: Path) -> Path:
+    """Writes a PNG: contact sheet, histogram of client sizes and of labels per client."""
+    figures = require("matplotlib.figure", "sim")
+    clients, population = task.clients, task.clients.population
+    chosen = _spaced(population, _COUNTED)
+    sizes = np.asarray(clients.sizes(jnp.asarray(chosen)))
+    some = {k: _batch(clients, k, n) for k, n in zip(chosen, sizes, strict=True)}
+    labels = [len(np.unique(batch["y"])) for batch in some.values()]
+
+    figure = figures.Figure(figsize=(13, 7), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=(2.2, 1))
+    picked = _spaced(len(chosen), _ROWS)
+    _sheet(left.subplots(), task.name, [(chosen[i], some[chosen[i]]) for i in picked])
+    top, bottom = right.subplots(2, 1)
+    top.hist(sizes, bins=min(30, max(1, len(np.unique(sizes)))), color="0.3")
+    top.set(xlabel="examples of a client", ylabel="clients")
+    bottom.hist(labels, bins=np.arange(min(labels), max(labels) + 2) - 0.5, color="0.3")
+    bottom.set(xlabel="different labels of a client", ylabel="clients")
+    of = f"{population:,} clients" + (f", {len(chosen)} counted" if population > _COUNTED else "")
+    spread = f"{sizes.min()} / {np.median(sizes):g} / {sizes.max()} examples (min / median / max)"
+    top.set_title(f"{of}\n{spread}", fontsize=10)
+    try:
+        figure.savefig(path, dpi=100, format="png")
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror}.") from None
+    return path
+
+
+def _spaced(total: int, most: int) -> np.ndarray:
+    return np.unique(np.linspace(0, total - 1, min(total, most), dtype=np.int64)).astype(np.int32)
+
+
+_examples = jax.jit(lambda clients, client, indices: clients.examples(client, indices))
+
+
+def _batch(clients: Clients, client: int, size: int) -> Any:
+    """All examples of a client. Asked for at the length of the longest, so that one shape does."""
+    indices = np.minimum(np.arange(clients.longest), size - 1)
+    batch = _examples(clients, jnp.int32(client), jnp.asarray(indices))
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:size], batch)
+
+
+def _sheet(axes: Any, name: str, rows: list[tuple[int, Any]]) -> None:
+    """A row of examples for each of a few clients."""
+    axes.set_title(f"{name}: a row for each client")
+    first = rows[0][1]["x"]
+    if name.startswith("shakespeare"):
+        _text_sheet(axes, name, rows)
+        return
+    if first.ndim < 3:  # vectors are shown as lines of a picture
+        rows = [
+            (client, {"x": batch["x"].reshape(len(batch["x"]), 1, -1)}) for client, batch in rows
+        ]
+    high, wide = rows[0][1]["x"].shape[1:3]
+    columns = min(_COLUMNS, max(1, 28 * _COLUMNS // wide))
+    blank = np.nan
+    sheet = np.full((len(rows) * (high + 2), columns * (wide + 2)), blank)
+    for i, (_, batch) in enumerate(rows):
+        for j, image in enumerate(batch["x"][:columns]):
+            image = image if image.ndim == 2 else image.mean(-1)
+            top, left = i * (high + 2), j * (wide + 2)
+            sheet[top : top + high, left : left + wide] = image
+    # Ink is dark on white, whichever of the two the data call 1.
+    dark = np.nanmean(sheet) > (np.nanmin(sheet) + np.nanmax(sheet)) / 2
+    axes.imshow(sheet, cmap="gray" if dark else "gray_r", aspect="equal" if high > 1 else "auto")
+    axes.set_yticks([i * (high + 2) + high / 2 for i in range(len(rows))], [k for k, _ in rows])
+    axes.set_xticks([])
+
+
+def _text_sheet(axes: Any, name: str, rows: list[tuple[int, Any]]) -> None:
+    letters = LEAF_CHARACTERS + "?" if name.endswith("leaf") else "\0" + CHARACTERS + "?^$"
+    lines = []
+    for client, batch in rows:
+        for x in batch["x"][:4]:
+            text = "".join(letters[token] for token in x).replace("\0", "")
+            lines.append(f"{client:>4}  {text.translate(_BREAKS)}")
+    axes.axis("off")
+    # A dollar sign would begin a formula.
+    axes.text(0, 1, "\n".join(lines), family="monospace", fontsize=9, va="top",
+              parse_math=False, transform=axes.transAxes)  # fmt: skip

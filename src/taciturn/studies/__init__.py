@@ -1,0 +1,1 @@
+"""Studies: experiments run piece by piece, and what tables, figures and pages are made of."""

@@ -1,0 +1,50 @@
+"""An experiment: one task, some arms, and a reason for every setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+MATCHED = "?"
+
+
+class Setting(NamedTuple):
+    """A value and why it is that one."""
+
+    value: Any
+    why: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One task, some arms and all settings.
+
+    Attributes:
+      name: of the experiment, and of its file.
+      title: for tables and figures.
+      task: what is learned.
+      options: of the task.
+      settings: of `taciturn.simulate`.
+      arms: a name and a policy each. `random:?+…` takes its probability from the mean rate, over
+        seeds, at which clients speak in the adaptive arm with the same stand-in.
+    """
+
+    name: str
+    title: str
+    task: str
+    options: Mapping[str, Setting]
+    settings: Mapping[str, Setting]
+    arms: Mapping[str, str]
+
+    def numbers(self) -> dict[str, Any]:
+        """The settings, as `taciturn.simulate` takes them."""
+        return {name: setting.value for name, setting in self.settings.items()}
+
+    def task_options(self) -> dict[str, Any]:
+        return {name: setting.value for name, setting in self.options.items()}
+
+
+def partner(arm: str) -> str:
+    """The adaptive arm that a random one is matched to."""
+    return arm.replace("random", "adaptive", 1)

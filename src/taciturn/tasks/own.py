@@ -1,0 +1,65 @@
+"""Your own data: one `npz` file, or a folder of arrays for every client."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from taciturn.checks import whole
+from taciturn.data.cache import cached
+from taciturn.data.dataset import Dataset
+from taciturn.data.own import read_folder, read_npz
+from taciturn.errors import DataError, InputError
+from taciturn.models import MLP
+from taciturn.tasks.task import Stored, Task, classification, unit
+
+
+def npz(data: str | Path | None = None, hidden: int = 128) -> Task:
+    """One file with `x`, `y` and `client` (`--data FILE.npz`), with a one-layer network.
+
+    Args:
+      data: the file. `client` names who each example belongs to; `x_test` and `y_test` may be
+        there, else a tenth of every client is held out.
+      hidden: the width of the network.
+    """
+    path = _given("npz", data)
+    return _task("npz", cached("npz", [path], lambda: read_npz(path)), hidden)
+
+
+def folder(data: str | Path | None = None, hidden: int = 128) -> Task:
+    """A folder for every client (`--data DIR`) with `x.npy` and `y.npy`, with a one-layer network.
+
+    Args:
+      data: the folder of folders. A client may also have `x_test.npy` and `y_test.npy`; where none
+        has, a tenth of every client is held out.
+      hidden: the width of the network.
+    """
+    root = _given("folder", data)
+    files = sorted(root.glob("*/*.npy"))
+    if not files:
+        raise DataError(f"{root} has no folders with x.npy and y.npy, one a client.")
+    return _task("folder", cached("folder", files, lambda: read_folder(root)), hidden)
+
+
+def _given(task: str, data: Any) -> Path:
+    if data is None:
+        raise InputError(f"The task `{task}` needs `data`, the path of what you bring.")
+    path = Path(data)
+    if not path.exists():
+        raise DataError(f"{path} is not there.")
+    return path
+
+
+def _task(name: str, dataset: Dataset, hidden: int) -> Task:
+    inputs, classes = math.prod(dataset.train["x"].shape[1:]), dataset.counts["classes"]
+    hidden = whole("hidden", hidden)
+    loss, metrics = classification(lambda model, x, key: model(unit(x), key))
+    return Task(
+        name,
+        Stored.of(dataset.train, dataset.sizes),
+        init=lambda key: MLP(key, inputs, hidden, classes),
+        loss=loss,
+        metrics=metrics,
+        test=dataset.test,
+    )

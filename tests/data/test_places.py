@@ -1,0 +1,109 @@
+"""Where data are found, in which order, and what is said when they are not."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+
+import pytest
+from made import write_emnist
+
+from taciturn.data import places
+from taciturn.data.download import Download
+from taciturn.data.places import Source, find, find_or_fetch
+from taciturn.errors import DataError, UnknownName
+from taciturn.tasks import load
+
+
+@pytest.fixture
+def publisher(tmp_path, monkeypatch):
+    """A publisher who hosts a small EMNIST, in an archive, under a file address."""
+    write_emnist(tmp_path / "made")
+    packed = tmp_path / "fed_emnist.tar.bz2"
+    with tarfile.open(packed, "w:bz2") as tar:
+        for file in (tmp_path / "made").iterdir():
+            tar.add(file, file.name)
+    checksum = "sha256:" + hashlib.sha256(packed.read_bytes()).hexdigest()
+    known = places.SOURCES["emnist"]
+    download = Download(packed.as_uri(), checksum)
+    source = Source("emnist", known.about, known.files, (download,), known.counts)
+    monkeypatch.setitem(places.SOURCES, "emnist", source)
+    return packed
+
+
+def test_the_order_is_path_variable_cache(tmp_path, cache, monkeypatch):
+    given, variable, kept = tmp_path / "given", tmp_path / "variable", cache / "data"
+    for folder in (given, variable / "emnist", kept / "emnist"):
+        write_emnist(folder)
+    monkeypatch.setenv("TACITURN_DATA", str(variable))
+    assert find("emnist", given)[0] == given / "fed_emnist_train.h5"
+    assert find("emnist")[0] == variable / "emnist/fed_emnist_train.h5"
+    monkeypatch.delenv("TACITURN_DATA")
+    assert find("emnist")[0] == kept / "emnist/fed_emnist_train.h5"
+
+
+def test_half_a_set_is_passed_over(tmp_path, cache, monkeypatch):
+    write_emnist(tmp_path / "half")
+    (tmp_path / "half/fed_emnist_test.h5").unlink()
+    write_emnist(cache / "data/emnist")
+    monkeypatch.setenv("TACITURN_DATA", str(tmp_path / "half"))
+    assert find("emnist")[0].parent == cache / "data/emnist"
+
+
+def test_the_cache_folder_is_the_users_unless_told(monkeypatch, tmp_path):
+    monkeypatch.delenv("TACITURN_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    assert places.cache_folder().name == "taciturn"
+
+
+def test_a_path_without_the_files_is_not_replaced_by_other_data(tmp_path, cache, publisher):
+    write_emnist(cache / "data/emnist")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError) as error:
+        load("emnist", data=tmp_path / "empty")
+    for part in ("fed_emnist_train.h5", str(tmp_path / "empty"), publisher.as_uri(), "--data"):
+        assert part in str(error.value)
+
+
+def test_what_is_nowhere_is_downloaded_and_found_the_next_time(cache, publisher):
+    task = load("emnist")
+    assert task.clients.population == 3
+    publisher.unlink()
+    assert find_or_fetch("emnist")[0].parent == cache / "data/emnist"
+    kept = sorted(path.name for path in (cache / "data/emnist").iterdir())
+    assert kept == ["SHA256SUMS", "fed_emnist_test.h5", "fed_emnist_train.h5"]
+
+
+def test_offline_the_message_names_file_place_and_remedy(cache, publisher):
+    publisher.unlink()
+    with pytest.raises(DataError) as error:
+        load("emnist")
+    for part in (
+        "cannot be reached",
+        "fed_emnist_train.h5 and fed_emnist_test.h5 were not found in",
+        str(cache / "data/emnist"),
+        "To bring them by hand",
+        "TACITURN_DATA",
+    ):
+        assert part in str(error.value)
+
+
+def test_an_archive_of_other_things_says_so(publisher, monkeypatch):
+    known = places.SOURCES["emnist"]
+    other = Source("emnist", "", ("other.h5",), known.downloads, {})
+    monkeypatch.setitem(places.SOURCES, "emnist", other)
+    with pytest.raises(DataError, match=r"does not contain other\.h5"):
+        find_or_fetch("emnist")
+
+
+def test_an_unknown_set_is_named():
+    with pytest.raises(UnknownName, match=r"no data set called `enmist`\. Did you mean `emnist`"):
+        find("enmist")
+
+
+def test_addresses_are_the_publishers_and_checksums_have_their_length():
+    for source in places.SOURCES.values():
+        for download in source.downloads:
+            kind, _, digest = download.checksum.partition(":")
+            assert len(digest) == {"sha256": 64, "md5": 32}[kind]
+            assert download.url.startswith(("https://storage.googleapis", "http://fashion-mnist."))

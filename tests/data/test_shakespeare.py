@@ -1,0 +1,166 @@
+"""Shakespeare by role: tokens to the letter, limits, weights and what counts as right."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from made import write_leaf, write_tff
+
+from taciturn.data import hugging_face
+from taciturn.errors import DataError, InputError
+from taciturn.tasks import load
+
+shakespeare = importlib.import_module("taciturn.data.shakespeare")
+BEGIN, END, UNKNOWN = 88, 89, 87
+
+
+def write(folder, train, test=None):
+    for split, clients in (("train", train), ("test", test or train)):
+        features = {name: {"snippets": np.array(texts)} for name, texts in clients.items()}
+        write_tff(folder / f"shakespeare_{split}.h5", features)
+    return folder
+
+
+def test_the_vocabulary_is_that_of_the_papers_predecessor():
+    assert shakespeare.VOCABULARY == 90
+    assert len(set(shakespeare.CHARACTERS)) == 86
+    assert (shakespeare.PADDING, shakespeare.UNKNOWN) == (0, UNKNOWN)
+    assert (shakespeare.BEGIN, shakespeare.END) == (BEGIN, END)
+    assert len(set(shakespeare.LEAF_CHARACTERS)) == 80
+
+
+def test_a_snippet_is_begin_characters_end_and_padding():
+    (window,) = shakespeare.tokenize(b"dh\r~l")  # the first two, the last, none, and the third
+    assert window.tolist() == [BEGIN, 1, 2, 86, UNKNOWN, 3, END] + [0] * 74
+
+
+@pytest.mark.parametrize(("length", "windows"), [(0, 1), (79, 1), (80, 2), (160, 2), (161, 3)])
+def test_snippets_are_cut_into_windows_of_81(length, windows):
+    tokens = shakespeare.tokenize(b"d" * length)
+    assert tokens.shape == (windows, 81)
+    assert tokens.ravel()[length + 1] == END
+    assert (tokens == 1).sum() == length
+    assert (tokens == 0).sum() == windows * 81 - length - 2
+
+
+def test_inputs_are_the_first_80_and_targets_the_last(tmp_path):
+    task = load("shakespeare", data=write(tmp_path, {"R": [b"hd"], "S": [b"l", b""]}))
+    first = task.clients.examples(jnp.int32(0), jnp.arange(1))
+    assert first["x"].shape == first["y"].shape == (1, 80)
+    assert first["x"][0, :4].tolist() == [BEGIN, 2, 1, END]
+    assert first["y"][0, :4].tolist() == [2, 1, END, 0]
+    assert task.clients.counts.tolist() == [1, 2]
+    assert len(task.test["y"]) == 3
+
+
+def test_strings_of_any_length_are_read_too(tmp_path):
+    write(tmp_path, {"R": [b"hd", b""]})
+    with h5py.File(tmp_path / "shakespeare_train.h5", "w") as file:
+        file.create_dataset("examples/R/snippets", data=["hd", ""], dtype=h5py.string_dtype())
+    dataset = shakespeare.read(tmp_path)
+    assert dataset.train["x"][0, :4].tolist() == [BEGIN, 2, 1, END]
+    assert dataset.counts == {"train snippets": 2, "test snippets": 2}
+
+
+def test_a_role_has_at_most_so_many_sequences(tmp_path):
+    data = write(tmp_path, {"R": [b"d"] * 200, "S": [b"h"] * 3, "T": [b"l"] * 130})
+    clients = load("shakespeare", data=data).clients
+    assert clients.counts.tolist() == [128, 3, 128]
+    assert (clients.arrays["x"][128:131, 1] == 2).all()  # S begins where R was cut off
+    assert load("shakespeare", data=data, limit=2).clients.counts.tolist() == [2, 2, 2]
+    assert len(load("shakespeare", data=data).test["x"]) == 333  # tested on all
+
+
+def test_roles_weigh_their_tokens_or_their_sequences(tmp_path):
+    data = write(tmp_path, {"R": [b"abc", b""], "S": [b"d" * 79]})
+    # Targets: three characters and an end, an end; 79 characters and an end.
+    assert load("shakespeare", data=data).clients.shares.tolist() == [5, 80]
+    assert load("shakespeare", data=data, limit=1).clients.shares.tolist() == [4, 80]
+    by_sequence = load("shakespeare", data=data, weigh="sequences").clients
+    assert by_sequence.shares.tolist() == [2, 1]
+
+
+def test_accuracy_leaves_padding_out_and_loss_does_not(tmp_path):
+    task = load("shakespeare", data=write(tmp_path, {"R": [b"dd", b"hhh"]}))
+    batch = task.clients.examples(jnp.int32(0), jnp.arange(2))
+
+    def model(tokens, key):  # always expects `d`
+        return jnp.zeros((*tokens.shape, 90)).at[..., 1].set(3.0)
+
+    metrics = task.metrics(model, batch)
+    assert metrics["accuracy"][0].tolist() == [2, 0]
+    assert metrics["accuracy"][1].tolist() == [3, 4]
+    silent = task.metrics(lambda tokens, key: jnp.eye(90)[jnp.zeros_like(tokens)], batch)
+    assert silent["accuracy"][0].tolist() == [0, 0]  # padding that is foreseen is not right either
+    every = np.log(89 + np.exp(3)) - 3 * (np.asarray(batch["y"]) == 1)
+    np.testing.assert_allclose(task.loss(model, batch, None), every.mean(1), rtol=1e-6)
+    np.testing.assert_allclose(metrics["loss"][0], every.mean(1), rtol=1e-6)
+
+
+def test_a_file_of_other_things_is_named(tmp_path):
+    write(tmp_path, {"R": [b"a"]})
+    write_tff(tmp_path / "shakespeare_train.h5", {"R": {"snippets": np.arange(3)}})
+    with pytest.raises(DataError, match=r"train.h5, client `R`: snippets must be a list of bytes"):
+        shakespeare.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"limit": 0}, "`limit` must be at least 1"), ({"weigh": "x"}, "tokens or sequences")],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        load("shakespeare", **options)
+
+
+WINDOW = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suf"
+
+
+def test_leafs_windows_are_a_task_of_their_own(tmp_path):
+    first, second = WINDOW[:80], "é" + WINDOW[:79]
+    write_leaf(tmp_path / "train/a.json", {"R": ([first, second], ["f", "ü"])})
+    write_leaf(tmp_path / "test/a.json", {"R": ([first], ["f"])})
+    task = load("shakespeare-leaf", data=tmp_path)
+    letters = shakespeare.LEAF_CHARACTERS
+    batch = task.clients.examples(jnp.int32(0), jnp.arange(2))
+    assert batch["x"][0].tolist() == [letters.index(c) for c in first]
+    assert batch["x"][1, 0] == 80  # unknown
+    assert batch["y"].tolist() == [letters.index("f"), 80]
+    model = jax.jit(task.init)(jax.random.key(0))
+    losses = jax.jit(task.loss)(model, batch, jax.random.key(0))
+    assert losses.shape == (2,)
+    np.testing.assert_allclose(losses, np.log(81), atol=0.5)  # nothing is known yet
+
+
+@pytest.mark.parametrize("pair", [("short", "a"), (WINDOW[:80], "ab"), (7, "a")])
+def test_other_windows_are_named(tmp_path, pair):
+    write_leaf(tmp_path / "a.json", {"R": ([pair[0]], [pair[1]])})
+    with pytest.raises(DataError, match=r"a.json, client `R`: every `x` must be 80 characters"):
+        load("shakespeare-leaf", data=tmp_path)
+
+
+def test_the_hub_has_leafs_windows_by_role(monkeypatch):
+    blocks = [{"character_id": ["R", "S"], "x": [WINDOW[:80]] * 2, "y": ["f", "g"]}]
+    monkeypatch.setattr(hugging_face, "rows", lambda name: blocks)
+    task = load("shakespeare-leaf", source="huggingface")
+    assert task.clients.counts.tolist() == [1, 1]
+
+
+def test_without_files_it_says_where_it_looked(tmp_path):
+    with pytest.raises(DataError, match=f"in {tmp_path}, {tmp_path}/shakespeare-leaf") as error:
+        load("shakespeare-leaf", data=tmp_path)
+    assert "source=huggingface" in str(error.value)
+
+
+def test_importing_tasks_needs_no_data_library():
+    code = "import sys, taciturn.tasks; assert 'h5py' not in sys.modules, 'h5py'; " \
+        "assert 'matplotlib' not in sys.modules, 'matplotlib'"  # fmt: skip
+    import subprocess
+
+    subprocess.run([sys.executable, "-c", code], check=True)
