@@ -15,7 +15,7 @@ from taciturn.core import ou
 steps = st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=40)
 
 
-def walk(d: np.ndarray) -> ou.Path:
+def walk(d: np.ndarray) -> ou.Trajectory:
     path = ou.init(np.zeros(d.shape[1:] or 1, d.dtype))
     for one in d:
         path = ou.step(path, np.atleast_1d(one))
@@ -111,7 +111,7 @@ COPIES, STEPS, NOISE = 4, 10_000, 1e-3
 
 
 @pytest.fixture(scope="module")
-def long_path() -> tuple[np.ndarray, ou.Path]:
+def long_path() -> tuple[np.ndarray, ou.Trajectory]:
     """Ten thousand float32 steps of processes around 1, and the path that they make."""
     rng = np.random.default_rng(11)
     rate, start, _ = (
@@ -128,7 +128,7 @@ def long_path() -> tuple[np.ndarray, ou.Path]:
 
 @pytest.mark.parametrize("constrained", [True, False])
 def test_float32_holds_over_ten_thousand_steps(
-    long_path: tuple[np.ndarray, ou.Path], constrained: bool
+    long_path: tuple[np.ndarray, ou.Trajectory], constrained: bool
 ) -> None:
     d, path = long_path
     assert path.x.dtype == np.float32

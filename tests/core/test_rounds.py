@@ -139,7 +139,7 @@ def test_a_capped_stand_in_is_no_longer_than_the_silent_update(
         state, _ = play_spoken(policy, state, [d, 0.0])
     before = state.weights
     opening = server.open(policy, state)
-    assert opening.reach == pytest.approx(0.45)
+    assert opening.stand_in_norm == pytest.approx(0.45)
     heard = tally.start(state.weights)
     for n, m in zip((1, 3), norms, strict=True):
         heard = tally.add(heard, Message(n, m, None), opening)
@@ -290,7 +290,7 @@ def test_a_silent_norm_under_a_threshold_below_zero_is_taken_as_zero() -> None:
     heard = tally.add(tally.start(state.weights), Message(1, 3.0, None), tally.Opening(
         state.rule.context, state.rule.context, 2.0))  # fmt: skip
     assert heard.norms.mean == 0
-    assert heard.weight_capped == 0
+    assert heard.examples_capped == 0
 
 
 def test_an_update_of_the_wrong_length_raises() -> None:

@@ -143,7 +143,7 @@ def test_the_group_form_rejects_what_cannot_be() -> None:
         heard = tally.of(np.zeros(1), examples, norms, np.full(6, spoke), tally.Opening(2, 2, 1))
         assert (heard.n_spoke, heard.n_silent, heard.n_rejected) == (spoke, not spoke, 5)
         assert (heard.norms.weight, heard.norms.mean, heard.norms.m2) == (2, 1, 0)
-        assert heard.weight_spoke + heard.weight_silent == 2
+        assert heard.examples_spoke + heard.examples_silent == 2
 
 
 def test_a_round_in_which_all_spoke_asks_for_no_prediction() -> None:

@@ -54,7 +54,7 @@ def test_what_was_parsed_comes_back_mapped_into_memory(source, test):
     for dataset in (first, again):
         assert isinstance(dataset.train["x"], np.memmap)
         assert dataset.names == ("a", "b")
-        assert dataset.sizes.tolist() == [2, 3]
+        assert dataset.rows.tolist() == [2, 3]
         assert (dataset.left_out, dataset.counts) == (1, {"lines": 7})
         np.testing.assert_array_equal(dataset.train["y"], np.arange(5))
         assert (dataset.test is not None) == test

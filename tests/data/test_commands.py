@@ -197,5 +197,5 @@ def test_a_wheel_contains_no_data_set(tmp_path):
 
 def test_stored_images_stay_bytes_until_they_are_used(tmp_path):
     task = load("emnist", data=write_emnist(tmp_path))
-    batch = task.clients.examples(jnp.int32(0), jnp.arange(2))
+    batch = task.clients.batch(jnp.int32(0), jnp.arange(2))
     assert batch["x"].dtype == jnp.uint8

@@ -34,8 +34,8 @@ def leaf_clients(**clients):
 def test_tff_files_come_back_without_loss(tmp_path):
     task = load("emnist", data=write_emnist(tmp_path))
     assert task.clients.population == 3
-    assert task.clients.counts.tolist() == [3, 5, 2]
-    whole = task.clients.examples(jnp.int32(1), jnp.arange(5))
+    assert task.clients.rows.tolist() == [3, 5, 2]
+    whole = task.clients.batch(jnp.int32(1), jnp.arange(5))
     made = images(5, 3)["pixels"]
     np.testing.assert_array_equal(np.asarray(whole["x"]) / np.float32(255), made)
     np.testing.assert_allclose(unit(whole["x"]), made, rtol=2e-7)
@@ -45,7 +45,7 @@ def test_tff_files_come_back_without_loss(tmp_path):
 
 def test_the_model_can_be_trained_on_it(tmp_path):
     task = load("emnist", data=write_emnist(tmp_path))
-    batch = task.clients.examples(jnp.int32(1), jnp.arange(5))
+    batch = task.clients.batch(jnp.int32(1), jnp.arange(5))
     model = jax.jit(task.init)(jax.random.key(0))
     losses = jax.jit(task.loss)(model, batch, jax.random.key(1))
     assert losses.shape == (5,)
@@ -74,7 +74,7 @@ def test_a_leaf_user_in_two_files_is_one_client(tmp_path):
     write_leaf(tmp_path / "a.json", leaf_clients(f0=images(3)))
     write_leaf(tmp_path / "b.json", leaf_clients(f0=images(2, 9)))
     dataset = emnist.read(tmp_path)
-    assert dataset.sizes.tolist() == [5]
+    assert dataset.rows.tolist() == [5]
     assert dataset.test is None
 
 
@@ -167,7 +167,7 @@ LEAF = leaf_clients(f0=images(2))
     ("changes", "message"),
     [
         ({"num_samples": [3]}, "client `f0`: must have 3 examples, got 2 `x` and 2 `y`"),
-        ({"num_samples": [2, 2]}, "names 1 users and the sizes of 2"),
+        ({"num_samples": [2, 2]}, "names 1 users and the row counts of 2"),
         ({"user_data": {}}, "client `f0`: has no `x` and `y`"),
         ({"user_data": {"f0": {"x": [[0.5] * 783] * 2, "y": [1, 2]}}}, "784 numbers"),
         ({"user_data": {"f0": {"x": [[0.5] * 784] * 2, "y": [1, 99]}}}, "0 to 61, got 99"),
@@ -215,7 +215,7 @@ def test_a_table_of_the_hub_is_grouped_by_writer(monkeypatch):
     task = load("emnist", source="huggingface")
     again = load("emnist", source="huggingface")
     assert asked == ["flwrlabs/femnist"]  # the second comes from the cache
-    assert task.clients.counts.tolist() == again.clients.counts.tolist() == [2, 3]
+    assert task.clients.rows.tolist() == again.clients.rows.tolist() == [2, 3]
     assert task.clients.arrays["x"][:, 0, 0].tolist() == [0, 2, 1, 0, 1]
     assert task.clients.arrays["y"].tolist() == [0, 2, 1, 0, 1]
     assert task.test is None

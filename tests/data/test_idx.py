@@ -45,7 +45,7 @@ def test_every_example_goes_to_one_client_with_its_label(tmp_path, suffix):
     numbers = task.clients.arrays["x"][:, 0, 0]
     assert sorted(numbers.tolist()) == list(range(60))
     np.testing.assert_array_equal(task.clients.arrays["y"], numbers % 10)
-    assert sorted(task.clients.counts.tolist()) == [8, 8, 8, 9, 9, 9, 9]
+    assert sorted(task.clients.rows.tolist()) == [8, 8, 8, 9, 9, 9, 9]
     assert len(task.test["y"]) == 20
 
 
@@ -80,15 +80,15 @@ def test_a_dirichlet_split_leaves_out_who_gets_nothing(tmp_path, caplog):
     gone = 50 - task.clients.population
     assert gone > 0
     assert f"{gone} of 50 clients got no examples" in caplog.text
-    assert task.clients.counts.min() > 0
-    assert task.clients.counts.sum() == 60
+    assert task.clients.rows.min() > 0
+    assert task.clients.rows.sum() == 60
     np.testing.assert_array_equal(task.clients.arrays["y"], task.clients.arrays["x"][:, 0, 0] % 2)
 
 
 def test_any_idx_set_can_be_learned(tmp_path):
     data = write_set(tmp_path, side=8, classes=3, suffix="", word="test")
     task = load("idx", data=data, clients=4)
-    batch = task.clients.examples(jnp.int32(0), jnp.arange(5))
+    batch = task.clients.batch(jnp.int32(0), jnp.arange(5))
     model = task.init(jax.random.key(0))
     assert model.dense1.kernel.shape == (64, 128)
     assert model.dense2.kernel.shape == (128, 3)
@@ -172,6 +172,6 @@ def test_an_idx_set_needs_a_folder_and_files(tmp_path):
 @pytest.mark.skipif(not FASHION.is_dir(), reason="Debian's dataset-fashion-mnist is not installed")
 def test_fashion_mnist_itself():
     task = load("fashion", split="dirichlet", alpha=0.3)
-    assert task.clients.counts.sum() == 60_000
+    assert task.clients.rows.sum() == 60_000
     assert np.bincount(task.clients.arrays["y"]).tolist() == [6_000] * 10
     assert len(task.test["y"]) == 10_000

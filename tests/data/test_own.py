@@ -31,14 +31,14 @@ def write_folders(root, **clients):
 @pytest.mark.parametrize("clients", [[1, 0, 1, 0, 1, 1], ["b", "a", "b", "a", "b", "b"]])
 def test_an_npz_is_grouped_by_client(tmp_path, clients):
     task = load("npz", data=write_npz(tmp_path / "a.npz", client=np.array(clients)))
-    assert task.clients.counts.tolist() == [2, 4]
+    assert task.clients.rows.tolist() == [2, 4]
     np.testing.assert_array_equal(task.clients.arrays["x"], X[[1, 3, 0, 2, 4, 5]])
     assert task.clients.arrays["x"].dtype == np.float32
     assert task.clients.arrays["y"].tolist() == [1, 0, 0, 2, 1, 2]
     assert task.test is None
     model = task.init(jax.random.key(0))
     assert model.dense2.kernel.shape == (128, 3)
-    batch = task.clients.examples(jnp.int32(1), jnp.arange(4))
+    batch = task.clients.batch(jnp.int32(1), jnp.arange(4))
     assert np.isfinite(task.loss(model, batch, jax.random.key(0))).all()
 
 
@@ -106,7 +106,7 @@ def test_a_folder_for_every_client(tmp_path):
         none={"x": X[:0], "y": Y[:0]},
     )
     task = load("folder", data=root)
-    assert task.clients.counts.tolist() == [2, 4]
+    assert task.clients.rows.tolist() == [2, 4]
     np.testing.assert_array_equal(task.clients.arrays["x"], X)
     assert task.test["y"].tolist() == [0]
 

@@ -51,11 +51,11 @@ def test_snippets_are_cut_into_windows_of_81(length, windows):
 
 def test_inputs_are_the_first_80_and_targets_the_last(tmp_path):
     task = load("shakespeare", data=write(tmp_path, {"R": [b"hd"], "S": [b"l", b""]}))
-    first = task.clients.examples(jnp.int32(0), jnp.arange(1))
+    first = task.clients.batch(jnp.int32(0), jnp.arange(1))
     assert first["x"].shape == first["y"].shape == (1, 80)
     assert first["x"][0, :4].tolist() == [BEGIN, 2, 1, END]
     assert first["y"][0, :4].tolist() == [2, 1, END, 0]
-    assert task.clients.counts.tolist() == [1, 2]
+    assert task.clients.rows.tolist() == [1, 2]
     assert len(task.test["y"]) == 3
 
 
@@ -71,24 +71,24 @@ def test_strings_of_any_length_are_read_too(tmp_path):
 def test_a_role_has_at_most_so_many_sequences(tmp_path):
     data = write(tmp_path, {"R": [b"d"] * 200, "S": [b"h"] * 3, "T": [b"l"] * 130})
     clients = load("shakespeare", data=data).clients
-    assert clients.counts.tolist() == [128, 3, 128]
+    assert clients.rows.tolist() == [128, 3, 128]
     assert (clients.arrays["x"][128:131, 1] == 2).all()  # S begins where R was cut off
-    assert load("shakespeare", data=data, limit=2).clients.counts.tolist() == [2, 2, 2]
+    assert load("shakespeare", data=data, limit=2).clients.rows.tolist() == [2, 2, 2]
     assert len(load("shakespeare", data=data).test["x"]) == 333  # tested on all
 
 
 def test_roles_weigh_their_tokens_or_their_sequences(tmp_path):
     data = write(tmp_path, {"R": [b"abc", b""], "S": [b"d" * 79]})
     # Targets: three characters and an end, an end; 79 characters and an end.
-    assert load("shakespeare", data=data).clients.shares.tolist() == [5, 80]
-    assert load("shakespeare", data=data, limit=1).clients.shares.tolist() == [4, 80]
+    assert load("shakespeare", data=data).clients.examples.tolist() == [5, 80]
+    assert load("shakespeare", data=data, limit=1).clients.examples.tolist() == [4, 80]
     by_sequence = load("shakespeare", data=data, weigh="sequences").clients
-    assert by_sequence.shares.tolist() == [2, 1]
+    assert by_sequence.examples.tolist() == [2, 1]
 
 
 def test_accuracy_leaves_padding_out_and_loss_does_not(tmp_path):
     task = load("shakespeare", data=write(tmp_path, {"R": [b"dd", b"hhh"]}))
-    batch = task.clients.examples(jnp.int32(0), jnp.arange(2))
+    batch = task.clients.batch(jnp.int32(0), jnp.arange(2))
 
     def model(tokens, key):  # always expects `d`
         return jnp.zeros((*tokens.shape, 90)).at[..., 1].set(3.0)
@@ -128,7 +128,7 @@ def test_leafs_windows_are_a_task_of_their_own(tmp_path):
     write_leaf(tmp_path / "test/a.json", {"R": ([first], ["f"])})
     task = load("shakespeare-leaf", data=tmp_path)
     letters = shakespeare.LEAF_CHARACTERS
-    batch = task.clients.examples(jnp.int32(0), jnp.arange(2))
+    batch = task.clients.batch(jnp.int32(0), jnp.arange(2))
     assert batch["x"][0].tolist() == [letters.index(c) for c in first]
     assert batch["x"][1, 0] == 80  # unknown
     assert batch["y"].tolist() == [letters.index("f"), 80]
@@ -149,7 +149,7 @@ def test_the_hub_has_leafs_windows_by_role(monkeypatch):
     blocks = [{"character_id": ["R", "S"], "x": [WINDOW[:80]] * 2, "y": ["f", "g"]}]
     monkeypatch.setattr(hugging_face, "rows", lambda name: blocks)
     task = load("shakespeare-leaf", source="huggingface")
-    assert task.clients.counts.tolist() == [1, 1]
+    assert task.clients.rows.tolist() == [1, 1]
 
 
 def test_without_files_it_says_where_it_looked(tmp_path):

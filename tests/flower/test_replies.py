@@ -17,7 +17,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from test_flower import EXAMPLES, NODES, SIZE, Spy, targets
 
 from taciturn import TaciturnError
-from taciturn.flower import Taciturn, speak, sums, wire
+from taciturn.flower import Taciturn, byte_counts, speak, sums
 
 BAD = 3
 
@@ -295,7 +295,9 @@ def test_sizes_are_those_of_the_bytes_that_flower_writes(arrays):
     content = RecordDict({"metrics": MetricRecord({"num-examples": 3, "list": [1.0, 2.0]})})
     if arrays:
         content["arrays"] = record(**arrays)
-    assert wire.written_size(Message(content, 3, "train")) == written(Message(content, 3, "train"))
+    assert byte_counts.message_bytes(Message(content, 3, "train")) == written(
+        Message(content, 3, "train")
+    )
 
 
 def test_bytes_are_counted_as_they_cross():

@@ -252,12 +252,12 @@ def test_how_many_are_held_out() -> None:
 def test_stored_clients_hold_out_their_last_tenth() -> None:
     sizes = [1, 5, 20]
     x = np.arange(26)
-    clients, test = with_test(tiny(Stored.of({"x": x}, sizes, shares=[1, 10, 20]), test=False))
+    clients, test = with_test(tiny(Stored.of({"x": x}, sizes, examples=[1, 10, 20]), test=False))
     assert test["x"].tolist() == [5, 24, 25]
-    assert clients.sizes(jnp.arange(3)).tolist() == [1, 4, 18]
-    np.testing.assert_allclose(clients.weights(jnp.arange(3)), [1, 8, 18])
+    assert clients.rows_of(jnp.arange(3)).tolist() == [1, 4, 18]
+    np.testing.assert_allclose(clients.examples_of(jnp.arange(3)), [1, 8, 18])
     assert clients.longest == 18
-    assert clients.examples(jnp.int32(2), jnp.arange(18))["x"].tolist() == list(range(6, 24))
+    assert clients.batch(jnp.int32(2), jnp.arange(18))["x"].tolist() == list(range(6, 24))
     with pytest.raises(InputError, match="No client has two examples"):
         Stored.of({"x": x}, [1] * 26).hold_out()
 
@@ -268,12 +268,12 @@ def test_generated_clients_hold_out_their_last_tenth() -> None:
 
     generated = Generated(3, 20, lambda client, data: 10 * (client > 0) + 10 - 9 * (client == 2),
                           example)  # fmt: skip
-    assert generated.sizes(jnp.arange(3)).tolist() == [10, 20, 11]
+    assert generated.rows_of(jnp.arange(3)).tolist() == [10, 20, 11]
     clients, test = generated.hold_out()
     assert test["x"].tolist() == [9, 119, 118, 210]
-    assert clients.sizes(jnp.arange(3)).tolist() == [9, 18, 10]
-    assert clients.weights(jnp.arange(3)).tolist() == [9, 18, 10]
-    assert clients.examples(jnp.int32(1), jnp.array([0, 17]))["x"].tolist() == [100, 117]
+    assert clients.rows_of(jnp.arange(3)).tolist() == [9, 18, 10]
+    assert clients.examples_of(jnp.arange(3)).tolist() == [9, 18, 10]
+    assert clients.batch(jnp.int32(1), jnp.array([0, 17]))["x"].tolist() == [100, 117]
 
 
 def test_a_task_with_its_own_test_part_keeps_all_examples() -> None:

@@ -12,7 +12,7 @@ from taciturn.tasks import load
 from taciturn.tasks.glyphs import CHARACTERS, FACES, FEWEST, MOST, SIDE
 from taciturn.tasks.task import with_test
 
-examples = jax.jit(lambda clients, client, indices: clients.examples(client, indices))
+examples = jax.jit(lambda clients, client, indices: clients.batch(client, indices))
 
 
 def draw(clients, client, indices):
@@ -40,7 +40,7 @@ def test_examples_are_images_and_labels(clients):
 def test_an_example_depends_on_writer_and_index_alone(clients):
     alone = draw(clients, 7, [11])
     among = draw(clients, 7, range(20))
-    plain = clients.examples(jnp.int32(7), jnp.arange(11, 12))
+    plain = clients.batch(jnp.int32(7), jnp.arange(11, 12))
     many = load("glyphs", population=10_000_000).clients
     for other in (plain, draw(many, 7, [11])):
         np.testing.assert_allclose(other["x"][0], alone["x"][0], atol=2e-3)
@@ -62,7 +62,7 @@ def test_nothing_grows_with_the_population():
 
 
 def test_writers_differ_in_amount_labels_and_pixels(clients):
-    sizes = np.asarray(clients.sizes(jnp.arange(1000)))
+    sizes = np.asarray(clients.rows_of(jnp.arange(1000)))
     assert sizes.min() == FEWEST
     assert sizes.max() == MOST == clients.longest
     assert 50 < np.median(sizes) < 75

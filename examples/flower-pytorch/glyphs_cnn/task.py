@@ -52,7 +52,7 @@ def draw(writers: range) -> tuple[np.ndarray, np.ndarray]:
     examples = jax.jit(clients.examples)
     images, labels = [], []
     for writer in writers:
-        count = int(clients.sizes(np.array([writer]))[0])
+        count = int(clients.rows_of(np.array([writer]))[0])
         batch = examples(np.int32(writer), np.arange(clients.longest))
         images.append(np.asarray(batch["x"], np.float32)[:count].reshape(count, 1, 28, 28))
         labels.append(np.asarray(batch["y"], np.int64)[:count])

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from taciturn.core.arrays import Array, Scalar, check_flat, norm
+from taciturn.core import arrays
+from taciturn.core.arrays import Array, Scalar, check_flat
 from taciturn.core.messages import Message
 from taciturn.core.rules import Rule
 from taciturn.errors import InputError
@@ -39,17 +40,17 @@ def respond(
         raise InputError(f"`examples` must be above 0, got {examples!r}.")
     with np.errstate(over="ignore", invalid="ignore"):
         update = trained - weights
-        size, speaks = decide(rule, norm(update), context, uniform)
-    return Message(examples, size, update if speaks else None)
+        norm, speaks = decide(rule, arrays.norm(update), context, uniform)
+    return Message(examples, norm, update if speaks else None)
 
 
-def decide(rule: Rule, size: Scalar, context: Scalar, uniform: Scalar) -> tuple[Scalar, bool]:
+def decide(rule: Rule, norm: Scalar, context: Scalar, uniform: Scalar) -> tuple[Scalar, bool]:
     """The norm that a client reports and whether it speaks, where the norm of its update is known.
 
     Args:
       rule, context, uniform: as for `respond`.
-      size: m_k. Where it is not finite, the client reports NaN and stays silent.
+      norm: m_k. Where it is not finite, the client reports NaN and stays silent.
     """
-    if not math.isfinite(float(size)):
+    if not math.isfinite(float(norm)):
         return math.nan, False
-    return size, bool(rule.speaks(size, uniform, context))
+    return norm, bool(rule.speaks(norm, uniform, context))

@@ -33,7 +33,7 @@ import numpy as np
 from taciturn.core.arrays import Array, Scalar, namespace, or_zero, zeros
 
 
-class Path(NamedTuple):
+class Trajectory(NamedTuple):
     """A path of weights, as far as its fit needs it."""
 
     t: Scalar  # steps seen
@@ -62,16 +62,16 @@ class Process(NamedTuple):
     residual: Array
 
 
-def init(weights: Array) -> Path:
+def init(weights: Array) -> Trajectory:
     """A path that has not moved."""
     zero = zeros(weights)
     t = namespace(weights).zeros((), dtype=zero.dtype)
-    return Path(t, zero, zeros(weights), zeros(weights), zeros(weights))
+    return Trajectory(t, zero, zeros(weights), zeros(weights), zeros(weights))
 
 
 # What each field grows by in a step, in an order in which each can take the place of its old value:
 # C needs the old m and x, m needs the old x.
-GROWTH: tuple[tuple[str, Callable[[Path, Array], Array]], ...] = (
+GROWTH: tuple[tuple[str, Callable[[Trajectory, Array], Array]], ...] = (
     ("t", lambda path, d: 1),
     ("C", lambda path, d: (path.x - path.m) ** 2 * (1 - 1 / path.t)),
     ("m", lambda path, d: (path.x - path.m) * (1 / path.t)),
@@ -80,14 +80,14 @@ GROWTH: tuple[tuple[str, Callable[[Path, Array], Array]], ...] = (
 )
 
 
-def step(path: Path, d: Array) -> Path:
+def step(path: Trajectory, d: Array) -> Trajectory:
     """The path after one more step `d`."""
     for name, growth in GROWTH:
         path = path._replace(**{name: getattr(path, name) + growth(path, d)})
     return path
 
 
-def predict(path: Path, constrained: bool = True) -> Array:
+def predict(path: Trajectory, constrained: bool = True) -> Array:
     """Δ̂, the step that the fit expects next.
 
     Args:
@@ -105,7 +105,7 @@ def predict(path: Path, constrained: bool = True) -> Array:
     return or_zero((path.C > 0) & xp.isfinite(expected), expected)
 
 
-def fit(path: Path, constrained: bool = True) -> Process:
+def fit(path: Trajectory, constrained: bool = True) -> Process:
     """λ, μ, σ and the residual deviation of the path, for reading."""
     xp = namespace(path.x)
     nan = xp.full_like(path.x, float("nan"))
@@ -126,13 +126,13 @@ def fit(path: Path, constrained: bool = True) -> Process:
     return Process(a, rate, mean, volatility, residual)
 
 
-def _taken_back(path: Path) -> Array:
+def _taken_back(path: Trajectory) -> Array:
     """−C_xd."""
     return path.Q / 2 + path.x * (path.m - path.x / 2)
 
 
 @np.errstate(all="ignore")
-def _pull(path: Path, constrained: bool) -> Array:
+def _pull(path: Trajectory, constrained: bool) -> Array:
     """1 − â, the share of a deviation that is taken back in a step; anything where C = 0."""
     xp = namespace(path.x)
     pull = _taken_back(path) / path.C

@@ -92,10 +92,10 @@ def open(policy: Policy, state: ServerState) -> Opening:
     """What the server knows, and broadcasts, when a round begins."""
     context = state.rule.context
     silent_at_most = context if policy.rule.has_threshold else math.inf
-    reach: Scalar = math.inf
+    stand_in_norm: Scalar = math.inf
     if policy.stand_in.capped:
-        reach = norm_of(policy.stand_in.predict, state.stand_in)
-    return Opening(context, silent_at_most, reach)
+        stand_in_norm = norm_of(policy.stand_in.predict, state.stand_in)
+    return Opening(context, silent_at_most, stand_in_norm)
 
 
 def close(
@@ -146,8 +146,8 @@ def close(
 def weigh(policy: Policy, tally: Tally) -> tuple[Scalar, Scalar]:
     """What all stand-ins weigh together in the sum of updates, and what the sum is divided by."""
     stand_in = policy.stand_in
-    silent = tally.weight_capped if stand_in.capped else tally.weight_silent
-    total = tally.weight_spoke + (tally.weight_silent if stand_in.counts else 0.0)
+    silent = tally.examples_capped if stand_in.capped else tally.examples_silent
+    total = tally.examples_spoke + (tally.examples_silent if stand_in.counts else 0.0)
     return silent, total
 
 

@@ -41,8 +41,8 @@ class Tally(NamedTuple):
     Attributes:
       spoken: Σ n·Δ over the clients that spoke.
       n_spoke, n_silent, n_rejected: how many there were of each.
-      weight_spoke, weight_silent: Σ n over those who spoke and over the silent.
-      weight_capped: Σ n·min(1, m/‖Δ̂‖) over the silent.
+      examples_spoke, examples_silent: Σ n over those who spoke and over the silent.
+      examples_capped: Σ n·min(1, m/‖Δ̂‖) over the silent.
       norms, norms_unweighted: moments of all norms, weighted by n and by 1.
     """
 
@@ -50,9 +50,9 @@ class Tally(NamedTuple):
     n_spoke: Scalar
     n_silent: Scalar
     n_rejected: Scalar
-    weight_spoke: Scalar
-    weight_silent: Scalar
-    weight_capped: Scalar
+    examples_spoke: Scalar
+    examples_silent: Scalar
+    examples_capped: Scalar
     norms: Moments
     norms_unweighted: Moments
 
@@ -63,12 +63,12 @@ class Opening(NamedTuple):
     Attributes:
       context: the number that the rule broadcasts, a threshold or a probability.
       silent_at_most: the largest norm that a silent client can have.
-      reach: ‖Δ̂‖, the norm of what stands in for a silent client; inf where it is not capped.
+      stand_in_norm: ‖Δ̂‖, that of what stands in for a silent client; inf where it is not capped.
     """
 
     context: Scalar
     silent_at_most: Scalar
-    reach: Scalar
+    stand_in_norm: Scalar
 
 
 def start(weights: Array) -> Tally:
@@ -101,12 +101,12 @@ def add(tally: Tally, message: Message, opening: Opening, *, donate: bool = Fals
     xp = namespace(spoken)
     with np.errstate(over="ignore", invalid="ignore"):
         examples = xp.asarray(message.examples, dtype=spoken.dtype)
-        size = xp.asarray(message.norm, dtype=spoken.dtype)
-        accepted = (examples > 0) & xp.isfinite(examples) & (size >= 0) & xp.isfinite(size)
+        reported = xp.asarray(message.norm, dtype=spoken.dtype)
+        accepted = (examples > 0) & xp.isfinite(examples) & (reported >= 0) & xp.isfinite(reported)
         if update is not None:
             actual = xp.astype(norm(update), spoken.dtype)
-            accepted = accepted & fits(size, actual)
-            size = actual
+            accepted = accepted & fits(reported, actual)
+            reported = actual
             if not isinstance(accepted, np.bool):
                 # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
                 update = xp.where(accepted, update, xp.zeros_like(update))
@@ -116,7 +116,7 @@ def add(tally: Tally, message: Message, opening: Opening, *, donate: bool = Fals
     one = of(
         spoken,
         xp.reshape(examples, (1,)),
-        xp.reshape(xp.where(accepted, size, float("nan")), (1,)),
+        xp.reshape(xp.where(accepted, reported, float("nan")), (1,)),
         xp.asarray([update is not None]),
         opening,
     )
@@ -155,17 +155,17 @@ def of(spoken: Array, examples: Array, norms: Array, spoke: Array, opening: Open
     # A threshold may lie below 0, a norm may not.
     most = xp.maximum(xp.asarray(opening.silent_at_most, dtype=m.dtype), xp.zeros_like(m))
     m = xp.where(silent, xp.minimum(m, most), m)
-    reach = xp.asarray(opening.reach, dtype=m.dtype) * xp.ones_like(m)
-    share = xp.minimum(xp.ones_like(m), _ratio(m, reach, empty=1.0))
+    longest = xp.asarray(opening.stand_in_norm, dtype=m.dtype) * xp.ones_like(m)
+    share = xp.minimum(xp.ones_like(m), _ratio(m, longest, empty=1.0))
     zero = xp.zeros_like(n)
     return Tally(
         spoken=spoken,
         n_spoke=_count(spoke),
         n_silent=_count(silent),
         n_rejected=_count(~accepted),
-        weight_spoke=xp.sum(xp.where(spoke, n, zero)),
-        weight_silent=xp.sum(xp.where(silent, n, zero)),
-        weight_capped=xp.sum(xp.where(silent, n * share, zero)),
+        examples_spoke=xp.sum(xp.where(spoke, n, zero)),
+        examples_silent=xp.sum(xp.where(silent, n, zero)),
+        examples_capped=xp.sum(xp.where(silent, n * share, zero)),
         norms=_moments(n, m),
         norms_unweighted=_moments(one, m),
     )

@@ -25,7 +25,7 @@ from taciturn.data.dataset import Dataset
 
 log = logging.getLogger("taciturn")
 
-VERSION = 1
+VERSION = 2
 
 
 def cached(name: str, sources: Sequence[Path], build: Callable[[], Dataset]) -> Dataset:
@@ -69,7 +69,7 @@ def _read(folder: Path, signature: list[Any]) -> Dataset | None:
         return Dataset(
             tuple(header["names"]),
             {key.removeprefix("train."): arrays[key] for key in arrays if key.startswith("train.")},
-            np.array(header["sizes"]),
+            np.array(header["rows"]),
             {key.removeprefix("test."): arrays[key] for key in arrays if key.startswith("test.")}
             or None,
             header["left_out"],
@@ -88,7 +88,7 @@ def _write(folder: Path, dataset: Dataset, signature: list[Any]) -> None:
         "sources": signature,
         "arrays": {key: [str(array.dtype), list(array.shape)] for key, array in arrays.items()},
         "names": list(dataset.names),
-        "sizes": dataset.sizes.tolist(),
+        "rows": dataset.rows.tolist(),
         "left_out": dataset.left_out,
         "counts": dataset.counts,
     }

@@ -23,7 +23,7 @@ class Dataset:
     Attributes:
       names: of the clients, in order.
       train: arrays whose first axis runs over all examples of all clients.
-      sizes: how many training examples each client has, one at the least.
+      rows: how many training examples each client has, one at the least.
       test: the union of the clients' test examples, or None where the source has no such split.
       left_out: how many clients there were without a training example.
       counts: what else the source can be checked by, e.g. the number of snippets.
@@ -31,7 +31,7 @@ class Dataset:
 
     names: tuple[str, ...]
     train: dict[str, np.ndarray]
-    sizes: np.ndarray
+    rows: np.ndarray
     test: dict[str, np.ndarray] | None
     left_out: int = 0
     counts: dict[str, int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Dataset:
     def summary(self) -> dict[str, int]:
         """Clients and examples, and the source's own counts."""
         tested = 0 if self.test is None else len(next(iter(self.test.values())))
-        counted = {"clients": len(self.names), "train": int(self.sizes.sum()), "test": tested}
+        counted = {"clients": len(self.names), "train": int(self.rows.sum()), "test": tested}
         return counted | {"left out": self.left_out} | self.counts
 
 
@@ -65,7 +65,7 @@ def collect(
         raise DataError(f"{place} has no client with a training example.")
     if left_out:
         log.warning("%s: %d clients without a training example are left out.", place, left_out)
-    sizes = np.array([len(next(iter(train[name].values()))) for name in names])
+    rows = np.array([len(next(iter(train[name].values()))) for name in names])
     joined = None
     if test is not None:
         parts = [test[name] for name in names if name in test]
@@ -73,7 +73,7 @@ def collect(
             raise DataError(f"{place} has no test examples for its clients.")
         joined = _join(parts)
     return Dataset(
-        names, _join([train[name] for name in names]), sizes, joined, left_out, dict(counts or {})
+        names, _join([train[name] for name in names]), rows, joined, left_out, dict(counts or {})
     )
 
 

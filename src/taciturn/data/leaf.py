@@ -49,21 +49,21 @@ def _read(paths: list[Path], parse: Parse) -> dict[str, Examples]:
                 raise DataError(f"{path} has no `{key}`; it is not in LEAF's layout.")
         if len(content["users"]) != len(content["num_samples"]):
             raise DataError(
-                f"{path} names {len(content['users'])} users and the sizes of "
+                f"{path} names {len(content['users'])} users and the row counts of "
                 f"{len(content['num_samples'])}."
             )
-        for client, size in zip(content["users"], content["num_samples"], strict=True):
+        for client, count in zip(content["users"], content["num_samples"], strict=True):
             try:
                 x, y = content["user_data"][client]["x"], content["user_data"][client]["y"]
-                sizes = (len(x), len(y))
+                lengths = (len(x), len(y))
             except (KeyError, TypeError):
                 raise DataError(
                     f"{path}, client `{client}`: has no `x` and `y` in `user_data`."
                 ) from None
-            if sizes != (size, size):
+            if lengths != (count, count):
                 raise DataError(
-                    f"{path}, client `{client}`: must have {size} examples, got {sizes[0]} `x` "
-                    f"and {sizes[1]} `y`."
+                    f"{path}, client `{client}`: must have {count} examples, got {lengths[0]} `x` "
+                    f"and {lengths[1]} `y`."
                 )
             examples = parse(path, client, x, y)
             if client in clients:

@@ -42,7 +42,7 @@ def read_npz(path: Path) -> Dataset:
         return dataset
     test = _examples(path, "x_test", arrays["x_test"], arrays["y_test"], dataset.counts["classes"])
     _check_alike(path, "x_test", test, everyone)
-    return Dataset(dataset.names, dataset.train, dataset.sizes, dict(test), 0, dataset.counts)
+    return Dataset(dataset.names, dataset.train, dataset.rows, dict(test), 0, dataset.counts)
 
 
 def read_folder(root: Path) -> Dataset:

@@ -77,7 +77,7 @@ def _answer(reply: Message, sent: ArrayRecord, asked: dict[str, Any], own: Rule 
     name, trained = next(iter(reply.content.array_records.items()))
     layout = Layout.of(sent, asked[EXCLUDE])
     try:
-        size = norm(layout.views(sent), layout.views(trained), layout.wide)
+        measured = norm(layout.views(sent), layout.views(trained), layout.wide)
     except (InputError, KeyError) as error:
         # What does not fit the model is for the server to reject: it knows what it sent.
         log(
@@ -87,10 +87,10 @@ def _answer(reply: Message, sent: ArrayRecord, asked: dict[str, Any], own: Rule 
         )
         return
     rule, context = _rule(asked)
-    size, speaks = client.decide(rule, size, context, _uniform())
+    reported, speaks = client.decide(rule, measured, context, _uniform())
     if own is not None and speaks:
-        speaks = bool(own.speaks(size, _uniform(), own.init().context))
-    next(iter(reply.content.metric_records.values()))[NORM] = float(size)
+        speaks = bool(own.speaks(reported, _uniform(), own.init().context))
+    next(iter(reply.content.metric_records.values()))[NORM] = float(reported)
     if not speaks:
         rest = {key: array for key, array in trained.items() if key not in set(layout.names)}
         if rest:

@@ -7,7 +7,6 @@ those named in `exclude`, always travels.
 
 from __future__ import annotations
 
-import io
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,35 +17,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from taciturn.errors import InputError
-from taciturn.flower.sums import in_parallel, pieces
-
-
-def view(array: Array) -> np.ndarray:
-    """The array as a flat NumPy vector in C order that shares the record's memory.
-
-    `Array.numpy` copies twice; at fifty million weights that is most of a round.
-    """
-    if array.stype != "numpy.ndarray":
-        raise InputError(f"Arrays must be written by NumPy, got {array.stype!r}.")
-    head = io.BytesIO(array.data[:4096])
-    try:
-        version = np.lib.format.read_magic(head)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        shape, fortran, dtype = read(head)
-        flat = np.frombuffer(array.data, dtype, math.prod(shape), head.tell())
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"An array cannot be read: {error}.") from None
-    if (shape, str(dtype)) != (tuple(array.shape), array.dtype):
-        raise InputError(
-            f"What is called {array.dtype} of shape {tuple(array.shape)} "
-            f"is {dtype} of shape {shape}."
-        )
-    if fortran and len(shape) > 1:
-        flat = flat.reshape(shape, order="F").reshape(-1)
-    return flat if dtype.isnative else flat.astype(dtype.newbyteorder("="))
+from taciturn.flower.npy import blank, view
+from taciturn.flower.sums import in_parallel, segments
 
 
 class Layer(NamedTuple):
@@ -149,12 +121,12 @@ def moved(
     layout: Layout, sent: Sequence[np.ndarray], update: Sequence[np.ndarray]
 ) -> dict[str, Array]:
     """The arrays of θ + update, computed where they are written: no copy is made."""
-    files = [_blank(layer) for layer in layout.layers]
+    files = [blank(layer.shape, layer.dtype) for layer in layout.layers]
     after = [np.frombuffer(file.getbuffer(), layer.dtype, layer.size, file.tell())
              for file, layer in zip(files, layout.layers, strict=True)]  # fmt: skip
 
     def work(part: slice) -> None:
-        for i, cut, _ in pieces(sent, part, sys.maxsize):
+        for i, cut, _ in segments(sent, part, sys.maxsize):
             np.add(sent[i][cut], update[i][cut], out=after[i][cut], casting="same_kind")
 
     in_parallel(work, layout.size)
@@ -162,15 +134,3 @@ def moved(
         layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
         for file, layer in zip(files, layout.layers, strict=True)
     }
-
-
-def _blank(layer: Layer) -> io.BytesIO:
-    """What `np.save` would write for a layer of zeros, to be filled in where it lies: no copy."""
-    head = io.BytesIO()
-    about = {"descr": np.lib.format.dtype_to_descr(layer.dtype), "fortran_order": False,
-             "shape": layer.shape}  # fmt: skip
-    np.lib.format.write_array_header_1_0(head, about)
-    # Nobody else holds these bytes, so the file writes into them and hands them out as they are.
-    file = io.BytesIO(bytes(head.tell() + layer.size * layer.dtype.itemsize))
-    file.write(head.getvalue())
-    return file

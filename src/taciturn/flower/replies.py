@@ -79,42 +79,42 @@ def read(message: Message, layout: Layout, weighted_by: str) -> Reply:
 
 
 @dataclass
-class Part:
+class Details:
     """What a reply to the inner strategy holds beside the weights.
 
     Attributes:
-      weight: how much it weighs in the mean.
+      examples: how much it weighs in the mean.
       metrics: what it reports.
       rest: the arrays that always travel.
     """
 
-    weight: float
+    examples: float
     metrics: MetricRecord
     rest: Mapping[str, Array]
 
 
-def part(reply: Reply, layout: Layout) -> Part:
+def details(reply: Reply, layout: Layout) -> Details:
     """What a client's own reply holds beside the weights."""
     rest = {name: reply.arrays[name] for name, _, _ in layout.rest}
-    return Part(reply.examples, reply.metrics, rest)
+    return Details(reply.examples, reply.metrics, rest)
 
 
-def mean(parts: Sequence[Part], weight: float | None = None) -> Part:
-    """Several parts as one, weighted; it weighs what they do together, or `weight`."""
-    total = sum(part.weight for part in parts)
+def mean(parts: Sequence[Details], examples: float | None = None) -> Details:
+    """Several as one, weighted; it weighs what they do together, or `examples`."""
+    total = sum(part.examples for part in parts)
     metrics, rest = MetricRecord(), {}
     for key, value in parts[0].metrics.items():
-        mean: Any = sum(part.weight / total * np.asarray(part.metrics[key], float)
+        mean: Any = sum(part.examples / total * np.asarray(part.metrics[key], float)
                         for part in parts)  # fmt: skip
         metrics[key] = mean.tolist() if isinstance(value, list) else float(mean)
     for name in parts[0].rest:
-        mean = sum(part.rest[name].numpy() * (part.weight / total) for part in parts)
+        mean = sum(part.rest[name].numpy() * (part.examples / total) for part in parts)
         rest[name] = Array(np.asarray(mean))
-    return Part(total if weight is None else weight, metrics, rest)
+    return Details(total if examples is None else examples, metrics, rest)
 
 
 def write(
-    to: Message, name: str, order: Iterable[str], weights: Mapping[str, Array], part: Part
+    to: Message, name: str, order: Iterable[str], weights: Mapping[str, Array], details: Details
 ) -> Message:
     """A complete reply for the inner strategy.
 
@@ -123,11 +123,11 @@ def write(
       name: that of its ArrayRecord.
       order: the names of all arrays of the model.
       weights: the weights among them.
-      part: the rest of them, and the metrics.
+      details: the rest of them, and the metrics.
     """
     content = RecordDict(dict(to.content.config_records))
     content[name] = ArrayRecord(
-        {key: weights[key] if key in weights else part.rest[key] for key in order}
+        {key: weights[key] if key in weights else details.rest[key] for key in order}
     )
-    content[next(iter(to.content.metric_records))] = MetricRecord(dict(part.metrics))
+    content[next(iter(to.content.metric_records))] = MetricRecord(dict(details.metrics))
     return Message(content=content, metadata=to.metadata)

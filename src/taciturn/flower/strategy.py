@@ -26,10 +26,10 @@ from taciturn.core.codecs import float32
 from taciturn.core.policy import Policy, parse, spell
 from taciturn.core.tally import Opening, Tally
 from taciturn.errors import InputError
-from taciturn.flower import inners, records, replies, sums, wire
+from taciturn.flower import byte_counts, compatibility, records, replies, sums
 from taciturn.flower.mod import CONTEXT, EXCLUDE, RULE
 from taciturn.flower.records import Layout
-from taciturn.flower.replies import Part, Reply
+from taciturn.flower.replies import Details, Reply
 from taciturn.flower.state import Store
 from taciturn.flower.sums import HANDED_ON
 
@@ -110,7 +110,7 @@ class Taciturn(Strategy):
     ) -> None:
         if not isinstance(inner, Strategy):
             raise InputError(f"The inner strategy must be a Flower Strategy, got {inner!r}.")
-        inners.refuse(inner)
+        compatibility.refuse(inner)
         policy = parse(policy) if isinstance(policy, str) else policy
         if policy.codec != float32():
             raise InputError(
@@ -121,7 +121,7 @@ class Taciturn(Strategy):
             raise InputError(f"`absent` must be ignore or stand-in, got {absent!r}.")
         if isinstance(min_clients, bool) or not isinstance(min_clients, int) or min_clients < 1:
             raise InputError(f"`min_clients` must be at least 1, got {min_clients!r}.")
-        if inners.compares(inner) if compares is None else compares:
+        if compatibility.compares(inner) if compares is None else compares:
             policy = replace(policy, stand_in=standins.ignore())
         self.inner = inner
         self.policy = policy
@@ -195,7 +195,7 @@ class Taciturn(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The inner strategy's messages, with the rule and its context in their config."""
-        inners.refuse_wrapper()
+        compatibility.refuse_wrapper()
         if self._layout is None:
             self._begin(arrays)
         opening = server.open(self.policy, self._state)
@@ -209,8 +209,8 @@ class Taciturn(Strategy):
             opening=opening,
             sent=arrays,
             asked={message.metadata.dst_node_id for message in messages},
-            bytes_down=sum(wire.written_size(message) for message in messages),
-            payload_down=len(messages) * wire.payload(arrays),
+            bytes_down=sum(byte_counts.message_bytes(message) for message in messages),
+            payload_down=len(messages) * byte_counts.payload(arrays),
         )
         return messages
 
@@ -228,23 +228,23 @@ class Taciturn(Strategy):
         absent = heard.errors + heard.missing if self.absent == "stand-in" else 0
         tallied = _with_absent(tallied, absent, now.opening)
 
-        counting, weight = len(heard.speakers), tallied.weight_spoke
+        counting, weight = len(heard.speakers), tallied.examples_spoke
         if policy.stand_in.counts:
             counting += len(heard.silent) + absent
-            weight = weight + tallied.weight_silent
+            weight = weight + tallied.examples_silent
         arrays, metrics = None, None
         if counting < self.min_clients or not weight > 0:
             log(WARNING, "Taciturn: %d clients count in round %d: the model stays.%s",
                 counting, server_round, self._hint(heard))  # fmt: skip
             _, info = server.close(policy, self._state, _left_out(tallied))
         else:
-            averages = inners.averages(self.inner)
+            averages = compatibility.averages(self.inner)
             hand_over = self._as_one if averages else self._one_by_one
             handed, info = hand_over(heard, now, layout, tallied, absent)
             heard.speakers, heard.silent = [], []
             del tallied  # the inner strategy may need the memory
             if (
-                inners.averages(self.inner)
+                compatibility.averages(self.inner)
                 and type(self.inner).aggregate_train is flower.FedAvg.aggregate_train
             ):
                 # The mean of one reply is that reply: no need to read and write it once more.
@@ -313,9 +313,9 @@ class Taciturn(Strategy):
         heard = _Heard([], [])
         found: list[Reply] = []
         answered: set[int] = set()
-        name, whole = self._array_name, wire.written_record(now.sent)
+        name, whole = self._array_name, byte_counts.record_bytes(now.sent)
         for message in messages:
-            node, size = message.metadata.src_node_id, wire.written_size(message)
+            node, size = message.metadata.src_node_id, byte_counts.message_bytes(message)
             heard.bytes_up += size
             if message.has_error():
                 heard.errors += 1
@@ -323,7 +323,7 @@ class Taciturn(Strategy):
                 log(WARNING, "Taciturn: node %d failed: %s", node, message.error.reason)
                 continue
             parts = list(message.content.array_records.values())
-            heard.payload_up += sum(wire.payload(part) for part in parts)
+            heard.payload_up += sum(byte_counts.payload(part) for part in parts)
             if node not in now.asked or node in answered:
                 heard.reject(node, "it was not asked, or had answered.")
                 heard.bytes_up_full += size
@@ -337,7 +337,7 @@ class Taciturn(Strategy):
                 continue
             found.append(reply)
             if reply.weights is None:
-                size = wire.written_with(message, {name: whole})
+                size = byte_counts.message_bytes_with(message, {name: whole})
             heard.bytes_up_full += size
         heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
         form = Counter(reply.form for reply in found).most_common(1)
@@ -352,7 +352,7 @@ class Taciturn(Strategy):
     def _measure(self, heard: _Heard, layout: Layout, sent: ArrayRecord) -> None:
         """The speakers' norms and Σ n·Δ; whose norm is not what it reported is rejected."""
         before = layout.views(sent)
-        if inners.averages(self.inner) or self._state.stand_in:
+        if compatibility.averages(self.inner) or self._state.stand_in:
             # The same memory in every round: new memory has to be brought in page by page.
             self._total = heard.total = self._total or layout.vectors()
         while True:
@@ -397,11 +397,11 @@ class Taciturn(Strategy):
         """The mean of all clients as one reply, for a strategy that would take it anyway."""
         pattern = (heard.speakers or heard.silent)[0].message
         name = self._record_name(heard)
-        parts = [replies.part(reply, layout) for reply in heard.speakers]
-        if self.policy.stand_in.counts and tallied.weight_silent > 0:
-            parts.append(self._silent_part(heard, layout, tallied))
+        parts = [replies.details(reply, layout) for reply in heard.speakers]
+        if self.policy.stand_in.counts and tallied.examples_silent > 0:
+            parts.append(self._silent_details(heard, layout, tallied))
         whole = replies.mean(parts)
-        whole.metrics[self._weighted_by] = whole.weight
+        whole.metrics[self._weighted_by] = whole.examples
         # Nothing but their sum is needed of the replies; a cohort's memory is worth having back.
         for reply in heard.speakers:
             reply.weights = None
@@ -417,23 +417,27 @@ class Taciturn(Strategy):
         """Everyone who spoke, and the silent as one reply with their summed weight."""
         name, stand_in = self._record_name(heard), self.policy.stand_in
         handed = [
-            replies.write(reply.message, name, now.sent, reply.arrays, replies.part(reply, layout))
+            replies.write(
+                reply.message, name, now.sent, reply.arrays, replies.details(reply, layout)
+            )
             for reply in heard.speakers
         ]
-        if stand_in.counts and tallied.weight_silent > 0:
-            scale = float(tallied.weight_capped / tallied.weight_silent) if stand_in.capped else 1.0
+        if stand_in.counts and tallied.examples_silent > 0:
+            scale = (
+                float(tallied.examples_capped / tallied.examples_silent) if stand_in.capped else 1.0
+            )
             expected = layout.vectors()
             sums.predict(stand_in, self._state.stand_in, scale, expected)
             weights = records.moved(layout, layout.views(now.sent), expected)
             del expected
-            whole = self._silent_part(heard, layout, tallied)
+            whole = self._silent_details(heard, layout, tallied)
             known = heard.silent or heard.speakers
             if isinstance(self.inner, flower.QFedAvg):
                 # It weighs clients by their loss, each for itself. They share the arrays' memory.
-                each = [(reply, replies.part(reply, layout)) for reply in heard.silent]
+                each = [(reply, replies.details(reply, layout)) for reply in heard.silent]
                 each += [(known[0], whole)] * absent
             else:
-                whole.metrics[self._weighted_by] = whole.weight
+                whole.metrics[self._weighted_by] = whole.examples
                 each = [(known[0], whole)]
             handed += [
                 replies.write(reply.message, name, now.sent, weights, part) for reply, part in each
@@ -447,10 +451,10 @@ class Taciturn(Strategy):
             return ""
         return " All were silent and are left out; `adaptive,k=2` or a larger k lets more speak."
 
-    def _silent_part(self, heard: _Heard, layout: Layout, tallied: Tally) -> Part:
+    def _silent_details(self, heard: _Heard, layout: Layout, tallied: Tally) -> Details:
         """The silent and the absent as one. Of the absent it is assumed that they are like them."""
-        known = [replies.part(reply, layout) for reply in heard.silent or heard.speakers]
-        return replies.mean(known, float(tallied.weight_silent))
+        known = [replies.details(reply, layout) for reply in heard.silent or heard.speakers]
+        return replies.mean(known, float(tallied.examples_silent))
 
     def _record_name(self, heard: _Heard) -> str:
         if heard.speakers:
@@ -473,14 +477,18 @@ def _with_absent(tallied: Tally, absent: int, opening: Opening) -> Tally:
     if not absent or not answered:
         return tallied
     weight = tallied.norms.weight * absent / answered
-    share = min(1.0, float(tallied.norms.mean) / float(opening.reach)) if opening.reach > 0 else 1.0
+    share = (
+        min(1.0, float(tallied.norms.mean) / float(opening.stand_in_norm))
+        if opening.stand_in_norm > 0
+        else 1.0
+    )
     return tallied._replace(
-        weight_silent=tallied.weight_silent + weight,
-        weight_capped=tallied.weight_capped + weight * share,
+        examples_silent=tallied.examples_silent + weight,
+        examples_capped=tallied.examples_capped + weight * share,
     )
 
 
 def _left_out(tallied: Tally) -> Tally:
     """The tally with its counts and norms, but with nobody in the mean."""
-    zero = tallied.weight_spoke * 0
-    return tallied._replace(weight_spoke=zero, weight_silent=zero, weight_capped=zero)
+    zero = tallied.examples_spoke * 0
+    return tallied._replace(examples_spoke=zero, examples_silent=zero, examples_capped=zero)

@@ -32,7 +32,7 @@ HANDED_ON = server.Optimizer(
 )
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """Elements of one layer: its number, and where they lie in it and in the flat vector of all."""
 
     layer: int
@@ -50,14 +50,14 @@ def in_parallel(work: Callable[[slice], _T], size: int) -> list[_T]:
         return list(pool.map(work, cuts))
 
 
-def pieces(layers: Sequence[np.ndarray], part: slice, most: int) -> Iterator[Piece]:
-    """The pieces, of `most` elements at most, that a part of the flat vector has in the layers."""
+def segments(layers: Sequence[np.ndarray], part: slice, most: int) -> Iterator[Segment]:
+    """The segments, of `most` elements at most, that a part of the flat vector has in the layers."""
     start = 0
     for i, layer in enumerate(layers):
         stop = start + len(layer)
         for low in range(max(part.start, start), min(part.stop, stop), most):
             high = min(low + most, part.stop, stop)
-            yield Piece(i, slice(low - start, high - start), slice(low, high))
+            yield Segment(i, slice(low - start, high - start), slice(low, high))
         start = stop
 
 
@@ -88,7 +88,7 @@ def measure(
     Returns:
       m_k = ‖Δ_k‖, one a client.
     """
-    count, shares = len(trained), np.asarray(examples, dtype)
+    count, weights = len(trained), np.asarray(examples, dtype)
     block = min(_LONGEST, max(1024, _SCRATCH // max(count, 1)))
 
     def work(part: slice) -> np.ndarray:
@@ -96,13 +96,13 @@ def measure(
         squares = np.zeros(count)
         # A client that overflows has a norm that is not finite, and is rejected for it.
         with np.errstate(over="ignore", invalid="ignore"):
-            for i, cut, _ in pieces(sent, part, block):
+            for i, cut, _ in segments(sent, part, block):
                 updates = scratch[:, : cut.stop - cut.start]
                 for k in range(count):
                     np.subtract(trained[k][i][cut], sent[i][cut], out=updates[k], dtype=dtype)
                 squares += np.vecdot(updates, updates)
                 if out:
-                    np.einsum("k,kb->b", shares, updates, out=out[i][cut])
+                    np.einsum("k,kb->b", weights, updates, out=out[i][cut])
         return squares
 
     if not count:
@@ -118,7 +118,7 @@ def predict(stand_in: StandIn, state: Any, scale: float, out: Sequence[np.ndarra
 
     def work(part: slice) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
-            for i, cut, flat in pieces(out, part, BLOCK):
+            for i, cut, flat in segments(out, part, BLOCK):
                 out[i][cut] = scale * stand_in.predict(_cut(state, flat))
 
     in_parallel(work, sum(map(len, out)))
@@ -143,7 +143,7 @@ def close(
         return server.close(policy, own, tally._replace(spoken=total), HANDED_ON, donate=True)
 
     def work(part: slice) -> Any:
-        for i, cut, flat in pieces(spoken, part, sys.maxsize):
+        for i, cut, flat in segments(spoken, part, sys.maxsize):
             own = state._replace(stand_in=_cut(state.stand_in, flat))
             closed = shut(own, spoken[i][cut])
         return closed

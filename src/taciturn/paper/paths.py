@@ -74,7 +74,7 @@ def train(data: Path | None = None) -> Paths:
     @jax.jit
     def run(start: jax.Array, clients: Any) -> Any:
         def one(weights: jax.Array, rows: jax.Array) -> Any:
-            batch = clients.examples(0, rows)
+            batch = clients.batch(0, rows)
             params, _ = step(
                 model.unravel(weights), optax.EmptyState(), batch, everyone, None,
                 number["lr"], jnp.inf,

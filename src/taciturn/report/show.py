@@ -19,12 +19,12 @@ _COUNTED = 400  # clients that the histograms look at, evenly spaced
 
 
 def show(task: Task, path: Path) -> Path:
-    """Writes a PNG: contact sheet, histogram of client sizes and of labels per client."""
+    """Writes a PNG: contact sheet, histogram of examples and of labels per client."""
     figures = require("matplotlib.figure", "sim")
     clients, population = task.clients, task.clients.population
     chosen = _spaced(population, _COUNTED)
-    sizes = np.asarray(clients.sizes(jnp.asarray(chosen)))
-    some = {k: _batch(clients, k, n) for k, n in zip(chosen, sizes, strict=True)}
+    rows = np.asarray(clients.rows_of(jnp.asarray(chosen)))
+    some = {k: _batch(clients, k, n) for k, n in zip(chosen, rows, strict=True)}
     labels = [len(np.unique(batch["y"])) for batch in some.values()]
 
     figure = figures.Figure(figsize=(13, 7), layout="constrained")
@@ -32,12 +32,12 @@ def show(task: Task, path: Path) -> Path:
     picked = _spaced(len(chosen), _ROWS)
     _sheet(left.subplots(), task.name, [(chosen[i], some[chosen[i]]) for i in picked])
     top, bottom = right.subplots(2, 1)
-    top.hist(sizes, bins=min(30, max(1, len(np.unique(sizes)))), color="0.3")
+    top.hist(rows, bins=min(30, max(1, len(np.unique(rows)))), color="0.3")
     top.set(xlabel="examples of a client", ylabel="clients")
     bottom.hist(labels, bins=np.arange(min(labels), max(labels) + 2) - 0.5, color="0.3")
     bottom.set(xlabel="different labels of a client", ylabel="clients")
     of = f"{population:,} clients" + (f", {len(chosen)} counted" if population > _COUNTED else "")
-    spread = f"{sizes.min()} / {np.median(sizes):g} / {sizes.max()} examples (min / median / max)"
+    spread = f"{rows.min()} / {np.median(rows):g} / {rows.max()} examples (min / median / max)"
     top.set_title(f"{of}\n{spread}", fontsize=10)
     try:
         figure.savefig(path, dpi=100, format="png")
@@ -50,14 +50,14 @@ def _spaced(total: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, total - 1, min(total, most), dtype=np.int64)).astype(np.int32)
 
 
-_examples = jax.jit(lambda clients, client, indices: clients.examples(client, indices))
+_rows_of = jax.jit(lambda clients, client, indices: clients.batch(client, indices))
 
 
-def _batch(clients: Clients, client: int, size: int) -> Any:
-    """All examples of a client. Asked for at the length of the longest, so that one shape does."""
-    indices = np.minimum(np.arange(clients.longest), size - 1)
-    batch = _examples(clients, jnp.int32(client), jnp.asarray(indices))
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[:size], batch)
+def _batch(clients: Clients, client: int, rows: int) -> Any:
+    """All rows of a client. Asked for at the length of the longest, so that one shape does."""
+    indices = np.minimum(np.arange(clients.longest), rows - 1)
+    batch = _rows_of(clients, jnp.int32(client), jnp.asarray(indices))
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:rows], batch)
 
 
 def _sheet(axes: Any, name: str, rows: list[tuple[int, Any]]) -> None:

@@ -68,7 +68,7 @@ class Live:
         rounds = done.round * len(self._seeds) if done.seed is None else before + done.round
         accuracy = "" if math.isnan(done.accuracy) else f"accuracy {100 * done.accuracy:5.1f} %  "
         share = 100 * done.spoke / done.asked
-        figures = f"{accuracy}spoke {share:3.0f} %  up {size(done.bytes_up)}"
+        figures = f"{accuracy}spoke {share:3.0f} %  up {byte_text(done.bytes_up)}"
         self._bars.update(bar, completed=rounds, figures=figures)
 
 
@@ -85,7 +85,7 @@ def print_table(histories: Mapping[str, History], folder: Path) -> None:
             name,
             f"{figures['accuracy_mean']:.2f}{spread} %",
             f"{figures['spoke_share']:.1f} %",
-            size(figures["upload_bytes"]),
+            byte_text(figures["upload_bytes"]),
             f"{figures['upload_share']:.1f} %",
             f"{1000 * figures['seconds_per_round']:.1f} ms",
         )
@@ -108,12 +108,12 @@ def print_series(arms: Mapping[str, Mapping[str, float]]) -> None:
             f"{figures['rounds']:.0f}",
             f"{figures['accuracy']:.2f}{spread} %" if known else "not tested",
             f"{figures['spoke']:.2f}",
-            size(figures["uploaded"]),
+            byte_text(figures["uploaded"]),
         )
     Console().print(table)
 
 
-def size(count: float) -> str:
+def byte_text(count: float) -> str:
     """A number of bytes for people: 4.49 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:

@@ -252,7 +252,7 @@ class Program:
         queue = np.zeros((_CHUNK, self.lanes, width), np.int32)
         length = np.zeros((_CHUNK, self.lanes), np.int32)
         for i in range(count):
-            steps = np.tile(self.trainer.steps(cohorts.sizes[i]).reshape(-1), len(self.policies))
+            steps = np.tile(self.trainer.steps(cohorts.rows[i]).reshape(-1), len(self.policies))
             queue[i], length[i] = plan.pack(steps, self.lanes)
         return Schedule(queue, length)
 
@@ -263,9 +263,9 @@ class Program:
             return count
         population = self.clients.population
         chosen = np.unique(np.linspace(0, population - 1, min(population, 1000), dtype=np.int32))
-        sizes = np.asarray(jax.jit(lambda clients, c: clients.sizes(c))(self.clients, chosen))
+        rows = np.asarray(jax.jit(lambda clients, c: clients.rows_of(c))(self.clients, chosen))
         return plan.best_lanes(
-            self.trainer.steps(sizes), self.cohort, self.seeds, len(self.policies), count
+            self.trainer.steps(rows), self.cohort, self.seeds, len(self.policies), count
         )
 
     def _compile(self, arguments: Any, settings: Settings) -> Any:
@@ -316,7 +316,7 @@ class Program:
     def _draw_cohorts(self, keys: draws.RunKeys, rounds: jax.Array, clients: Clients) -> Cohorts:
         def one(round: jax.Array, key: draws.RunKeys) -> Cohorts:
             chosen = draws.cohort(draws.round_keys(key, round), clients.population, self.cohort)
-            return Cohorts(chosen, clients.sizes(chosen), clients.weights(chosen))
+            return Cohorts(chosen, clients.rows_of(chosen), clients.examples_of(chosen))
 
         return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(keys))(rounds)
 
@@ -397,7 +397,7 @@ class Program:
         for a, policy in enumerate(self.policies):
             own = slice(a * self.seeds, (a + 1) * self.seeds)
             tallies = jax.vmap(tally.of)(
-                heard.sums[own], who.shares, heard.norms[own], heard.said[own] > 0, openings[a]
+                heard.sums[own], who.examples, heard.norms[own], heard.said[own] > 0, openings[a]
             )
             close = functools.partial(server.close, policy, optimizer=optimizer)
             results.append(jax.vmap(lambda s, t, close=close: close(s, t))(states[a], tallies))
@@ -407,10 +407,10 @@ class Program:
     def _test_all(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
         """The mean of every metric, (arms, seeds) each; devices share the test set."""
         total = len(jax.tree.leaves(test)[0])
-        size = min(total, _TEST_BATCH if self.on_cpu else _TEST_BATCH_ON_GPU)
+        batch = min(total, _TEST_BATCH if self.on_cpu else _TEST_BATCH_ON_GPU)
         count = self.mesh.devices.size
-        starts = jnp.arange(0, -(-total // (size * count)) * size * count, size)
-        sums = make_evaluate(self.task, self.model, total, size)
+        starts = jnp.arange(0, -(-total // (batch * count)) * batch * count, batch)
+        sums = make_evaluate(self.task, self.model, total, batch)
 
         def share(weights: jax.Array, test: Any, starts: jax.Array) -> Any:
             result = jax.lax.map(lambda w: sums(w, test, starts), weights)

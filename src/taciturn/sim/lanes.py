@@ -35,8 +35,8 @@ class Cohorts(NamedTuple):
     """Who is asked, (rounds, seeds, cohort) each."""
 
     clients: Any
-    sizes: Any
-    shares: Any
+    rows: Any
+    examples: Any
 
 
 class Schedule(NamedTuple):
@@ -64,13 +64,13 @@ class Item(NamedTuple):
     seed: jax.Array
     slot: jax.Array
     client: jax.Array
-    size: jax.Array
+    rows: jax.Array
 
 
 class Heard(NamedTuple):
     """What comes out of local training."""
 
-    sums: Any  # Σ n·Δ over those who spoke, (runs, size), in pieces while there is training
+    sums: Any  # Σ n·Δ over those who spoke, (runs, size), layer by layer while there is training
     norms: jax.Array  # (runs, cohort)
     said: jax.Array  # who spoke, (runs, cohort)
 
@@ -111,9 +111,9 @@ class LaneTrainer:
     def runs(self) -> int:
         return len(self.rules) * self.seeds
 
-    def steps(self, sizes: Any) -> Any:
-        """How many local steps clients of these sizes take."""
-        return self.epochs * (-(-sizes // self.batch))
+    def steps(self, rows: Any) -> Any:
+        """How many local steps clients with so many rows take."""
+        return self.epochs * (-(-rows // self.batch))
 
     def __call__(self, queues: Schedule, work: Work, numbers: Numbers, clients: Clients) -> Heard:
         """Local training of this device's lanes, until their queues are empty."""
@@ -126,13 +126,13 @@ class LaneTrainer:
             item = queues.queue[everyone, jnp.minimum(pointer, queues.queue.shape[1] - 1)]
             run, slot = item // self.cohort, item % self.cohort
             seed = run % self.seeds
-            return Item(item, run, seed, slot, who.clients[seed, slot], who.sizes[seed, slot])
+            return Item(item, run, seed, slot, who.clients[seed, slot], who.rows[seed, slot])
 
         def begin(item: Item) -> tuple[Any, Any]:
             params = over_lanes(self.model.unravel)(work.thetas[item.run])
             return params, over_lanes(self.transformation.init)(params)
 
-        def pieces(params: Any) -> list[jax.Array]:
+        def layers(params: Any) -> list[jax.Array]:
             """The lanes' weights, (lanes, size); those of a single lane layer by layer.
 
             On a CPU, where there is one lane, XLA fuses a concatenation into what reads it, which
@@ -145,16 +145,16 @@ class LaneTrainer:
         def local_step(item: Item, step: jax.Array, params: Any, slots: Any) -> Any:
             """One step of one lane."""
             keys = jax.tree.map(lambda k: k[item.seed], work.keys)
-            in_epoch = -(-item.size // self.batch)
+            in_epoch = -(-item.rows // self.batch)
             epoch, position = step // in_epoch, step % in_epoch * self.batch
             positions = position + jnp.arange(self.batch)
-            inside = jnp.minimum(positions, item.size - 1)
-            indices = draws.shuffled(keys, item.slot, epoch, item.size, inside)
+            inside = jnp.minimum(positions, item.rows - 1)
+            indices = draws.shuffled(keys, item.slot, epoch, item.rows, inside)
             return self.step(
                 params,
                 slots,
-                clients.examples(item.client, indices),
-                positions < item.size,
+                clients.batch(item.client, indices),
+                positions < item.rows,
                 draws.dropout_key(keys, item.slot, step),
                 numbers.lr,
                 numbers.clip,
@@ -164,7 +164,7 @@ class LaneTrainer:
             """Steps all lanes until one has finished an item, and takes its update."""
             item = items(state.pointer)
             active = state.pointer < queues.length
-            left = self.steps(item.size) - state.step
+            left = self.steps(item.rows) - state.step
             steps = jnp.min(jnp.where(active, left, jnp.iinfo(jnp.int32).max))
 
             def one(i: jax.Array, carry: Any) -> Any:
@@ -172,7 +172,7 @@ class LaneTrainer:
 
             params, slots = jax.lax.fori_loop(0, steps, one, (state.params, state.slots))
             ended = active & (left == steps)
-            heard = self._hear(state.heard, item, ended, pieces(params), thetas, work)
+            heard = self._hear(state.heard, item, ended, layers(params), thetas, work)
             pointer = state.pointer + ended
             params, slots = jax.tree.map(
                 lambda new, old: _where(ended, new, old), begin(items(pointer)), (params, slots)
@@ -182,7 +182,7 @@ class LaneTrainer:
         who = work.who
         pointer = jnp.zeros(lanes, jnp.int32)
         params, slots = begin(items(pointer))
-        ends = np.cumsum([piece.shape[1] for piece in jax.eval_shape(pieces, params)])
+        ends = np.cumsum([layer.shape[1] for layer in jax.eval_shape(layers, params)])
         thetas = jnp.split(work.thetas, ends[:-1], axis=1)
         heard = Heard(
             [jnp.zeros_like(theta) for theta in thetas],
@@ -216,10 +216,10 @@ class LaneTrainer:
         ]
         said = said & jnp.isfinite(norms)
         counts = ended & said
-        shares = work.who.shares[item.seed, item.slot].astype(work.thetas.dtype)
+        examples = work.who.examples[item.seed, item.slot].astype(work.thetas.dtype)
 
         def add(sums: jax.Array, updates: jax.Array) -> jax.Array:
-            scaled = _where(counts, shares[:, None] * updates, jnp.zeros_like(updates))
+            scaled = _where(counts, examples[:, None] * updates, jnp.zeros_like(updates))
             if len(ended) == 1:
                 return sums.at[item.run[0]].add(scaled[0])
             # A product with a one-hot matrix: a scatter-add would sum in an order of its own each
@@ -246,9 +246,9 @@ def _single(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _norm(pieces: list[jax.Array]) -> jax.Array:
-    """That of the vector that the pieces make up."""
-    norms = [arrays.norm(piece) for piece in pieces]
+def _norm(layers: list[jax.Array]) -> jax.Array:
+    """That of the vector that the layers make up."""
+    norms = [arrays.norm(layer) for layer in layers]
     return norms[0] if len(norms) == 1 else arrays.norm(jnp.stack(norms))
 
 

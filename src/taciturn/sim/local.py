@@ -114,10 +114,10 @@ def make_step(
     return step
 
 
-def make_evaluate(task: Task, model: Model, total: int, size: int) -> Any:
+def make_evaluate(task: Task, model: Model, total: int, batch: int) -> Any:
     """`(weights, test, starts) -> {name: (sum of values, sum of weights)}`.
 
-    Over the batches of `size` examples that begin at `starts`; what lies beyond the `total`
+    Over the batches of so many examples that begin at `starts`; what lies beyond the `total`
     examples of the test set counts nothing.
     """
 
@@ -125,12 +125,12 @@ def make_evaluate(task: Task, model: Model, total: int, size: int) -> Any:
         params = model.unravel(weights)
 
         def one(start: jax.Array) -> dict[str, tuple[jax.Array, jax.Array]]:
-            rows = start + jnp.arange(size)
+            rows = start + jnp.arange(batch)
             inside = rows < total
-            batch = jax.tree.map(lambda a: jnp.asarray(a)[jnp.minimum(rows, total - 1)], test)
+            part = jax.tree.map(lambda a: jnp.asarray(a)[jnp.minimum(rows, total - 1)], test)
             return {
                 name: (jnp.sum(value * inside), jnp.sum(weight * inside))
-                for name, (value, weight) in task.metrics(params, batch).items()
+                for name, (value, weight) in task.metrics(params, part).items()
             }
 
         return jax.tree.map(lambda sums: jnp.sum(sums, axis=0), jax.lax.map(one, starts))

@@ -88,7 +88,7 @@ def _run_seed(
             k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
             trained = trainer(state.weights, k, slot, round_keys)
-            examples = float(trainer.clients.weights(k[None])[0])
+            examples = float(trainer.clients.examples_of(k[None])[0])
             message = client.respond(policy.rule, state.weights, trained, examples,
                                      opening.context, uniforms[slot].item())  # fmt: skip
             # Silent clients become their stand-ins when the tally is closed (Algorithm 3).
@@ -131,13 +131,13 @@ class Trainer:
     @staticmethod
     def _batch(clients, k, keys, slot, epoch, n, positions, step):  # type: ignore[no-untyped-def]
         indices = draws.shuffled(keys, slot, epoch, n, positions)
-        return clients.examples(k, indices), draws.dropout_key(keys, slot, step)
+        return clients.batch(k, indices), draws.dropout_key(keys, slot, step)
 
     def __call__(
         self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys
     ) -> np.ndarray:
         batch_size, done = self.settings.batch, 0
-        n = int(self.clients.sizes(k[None])[0])
+        n = int(self.clients.rows_of(k[None])[0])
         trained = self.model.unravel(jnp.asarray(weights))
         slots = self.transformation.init(trained)
         for epoch in range(self.settings.epochs):

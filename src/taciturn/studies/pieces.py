@@ -121,8 +121,8 @@ class ResultsFile:
     def check_data(self, task: Task) -> None:
         """Raises if the runs that are there were made with other data."""
         clients = task.clients
-        sizes = np.asarray(clients.sizes(jnp.arange(clients.population)))
-        data = {"clients": clients.population, "examples": int(sizes.sum())}
+        rows = np.asarray(clients.rows_of(jnp.arange(clients.population)))
+        data = {"clients": clients.population, "examples": int(rows.sum())}
         if self.content.setdefault("data", data) != data:
             raise RunError(
                 f"{self.path} was made with {self.content['data']}, and now there are {data}: "

@@ -22,7 +22,7 @@ def emnist(data: str | Path | None = None, source: str = "files") -> Task:
     loss, metrics = classification(lambda model, x, key: model(unit(x), key))
     return Task(
         "emnist",
-        Stored.of(dataset.train, dataset.sizes),
+        Stored.of(dataset.train, dataset.rows),
         init=EmnistCNN,
         loss=loss,
         metrics=metrics,

@@ -2,7 +2,7 @@
 
 Every example is a pure function of (writer, index). A writer has a face, one of those that come
 with matplotlib, and a hand: slant, width, size, rotation, stroke, wobble, offset, softness, noise,
-favourite characters and an amount of writing, so that clients differ in pixels, labels and sizes.
+favourite characters and an amount of writing, so that clients differ in pixels, labels and amounts.
 A population of ten million writers costs what one of a hundred does.
 
 Characters are kept as signed distance fields, distances to the outline that are positive in the
@@ -61,7 +61,7 @@ def glyphs(population: int = 1_000, seed: int = 0) -> Task:
     data = {"fields": _fields(), "seed": np.uint32(whole("seed", seed, 0, 2**32 - 1))}
     return Task(
         "glyphs",
-        Generated(population, MOST, size=_size, example=_example, data=data),
+        Generated(population, MOST, rows=_rows, example=_example, data=data),
         init=SmallCNN,
         loss=loss,
         metrics=metrics,
@@ -98,11 +98,11 @@ def _hand(writer: jax.Array) -> _Hand:
     return _Hand(*(low + (high - low) * u))
 
 
-def _size(client: Any, data: Any) -> jax.Array:
+def _rows(client: Any, data: Any) -> jax.Array:
     """Lognormal, median 60, held in [FEWEST, MOST]."""
     u = _uniforms(_writer(client, data), 100, 1)[0]
-    size = 60 * jnp.exp(0.6 * jax.scipy.special.ndtri(u))
-    return jnp.clip(size, FEWEST, MOST).astype(jnp.int32)
+    rows = 60 * jnp.exp(0.6 * jax.scipy.special.ndtri(u))
+    return jnp.clip(rows, FEWEST, MOST).astype(jnp.int32)
 
 
 def _favourites(writer: jax.Array) -> jax.Array:

@@ -71,16 +71,16 @@ def _task(name: str, dataset: Dataset, split: str, alpha: float, clients: int, s
     if clients > len(labels):
         raise InputError(f"`clients` must be at most {len(labels)} examples, got {clients}.")
     owners = share_out(labels, clients, split, alpha, seed)
-    sizes = np.bincount(owners, minlength=clients)
-    if (sizes == 0).any():
+    rows = np.bincount(owners, minlength=clients)
+    if (rows == 0).any():
         log.warning("%s: %d of %d clients got no examples and are left out.",
-                    name, (sizes == 0).sum(), clients)  # fmt: skip
+                    name, (rows == 0).sum(), clients)  # fmt: skip
     order = np.argsort(owners, kind="stable")
     loss, metrics = classification(lambda model, x, key: model(unit(x), key))
     inputs, classes = math.prod(dataset.train["x"].shape[1:]), dataset.counts["classes"]
     return Task(
         name,
-        Stored.of({"x": dataset.train["x"][order], "y": labels[order]}, sizes[sizes > 0]),
+        Stored.of({"x": dataset.train["x"][order], "y": labels[order]}, rows[rows > 0]),
         init=lambda key: MLP(key, inputs, 128, classes),
         loss=loss,
         metrics=metrics,

@@ -57,7 +57,7 @@ def _task(name: str, dataset: Dataset, hidden: int) -> Task:
     loss, metrics = classification(lambda model, x, key: model(unit(x), key))
     return Task(
         name,
-        Stored.of(dataset.train, dataset.sizes),
+        Stored.of(dataset.train, dataset.rows),
         init=lambda key: MLP(key, inputs, hidden, classes),
         loss=loss,
         metrics=metrics,

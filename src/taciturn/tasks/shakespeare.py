@@ -30,17 +30,17 @@ def shakespeare(data: str | Path | None = None, limit: int = 128, weigh: str = "
     limit = whole("limit", limit)
     weigh = choice("weigh", weigh, ("tokens", "sequences"))
     dataset = read(data)
-    starts = np.concatenate([[0], np.cumsum(dataset.sizes)[:-1]])
-    sizes = np.minimum(dataset.sizes, limit)
-    rows = np.concatenate([start + np.arange(n) for start, n in zip(starts, sizes, strict=True)])
-    train = {key: array[rows] for key, array in dataset.train.items()}
-    shares = None
+    starts = np.concatenate([[0], np.cumsum(dataset.rows)[:-1]])
+    rows = np.minimum(dataset.rows, limit)
+    chosen = np.concatenate([start + np.arange(n) for start, n in zip(starts, rows, strict=True)])
+    train = {key: array[chosen] for key, array in dataset.train.items()}
+    examples = None
     if weigh == "tokens":
-        whose = np.repeat(np.arange(len(sizes)), sizes)
-        shares = np.bincount(whose, (train["y"] != PADDING).sum(1))
+        whose = np.repeat(np.arange(len(rows)), rows)
+        examples = np.bincount(whose, (train["y"] != PADDING).sum(1))
     return Task(
         "shakespeare",
-        Stored.of(train, sizes, shares),
+        Stored.of(train, rows, examples),
         init=CharLSTM,
         loss=_loss,
         metrics=_metrics,
@@ -87,7 +87,7 @@ def shakespeare_leaf(data: str | Path | None = None, source: str = "files") -> T
     loss, metrics = classification(lambda model, x, key: model(x.astype(jnp.int32), key)[:, -1])
     return Task(
         "shakespeare-leaf",
-        Stored.of(dataset.train, dataset.sizes),
+        Stored.of(dataset.train, dataset.rows),
         init=lambda key: CharLSTM(key, vocabulary=len(LEAF_CHARACTERS) + 1),
         loss=loss,
         metrics=metrics,

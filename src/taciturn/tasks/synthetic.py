@@ -56,14 +56,14 @@ def synthetic_niid(seed: int = 0, clients: int = 100) -> Task:
       Li et al. Federated Optimization in Heterogeneous Networks, 2018.
     """
     rng = np.random.default_rng(seed)
-    sizes = rng.lognormal(4, 2, clients).astype(int) + 50
+    rows = rng.lognormal(4, 2, clients).astype(int) + 50
     scale = np.arange(1, 61) ** -0.6
     inputs, labels = [], []
-    for size in sizes:
+    for count in rows:
         model_mean, input_mean = rng.standard_normal(2)
         weights = rng.normal(model_mean, 1, (60, 10))
         bias = rng.normal(model_mean, 1, 10)
-        x = rng.normal(input_mean, 1, 60) + scale * rng.standard_normal((size, 60))
+        x = rng.normal(input_mean, 1, 60) + scale * rng.standard_normal((count, 60))
         inputs.append(x.astype(np.float32))
         labels.append((x @ weights + bias).argmax(1).astype(np.int32))
 
@@ -73,7 +73,7 @@ def synthetic_niid(seed: int = 0, clients: int = 100) -> Task:
     loss, metrics = classification(logits)
     return Task(
         "synthetic-niid",
-        Stored.of({"x": np.concatenate(inputs), "y": np.concatenate(labels)}, sizes),
+        Stored.of({"x": np.concatenate(inputs), "y": np.concatenate(labels)}, rows),
         init=lambda key: {"w": jnp.zeros((60, 10)), "b": jnp.zeros(10)},
         loss=loss,
         metrics=metrics,

@@ -26,94 +26,96 @@ class Clients(Protocol):
 
     @property
     def longest(self) -> int:
-        """The most examples that any of them has."""
+        """The most rows that any of them has."""
         ...
 
-    def sizes(self, clients: jax.Array) -> jax.Array:
-        """How many training examples these clients have."""
+    def rows_of(self, clients: jax.Array) -> jax.Array:
+        """How many rows of training data these clients have."""
         ...
 
-    def weights(self, clients: jax.Array) -> jax.Array:
-        """n_k, what these clients weigh in the mean; usually their sizes."""
+    def examples_of(self, clients: jax.Array) -> jax.Array:
+        """n_k, what these clients weigh in the mean; usually as many as they have rows."""
         ...
 
-    def examples(self, client: jax.Array, indices: jax.Array) -> Batch:
-        """These examples of one client."""
+    def batch(self, client: jax.Array, indices: jax.Array) -> Batch:
+        """These rows of one client."""
         ...
 
     def hold_out(self) -> tuple[Clients, Batch]:
-        """The clients without the last tenth of each one's examples, and those examples."""
+        """The clients without the last tenth of each one's rows, and those rows."""
         ...
 
 
-def held_out(sizes: Any) -> Any:
-    """How many examples a client of this size gives to the test set: a tenth, one at the least."""
-    return (sizes >= 2) * ((sizes // 10) + (sizes < 10))
+def held_out(rows: Any) -> Any:
+    """How many of so many rows a client gives to the test set: a tenth, one at the least."""
+    return (rows >= 2) * ((rows // 10) + (rows < 10))
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("arrays", "starts", "counts", "shares"),
+    data_fields=("arrays", "starts", "rows", "examples"),
     meta_fields=("longest",),
 )
 @dataclass(frozen=True)
 class Stored:
-    """Clients whose examples lie one after another in flat arrays.
+    """Clients whose rows of data lie one after another in flat arrays.
 
     Attributes:
-      arrays: a pytree of arrays; the first axis runs over all examples of all clients.
-      starts, counts: where each client's examples begin, and how many there are.
-      shares: n_k, what each client weighs in the mean.
+      arrays: a pytree of arrays; the first axis runs over all rows of all clients.
+      starts, rows: where each client's rows begin, and how many there are.
+      examples: n_k, what each client weighs in the mean.
     """
 
     arrays: Batch
     starts: Any
-    counts: Any
-    shares: Any
+    rows: Any
+    examples: Any
     longest: int
 
     @classmethod
-    def of(cls, arrays: Batch, sizes: Any, shares: Any = None) -> Stored:
-        """Clients with so many examples each, in order."""
-        sizes = np.asarray(sizes)
+    def of(cls, arrays: Batch, rows: Any, examples: Any = None) -> Stored:
+        """Clients with so many rows each, in order; `examples` is n_k, by default the same."""
+        rows = np.asarray(rows)
         totals = {len(array) for array in jax.tree.leaves(arrays)}
-        if sizes.ndim != 1 or not len(sizes) or not np.issubdtype(sizes.dtype, np.integer):
-            raise InputError("`sizes` must be a non-empty list of whole numbers, one a client.")
-        if sizes.min() < 1:
-            raise InputError(f"Every client needs an example, client {sizes.argmin()} has none.")
-        if totals != {int(sizes.sum())}:
+        if rows.ndim != 1 or not len(rows) or not np.issubdtype(rows.dtype, np.integer):
+            raise InputError("`rows` must be a non-empty list of whole numbers, one per client.")
+        if rows.min() < 1:
+            raise InputError(f"Every client needs a row, client {rows.argmin()} has none.")
+        ends = np.cumsum(rows, dtype=np.int64)
+        if totals != {int(ends[-1])}:
             raise InputError(
-                f"The clients' sizes add up to {sizes.sum()}, the arrays have {sorted(totals)}."
+                f"The clients' rows add up to {ends[-1]}, the arrays have {sorted(totals)}."
             )
-        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
-        shares = sizes if shares is None else np.asarray(shares)
-        if shares.shape != sizes.shape or not (np.isfinite(shares) & (shares > 0)).all():
-            raise InputError("`shares` must be above 0, one a client.")
+        if ends[-1] >= 2**31:
+            raise InputError(f"All clients together may have 2³¹ − 1 rows, got {ends[-1]}.")
+        examples = rows if examples is None else np.asarray(examples)
+        if examples.shape != rows.shape or not (np.isfinite(examples) & (examples > 0)).all():
+            raise InputError("`examples` must be above 0, one number per client.")
         return cls(
             arrays,
-            starts,
-            sizes.astype(np.int32),
-            shares.astype(np.float32),
-            longest=int(sizes.max()),
+            (ends - rows).astype(np.int32),
+            rows.astype(np.int32),
+            examples.astype(np.float32),
+            longest=int(rows.max()),
         )
 
     @property
     def population(self) -> int:
         return self.starts.shape[0]
 
-    def sizes(self, clients: jax.Array) -> jax.Array:
-        return jnp.asarray(self.counts)[clients]
+    def rows_of(self, clients: jax.Array) -> jax.Array:
+        return jnp.asarray(self.rows)[clients]
 
-    def weights(self, clients: jax.Array) -> jax.Array:
-        return jnp.asarray(self.shares)[clients]
+    def examples_of(self, clients: jax.Array) -> jax.Array:
+        return jnp.asarray(self.examples)[clients]
 
-    def examples(self, client: jax.Array, indices: jax.Array) -> Batch:
+    def batch(self, client: jax.Array, indices: jax.Array) -> Batch:
         rows = jnp.asarray(self.starts)[client] + indices
         return jax.tree.map(lambda array: jnp.asarray(array)[rows], self.arrays)
 
     def hold_out(self) -> tuple[Stored, Batch]:
-        held = held_out(self.counts)
-        last = self.starts + self.counts
+        held = held_out(self.rows)
+        last = self.starts + self.rows
         rows = np.concatenate(
             [np.arange(end - n, end) for end, n in zip(last, held, strict=True)]
         ).astype(np.int64)
@@ -121,9 +123,9 @@ class Stored:
             raise InputError("No client has two examples, so none can be held out for testing.")
         train = replace(
             self,
-            counts=self.counts - held,
-            shares=self.shares * ((self.counts - held) / self.counts).astype(np.float32),
-            longest=int((self.counts - held).max()),
+            rows=self.rows - held,
+            examples=self.examples * ((self.rows - held) / self.rows).astype(np.float32),
+            longest=int((self.rows - held).max()),
         )
         return train, jax.tree.map(lambda array: np.asarray(array)[rows], self.arrays)
 
@@ -131,35 +133,35 @@ class Stored:
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("data",),
-    meta_fields=("population", "longest", "size", "example", "hold"),
+    meta_fields=("population", "longest", "rows", "example", "hold"),
 )
 @dataclass(frozen=True)
 class Generated:
-    """Clients whose examples are a pure function: nothing is stored, a population costs nothing.
+    """Clients whose data are a pure function: nothing is stored, a population costs nothing.
 
     Attributes:
       population: how many clients there are.
-      longest: the most examples that any of them has.
-      size: `(client, data) -> int`, how many examples a client has.
-      example: `(client, index, data) -> example`, a pytree of arrays for one example.
+      longest: the most rows that any of them has.
+      rows: `(client, data) -> int`, how many rows a client has.
+      example: `(client, index, data) -> example`, a pytree of arrays for one row.
       data: a pytree of arrays that both functions get, for what is too large to be a constant.
     """
 
     population: int
     longest: int
-    size: Callable[[Any, Any], Any]
+    rows: Callable[[Any, Any], Any]
     example: Callable[[Any, Any, Any], Any]
     data: Any = ()
     hold: bool = field(default=False, kw_only=True)
 
-    def sizes(self, clients: jax.Array) -> jax.Array:
-        full = self._full_sizes(clients)
-        return full - held_out(full) if self.hold else full
+    def rows_of(self, clients: jax.Array) -> jax.Array:
+        everything = self._all_rows(clients)
+        return everything - held_out(everything) if self.hold else everything
 
-    def weights(self, clients: jax.Array) -> jax.Array:
-        return self.sizes(clients).astype(jnp.float32)
+    def examples_of(self, clients: jax.Array) -> jax.Array:
+        return self.rows_of(clients).astype(jnp.float32)
 
-    def examples(self, client: jax.Array, indices: jax.Array) -> Batch:
+    def batch(self, client: jax.Array, indices: jax.Array) -> Batch:
         return jax.vmap(lambda index: self.example(client, index, self.data))(indices)
 
     def hold_out(self, most: int = 2_000) -> tuple[Generated, Batch]:
@@ -167,11 +169,11 @@ class Generated:
         chosen = np.unique(
             np.linspace(0, self.population - 1, min(self.population, 200), dtype=int)
         )
-        sizes = np.asarray(jax.jit(type(self)._full_sizes)(self, chosen))
+        rows = np.asarray(jax.jit(type(self)._all_rows)(self, chosen))
         pairs = [
-            (client, size - 1 - i)
-            for client, size in zip(chosen, sizes, strict=True)
-            for i in range(held_out(size))
+            (client, count - 1 - i)
+            for client, count in zip(chosen, rows, strict=True)
+            for i in range(held_out(count))
         ]
         if not pairs:
             raise InputError("No client has two examples, so none can be held out for testing.")
@@ -182,8 +184,8 @@ class Generated:
         draw = jax.jit(jax.vmap(lambda c, i, data: self.example(c, i, data), (0, 0, None)))
         return replace(self, hold=True), jax.tree.map(np.asarray, draw(clients, indices, self.data))
 
-    def _full_sizes(self, clients: jax.Array) -> jax.Array:
-        return jax.vmap(lambda c: jnp.asarray(self.size(c, self.data), jnp.int32))(clients)
+    def _all_rows(self, clients: jax.Array) -> jax.Array:
+        return jax.vmap(lambda c: jnp.asarray(self.rows(c, self.data), jnp.int32))(clients)
 
 
 @dataclass(frozen=True, eq=False)

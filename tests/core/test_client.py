@@ -10,14 +10,14 @@ import pytest
 from taciturn.core import client, rules, tally
 
 
-@pytest.mark.parametrize(("size", "speaks"), [(0.4, False), (0.5, False), (0.6, True)])
-def test_a_client_that_knows_its_norm_can_decide(size, speaks):
-    assert client.decide(rules.fixed(0.5), size, 0.5, 0.0) == (size, speaks)
+@pytest.mark.parametrize(("norm", "speaks"), [(0.4, False), (0.5, False), (0.6, True)])
+def test_a_client_that_knows_its_norm_can_decide(norm, speaks):
+    assert client.decide(rules.fixed(0.5), norm, 0.5, 0.0) == (norm, speaks)
 
 
-@pytest.mark.parametrize("size", [math.nan, math.inf])
-def test_a_norm_that_is_not_finite_is_reported_as_nan_in_silence(size):
-    reported, speaks = client.decide(rules.full(), size, -math.inf, 0.0)
+@pytest.mark.parametrize("norm", [math.nan, math.inf])
+def test_a_norm_that_is_not_finite_is_reported_as_nan_in_silence(norm):
+    reported, speaks = client.decide(rules.full(), norm, -math.inf, 0.0)
     assert math.isnan(reported)
     assert not speaks
 

@@ -1,7 +1,7 @@
 """How many bytes Flower writes for a message.
 
-Flower sends objects under the hash of their bytes. Hashing them only to know their size would
-double the work of a round; but the size of a hash is known.
+Flower sends objects under the hash of their bytes. Hashing them only to count would
+double the work of a round; but the length of a hash is known.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def payload(record: Mapping[str, Array]) -> int:
     return sum(len(array.data) for array in record.values())
 
 
-def written_size(message: Message) -> int:
+def message_bytes(message: Message) -> int:
     """How many bytes Flower writes for a message: it and all objects in it, as they are sent.
 
     Objects with the same bytes are sent once; they are counted as often as they occur.
@@ -27,11 +27,11 @@ def written_size(message: Message) -> int:
     if message.has_error():
         return len(message.deflate())
     arrays = message.content.array_records
-    return written_with(message, {name: written_record(part) for name, part in arrays.items()})
+    return message_bytes_with(message, {name: record_bytes(part) for name, part in arrays.items()})
 
 
-def written_with(message: Message, arrays: Mapping[str, int]) -> int:
-    """The size of a message that had array records of these names and sizes."""
+def message_bytes_with(message: Message, arrays: Mapping[str, int]) -> int:
+    """Those of a message that had array records of these names, with so many bytes each."""
     shell = Message(content=RecordDict(), metadata=message.metadata)
     others = {name: record for name, record in message.content.items()
               if not isinstance(record, ArrayRecord)}  # fmt: skip
@@ -39,7 +39,7 @@ def written_with(message: Message, arrays: Mapping[str, int]) -> int:
     return total + sum(len(record.deflate()) for record in others.values()) + sum(arrays.values())
 
 
-def written_record(record: ArrayRecord) -> int:
+def record_bytes(record: ArrayRecord) -> int:
     """How many bytes Flower writes for an array record and all that is in it."""
     total = _object("ArrayRecord", record, _references)
     for array in record.values():
