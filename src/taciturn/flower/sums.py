@@ -51,7 +51,7 @@ def in_parallel(work: Callable[[slice], _T], size: int) -> list[_T]:
 
 
 def segments(layers: Sequence[np.ndarray], part: slice, most: int) -> Iterator[Segment]:
-    """The segments, of `most` elements at most, that a part of the flat vector has in the layers."""
+    """The segments, of `most` elements at most, of a part of the flat vector in the layers."""
     start = 0
     for i, layer in enumerate(layers):
         stop = start + len(layer)
