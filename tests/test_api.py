@@ -63,6 +63,7 @@ def test_public_names() -> None:
         "last",
         "ou",
         "parse",
+        "prepare",
         "random",
         "simulate",
         "zero",
@@ -127,7 +128,8 @@ except SystemExit as stop:
 """
     )
     assert out == (
-        "taciturn: `tyro` is not installed. Install it with: pip install 'taciturn[sim]'\nexit 1\n"
+        "taciturn: `tyro` is not installed. "
+        "Install it with: pip install 'taciturn[report]'\nexit 1\n"
     )
 
 
@@ -143,15 +145,16 @@ def test_importing_is_light() -> None:
 # free: the command line and the tables of the paper stand at the end of the chain.
 MAY_IMPORT = {
     "checks": set(),
+    "settings": set(),
     "runs": set(),
     "core": {"checks"},
     "data": {"checks"},
     "models": {"core"},
     "tasks": {"checks", "core", "data", "models"},
-    "sim": {"checks", "core", "data", "tasks", "runs"},
+    "sim": {"checks", "settings", "core", "data", "tasks", "runs"},
     "flower": {"checks", "core", "runs"},
-    "report": {"core", "data", "tasks", "sim", "runs"},
-    "studies": {"core", "tasks", "sim", "report", "runs"},
+    "report": {"settings", "core", "data", "tasks", "sim", "runs"},
+    "studies": {"settings", "core", "tasks", "sim", "report", "runs"},
     "paper": {"core", "tasks", "sim", "report", "studies", "runs"},
 }
 PARTS = (*MAY_IMPORT, "cli")

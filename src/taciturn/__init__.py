@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from taciturn.errors import TaciturnError as TaciturnError
     from taciturn.sim import History as History
     from taciturn.sim import compare as compare
+    from taciturn.sim import prepare as prepare
     from taciturn.sim import simulate as simulate
     from taciturn.tasks import Generated as Generated
     from taciturn.tasks import Stored as Stored
@@ -38,7 +39,7 @@ _HOMES = {
     "taciturn.core.codecs": ("float32",),
     "taciturn.core.policy": ("Policy", "parse"),
     "taciturn.errors": ("TaciturnError",),
-    "taciturn.sim": ("History", "compare", "simulate"),
+    "taciturn.sim": ("History", "compare", "prepare", "simulate"),
     "taciturn.tasks": ("Generated", "Stored", "Task", "classification"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -31,6 +31,7 @@ if len(sys.argv) > 3:
 
 import taciturn
 from taciturn.sim import engine
+from taciturn.sim.progress import Progress
 
 rng = np.random.default_rng(0)
 sizes = [3, 12, 5, 20, 7, 1, 30]
@@ -54,7 +55,7 @@ for rounds in (1, 6):
     ).items():
         for key in ("weights", "spoke", "rejected", "norm_mean", "loss", "accuracy"):
             found[f"{rounds} {name} {key}"] = getattr(history, key)
-found["chunks"] = [p.round for p in told]
+found["chunks"] = [p.round for p in told if isinstance(p, Progress)]
 assert len(jax.devices()) == int(sys.argv[2]), jax.devices()
 np.savez(Path(sys.argv[1]), **found)
 """

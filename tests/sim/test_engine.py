@@ -26,7 +26,7 @@ from taciturn.models.cnn import Conv
 from taciturn.models.dense import Dense
 from taciturn.models.dropout import dropout
 from taciturn.sim import devices, engine
-from taciturn.sim.settings import Progress
+from taciturn.sim.progress import Compiling, Progress
 from taciturn.tasks import load
 from taciturn.tasks.task import Stored, Task, classification
 
@@ -400,7 +400,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         found = taciturn.compare(
             task, SEVERAL, rounds=7, cohort=4, evaluate_every=5, progress=told.append
         )
-        return found, [p.round for p in told if p.arm == "full"]
+        return found, [p.round for p in told if isinstance(p, Progress) and p.arm == "full"]
 
     task = tiny()
     one_by_one, rounds = run(8, 0.0, task)
@@ -486,5 +486,6 @@ def test_the_first_chunk_says_that_it_compiles() -> None:
     for _ in range(2):
         told.append([])
         taciturn.simulate(task, "full", rounds=1, cohort=2, progress=told[-1].append)
-    assert [p.arm for p in told[0]] == ["compiling", "full"]
+    assert told[0][0] == Compiling(runs=1)
+    assert [p.arm for p in told[0][1:]] == ["full"]
     assert [p.arm for p in told[1]] == ["full"]

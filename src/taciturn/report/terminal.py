@@ -15,9 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from taciturn import __version__
+from taciturn.settings import Settings
 from taciturn.sim.history import History
-from taciturn.sim.settings import Progress as Done
-from taciturn.sim.settings import Settings
+from taciturn.sim.progress import Compiling
+from taciturn.sim.progress import Progress as Done
 
 
 class Live:
@@ -35,14 +36,14 @@ class Live:
             TimeRemainingColumn(compact=True),
             console=Console(stderr=True),
         )
-        runs = len(settings.seeds)
+        seeds = settings.all_seeds
         self._tasks = {
             arm: self._bars.add_task(
-                arm, total=settings.rounds * runs, figures="waiting", start=False
+                arm, total=settings.rounds * len(seeds), figures="waiting", start=False
             )
             for arm in arms
         }
-        self._seeds = {seed: i for i, seed in enumerate(settings.seeds)}
+        self._seeds = {seed: i for i, seed in enumerate(seeds)}
         self._rounds = settings.rounds
 
     def __enter__(self) -> Live:
@@ -57,10 +58,10 @@ class Live:
     ) -> None:
         self._bars.stop()
 
-    def __call__(self, done: Done) -> None:
-        if done.arm not in self._tasks:  # work for all arms, before the first round
+    def __call__(self, done: Done | Compiling) -> None:
+        if isinstance(done, Compiling):
             for bar in self._tasks.values():
-                self._bars.update(bar, figures=done.arm)
+                self._bars.update(bar, figures="compiling")
             return
         bar = self._tasks[done.arm]
         self._bars.start_task(bar)

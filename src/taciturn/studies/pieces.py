@@ -21,7 +21,8 @@ from taciturn import runs
 from taciturn.core.policy import parse
 from taciturn.errors import RunError
 from taciturn.report import terminal
-from taciturn.sim import compare, devices, settle
+from taciturn.settings import Settings
+from taciturn.sim import compare
 from taciturn.sim.history import History
 from taciturn.studies.experiment import MATCHED, Experiment, partner
 from taciturn.studies.results import Results, content, results_of
@@ -63,7 +64,6 @@ def run(experiment: Experiment, options: Options, say: Callable[[str], None]) ->
         for seeds in _groups(s for s in range(options.seeds) if file.missing(policies, [s])):
             missing = file.missing(policies, seeds)
             if task is None:
-                devices.prepare()
                 task = load(experiment.task, data=options.data, **experiment.task_options())
                 file.check_data(task)
             of = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
@@ -77,7 +77,7 @@ def _piece(
 ) -> tuple[dict[str, History], float]:
     began = time.perf_counter()
     given = settings | {"seeds": tuple(seeds)}
-    with terminal.Live(list(policies), settle(task, **given)) as live:
+    with terminal.Live(list(policies), Settings(**given)) as live:
         histories = compare(task, policies, progress=live, **given)
     return histories, time.perf_counter() - began
 
