@@ -93,6 +93,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="runs of each that count")
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the JSON goes")
     options = parser.parse_args()
+    taciturn.prepare()
 
     rows = [measure(lanes, options.rounds, options.repeats) for lanes in options.lanes]
     print(f"{COHORT} clients of {BATCHES.min()} to {BATCHES.max():,} batches, "
