@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-all check format clean
+.PHONY: run test test-all test-gpu check format clean
 
 run: .venv/dev  ## train federatedly on embedded data, and compare with full communication
 	$(BIN)/taciturn run
@@ -13,6 +13,9 @@ test: .venv/dev  ## the quick tests
 test-all: test  ## the quick tests, then what needs servers, real data (TACITURN_DATA) or minutes
 	$(BIN)/pytest -n 2 -m slow --ignore tests/flower
 	$(BIN)/pytest -m slow tests/flower
+
+test-gpu:  ## what needs a GPU, with the interpreter that has a JAX for it; leaves tests/records/gpu.json
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) tests/gpu.py
 
 check: .venv/dev  ## format, lint, types
 	$(BIN)/ruff format --check .

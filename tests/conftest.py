@@ -2,6 +2,9 @@
 
 Strict dtype and rank promotion hold in the tests of the core, which is written for any array
 library. Tasks are user code and Optax's adam and yogi mix dtypes, so simulations run without.
+
+Tests marked `gpu` need JAX to have one: `JAX_PLATFORMS=cuda,cpu`, as `tests/gpu.py` sets it. With
+TACITURN_GPU_TESTS=cpu they run on a CPU, kernels interpreted, to see that the tests are right.
 """
 
 from __future__ import annotations
@@ -26,3 +29,12 @@ def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         yield
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is None or os.environ.get("TACITURN_GPU_TESTS") == "cpu":
+        return
+    # Where the CPU alone was asked for, JAX is not started to find that out: simulations still
+    # have to make every core a device.
+    if os.environ["JAX_PLATFORMS"] == "cpu" or jax.default_backend() != "gpu":
+        pytest.skip("JAX has no GPU here: `make test-gpu` where there is one")

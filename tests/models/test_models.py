@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 from jax.test_util import check_grads
+from plain_models import plain_two_layers
 
 from taciturn.models import MLP, CharLSTM, EmnistCNN, SmallCNN, lstm, recurrence
 from taciturn.models.cnn import Conv
@@ -119,26 +120,6 @@ def test_conv_pooled_is_conv_and_pooling() -> None:
     np.testing.assert_allclose(layer(x), expected, atol=1e-5)
     pooled = expected[:, :6, :4].reshape(3, 3, 2, 2, 2, 4).max((2, 4))
     np.testing.assert_allclose(layer.pooled(x), pooled, atol=1e-5)
-
-
-def plain_lstm(layer: LSTM, x: jax.Array) -> jax.Array:
-    """The equations of an LSTM, a step at a time; x is (time, batch, inputs)."""
-    units = layer.recurrent.shape[0]
-
-    def step(carry: Any, now: jax.Array) -> Any:
-        h, c = carry
-        z = now @ layer.kernel + h @ layer.recurrent + layer.bias
-        i, f, g, o = (z[:, n * units : (n + 1) * units] for n in range(4))
-        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-        h = jax.nn.sigmoid(o) * jnp.tanh(c)
-        return (h, c), h
-
-    zero = jnp.zeros((x.shape[1], units))
-    return jax.lax.scan(step, (zero, zero), x)[1]
-
-
-def plain_two_layers(first: LSTM, second: LSTM, x: jax.Array) -> jax.Array:
-    return plain_lstm(second, plain_lstm(first, x))
 
 
 @pytest.mark.parametrize(
