@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from taciturn.core.parallel import in_parallel
 from taciturn.errors import InputError
 
 Array = Any  # a NumPy array, a JAX array or a tracer: whatever has `__array_namespace__`
@@ -118,6 +119,27 @@ def in_blocks(
                 elif not donate or new is not before[i]:
                     out[i][cut] = new
     return _rebuild(target, iter(out))
+
+
+def by_rows(function: Callable[[Array, int], tuple[Array, ...]], rows: Array) -> tuple[Array, ...]:
+    """`function(rows, 0)`, where every row of its results comes from the same row of `rows`.
+
+    NumPy calls it with a few rows at a time, which stay in the cache, and with the number of the
+    first of them; threads share the work.
+    """
+    if not isinstance(rows, np.ndarray):
+        return function(rows, 0)
+    count, group = len(rows), max(1, BLOCK // rows.shape[1])
+    out = [np.empty((count, *part.shape[1:]), part.dtype) for part in function(rows[:1], 0)]
+
+    def work(part: slice) -> None:
+        for low in range(part.start, part.stop, group):
+            cut = slice(low, min(low + group, part.stop))
+            for target, result in zip(out, function(rows[cut], low), strict=True):
+                target[cut] = result
+
+    in_parallel(work, count, rows.shape[1])
+    return tuple(out)
 
 
 def or_zero(known: Array, x: Array) -> Array:

@@ -12,7 +12,7 @@ import struct
 from typing import NamedTuple
 
 from taciturn.core.arrays import Array, Scalar
-from taciturn.core.codecs import Codec
+from taciturn.core.codecs import Codec, from_bytes, to_bytes
 from taciturn.errors import InputError
 
 # Version, speaks, reserved, weights, examples, norm. n_k need not be whole: it is what weighs.
@@ -27,7 +27,7 @@ class Message(NamedTuple):
     Attributes:
       examples: n_k, how many examples it trained on.
       norm: m_k = ‖Δ_k‖, before any codec.
-      update: Δ_k, or None from a client that stays silent.
+      update: Δ_k, on the server as decoded; None from a client that stays silent.
     """
 
     examples: Scalar
@@ -35,30 +35,43 @@ class Message(NamedTuple):
     update: Array | None
 
 
-def write(message: Message, codec: Codec) -> bytes:
-    """The message as bytes: `OVERHEAD` bytes, and the payload of one who speaks."""
+def through(message: Message, codec: Codec, key: Array) -> Message:
+    """The message as the server reads it: encoded and decoded, without the bytes in between."""
+    update = message.update
+    if update is None:
+        return message
+    return message._replace(update=codec.decode(codec.encode(update, key), key, update.shape[0]))
+
+
+def write(message: Message, codec: Codec, key: Array | None = None) -> bytes:
+    """The message as bytes: `OVERHEAD` bytes, and the code of one who speaks.
+
+    Args:
+      message: what the client says; its update is the raw one.
+      codec: the policy's.
+      key: two words that the server knows too; codecs without chance do not look at it.
+    """
     size, payload = 0, b""
     examples = float(message.examples)
     if not 0 <= examples < math.inf:
         raise InputError(f"`examples` must be in [0, inf), got {message.examples!r}.")
     if message.update is not None:
-        size, payload = message.update.shape[0], codec.write(message.update)
+        size = message.update.shape[0]
+        payload = to_bytes(codec, codec.encode(message.update, key), size)
     try:
         header = _HEADER.pack(
-            _VERSION,
-            message.update is not None,
-            0,
-            size,
-            examples,
-            float(message.norm),
+            _VERSION, message.update is not None, 0, size, examples, float(message.norm)
         )
     except (struct.error, OverflowError, ValueError) as error:
         raise InputError(f"The message cannot be written down: {error}.") from None
     return header + payload
 
 
-def read(data: bytes, codec: Codec) -> Message:
-    """The message that `write` wrote, or an error that says what is wrong with the bytes."""
+def read(data: bytes, codec: Codec, key: Array | None = None) -> Message:
+    """The message that `write` wrote, or an error that says what is wrong with the bytes.
+
+    Its update is what the code says: for a codec with loss, not the one that was written.
+    """
     if len(data) < OVERHEAD:
         raise InputError(f"A message has at least {OVERHEAD} bytes, got {len(data)}.")
     version, speaks, _, size, examples, norm = _HEADER.unpack_from(data)
@@ -67,4 +80,7 @@ def read(data: bytes, codec: Codec) -> Message:
     expected = OVERHEAD + (codec.nbytes(size) if speaks else 0)
     if len(data) != expected:
         raise InputError(f"The message must have {expected} bytes, got {len(data)}.")
-    return Message(examples, norm, codec.read(data[OVERHEAD:], size) if speaks else None)
+    if not speaks:
+        return Message(examples, norm, None)
+    code = from_bytes(codec, data[OVERHEAD:], size)
+    return Message(examples, norm, codec.decode(code, key, size))

@@ -28,7 +28,13 @@ RULES: dict[str, Callable[..., Rule]] = {
 STAND_INS: dict[str, Callable[..., StandIn]] = {
     f.__name__: f for f in (standins.ou, standins.zero, standins.ignore, standins.last)
 }
-CODECS: dict[str, Callable[..., Codec]] = {f.__name__: f for f in (codecs.float32,)}
+CODECS: dict[str, Callable[..., Codec]] = {
+    f.__name__: f
+    for f in (
+        codecs.float32, codecs.float16, codecs.bfloat16, codecs.quantize, codecs.eden,
+        codecs.top_k, codecs.sparse_ternary,
+    )
+}  # fmt: skip
 _KINDS: dict[str, dict[str, Any]] = {"rule": RULES, "stand-in": STAND_INS, "codec": CODECS}
 
 

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taciturn.core.arrays import Array, Scalar, add_scaled, namespace, norm, zeros
+from taciturn.core.codecs import Codec, float32
 from taciturn.core.messages import Message
 from taciturn.errors import InputError
 
-# A norm that travels as float32 and is recomputed from a float32 update differs by rounding; the
-# sum over 1e8 weights on another device by up to some 1e-4 of it.
-NORM_TOLERANCE = 1e-3
+_EXACT = float32()
 
 
 class Moments(NamedTuple):
@@ -79,7 +78,14 @@ def start(weights: Array) -> Tally:
     return of(spoken, nothing, nothing, nothing > 0, Opening(0.0, 0.0, 0.0))
 
 
-def add(tally: Tally, message: Message, opening: Opening, *, donate: bool = False) -> Tally:
+def add(
+    tally: Tally,
+    message: Message,
+    opening: Opening,
+    codec: Codec = _EXACT,
+    *,
+    donate: bool = False,
+) -> Tally:
     """The tally with one more client in it.
 
     A message that is not finite, that weighs nothing, or whose norm does not fit its update is
@@ -87,8 +93,9 @@ def add(tally: Tally, message: Message, opening: Opening, *, donate: bool = Fals
 
     Args:
       tally: what was heard so far.
-      message: what the client sent.
+      message: what the client sent, decoded.
       opening: what `server.open` returned for this round.
+      codec: what it was written with.
       donate: lets NumPy write the new sums over those of `tally`.
     """
     update = message.update
@@ -105,8 +112,8 @@ def add(tally: Tally, message: Message, opening: Opening, *, donate: bool = Fals
         accepted = (examples > 0) & xp.isfinite(examples) & (reported >= 0) & xp.isfinite(reported)
         if update is not None:
             actual = xp.astype(norm(update), spoken.dtype)
-            accepted = accepted & fits(reported, actual)
-            reported = actual
+            accepted = accepted & fits(codec, reported, actual, update.shape[0])
+            reported = reported if codec.error else actual
             if not isinstance(accepted, np.bool):
                 # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
                 update = xp.where(accepted, update, xp.zeros_like(update))
@@ -123,11 +130,10 @@ def add(tally: Tally, message: Message, opening: Opening, *, donate: bool = Fals
     return _merge_counts(tally, one)
 
 
-def fits(reported: Scalar, actual: Scalar) -> Scalar:
-    """Whether the norm that a client reports can be that of the update that it sent."""
-    xp = namespace(actual)
-    gap, largest = xp.abs(actual - reported), xp.maximum(actual, reported)
-    return xp.isfinite(actual) & (gap <= NORM_TOLERANCE * largest)
+def fits(codec: Codec, reported: Scalar, actual: Scalar, size: int) -> Scalar:
+    """Whether an update with the norm that a client reports can have been decoded to this norm."""
+    low, high = codec.norm_range(reported, size)
+    return namespace(actual).isfinite(actual) & (low <= actual) & (actual <= high)
 
 
 def merge(a: Tally, b: Tally, *, donate: bool = False) -> Tally:

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
+from taciturn.core.parallel import in_parallel
 from taciturn.errors import InputError
 from taciturn.flower.npy import blank, view
-from taciturn.flower.sums import in_parallel, segments
+from taciturn.flower.sums import segments
 
 
 class Layer(NamedTuple):

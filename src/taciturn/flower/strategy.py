@@ -366,7 +366,7 @@ class Taciturn(Strategy):
             )
             for reply, norm in zip(speakers, norms, strict=True):
                 reported = norm if reply.norm is None else reply.norm
-                if math.isfinite(norm) and tally.fits(np.float64(reported), np.float64(norm)):
+                if math.isfinite(norm) and self._fits(reported, norm, layout.size):
                     reply.norm = norm
                     heard.speakers.append(reply)
                 else:
@@ -378,6 +378,10 @@ class Taciturn(Strategy):
             if len(heard.speakers) == len(speakers):
                 return
             # The sum holds what was rejected: once more, without it.
+
+    def _fits(self, reported: float, norm: float, size: int) -> bool:
+        codec = self.policy.codec
+        return bool(tally.fits(codec, np.float64(reported), np.float64(norm), size))
 
     def _tally(self, heard: _Heard, now: _Round, dtype: np.dtype[Any]) -> Tally:
         """What was heard, in numbers; the sum of updates stays where it is."""

@@ -1,30 +1,22 @@
-"""Sums over clients and weights, in few passes over memory and on several cores.
-
-NumPy gives up the interpreter's lock while it computes, so plain threads share the work.
-"""
+"""Sums over clients and weights, in few passes over memory and on several cores."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from taciturn.core import server
 from taciturn.core.arrays import BLOCK
+from taciturn.core.parallel import in_parallel
 from taciturn.core.policy import Policy
 from taciturn.core.standins import StandIn
 from taciturn.core.tally import Tally
 
-WORKERS = min(4, os.cpu_count() or 1)
-_ALONE = 1 << 18  # so few weights are done before a thread has started
 _SCRATCH = 1 << 19  # elements of all clients' blocks together: they stay in the cache
 _LONGEST = 1 << 16  # elements of one client's block
-
-_T = TypeVar("_T")
 
 # The inner strategy takes the step: the mean is what it gets.
 HANDED_ON = server.Optimizer(
@@ -38,16 +30,6 @@ class Segment(NamedTuple):
     layer: int
     cut: slice
     flat: slice
-
-
-def in_parallel(work: Callable[[slice], _T], size: int) -> list[_T]:
-    """`work` on parts that make up `range(size)`, each in a thread of its own."""
-    workers = 1 if size < _ALONE else WORKERS
-    cuts = [slice(i * size // workers, (i + 1) * size // workers) for i in range(workers)]
-    if workers == 1:
-        return [work(cuts[0])]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(work, cuts))
 
 
 def segments(layers: Sequence[np.ndarray], part: slice, most: int) -> Iterator[Segment]:

@@ -66,6 +66,11 @@ def _local_key(keys: RoundKeys, slot: jax.Array, number: jax.Array) -> jax.Array
     return jax.random.wrap_key_data(words)
 
 
+def codec_key(keys: RoundKeys, client: jax.Array) -> jax.Array:
+    """The key that a client's codec draws from, as two words: the server knows it too."""
+    return fold(fold(jax.random.key_data(keys.speak), 0xC0DEC), client)
+
+
 def permute(
     key: jax.Array, n: int | jax.Array, index: jax.Array, unroll: bool = False
 ) -> jax.Array:

@@ -130,7 +130,7 @@ class Program:
             model=self.model,
             step=make_step(task, transformation, form.precision),
             transformation=transformation,
-            rules=tuple(policy.rule for policy in policies),
+            policies=tuple(policies),
             seeds=self.seeds,
             cohort=self.cohort,
             batch=form.batch,

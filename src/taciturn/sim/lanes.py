@@ -17,7 +17,8 @@ import numpy as np
 import optax
 
 from taciturn.core import arrays
-from taciturn.core.rules import Rule
+from taciturn.core.codecs import Codec
+from taciturn.core.policy import Policy
 from taciturn.sim import draws
 from taciturn.sim.local import Model
 from taciturn.tasks.task import Clients
@@ -76,6 +77,20 @@ class Heard(NamedTuple):
     said: jax.Array  # who spoke, (runs, cohort)
 
 
+class Waiting(NamedTuple):
+    """Updates that were spoken and are not summed yet: as many slots as there are lanes.
+
+    Codecs work on full slots: an update is encoded twice at the most, however lanes end.
+    """
+
+    taken: jax.Array  # how many slots are
+    updates: jax.Array  # (lanes, size)
+    run: jax.Array  # (lanes,) each, of the client that spoke
+    seed: jax.Array
+    slot: jax.Array
+    client: jax.Array
+
+
 class Lanes(NamedTuple):
     """Where the lanes are."""
 
@@ -84,6 +99,7 @@ class Lanes(NamedTuple):
     params: Any  # a pytree: a flat vector would be cut up and put together again in every step
     slots: Any  # of the client's optimiser
     heard: Heard
+    waiting: Waiting | None  # None where there is one lane
 
 
 @dataclass(frozen=True)
@@ -94,7 +110,7 @@ class LaneTrainer:
       model: its two forms.
       step: one local step, see `local.make_step`.
       transformation: the clients' optimiser.
-      rules: one per arm.
+      policies: one per arm.
       seeds, cohort, batch, epochs: of the experiment. Run r is arm r // seeds with seed r % seeds,
         item i is client i % cohort of run i // cohort.
     """
@@ -102,7 +118,7 @@ class LaneTrainer:
     model: Model
     step: Callable[..., Any]
     transformation: optax.GradientTransformation
-    rules: tuple[Rule, ...]
+    policies: tuple[Policy, ...]
     seeds: int
     cohort: int
     batch: int
@@ -110,7 +126,7 @@ class LaneTrainer:
 
     @property
     def runs(self) -> int:
-        return len(self.rules) * self.seeds
+        return len(self.policies) * self.seeds
 
     def steps(self, rows: Any) -> Any:
         """How many local steps clients with so many rows take."""
@@ -172,12 +188,15 @@ class LaneTrainer:
 
             params, slots = jax.lax.fori_loop(0, steps, one, (state.params, state.slots))
             ended = active & (left == steps)
-            heard = self._hear(state.heard, item, ended, layers(params), thetas, work)
+            heard, waiting = self._hear(
+                state.heard, state.waiting, item, ended, layers(params), thetas, work
+            )
             pointer = state.pointer + ended
             params, slots = jax.tree.map(
                 lambda new, old: _where(ended, new, old), begin(items(pointer)), (params, slots)
             )
-            return Lanes(pointer, jnp.where(ended, 0, state.step + steps), params, slots, heard)
+            step = jnp.where(ended, 0, state.step + steps)
+            return Lanes(pointer, step, params, slots, heard, waiting)
 
         who = work.who
         pointer = schedule.begins
@@ -189,51 +208,144 @@ class LaneTrainer:
             jnp.zeros((self.runs, self.cohort), dtype),
             jnp.zeros((self.runs, self.cohort), jnp.int32),
         )
+        none = jnp.zeros(lanes, jnp.int32)
+        waiting = None
+        if lanes > 1:
+            empty = jnp.zeros((lanes, work.thetas.shape[1]), dtype)
+            waiting = Waiting(jnp.int32(0), empty, none, none, none, none)
         state = jax.lax.while_loop(
             lambda state: jnp.any(state.pointer < schedule.ends),
             until_next_end,
-            Lanes(pointer, jnp.zeros(lanes, jnp.int32), params, slots, heard),
+            Lanes(pointer, none, params, slots, heard, waiting),
         )
         sums = jnp.concatenate(state.heard.sums, axis=1)
+        if state.waiting is not None:
+            sums = self._sum(sums, state.waiting, work)
         return jax.lax.psum(state.heard._replace(sums=sums), "lanes")
 
     def _hear(
         self,
         heard: Heard,
+        waiting: Waiting | None,
         item: Item,
         ended: jax.Array,
         trained: list[jax.Array],
         thetas: list[jax.Array],
         work: Work,
-    ) -> Heard:
-        """Adds the updates of the lanes that have ended; compare `client.respond`, `tally.add`."""
+    ) -> tuple[Heard, Waiting | None]:
+        """Hears the lanes that have ended; compare `client.respond` and `tally.add`."""
         updates = [new - old[item.run] for new, old in zip(trained, thetas, strict=True)]
         norms = jax.vmap(_norm)(updates)
         uniforms = work.uniforms[item.seed, item.slot]
         contexts = work.contexts[item.run]
-        said = jnp.stack([rule.speaks(norms, uniforms, contexts) for rule in self.rules])[
+        rules = [policy.rule for policy in self.policies]
+        said = jnp.stack([rule.speaks(norms, uniforms, contexts) for rule in rules])[
             item.run // self.seeds, jnp.arange(len(ended))
         ]
         said = said & jnp.isfinite(norms)
-        counts = ended & said
-        examples = work.who.examples[item.seed, item.slot].astype(work.thetas.dtype)
-
-        def add(sums: jax.Array, updates: jax.Array) -> jax.Array:
-            scaled = _where(counts, examples[:, None] * updates, jnp.zeros_like(updates))
-            if len(ended) == 1:
-                return sums.at[item.run[0]].add(scaled[0])
-            # A product with a one-hot matrix: a scatter-add would sum in an order of its own each
-            # time on a GPU.
-            chosen = jax.nn.one_hot(item.run, self.runs, axis=0, dtype=updates.dtype)
-            return sums + jnp.matmul(chosen, scaled, precision="highest")
-
-        sums = [add(*pair) for pair in zip(heard.sums, updates, strict=True)]
+        counts, sums = ended & said, heard.sums
+        if waiting is None:
+            sums = jax.lax.cond(
+                counts[0],
+                lambda sums: self._add(sums, item, updates, work),
+                lambda sums: sums,
+                sums,
+            )
+        else:
+            sums, waiting = self._wait(sums, waiting, item, counts, updates[0], work)
         row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
-        return Heard(
+        heard = Heard(
             sums,
             heard.norms.at[row, item.slot].set(norms, mode="drop"),
             heard.said.at[row, item.slot].set(said.astype(jnp.int32), mode="drop"),
         )
+        return heard, waiting
+
+    def _add(
+        self, sums: list[jax.Array], item: Item, updates: list[jax.Array], work: Work
+    ) -> list[jax.Array]:
+        """The sums with what the server decodes of a single lane's update, layer by layer."""
+        run, key = item.run[0], self._keys(item, work)[0]
+        ends = np.cumsum([update.shape[1] for update in updates])[:-1]
+
+        def through(codec: Codec) -> Callable[..., list[jax.Array]]:
+            def call(updates: list[jax.Array]) -> list[jax.Array]:
+                if not codec.error:
+                    return updates
+                whole = jax.lax.optimization_barrier(jnp.concatenate(updates, axis=1)[0])
+                return jnp.split(_through(codec, whole, key)[None], ends, axis=1)
+
+            return call
+
+        codecs = [policy.codec for policy in self.policies]
+        updates = jax.lax.switch(run // self.seeds, [through(codec) for codec in codecs], updates)
+        examples = work.who.examples[item.seed[0], item.slot[0]].astype(work.thetas.dtype)
+        pairs = zip(sums, updates, strict=True)
+        return [total.at[run].add(examples * update[0]) for total, update in pairs]
+
+    def _wait(
+        self,
+        sums: list[jax.Array],
+        waiting: Waiting,
+        item: Item,
+        counts: jax.Array,
+        updates: jax.Array,
+        work: Work,
+    ) -> tuple[list[jax.Array], Waiting]:
+        """Puts the updates that were spoken into free slots; sums first if there are too few."""
+        lanes, more = len(counts), jnp.sum(counts, dtype=jnp.int32)
+
+        def empty(sums: jax.Array) -> jax.Array:
+            return self._sum(sums, waiting, work)
+
+        full = waiting.taken + more > lanes
+        total = jax.lax.cond(full, empty, lambda sums: sums, sums[0])
+        first = jnp.where(full, 0, waiting.taken)
+        place = jnp.where(counts, first + jnp.cumsum(counts) - 1, lanes)  # out of bounds, dropped
+
+        def put(old: jax.Array, new: jax.Array) -> jax.Array:
+            return old.at[place].set(new, mode="drop")
+
+        new = Waiting(
+            first + more,
+            put(waiting.updates, updates),
+            *(put(getattr(waiting, name), getattr(item, name)) for name in Waiting._fields[2:]),
+        )
+        return [total], new
+
+    def _sum(self, sums: jax.Array, waiting: Waiting, work: Work) -> jax.Array:
+        """The sums with what the server decodes of the updates that wait."""
+        taken = jnp.arange(len(waiting.run)) < waiting.taken
+        keys, arm = self._keys(waiting, work), waiting.run // self.seeds
+        decoded = waiting.updates
+        for codec in {policy.codec.structure: policy.codec for policy in self.policies}.values():
+            if not codec.error:
+                continue
+            own = jnp.array([policy.codec == codec for policy in self.policies])[arm]
+            read = jax.lax.cond(
+                jnp.any(own & taken),
+                jax.vmap(lambda update, key, codec=codec: _through(codec, update, key)),
+                lambda updates, keys: updates,
+                waiting.updates,
+                keys,
+            )
+            decoded = _where(own, read, decoded)
+        examples = work.who.examples[waiting.seed, waiting.slot].astype(sums.dtype)
+        scaled = _where(taken, examples[:, None] * decoded, jnp.zeros_like(decoded))
+        # A product with a one-hot matrix: a scatter-add would sum in an order of its own each time
+        # on a GPU.
+        chosen = jax.nn.one_hot(waiting.run, self.runs, axis=0, dtype=sums.dtype)
+        return sums + jnp.matmul(chosen, scaled, precision="highest")
+
+    def _keys(self, of: Item | Waiting, work: Work) -> jax.Array:
+        """The keys of the codecs of these clients, (lanes, 2)."""
+        keys = jax.tree.map(lambda k: k[of.seed], work.keys)
+        return jax.vmap(draws.codec_key)(keys, of.client)
+
+
+def _through(codec: Codec, update: jax.Array, key: jax.Array) -> jax.Array:
+    """What the server decodes of an update."""
+    return codec.decode(codec.encode(update, key), key, update.shape[0])
 
 
 def _single(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from taciturn.core import client, server, tally
+from taciturn.core import client, messages, server, tally
 from taciturn.core.policy import Policy
 from taciturn.settings import Settings
 from taciturn.sim import draws
@@ -96,8 +96,11 @@ def _run_seed(
             examples = float(trainer.clients.examples_of(k[None])[0])
             message = client.respond(policy.rule, state.weights, trained, examples,
                                      opening.context, uniforms[slot].item())  # fmt: skip
+            # What the server counts is what it can read from the client's code.
+            words = np.asarray(draws.codec_key(round_keys, k))
+            message = messages.through(message, policy.codec, words)
             # Silent clients become their stand-ins when the tally is closed (Algorithm 3).
-            heard = tally.add(heard, message, opening)
+            heard = tally.add(heard, message, opening, policy.codec)
         # τ_{t+1}, θ_{t+1}, and the sums updated with the step.
         state, info = server.close(policy, state, heard, optimizer)
         seconds.append(time.perf_counter() - began)

@@ -1,0 +1,89 @@
+"""What every codec is: pure functions that write an update down and read it back.
+
+A *code* is a tuple of arrays whose shapes depend on the number of weights alone, so that a compiled
+program can make one and its bytes are known before anything is sent. The *key* is two words that
+both sides know (`taciturn.core.hashing`): masks and rotations are drawn from it and never travel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taciturn.core.arrays import Array, Scalar
+from taciturn.core.parts import Part
+from taciturn.errors import InputError
+
+Code = tuple[Array, ...]
+
+
+class Form(NamedTuple):
+    """The dtype and shape of an array of a code."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Codec(Part):
+    """Writes updates down.
+
+    Attributes:
+      encode: `(update, key) -> code`; the update is a flat vector of float32.
+      decode: `(code, key, size) -> update`.
+      forms: `(size) -> forms` of the arrays of a code for so many weights.
+      error: the expected ‖decoded − update‖² / ‖update‖² of a dense update, over keys.
+      unbiased: whether the expected decoded update is the update, over keys.
+      norm_range: `(norm, size) -> (low, high)`: the norm of what is decoded from an update of this
+        norm lies outside with a probability below 1e-6.
+    """
+
+    encode: Callable[[Array, Array], Code] = field(kw_only=True, compare=False, repr=False)
+    decode: Callable[[Code, Array, int], Array] = field(kw_only=True, compare=False, repr=False)
+    forms: Callable[[int], tuple[Form, ...]] = field(kw_only=True, compare=False, repr=False)
+    error: float = field(kw_only=True, compare=False, repr=False)
+    unbiased: bool = field(kw_only=True, compare=False, repr=False)
+    norm_range: Callable[[Scalar, int], tuple[Scalar, Scalar]] = field(
+        kw_only=True, compare=False, repr=False
+    )
+
+    @property
+    def structure(self) -> tuple[Any, ...]:
+        """All arguments: a codec's numbers set shapes."""
+        return (self.name, *self.params)
+
+    def nbytes(self, size: int) -> int:
+        """Exactly how many bytes a code for so many weights has."""
+        return sum(form.nbytes for form in self.forms(size))
+
+
+def to_bytes(codec: Codec, code: Code, size: int) -> bytes:
+    """A code as bytes, little-endian, one array behind another."""
+    arrays = zip(code, codec.forms(size), strict=True)
+    return b"".join(
+        np.ascontiguousarray(array, np.dtype(form.dtype)).tobytes() for array, form in arrays
+    )
+
+
+def from_bytes(codec: Codec, data: bytes, size: int) -> Code:
+    """The code in these bytes, or an error if they cannot be one."""
+    if len(data) != codec.nbytes(size):
+        raise InputError(
+            f"{size} weights take {codec.nbytes(size)} bytes in `{codec.name}`, got {len(data)}."
+        )
+    found, start = [], 0
+    for form in codec.forms(size):
+        flat = np.frombuffer(data, np.dtype(form.dtype), math.prod(form.shape), start)
+        if flat.dtype.kind == "f" and not np.isfinite(flat).all():
+            raise InputError(f"A code of `{codec.name}` has numbers that are not finite.")
+        found.append(flat.reshape(form.shape).astype(flat.dtype.newbyteorder("=")))
+        start += form.nbytes
+    return tuple(found)

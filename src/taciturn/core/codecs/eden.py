@@ -1,0 +1,165 @@
+r"""EDEN: a random rotation, few bits for each coordinate, one scale for each block.
+
+A block x of the update is rotated, r = R x. Below one bit, ⌈b · block⌉ coordinates S are drawn and
+their signs sent; from one bit on, all coordinates are sent as Lloyd–Max levels q(r) of a normal
+distribution, which is what rotated coordinates look like. With q_i = 0 outside of S,
+
+    decoded = R⁻¹ (s · q),    s = ‖r‖² / ⟨r, q⟩
+
+keeps ⟨x, decoded⟩ = ‖x‖² in every draw, and so is unbiased over rotations. With `feedback` the
+scale is that of least error, s = ⟨r, q⟩ / ‖q‖², which makes decoding a contraction: a residual that
+is added to the next update then dies out, where around the unbiased one it would grow.
+
+References:
+  Vargaftik et al. EDEN: Communication-Efficient and Robust Distributed Mean Estimation, 2022.
+  Vargaftik et al. DRIVE: One-bit Distributed Mean Estimation, 2021.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from taciturn.checks import flag, number
+from taciturn.core.arrays import Array, Scalar, by_rows, namespace
+from taciturn.core.codecs import hadamard
+from taciturn.core.codecs.codec import Code, Codec, Form
+from taciturn.core.codecs.packing import pack, packed_bytes, unpack
+from taciturn.core.hashing import bits as random_bits
+from taciturn.core.hashing import fold
+from taciturn.errors import InputError
+
+# Positive levels of the best quantiser of a standard normal, and its squared error.
+_LEVELS = {
+    1: (0.7978846,),
+    2: (0.4527800, 1.5104176),
+    3: (0.2450940, 0.7560052, 1.3439092, 2.1519457),
+    4: (0.1283950, 0.3880483, 0.6567589, 0.9423404, 1.2562309, 1.6180464, 2.0690172, 2.7326357),
+}
+_DISTORTION = {1: 0.3633802, 2: 0.1174819, 3: 0.0345478, 4: 0.0095011}
+_FEWEST = 64  # coordinates of a block: fewer would now and then miss all that there is
+
+
+def eden(bits: float, feedback: bool = False) -> Codec:
+    """A random rotation and few bits for each weight: 0.02 to 1, then 2, 3 or 4.
+
+    Args:
+      bits: for each weight. Below 1, that share of the rotated coordinates has one.
+      feedback: whether the client keeps what was left out and adds it to its next update.
+    """
+    bits = number("bits", bits, 0.02, 4.0, "[0.02, 4]")
+    if bits > 1 and bits not in _LEVELS:
+        raise InputError(f"`bits` must be in [0.02, 1], or 2, 3 or 4, got {bits:g}.")
+    feedback = flag("feedback", feedback)
+    whole = max(1, int(bits))
+    share = min(1.0, bits)
+
+    def kept(size: int) -> int:
+        """Coordinates of a block that are sent."""
+        block = hadamard.block_of(size)
+        return min(block, max(_FEWEST, math.ceil(block * share)))
+
+    def forms(size: int) -> tuple[Form, ...]:
+        blocks = hadamard.blocks_of(size)
+        return Form("u1", (packed_bytes(blocks * kept(size), whole),)), Form("<f4", (blocks,))
+
+    def encode(update: Array, key: Array) -> Code:
+        xp, size = namespace(update), update.shape[0]
+        places = _places(key, size, kept(size))
+
+        def work(x: Array, first: int) -> tuple[Array, Array]:
+            r = hadamard.rotate(x, key, first)
+            squares = xp.sum(x * x, axis=1)
+            chosen = r if places is None else xp.take(r, places, axis=1)
+            index, level = _quantize(chosen, squares, hadamard.block_of(size), whole)
+            along = xp.sum(chosen * level, axis=1)
+            below = xp.sum(level * level, axis=1) if feedback else along
+            above = along if feedback else squares
+            none = xp.zeros_like(above)
+            return index, xp.where(below > 0, above / xp.where(below > 0, below, none + 1), none)
+
+        index, scales = by_rows(work, hadamard.cut(update))
+        return pack(xp.reshape(index, (-1,)), whole), scales
+
+    def decode(code: Code, key: Array, size: int) -> Array:
+        data, scales = code
+        xp = namespace(scales)
+        blocks, block, count = hadamard.blocks_of(size), hadamard.block_of(size), kept(size)
+        places = _places(key, size, count)
+        index = xp.reshape(unpack(data, whole, blocks * count), (blocks, count))
+        levels = xp.asarray(_signed(whole), dtype=scales.dtype)
+
+        def work(rows: Array, first: int) -> tuple[Array]:
+            values = xp.take(levels, xp.astype(rows, xp.int32))
+            values = values * scales[first : first + rows.shape[0], None]
+            if places is not None:
+                values = _spread(values, places, block)
+            return (hadamard.rotate_back(values, key, first),)
+
+        (turned,) = by_rows(work, index)
+        return xp.reshape(turned, (-1,))[:size]
+
+    def norm_range(norm: Scalar, size: int) -> tuple[Scalar, Scalar]:
+        # Khintchine's inequality: E |r_i| is at least rms / √2, whatever the block; the mean over
+        # the coordinates that are sent deviates from it by 1 / √(2 count) of rms or less.
+        count, block = kept(size), hadamard.block_of(size)
+        least = 0.7071 - (5.5 * 0.7071 / math.sqrt(count) if count < block else 0.1)
+        if feedback:
+            return 0.0 * norm, 1.001 * norm
+        return 0.999 * norm, norm * (math.sqrt(block / count) / max(least, 0.05)) * 1.001
+
+    distortion = _DISTORTION[whole]
+    captured = share * (1 - distortion)  # ⟨r, q⟩² / (‖r‖² ‖q‖²)
+    return Codec(
+        "eden", (("bits", bits), ("feedback", feedback)),
+        encode=encode, decode=decode, forms=forms, norm_range=norm_range,
+        error=1 - captured if feedback else 1 / captured - 1, unbiased=not feedback,
+    )  # fmt: skip
+
+
+def _places(key: Array, size: int, count: int) -> Array | None:
+    """The coordinates that are sent, the same in all blocks of a message; None for all."""
+    block = hadamard.block_of(size)
+    if count == block:
+        return None
+    xp = namespace(key)
+    order = xp.argsort(random_bits(fold(key, 2), (block,)), stable=True)
+    return xp.sort(order[:count])
+
+
+def _quantize(r: Array, squares: Array, block: int, bits: int) -> tuple[Array, Array]:
+    """The number of each coordinate's level and the level, in units of the block's rms."""
+    xp = namespace(r)
+    if bits == 1:
+        positive = r > 0
+        level = xp.asarray(_LEVELS[1][0], dtype=r.dtype)
+        return xp.astype(positive, xp.uint8), xp.where(positive, level, -level)
+    rms = xp.sqrt(squares / block)[:, None]
+    unit = r / xp.where(rms > 0, rms, xp.ones_like(rms))
+    levels = _signed(bits)
+    index = xp.zeros(r.shape, dtype=xp.uint8)
+    for border in (levels[1:] + levels[:-1]) / 2:
+        index = index + xp.astype(unit > float(border), xp.uint8)
+    return index, xp.take(xp.asarray(levels, dtype=r.dtype), xp.astype(index, xp.int32))
+
+
+def _signed(bits: int) -> np.ndarray:
+    positive = np.array(_LEVELS[bits], np.float32)
+    return np.concatenate([-positive[::-1], positive])
+
+
+def _spread(values: Array, places: Array, block: int) -> Array:
+    """The values at their places, and 0 elsewhere."""
+    if isinstance(values, np.ndarray):
+        tiles = np.zeros((values.shape[0], block), values.dtype)
+        tiles[:, places] = values
+        return tiles
+    xp = namespace(values)
+    # A gather instead of a scatter, which a GPU is slow at: every coordinate's place among those
+    # that were sent, or the column of zeros behind them.
+    where = xp.searchsorted(places, xp.arange(block))
+    where = xp.where(xp.take(places, xp.minimum(where, len(places) - 1)) == xp.arange(block),
+                     where, len(places))  # fmt: skip
+    padded = xp.concat([values, xp.zeros((values.shape[0], 1), dtype=values.dtype)], axis=1)
+    return xp.take(padded, where, axis=1)

@@ -1,0 +1,56 @@
+"""Positions: k different numbers below n in about k (2 + log₂(n / k)) bits, always as many.
+
+The lower bits of every position stand as they are. The upper ones, which never fall from one
+position to the next, are written as a row of bits: position i with upper part u sets bit u + i.
+
+References:
+  Elias. Efficient Storage and Retrieval by Content and Address of Static Files, 1974.
+"""
+
+from __future__ import annotations
+
+from taciturn.core.arrays import Array, namespace
+from taciturn.core.codecs.codec import Form
+from taciturn.core.codecs.packing import pack, packed_bytes, unpack
+
+
+def _low_bits(count: int, size: int) -> int:
+    return max(0, (size // count).bit_length() - 1)
+
+
+def _row(count: int, size: int) -> int:
+    """Bits in the row of upper parts."""
+    return count + ((size - 1) >> _low_bits(count, size)) + 1
+
+
+def forms(count: int, size: int) -> tuple[Form, Form]:
+    """Of the lower and the upper bits of so many positions below `size`."""
+    low = packed_bytes(count * _low_bits(count, size), 1)
+    return Form("u1", (low,)), Form("u1", (packed_bytes(_row(count, size), 1),))
+
+
+def write(positions: Array, size: int) -> tuple[Array, Array]:
+    """Sorted positions as bytes."""
+    xp, count = namespace(positions), positions.shape[0]
+    bits = _low_bits(count, size)
+    low = (positions[:, None] >> xp.arange(bits, dtype=positions.dtype)) & 1
+    at = (positions >> bits) + xp.arange(count, dtype=positions.dtype)
+    row = xp.arange(_row(count, size), dtype=positions.dtype)
+    where = xp.clip(xp.searchsorted(at, row), 0, count - 1)
+    upper = xp.take(at, where) == row
+    return pack(xp.reshape(low, (-1,)), 1), pack(upper, 1)
+
+
+def read(low: Array, upper: Array, count: int, size: int) -> Array:
+    """The positions in these bytes; wrong bytes give positions too, all below `size`."""
+    xp = namespace(low)
+    bits = _low_bits(count, size)
+    lower = xp.astype(unpack(low, 1, count * bits), xp.int32)
+    lower = xp.sum(xp.reshape(lower, (count, bits)) << xp.arange(bits, dtype=xp.int32), axis=1,
+                   dtype=xp.int32)  # fmt: skip
+    row = xp.astype(unpack(upper, 1, _row(count, size)), xp.int32)
+    # The i-th bit that is set: where the number of set bits up to it first reaches i + 1.
+    seen = xp.cumulative_sum(row)
+    at = xp.searchsorted(seen, xp.arange(1, count + 1, dtype=seen.dtype))
+    high = xp.astype(at, xp.int32) - xp.arange(count, dtype=xp.int32)
+    return xp.clip((high << bits) + lower, 0, size - 1)

@@ -1,0 +1,60 @@
+"""Floating-point numbers of 32 and of 16 bits, as they are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from taciturn.core.arrays import Array, Scalar, namespace
+from taciturn.core.codecs.codec import Code, Codec, Form
+
+
+def float32() -> Codec:
+    """Four bytes per weight: nothing is lost."""
+    return Codec(
+        "float32",
+        encode=lambda update, key: (update,),
+        decode=lambda code, key, size: code[0],
+        forms=lambda size: (Form("<f4", (size,)),),
+        norm_range=lambda norm, size: (0.999 * norm, 1.001 * norm),
+        error=0.0, unbiased=True,
+    )  # fmt: skip
+
+
+def float16() -> Codec:
+    """Two bytes per weight, IEEE's half precision; what is above 65,504 in size becomes that."""
+
+    def encode(update: Array, key: Array) -> Code:
+        xp = namespace(update)
+        return (xp.astype(xp.clip(update, -65504.0, 65504.0), xp.float16),)
+
+    def norm_range(norm: Scalar, size: int) -> tuple[Scalar, Scalar]:
+        tiny = 2.0**-25 * math.sqrt(size)  # below 2⁻¹⁴ the grid does not get any finer
+        return 0.998 * norm - tiny, 1.001 * norm + tiny
+
+    return Codec(
+        "float16", encode=encode,
+        decode=lambda code, key, size: namespace(code[0]).astype(code[0], np.float32),
+        forms=lambda size: (Form("<f2", (size,)),),
+        norm_range=norm_range, error=2.0**-24, unbiased=False,
+    )  # fmt: skip
+
+
+def bfloat16() -> Codec:
+    """Two bytes per weight, the upper half of a float32, rounded to the nearest."""
+
+    def encode(update: Array, key: Array) -> Code:
+        xp = namespace(update)
+        words = xp.astype(update, xp.float32).view(xp.uint32)
+        half, one = (xp.asarray(number, dtype=xp.uint32) for number in (0x7FFF, 1))
+        return (xp.astype((words + half + ((words >> 16) & one)) >> 16, xp.uint16),)
+
+    def decode(code: Code, key: Array, size: int) -> Array:
+        xp = namespace(code[0])
+        return (xp.astype(code[0], xp.uint32) << 16).view(xp.float32)
+
+    return Codec(
+        "bfloat16", encode=encode, decode=decode, forms=lambda size: (Form("<u2", (size,)),),
+        norm_range=lambda norm, size: (0.995 * norm, 1.005 * norm), error=2.0**-17, unbiased=False,
+    )  # fmt: skip

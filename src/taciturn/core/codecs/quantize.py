@@ -1,0 +1,76 @@
+r"""Quantised weights: each on one of 2^bits levels, chosen at random so that the mean is right.
+
+In a block with largest size M, levels lie evenly from −M to M, Δ = 2M / (2^bits − 1) apart. A
+weight goes to one of its two neighbours with the probability that makes it unbiased.
+
+References:
+  Alistarh et al. QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, 2017.
+"""
+
+from __future__ import annotations
+
+import math
+
+from taciturn.checks import flag, whole
+from taciturn.core.arrays import Array, Scalar, namespace
+from taciturn.core.codecs.codec import Code, Codec, Form
+from taciturn.core.codecs.packing import pack, packed_bytes, unpack
+from taciturn.core.hashing import bits as random_bits
+from taciturn.core.hashing import fold
+
+_BLOCK = 256
+# The largest of so many normal draws is about this many deviations away.
+_LARGEST = 2.83
+
+
+def quantize(bits: float, feedback: bool = False) -> Codec:
+    """So many bits per weight, 1 to 8, at random so that the mean is right.
+
+    Args:
+      bits: for each weight.
+      feedback: whether the client keeps what was left out and adds it to its next update; weights
+        then go to the nearest level.
+    """
+    bits = whole("bits", int(bits) if float(bits).is_integer() else bits, 1, 8)
+    feedback = flag("feedback", feedback)
+    steps = 2**bits - 1
+
+    def forms(size: int) -> tuple[Form, ...]:
+        return Form("u1", (packed_bytes(size, bits),)), Form("<f4", (-(-size // _BLOCK),))
+
+    def encode(update: Array, key: Array) -> Code:
+        xp, size = namespace(update), update.shape[0]
+        missing = -size % _BLOCK
+        padded = (
+            xp.concat([update, xp.zeros((missing,), dtype=update.dtype)]) if missing else update
+        )
+        blocks = xp.reshape(padded, (-1, _BLOCK))
+        largest = xp.max(xp.abs(blocks), axis=1)
+        apart = xp.where(largest > 0, largest, xp.ones_like(largest))[:, None] * (2 / steps)
+        place = xp.reshape(blocks / apart + steps / 2, (-1,))[:size]
+        chance = 0.5
+        if not feedback:
+            drawn = random_bits(fold(key, 3), (size,))
+            chance = xp.astype(drawn >> 8, update.dtype) * 2.0**-24
+        index = xp.clip(xp.floor(place + chance), 0, steps)
+        return pack(xp.astype(index, xp.uint8), bits), largest
+
+    def decode(code: Code, key: Array, size: int) -> Array:
+        data, largest = code
+        xp = namespace(largest)
+        index = xp.astype(unpack(data, bits, size), largest.dtype)
+        apart = xp.repeat(largest, _BLOCK)[:size] * (2 / steps)
+        return (index - steps / 2) * apart
+
+    def norm_range(norm: Scalar, size: int) -> tuple[Scalar, Scalar]:
+        # No weight moves by more than one step, and M ≤ ‖x‖ in every block.
+        most = 2 / steps * math.sqrt(min(size, _BLOCK))
+        return 0.0 * norm, norm * (1.001 + most)
+
+    dense = (_LARGEST * 2 / steps) ** 2
+    error = dense / 12 if feedback else (_LARGEST**2 - 1 if bits == 1 else dense / 6)
+    return Codec(
+        "quantize", (("bits", bits), ("feedback", feedback)),
+        encode=encode, decode=decode, forms=forms, norm_range=norm_range,
+        error=error, unbiased=not feedback,
+    )  # fmt: skip
