@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taciturn.core import client, messages, server, tally
+from taciturn.core import client, server, tally
 from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part, spell
 
 ARGUMENTS: dict[str, list[dict[str, Any]]] = {
@@ -23,6 +23,11 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "adaptive": [{}, {"k": 0.0}, {"k": -0.3}, {"weighted": False}, {"k": 1 / 3, "weighted": False}],
     "random": [{"probability": 0.0}, {"probability": 0.5}, {"probability": 1.0}],
     "ou": [{}, {"cap": True}, {"mode": "paper"}, {"mode": "paper", "cap": True}],
+    "quantize": [{"bits": 1}, {"bits": 2}, {"bits": 8}, {"bits": 4, "feedback": True}],
+    "eden": [{"bits": b} for b in (0.02, 0.1, 0.5, 1.0, 2.0, 3.0, 4.0)]
+    + [{"bits": 0.1, "feedback": True}, {"bits": 2.0, "feedback": True}],
+    "top_k": [{"share": 0.01}, {"share": 1.0}, {"share": 0.1, "feedback": True}],
+    "sparse_ternary": [{"share": 0.01}, {"share": 1.0}, {"share": 0.1, "feedback": True}],
 }
 
 
@@ -37,7 +42,6 @@ def label(value: Any) -> str | None:
 RULE_PARTS, STAND_IN_PARTS, CODEC_PARTS = every(RULES), every(STAND_INS), every(CODECS)
 rules = pytest.mark.parametrize("rule", RULE_PARTS, ids=label)
 stand_ins = pytest.mark.parametrize("stand_in", STAND_IN_PARTS, ids=label)
-codecs = pytest.mark.parametrize("codec", CODEC_PARTS, ids=label)
 dtypes = pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 
 SIZE, CLIENTS, ROUNDS = 6, 4, 5
@@ -302,41 +306,6 @@ def test_a_round_is_the_same_in_numpy_and_jax(policy: Policy, dtype: str) -> Non
         same(plain, compiled, 50 * TOLERANCE[dtype])
         same(infos, infos_compiled, 50 * TOLERANCE[dtype])
         assert np.isfinite(plain[-1].weights).all()
-
-
-# Codecs.
-
-
-@codecs
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 64, 1001])
-def test_a_codec_gives_back_what_was_written_in_so_many_bytes(codec: Any, size: int) -> None:
-    update = np.random.default_rng(size).standard_normal(size).astype(np.float32)
-    data = codec.write(update)
-    assert isinstance(data, bytes)
-    assert len(data) == codec.nbytes(size)
-    back = codec.read(data, size)
-    assert isinstance(back, np.ndarray)
-    assert back.shape == (size,)
-    assert back.dtype == np.float32
-    if codec.name == "float32":
-        assert (back == update).all()
-
-
-@codecs
-@dtypes
-def test_a_codec_writes_any_dtype_of_any_library(codec: Any, dtype: str) -> None:
-    update = np.array([0.5, -2.0, 0.25], dtype)
-    with precise(dtype):
-        assert codec.write(jnp.asarray(update)) == codec.write(update)
-    assert len(codec.write(update)) == codec.nbytes(3)
-
-
-@codecs
-def test_a_message_takes_its_header_and_the_codec_bytes(codec: Any) -> None:
-    update = np.array([3.0, 4.0], np.float32)
-    spoken = messages.write(messages.Message(7, 5.0, update), codec)
-    assert len(spoken) == messages.OVERHEAD + codec.nbytes(2)
-    assert len(messages.write(messages.Message(7, 5.0, None), codec)) == messages.OVERHEAD
 
 
 # As text.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from taciturn.core import client, rules, tally
+from taciturn.core.codecs import float32
 
 
 @pytest.mark.parametrize(("norm", "speaks"), [(0.4, False), (0.5, False), (0.6, True)])
@@ -28,4 +29,4 @@ def test_a_norm_that_is_not_finite_is_reported_as_nan_in_silence(norm):
      (1.0, math.nan, False), (1.0, math.inf, False)],
 )  # fmt: skip
 def test_a_reported_norm_must_fit_the_update(reported, actual, fits):
-    assert bool(tally.fits(np.float64(reported), np.float64(actual))) is fits
+    assert bool(tally.fits(float32(), np.float64(reported), np.float64(actual), 3)) is fits

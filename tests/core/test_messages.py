@@ -79,5 +79,5 @@ def test_a_norm_that_does_not_fit_is_refused() -> None:
 
 
 def test_a_codec_refuses_the_wrong_number_of_bytes() -> None:
-    with pytest.raises(InputError, match="2 float32 weights take 8 bytes, got 7"):
-        CODEC.read(b"1234567", 2)
+    with pytest.raises(InputError, match="2 weights take 8 bytes in `float32`, got 7"):
+        codecs.from_bytes(CODEC, b"1234567", 2)

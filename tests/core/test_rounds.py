@@ -166,12 +166,14 @@ def test_a_round_in_which_nobody_counts_changes_nothing(stand_in: str) -> None:
     assert after is state
 
 
-def test_all_silent_and_ignored_changes_nothing_not_even_the_threshold() -> None:
+def test_all_silent_and_ignored_moves_nothing_and_the_threshold_is_learned() -> None:
+    """Else a threshold above all norms would stay there for good."""
     policy, state = begin("adaptive,k=0+ignore")
     state, _ = play(policy, state, FIRST)
     after, info = play(policy, state, [(1, [0.5, 0.0]), (1, [0.0, 1.0])])
     assert info.silent == 2
-    assert after is state
+    assert after.weights is state.weights
+    assert after.rule.context == pytest.approx(0.75)  # the mean of 0.5 and 1
 
 
 def test_all_silent_under_zero_is_a_step_of_zero_and_is_learned() -> None:

@@ -113,8 +113,9 @@ def close(
 
         mean = (Σ_spoke n·Δ + Σ_silent n·Δ̂) / (Σ_spoke n + Σ_silent n)
 
-    moves the weights and is what the stand-in learns from; the rule learns from the tally. A round
-    in which nobody counts changes nothing at all.
+    moves the weights and is what the stand-in learns from. A round in which nobody counts moves
+    nothing. The rule learns from the norms of every round in which there are any, whether or not
+    anyone counts: a threshold above all norms would else stay there for good.
 
     Args:
       policy: rule, stand-in and codec.
@@ -137,16 +138,18 @@ def close(
 
         mean, learned = in_blocks(move, (tally.spoken, state.stand_in), donate=donate)
         weights, slots = optimizer.apply(state.optimizer, mean, state.weights, donate)
-        return ServerState(weights, policy.rule.learn(state.rule, tally), learned, slots)
+        return ServerState(weights, state.rule, learned, slots)
 
     info = look(policy, state, tally)
+    heard, rule = tally.norms.weight > 0, policy.rule.learn(state.rule, tally)
     if isinstance(counts, np.bool):  # a plain number: nothing is traced
-        return (step(state) if counts else state), info
+        closed = step(state) if counts else state
+        return (closed._replace(rule=rule) if heard else closed), info
     # Under JAX both ways are computed and one is chosen.
     new = step(state)
     chosen = optimizer.choose(counts, new.optimizer, state.optimizer)
     closed = select(counts, new._replace(optimizer=()), state._replace(optimizer=()))
-    return closed._replace(optimizer=chosen), info
+    return closed._replace(rule=select(heard, rule, state.rule), optimizer=chosen), info
 
 
 def weigh(policy: Policy, tally: Tally) -> tuple[Scalar, Scalar]:

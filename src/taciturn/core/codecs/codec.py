@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taciturn.core.arrays import Array, Scalar
+from taciturn.core.arrays import Array, Scalar, namespace
 from taciturn.core.parts import Part
 from taciturn.errors import InputError
 
@@ -63,6 +63,12 @@ class Codec(Part):
     def nbytes(self, size: int) -> int:
         """Exactly how many bytes a code for so many weights has."""
         return sum(form.nbytes for form in self.forms(size))
+
+
+def single(update: Array) -> Array:
+    """The update in float32, which is what is written down."""
+    xp = namespace(update)
+    return xp.astype(update, xp.float32, copy=False)
 
 
 def to_bytes(codec: Codec, code: Code, size: int) -> bytes:

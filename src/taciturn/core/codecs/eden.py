@@ -24,7 +24,7 @@ import numpy as np
 from taciturn.checks import flag, number
 from taciturn.core.arrays import Array, Scalar, by_rows, namespace
 from taciturn.core.codecs import hadamard
-from taciturn.core.codecs.codec import Code, Codec, Form
+from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.hashing import bits as random_bits
 from taciturn.core.hashing import fold
@@ -65,7 +65,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
         return Form("u1", (packed_bytes(blocks * kept(size), whole),)), Form("<f4", (blocks,))
 
     def encode(update: Array, key: Array) -> Code:
-        xp, size = namespace(update), update.shape[0]
+        xp, size, update = namespace(update), update.shape[0], single(update)
         places = _places(key, size, kept(size))
 
         def work(x: Array, first: int) -> tuple[Array, Array]:

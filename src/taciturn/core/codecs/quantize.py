@@ -13,7 +13,7 @@ import math
 
 from taciturn.checks import flag, whole
 from taciturn.core.arrays import Array, Scalar, namespace
-from taciturn.core.codecs.codec import Code, Codec, Form
+from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.hashing import bits as random_bits
 from taciturn.core.hashing import fold
@@ -39,7 +39,7 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
         return Form("u1", (packed_bytes(size, bits),)), Form("<f4", (-(-size // _BLOCK),))
 
     def encode(update: Array, key: Array) -> Code:
-        xp, size = namespace(update), update.shape[0]
+        xp, size, update = namespace(update), update.shape[0], single(update)
         missing = -size % _BLOCK
         padded = (
             xp.concat([update, xp.zeros((missing,), dtype=update.dtype)]) if missing else update

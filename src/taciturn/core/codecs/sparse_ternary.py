@@ -11,7 +11,7 @@ from statistics import NormalDist
 from taciturn.checks import flag, number
 from taciturn.core.arrays import Array, Scalar, namespace
 from taciturn.core.codecs import elias_fano
-from taciturn.core.codecs.codec import Code, Codec, Form
+from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.codecs.top_k import kept, largest, put
 
@@ -32,7 +32,7 @@ def sparse_ternary(share: float, feedback: bool = False) -> Codec:
                 Form("<f4", (1,)))  # fmt: skip
 
     def encode(update: Array, key: Array) -> Code:
-        xp, size = namespace(update), update.shape[0]
+        xp, size, update = namespace(update), update.shape[0], single(update)
         positions = largest(update, kept(size, share))
         values = xp.take(update, positions)
         mean = xp.reshape(xp.mean(xp.abs(values)), (1,))

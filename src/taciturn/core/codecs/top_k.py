@@ -11,7 +11,7 @@ import math
 from taciturn.checks import flag, number
 from taciturn.core.arrays import Array, Scalar, namespace
 from taciturn.core.codecs import elias_fano
-from taciturn.core.codecs.codec import Code, Codec, Form
+from taciturn.core.codecs.codec import Code, Codec, Form, single
 
 
 def top_k(share: float, feedback: bool = False) -> Codec:
@@ -29,6 +29,7 @@ def top_k(share: float, feedback: bool = False) -> Codec:
         return *elias_fano.forms(count, size), Form("<f4", (count,))
 
     def encode(update: Array, key: Array) -> Code:
+        update = single(update)
         positions = largest(update, kept(update.shape[0], share))
         written = elias_fano.write(positions, update.shape[0])
         return *written, namespace(update).take(update, positions)

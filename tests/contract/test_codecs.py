@@ -1,0 +1,214 @@
+"""What every codec declares of itself, measured: bytes, bias, error, and the norm of what is read.
+
+Vectors are dense, heavy-tailed, and with one, two and three weights that are not zero; sizes are
+around a block's and below. A codec in `CODECS` is tested as soon as `test_contract.ARGUMENTS` has
+arguments for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_contract import CODEC_PARTS, label
+
+from taciturn.core import messages, server, tally
+from taciturn.core.arrays import norm
+from taciturn.core.codecs import Codec, from_bytes, to_bytes
+from taciturn.core.policy import Policy
+from taciturn.errors import InputError
+
+codecs = pytest.mark.parametrize("codec", CODEC_PARTS, ids=label)
+lossy = pytest.mark.parametrize("codec", [c for c in CODEC_PARTS if c.error], ids=label)
+SIZES = (1, 2, 65, 101, 4096, 10_000)
+KEYS = [np.array([n, 99], np.uint32) for n in range(24)]
+
+
+def vectors(size: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(size)
+    found = {
+        "dense": rng.standard_normal(size),
+        "heavy": rng.standard_t(2, size),
+        "one": np.eye(1, size, size // 3)[0],
+    }
+    if size > 2:
+        # Rows 0 and 32 of a tile are alike in half of its rotated columns.
+        found["two"] = np.eye(1, size, 0)[0] + np.eye(1, size, min(32, size - 1))[0]
+        found["three"] = found["two"] - 2 * np.eye(1, size, size // 2)[0]
+    return {name: (0.01 * vector).astype(np.float32) for name, vector in found.items()}
+
+
+def read_back(codec: Codec, update: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """Through the bytes that travel."""
+    data = to_bytes(codec, codec.encode(update, key), len(update))
+    return np.asarray(codec.decode(from_bytes(codec, data, len(update)), key, len(update)))
+
+
+@codecs
+@pytest.mark.parametrize("size", SIZES)
+def test_a_code_has_the_bytes_that_it_says_and_reads_back_as_it_was(
+    codec: Codec, size: int
+) -> None:
+    for update in vectors(size).values():
+        code = codec.encode(update, KEYS[0])
+        data = to_bytes(codec, code, size)
+        assert len(data) == codec.nbytes(size)
+        for array, again in zip(code, from_bytes(codec, data, size), strict=True):
+            np.testing.assert_array_equal(np.asarray(array), again)
+        back = read_back(codec, update, KEYS[0])
+        assert back.shape == (size,)
+        assert back.dtype == np.float32
+        assert np.isfinite(back).all()
+
+
+@codecs
+@pytest.mark.parametrize("size", [1, 101, 10_000])
+def test_nothing_is_read_back_as_nothing(codec: Codec, size: int) -> None:
+    assert not read_back(codec, np.zeros(size, np.float32), KEYS[0]).any()
+
+
+@codecs
+def test_the_error_is_what_is_declared(codec: Codec) -> None:
+    """Of a dense update, within 5 % and what 24 draws leave to chance; of 16 bits, at most that."""
+    update = vectors(10_000)["dense"]
+    errors = [np.sum((read_back(codec, update, key) - update) ** 2) / np.sum(update**2)
+              for key in KEYS]  # fmt: skip
+    if codec.error < 1e-4 or codec.name == "quantize":
+        assert np.mean(errors) <= 1.25 * codec.error
+    else:
+        assert np.mean(errors) == pytest.approx(codec.error, rel=0.05)
+
+
+@lossy
+@pytest.mark.parametrize("kind", ["dense", "heavy", "one", "two", "three"])
+def test_unbiased_means_just_that(codec: Codec, kind: str) -> None:
+    """The mean over keys comes nearer with every key, at the rate of independent errors."""
+    update = vectors(10_000)[kind].astype(np.float64)
+    keys = [np.array([n, 7], np.uint32) for n in range(60)]
+    read = [read_back(codec, update.astype(np.float32), key) for key in keys]
+    alone = np.mean([np.sum((x - update) ** 2) for x in read])
+    together = np.sum((np.mean(read, axis=0) - update) ** 2)
+    if codec.unbiased:
+        # A rotation by signs alone leaves a trace on vectors of few weights: a tenth of the norm.
+        assert together < 2 * alone / len(keys) + 0.01 * np.sum(update**2)
+    elif codec.error > 1e-3 and kind == "dense":
+        assert together > 5 * alone / len(keys)
+
+
+@codecs
+@pytest.mark.parametrize("size", SIZES)
+def test_the_decoded_norm_is_in_its_range(codec: Codec, size: int) -> None:
+    for name, update in vectors(size).items():
+        low, high = codec.norm_range(norm(update), size)
+        for key in KEYS:
+            found = norm(read_back(codec, update, key))
+            assert low <= found <= high, (name, found / norm(update))
+
+
+@lossy
+def test_with_feedback_a_residual_dies_out(codec: Codec) -> None:
+    """Contraction: what is left out is shorter than what was to be sent, for every vector."""
+    if not dict(codec.params).get("feedback"):
+        pytest.skip("a codec without feedback")
+    for name, update in vectors(10_000).items():
+        if codec.name == "quantize" and name != "dense":
+            continue  # levels far apart beside one large weight
+        for key in KEYS[:6]:
+            left = update - read_back(codec, update, key)
+            assert norm(left) < norm(update), name
+
+
+@codecs
+@pytest.mark.parametrize("kind", ["dense", "heavy", "two"])
+def test_numpy_and_jax_write_and_read_alike(codec: Codec, kind: str) -> None:
+    update, key = vectors(10_000)[kind], KEYS[3]
+    ours = codec.encode(update, key)
+    theirs = jax.jit(codec.encode)(jnp.asarray(update), jnp.asarray(key))
+    for array, other, form in zip(ours, theirs, codec.forms(len(update)), strict=True):
+        assert np.dtype(other.dtype) == np.dtype(form.dtype).newbyteorder("=")
+        assert other.shape == array.shape == form.shape
+        if form.dtype == "<f4":
+            np.testing.assert_allclose(other, array, rtol=1e-5)
+        else:
+            # A bit differs where a coordinate lies within rounding of a border.
+            different = np.unpackbits(
+                np.asarray(array).view(np.uint8) ^ np.asarray(other).view(np.uint8)
+            )
+            assert different.mean() < 1e-4
+    decode = jax.jit(codec.decode, static_argnums=2)
+    read = decode(tuple(map(jnp.asarray, ours)), jnp.asarray(key), len(update))
+    plain = codec.decode(ours, key, len(update))
+    np.testing.assert_allclose(read, plain, rtol=1e-6, atol=1e-6 * np.abs(plain).max())
+
+
+@lossy
+def test_another_key_is_another_draw_and_the_same_is_the_same(codec: Codec) -> None:
+    update = vectors(10_000)["dense"]
+    first, again, other = (read_back(codec, update, KEYS[i]) for i in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    chance = codec.name == "eden" or (codec.name == "quantize" and codec.unbiased)
+    assert np.array_equal(first, other) != chance
+
+
+@codecs
+def test_a_codecs_numbers_are_part_of_its_structure(codec: Codec) -> None:
+    assert codec.structure == (codec.name, *codec.params)
+
+
+def test_a_share_of_the_float32_upload() -> None:
+    """The figures that people read: 1.2 million weights, in percent of float32."""
+    size = 1_206_590
+    shares = {label(c): round(100 * c.nbytes(size) / (4 * size), 3) for c in CODEC_PARTS}
+    assert shares["float32"] == 100
+    assert shares["eden:1"] == pytest.approx(3.15, abs=0.01)
+    assert shares["eden:0.1"] == pytest.approx(0.34, abs=0.01)
+    assert shares["quantize:2"] == pytest.approx(6.64, abs=0.01)
+    # Eleven bits for a position and its sign, of one weight in a hundred.
+    assert shares["sparse_ternary:0.01"] == pytest.approx(0.28, abs=0.02)
+
+
+# Bytes that are none of an honest client's.
+
+
+@codecs
+@given(data=st.data())
+@settings(max_examples=150)
+def test_any_bytes_are_an_update_or_an_error(codec: Codec, data: Any) -> None:
+    """Never another exception, and never numbers that are not finite."""
+    size = data.draw(st.sampled_from((1, 3, 101, 300)))
+    right = codec.nbytes(size)
+    length = data.draw(st.sampled_from((right, right, right, max(0, right - 1), right + 1, 0)))
+    raw = data.draw(st.binary(min_size=length, max_size=length))
+    try:
+        code = from_bytes(codec, raw, size)
+    except InputError:
+        return
+    with np.errstate(all="ignore"):
+        update = codec.decode(code, KEYS[0], size)
+    assert update.shape == (size,)
+    # What the server makes of it: a client that counts, or one that is rejected.
+    policy = Policy(codec=codec)
+    state = server.init(policy, np.zeros(size, np.float32))
+    opening = server.open(policy, state)
+    heard = tally.add(tally.start(state.weights), messages.Message(1, 1.0, update), opening, codec)
+    after, info = server.close(policy, state, heard)
+    assert info.spoke + info.rejected == 1
+    assert np.isfinite(after.weights).all()
+    if info.rejected:
+        np.testing.assert_array_equal(after.weights, state.weights)
+
+
+@codecs
+def test_a_message_takes_its_header_and_the_codec_bytes(codec: Codec) -> None:
+    update = np.array([3.0, 4.0], np.float32)
+    spoken = messages.write(messages.Message(7, 5.0, update), codec, KEYS[0])
+    assert len(spoken) == messages.OVERHEAD + codec.nbytes(2)
+    assert len(messages.write(messages.Message(7, 5.0, None), codec)) == messages.OVERHEAD
+    back = messages.read(spoken, codec, KEYS[0])
+    np.testing.assert_array_equal(back.update, read_back(codec, update, KEYS[0]))
+    assert messages.through(messages.Message(7, 5.0, None), codec, KEYS[0]).update is None
