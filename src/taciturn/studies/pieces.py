@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from taciturn import runs
+from taciturn import files, runs
 from taciturn.core.policy import parse
 from taciturn.errors import RunError
 from taciturn.report import terminal
@@ -170,7 +170,7 @@ class ResultsFile:
             }
         )
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with runs.replacing(self.path) as file:
+        with files.replacing(self.path) as file:
             file.write(_lines(self.content))
 
     def results(self) -> Results:
