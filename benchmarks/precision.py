@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 import taciturn
-from taciturn.report.terminal import versions
+from taciturn.report.versions import versions
 from taciturn.sim.settings import PRECISIONS
 from taciturn.tasks import load
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from taciturn.models import CharLSTM, EmnistCNN
-from taciturn.report.terminal import versions
+from taciturn.report.versions import versions
 from taciturn.sim import compare
 from taciturn.tasks import Stored, Task, classification
 

@@ -10,7 +10,7 @@ from taciturn.errors import TaciturnError, require
 
 def main() -> None:
     try:
-        require("tyro", "sim")
+        require("tyro", "report" if sys.argv[1:2] == ["report"] else "sim")
         from taciturn.cli import main as start
 
         start()

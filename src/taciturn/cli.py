@@ -110,6 +110,7 @@ class Run:
             require(module, "sim")
         from taciturn import runs, sim
         from taciturn.report import picture, terminal
+        from taciturn.report.versions import versions
         from taciturn.sim import devices
         from taciturn.tasks import load
 
@@ -133,7 +134,7 @@ class Run:
         summary = {"task": task.name} | histories[first].summary() | {"run": str(folder)}
         if "full" in histories and first != "full":
             summary["baseline"] = histories["full"].summary()
-        summary["versions"] = terminal.versions()
+        summary["versions"] = versions()
         rows = [{"arm": name} | row for name, h in histories.items() for row in h.rows()]
         runs.write_csv(folder / "metrics.csv", rows)
         runs.write_arrays(folder / "weights.safetensors", _named_weights(task, histories[first]))
@@ -241,8 +242,8 @@ class Report:
     """The picture, a PNG (default: report.png in the folder; of several, in the current one)."""
 
     def go(self) -> None:
-        for module in ("rich", "matplotlib", "jax"):
-            require(module, "sim")
+        for module in ("rich", "matplotlib"):
+            require(module, "report")
         from taciturn.report import picture, terminal
 
         if not self.folders:

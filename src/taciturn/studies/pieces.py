@@ -21,6 +21,7 @@ from taciturn import files, runs
 from taciturn.core.policy import parse
 from taciturn.errors import RunError
 from taciturn.report import terminal
+from taciturn.report.versions import versions
 from taciturn.sim import compare, devices, settle
 from taciturn.sim.history import History
 from taciturn.studies.experiment import MATCHED, Experiment, partner
@@ -166,7 +167,7 @@ class ResultsFile:
                 "arms": list(histories),
                 "seeds": sorted({run["seed"] for run in new}),
                 "seconds": round(seconds, 2),
-                "versions": terminal.versions(),
+                "versions": versions(),
             }
         )
         self.path.parent.mkdir(parents=True, exist_ok=True)
