@@ -31,8 +31,8 @@ from small_tasks import (
 
 import taciturn
 from taciturn.core.policy import RULES, STAND_INS
+from taciturn.progress import Compiling, Progress
 from taciturn.sim import devices, engine
-from taciturn.sim.progress import Compiling, Progress
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 

@@ -15,10 +15,10 @@ import pytest
 import taciturn
 from taciturn.core.policy import parse
 from taciturn.errors import InputError
+from taciturn.progress import Progress, silence
 from taciturn.settings import Settings
 from taciturn.sim import reference
 from taciturn.sim.defaults import fill_in
-from taciturn.sim.progress import Progress, silence
 from taciturn.tasks.task import Generated, Stored, Task, classification, held_out, with_test
 
 SIZES = [3, 12, 5, 20, 7]

@@ -17,10 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from taciturn import runs
+from taciturn import files, runs
 from taciturn.core.policy import parse
 from taciturn.errors import RunError
 from taciturn.report import terminal
+from taciturn.report.versions import versions
 from taciturn.settings import Settings
 from taciturn.sim import compare
 from taciturn.sim.history import History
@@ -166,11 +167,11 @@ class ResultsFile:
                 "arms": list(histories),
                 "seeds": sorted({run["seed"] for run in new}),
                 "seconds": round(seconds, 2),
-                "versions": terminal.versions(),
+                "versions": versions(),
             }
         )
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with runs.replacing(self.path) as file:
+        with files.replacing(self.path) as file:
             file.write(_lines(self.content))
 
     def results(self) -> Results:
