@@ -61,7 +61,7 @@ class _Heard:
       errors, rejected, missing: how many there were of each.
       bytes_up, payload_up: all bytes that came, and those of arrays among them.
       bytes_up_full: what would have come if all had spoken.
-      total: Σ n·Δ over the speakers, a vector a layer; empty where nobody needs it.
+      total: Σ n·Δ over the speakers, a vector per layer; empty where nobody needs it.
     """
 
     speakers: list[Reply]

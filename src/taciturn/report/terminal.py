@@ -95,7 +95,7 @@ def print_table(histories: Mapping[str, History], folder: Path) -> None:
 
 
 def print_series(arms: Mapping[str, Mapping[str, float]]) -> None:
-    """The figures of `picture.Series.summary`, a line an arm."""
+    """The figures of `picture.Series.summary`, a line per arm."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("arm", overflow="fold")
     for heading in ("rounds", "accuracy", "spoke a round", "uploaded"):

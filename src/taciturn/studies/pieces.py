@@ -150,7 +150,7 @@ class ResultsFile:
         return f"{np.mean(spoke) / self.settings['cohort']:.4f}"
 
     def add(self, histories: dict[str, History], seconds: float) -> None:
-        """Takes the runs of a piece, in the place of runs with other policies, and saves."""
+        """Takes the runs of a piece, which replace those of other policies, and saves."""
         new = [run for name, history in histories.items() for run in _runs(name, history)]
         taken = {(run["arm"], run["seed"]) for run in new}
         policy = {run["arm"]: run["policy"] for run in new}
@@ -196,7 +196,7 @@ def _runs(arm: str, history: History) -> list[dict[str, Any]]:
 
 
 def _lines(content: dict[str, Any]) -> str:
-    """JSON with one line a run: short, and a change shows which."""
+    """JSON with one line per run: short, and a change shows which."""
 
     def value(item: Any) -> str:
         if not isinstance(item, list) or not item:
