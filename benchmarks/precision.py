@@ -13,10 +13,10 @@ import time
 
 import jax
 import numpy as np
-from taciturn.sim.settings import PRECISIONS
 
 import taciturn
-from taciturn.report.terminal import versions
+from taciturn.report.versions import versions
+from taciturn.sim.defaults import PRECISIONS
 from taciturn.tasks import load
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 import taciturn
 from taciturn.models import CharLSTM, EmnistCNN
-from taciturn.report.terminal import versions
+from taciturn.report.versions import versions
 from taciturn.sim import compare
 from taciturn.tasks import Stored, Task, classification
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- peers -->", "<!-- /peers -->"
 NAMES = {
     "pfl": "pfl-research, client by client",
-    "pfl-workers": "pfl-research, a process a core",
+    "pfl-workers": "pfl-research, a process per core",
     "flower": "Flower's simulation",
     "torch-lstm": "PyTorch, client by client",
     "taciturn": "**Taciturn, one run**",

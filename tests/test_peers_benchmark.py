@@ -46,7 +46,7 @@ def test_losses_that_differ_are_noticed(peers, pfl, without, agree):
 
 
 def test_the_plan_is_what_the_simulator_draws(peers):
-    """One local step a client with the plan's examples gives the simulator's own result."""
+    """One local step per client with the plan's examples gives the simulator's own result."""
     import jax
     import jax.numpy as jnp
 

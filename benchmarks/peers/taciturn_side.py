@@ -29,8 +29,8 @@ from common import (
 
 import taciturn
 from taciturn.models import CharLSTM, EmnistCNN
+from taciturn.progress import Progress
 from taciturn.sim import devices
-from taciturn.sim.progress import Progress
 
 ARMS = (
     "full",

@@ -55,11 +55,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in ("jax", "optax", "equinox"):
             raise
-        from taciturn.errors import MissingExtra
+        from taciturn.errors import MissingExtra, install
 
-        raise MissingExtra(
-            f"`taciturn.{name}` needs {error.name}. Install it with: pip install 'taciturn[sim]'"
-        ) from None
+        raise MissingExtra(f"`taciturn.{name}` needs {error.name}. {install('sim')}") from None
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ from taciturn.errors import TaciturnError, require
 def main() -> None:
     debug = False
     try:
-        require("tyro", "report")
+        require("tyro", "report" if sys.argv[1:2] == ["report"] else "sim")
         from taciturn import cli
 
         command = cli.read()

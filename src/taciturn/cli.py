@@ -116,6 +116,7 @@ class Run(Settings, Command):
             require(module, "sim")
         from taciturn import runs, sim
         from taciturn.report import picture, terminal
+        from taciturn.report.versions import versions
         from taciturn.tasks import load
 
         sim.prepare()
@@ -131,7 +132,7 @@ class Run(Settings, Command):
         summary = {"task": task.name} | histories[first].summary() | {"run": str(folder)}
         if "full" in histories and first != "full":
             summary["baseline"] = histories["full"].summary()
-        summary["versions"] = terminal.versions()
+        summary["versions"] = versions()
         rows = [{"arm": name} | row for name, h in histories.items() for row in h.rows()]
         runs.write_csv(folder / "metrics.csv", rows)
         runs.write_arrays(folder / "weights.safetensors", _named_weights(task, histories[first]))
@@ -229,8 +230,8 @@ class Report(Command):
     """The picture, a PNG (default: report.png in the folder; of several, in the current one)."""
 
     def go(self) -> None:
-        for module in ("rich", "matplotlib", "jax"):
-            require(module, "sim")
+        for module in ("rich", "matplotlib"):
+            require(module, "report")
         from taciturn.report import picture, terminal
 
         if not self.folders:

@@ -103,10 +103,10 @@ def spoilt(**changes):
         (spoilt(pixels=np.zeros((3, 28, 28), np.int32)), "floating-point numbers, got int32"),
         (spoilt(pixels=np.full((3, 28, 28), 2, np.float32)), r"in \[0, 1\], got 2.0 to 2.0"),
         (spoilt(pixels=np.full((3, 28, 28), np.nan, np.float32)), r"in \[0, 1\], got nan"),
-        (spoilt(pixels=np.zeros((2, 28, 28), np.float32)), "one entry an example"),
+        (spoilt(pixels=np.zeros((2, 28, 28), np.float32)), "one entry per example"),
         (spoilt(label=np.array([0, 62, 1], np.int32)), "labels must be in 0 to 61, got 62"),
         (spoilt(label=np.array([0, -1, 1], np.int32)), "labels must be in 0 to 61, got -1"),
-        (spoilt(label=np.zeros(3, np.float32)), "whole numbers, one an example, got float32"),
+        (spoilt(label=np.zeros(3, np.float32)), "whole numbers, one per example, got float32"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_client(tmp_path, train, message):

@@ -199,7 +199,8 @@ def test_dropout_keeps_its_share_and_the_mean(rate: float) -> None:
 def test_without_a_key_nothing_is_dropped() -> None:
     x = jax.random.normal(KEY, (4, 5))
     assert dropout(x, 0.5, None) is x
-    model = EmnistCNN(KEY)
+    emnist = EmnistCNN(KEY)
+    model = jax.jit(lambda images, key=None: emnist(images, key))
     images = jax.random.normal(KEY, (2, 28, 28))
     tested = model(images)
     np.testing.assert_array_equal(tested, model(images))

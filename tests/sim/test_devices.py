@@ -31,7 +31,7 @@ if len(sys.argv) > 3:
 
 import taciturn
 from taciturn.sim import engine
-from taciturn.sim.progress import Progress
+from taciturn.progress import Progress
 
 rng = np.random.default_rng(0)
 sizes = [3, 12, 5, 20, 7, 1, 30]

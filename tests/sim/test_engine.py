@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import logging
 import math
@@ -31,13 +30,15 @@ from small_tasks import (
 
 import taciturn
 from taciturn.core.policy import RULES, STAND_INS
+from taciturn.models import MLP
+from taciturn.progress import Compiling, Progress
 from taciturn.sim import devices, engine
-from taciturn.sim.progress import Compiling, Progress
 from taciturn.tasks import load
-from taciturn.tasks.task import Task
+from taciturn.tasks.task import Task, classification
 
 # Task, a threshold between the norms that its clients have, and the settings of a run.
 CASES: dict[str, tuple[Callable[[], Task], float, dict[str, Any]]] = {
+    "tiny": (tiny, 0.3, {"cohort": 4}),
     "synthetic": (lambda: load("synthetic"), 0.205, {"cohort": 5, "batch": 32}),
     "cnn": (cnn, 0.4, {"cohort": 4}),
     "lstm": (lstm, 0.19, {"cohort": 3}),
@@ -81,15 +82,14 @@ def test_every_stand_in_is_here() -> None:
     assert set(STAND_IN_FORMS) == set(STAND_INS)
 
 
-SLOW = [pytest.param("synthetic", marks=pytest.mark.slow), "cnn",
-        pytest.param("lstm", marks=pytest.mark.slow)]  # fmt: skip
-
-
-@pytest.mark.parametrize("case", SLOW)
+@pytest.mark.parametrize(
+    "case",
+    ["tiny", *(pytest.param(case, marks=pytest.mark.slow) for case in CASES if case != "tiny")],
+)
 def test_every_rule_and_stand_in_is_the_plain_loop(case: str) -> None:
     make, threshold, settings = CASES[case]
     arms = every_policy(threshold, STAND_IN_FORMS)
-    lanes = {"synthetic": 1, "cnn": 3, "lstm": 2}[case]
+    lanes = {"tiny": 3, "synthetic": 1, "cnn": 3, "lstm": 2}[case]
     assert some_silent(assert_agree(make(), arms, lanes=lanes, **settings))
 
 
@@ -105,6 +105,24 @@ def test_the_papers_unbounded_fit_is_the_plain_loop_in_float64(case: str) -> Non
     # The cap is reached, so that it was compared as well.
     free, capped = (ours[f"adaptive,k=0+ou,mode=paper{cap}"] for cap in ("", ",cap=true"))
     assert not np.array_equal(free.weights, capped.weights)
+
+
+# Every setting that carries a state from step to step or from round to round; the next test has the
+# rest. Clients have one to twelve steps, and most of them a last batch that is not full.
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (cnn, {"epochs": 2, "client_optimizer": "momentum", "lr": 0.1, "lanes": 3,
+               "server_optimizer": "adam", "server_lr": 0.1}),
+        (tiny, {"epochs": 3, "client_optimizer": "adam", "lr": 0.05, "lanes": 1, "seeds": (3, 5),
+                "server_optimizer": "momentum", "server_lr": 0.5}),
+    ],
+    ids=["momentum to adam, two epochs", "adam to momentum, three epochs"],
+)  # fmt: skip
+def test_optimizers_and_epochs_are_those_of_the_plain_loop(
+    make: Callable[[], Task], settings: dict[str, Any]
+) -> None:
+    assert some_silent(assert_agree(make(), SEVERAL, rounds=4, cohort=4, **settings))
 
 
 @pytest.mark.slow
@@ -192,9 +210,8 @@ def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
         arms = [f"adaptive,k={k}+ou", f"fixed:{threshold}+zero", f"random:{probability}+last"]
         return taciturn.compare(task, dict(zip("abc", arms, strict=True)), **settings)
 
-    def first(**changes: Any) -> Any:
-        settings = {"rounds": 3, "cohort": 3, "seeds": (0, 1), "evaluate_every": 2} | changes
-        return run(0.0, 0.1, 0.5, **settings)
+    def first() -> Any:
+        return run(0.0, 0.1, 0.5, rounds=3, cohort=3, seeds=(0, 1), evaluate_every=2)
 
     def second() -> Any:
         return run(
@@ -213,28 +230,39 @@ def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
     assert after["a"].rounds == 7
     for name in before:
         assert distance(after[name].weights, before[name].weights) > 1e-3
-    with compilations() as events:
-        assert program_of(functools.partial(first, cohort=2), monkeypatch) is not program
-    assert events
     # What was given to the second run counted: a program with these numbers from the start agrees.
-    fresh = program_of(lambda: results.append(run(
-        1.5, 0.7, 0.9, rounds=7, cohort=3, seeds=(8, 2), evaluate_every=3, lr=0.1, clip=0.3,
-        server_lr=0.9, lanes=1,
-    )), monkeypatch)  # fmt: skip
+    with compilations() as events:
+        fresh = program_of(lambda: results.append(run(
+            1.5, 0.7, 0.9, rounds=7, cohort=3, seeds=(8, 2), evaluate_every=3, lr=0.1, clip=0.3,
+            server_lr=0.9, lanes=1,
+        )), monkeypatch)  # fmt: skip
     assert fresh is not program
+    assert events
     for name in after:
         assert_same(after[name], results[-1][name], 1e-6)
 
 
-@pytest.mark.slow
-def test_a_stand_in_of_another_form_is_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_sets_a_shape_is_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of these is run, so that nothing is compiled."""
+    monkeypatch.setattr(engine.Program, "_run", lambda self, *args: {"a": self})
     task = tiny()
-    free, capped, again = (
-        program_of(lambda p=p: taciturn.simulate(task, p, rounds=1, cohort=2), monkeypatch)  # type: ignore[misc]
-        for p in ("adaptive+ou", "adaptive+ou,cap=true", "adaptive,k=2+ou")
-    )
-    assert free is not capped
-    assert free is again
+
+    def program(policy: str = "adaptive+ou", **settings: Any) -> Any:
+        return taciturn.compare(task, {"a": policy}, **({"cohort": 2} | settings))["a"]
+
+    same = [
+        program(), program(), program("adaptive,k=2+ou"), program(rounds=3), program(seeds=(7,)),
+        program(lr=0.1, clip=0.3, server_lr=0.9), program(evaluate_every=2),
+    ]  # fmt: skip
+    assert len({id(one) for one in same}) == 1
+    # Few at a time: programs are kept, but not all that ever were.
+    for others in (
+        [{"policy": "adaptive+ou,cap=true"}, {"policy": "full+ou"}, {"cohort": 3}, {"seeds": 2}],
+        [{"batch": 2}, {"epochs": 2}, {"client_optimizer": "adam"}, {"server_optimizer": "adam"}],
+        [{"precision": "bfloat16"}, {"lanes": 2}, {"devices": 1}],
+    ):
+        different = [program(), *(program(**other) for other in others)]
+        assert len({id(one) for one in different}) == 1 + len(others)
 
 
 @pytest.mark.slow
@@ -302,29 +330,40 @@ def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     results: list[Any] = []
+    task = tiny()
+    # A model whose weights are most of what a program needs, so that it goes with the lanes.
+    loss, metrics = classification(lambda model, x, key: model(x))
+    arms = {name: name for name in ("adaptive,k=0+zero", "full")}
 
     def run() -> None:
-        results.append(taciturn.compare(tiny(), SEVERAL, rounds=3, cohort=4, lanes=6, devices=1))
+        wide = dataclasses.replace(
+            task, init=lambda key: MLP(key, 2, 1000, 3), loss=loss, metrics=metrics
+        )
+        results.append(taciturn.compare(wide, arms, rounds=3, cohort=4, lanes=8, devices=1))
 
     caplog.set_level(logging.WARNING, "taciturn")
     roomy = program_of(run, monkeypatch)
-    assert roomy.lanes == 6
+    assert roomy.lanes == 8
     assert not caplog.messages
     needed = engine._bytes_needed(roomy._chunk)
     monkeypatch.setattr(devices, "memory", lambda: needed)
     tight = program_of(run, monkeypatch)
-    assert tight.lanes <= 5
+    assert 1 < tight.lanes < 8
     assert engine._bytes_needed(tight._chunk) <= 0.9 * needed
     assert f"clients train in {tight.lanes} lanes at a time" in caplog.messages[-1]
-    for name in SEVERAL:
+    for name in arms:
         assert_same(results[-1][name], results[0][name], 1e-6)
 
 
 def test_runs_that_do_not_fit_into_memory_go_in_groups_and_it_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    arms = {name: name for name in ("adaptive,k=0+last", "random:0.5+zero")}
+    task = tiny()
+
     def run() -> Any:
-        return taciturn.compare(tiny(), SEVERAL, rounds=3, cohort=4, seeds=(3, 5), devices=1)
+        # In one lane, so that nothing is compiled twice to have fewer.
+        return taciturn.compare(task, arms, rounds=3, cohort=4, seeds=(3, 5), devices=1, lanes=1)
 
     caplog.set_level(logging.WARNING, "taciturn")
     together = run()
@@ -333,7 +372,7 @@ def test_runs_that_do_not_fit_into_memory_go_in_groups_and_it_says_so(
     one_by_one = run()
     assert any("2 runs side by side need" in message for message in caplog.messages)
     assert list(one_by_one) == list(together)
-    for name in SEVERAL:
+    for name in arms:
         assert one_by_one[name].seeds == (3, 5)
         assert_same(one_by_one[name], together[name], 1e-6)
 

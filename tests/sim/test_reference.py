@@ -15,10 +15,10 @@ import pytest
 import taciturn
 from taciturn.core.policy import parse
 from taciturn.errors import InputError
+from taciturn.progress import Progress, silence
 from taciturn.settings import Settings
 from taciturn.sim import reference
 from taciturn.sim.defaults import fill_in
-from taciturn.sim.progress import Progress, silence
 from taciturn.tasks.task import Generated, Stored, Task, classification, held_out, with_test
 
 SIZES = [3, 12, 5, 20, 7]
@@ -83,7 +83,7 @@ def test_history_counts_to_the_byte() -> None:
     assert history.rounds == 6
     assert history.spoke.shape == (2, 6)
     assert 0 < history.spoke.sum() < 48
-    # A header of 16 bytes from everyone, 4 bytes a weight from those who spoke.
+    # A header of 16 bytes from everyone, 4 bytes per weight from those who spoke.
     np.testing.assert_array_equal(history.bytes_up, history.spoke * SIZE * 4)
     np.testing.assert_array_equal(history.overhead_up, np.full((2, 6), 4 * 16))
     np.testing.assert_array_equal(history.bytes_down, np.full((2, 6), 4 * SIZE * 4))

@@ -9,6 +9,7 @@ from typing import Any
 
 from taciturn.data.download import Download, digest, fetch
 from taciturn.errors import DataError, UnknownName, require
+from taciturn.files import replacing
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def fetch_source(name: str) -> list[Path]:
     folder = cache_folder() / "data" / name
     try:
         for download in source(name).downloads:
-            fetch(download, folder)
+            fetch(download, folder, contents=source(name).files)
     except DataError as error:
         raise DataError(f"{error} {missing(name)}") from None
     found = [_either(folder / file) for file in source(name).files]
@@ -150,7 +151,8 @@ def fetch_source(name: str) -> list[Path]:
     paths = [path for path in found if path is not None]
     # The publisher's checksum is that of the archive: from here on, these stand for it.
     sums = "".join(f"{digest(path, 'sha256').partition(':')[2]}  {path.name}\n" for path in paths)
-    (folder / "SHA256SUMS").write_text(sums, "utf-8")
+    with replacing(folder / "SHA256SUMS") as beside:
+        beside.write(sums)
     return paths
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError, UnknownName
+from taciturn.progress import Tell, silence
 from taciturn.settings import Settings
 from taciturn.sim import engine, reference
 from taciturn.sim.defaults import fill_in
 from taciturn.sim.devices import prepare
 from taciturn.sim.history import History
-from taciturn.sim.progress import Tell, silence
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 

@@ -22,6 +22,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from taciturn.core import server, tally
 from taciturn.core.policy import Policy
+from taciturn.progress import Compiling, Progress, Tell
 from taciturn.settings import Settings
 from taciturn.sim import devices, draws, plan
 from taciturn.sim.defaults import PRECISIONS
@@ -29,7 +30,6 @@ from taciturn.sim.history import History, join
 from taciturn.sim.lanes import Cohorts, LaneTrainer, Numbers, Schedule, Work
 from taciturn.sim.local import flat_model, make_evaluate, make_step, optimizer_of
 from taciturn.sim.local import server_optimizer as make_server_optimizer
-from taciturn.sim.progress import Compiling, Progress, Tell
 from taciturn.tasks.task import Clients, Task, with_test
 
 log = logging.getLogger("taciturn")

@@ -14,12 +14,12 @@ import numpy as np
 
 from taciturn.core import client, messages, server, tally
 from taciturn.core.policy import Policy
+from taciturn.progress import Progress, Tell
 from taciturn.settings import Settings
 from taciturn.sim import draws
 from taciturn.sim.history import History
 from taciturn.sim.local import Model, flat_model, make_evaluate, make_step, optimizer_of
 from taciturn.sim.local import server_optimizer as make_server_optimizer
-from taciturn.sim.progress import Progress, Tell
 from taciturn.tasks.task import Clients, Task, with_test
 
 

@@ -17,10 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from taciturn import runs
+from taciturn import files, runs
 from taciturn.core.policy import parse
 from taciturn.errors import RunError
 from taciturn.report import terminal
+from taciturn.report.versions import versions
 from taciturn.settings import Settings
 from taciturn.sim import compare
 from taciturn.sim.history import History
@@ -149,7 +150,7 @@ class ResultsFile:
         return f"{np.mean(spoke) / self.settings['cohort']:.4f}"
 
     def add(self, histories: dict[str, History], seconds: float) -> None:
-        """Takes the runs of a piece, in the place of runs with other policies, and saves."""
+        """Takes the runs of a piece, which replace those of other policies, and saves."""
         new = [run for name, history in histories.items() for run in _runs(name, history)]
         taken = {(run["arm"], run["seed"]) for run in new}
         policy = {run["arm"]: run["policy"] for run in new}
@@ -166,11 +167,11 @@ class ResultsFile:
                 "arms": list(histories),
                 "seeds": sorted({run["seed"] for run in new}),
                 "seconds": round(seconds, 2),
-                "versions": terminal.versions(),
+                "versions": versions(),
             }
         )
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with runs.replacing(self.path) as file:
+        with files.replacing(self.path) as file:
             file.write(_lines(self.content))
 
     def results(self) -> Results:
@@ -195,7 +196,7 @@ def _runs(arm: str, history: History) -> list[dict[str, Any]]:
 
 
 def _lines(content: dict[str, Any]) -> str:
-    """JSON with one line a run: short, and a change shows which."""
+    """JSON with one line per run: short, and a change shows which."""
 
     def value(item: Any) -> str:
         if not isinstance(item, list) or not item:
