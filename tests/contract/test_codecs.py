@@ -74,8 +74,8 @@ def test_nothing_is_read_back_as_nothing(codec: Codec, size: int) -> None:
 
 @codecs
 def test_the_error_is_what_is_declared(codec: Codec) -> None:
-    """Of a dense update, within 5 % and what 24 draws leave to chance; of 16 bits, at most that."""
-    update = vectors(10_000)["dense"]
+    """Of a dense update of whole blocks, within 5 %; of 16 bits and of `quantize`, at most."""
+    update = vectors(8192)["dense"]
     errors = [np.sum((read_back(codec, update, key) - update) ** 2) / np.sum(update**2)
               for key in KEYS]  # fmt: skip
     if codec.error < 1e-4 or codec.name == "quantize":
@@ -136,10 +136,9 @@ def test_numpy_and_jax_write_and_read_alike(codec: Codec, kind: str) -> None:
             np.testing.assert_allclose(other, array, rtol=1e-5)
         else:
             # A bit differs where a coordinate lies within rounding of a border.
-            different = np.unpackbits(
-                np.asarray(array).view(np.uint8) ^ np.asarray(other).view(np.uint8)
-            )
-            assert different.mean() < 1e-4
+            pair = (np.asarray(a).view(np.uint8) for a in (array, other))
+            different = np.unpackbits(np.bitwise_xor(*pair))
+            assert different.sum() <= 1e-4 * different.size
     decode = jax.jit(codec.decode, static_argnums=2)
     read = decode(tuple(map(jnp.asarray, ours)), jnp.asarray(key), len(update))
     plain = codec.decode(ours, key, len(update))

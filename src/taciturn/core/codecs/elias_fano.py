@@ -33,7 +33,7 @@ def write(positions: Array, size: int) -> tuple[Array, Array]:
     """Sorted positions as bytes."""
     xp, count = namespace(positions), positions.shape[0]
     bits = _low_bits(count, size)
-    low = (positions[:, None] >> xp.arange(bits, dtype=positions.dtype)) & 1
+    low = (positions[:, None] >> xp.arange(bits, dtype=positions.dtype)[None, :]) & 1
     at = (positions >> bits) + xp.arange(count, dtype=positions.dtype)
     row = xp.arange(_row(count, size), dtype=positions.dtype)
     where = xp.clip(xp.searchsorted(at, row), 0, count - 1)
@@ -46,8 +46,8 @@ def read(low: Array, upper: Array, count: int, size: int) -> Array:
     xp = namespace(low)
     bits = _low_bits(count, size)
     lower = xp.astype(unpack(low, 1, count * bits), xp.int32)
-    lower = xp.sum(xp.reshape(lower, (count, bits)) << xp.arange(bits, dtype=xp.int32), axis=1,
-                   dtype=xp.int32)  # fmt: skip
+    planes = xp.reshape(lower, (count, bits)) << xp.arange(bits, dtype=xp.int32)[None, :]
+    lower = xp.sum(planes, axis=1, dtype=xp.int32)
     row = xp.astype(unpack(upper, 1, _row(count, size)), xp.int32)
     # The i-th bit that is set: where the number of set bits up to it first reaches i + 1.
     seen = xp.cumulative_sum(row)

@@ -55,7 +55,7 @@ def _turn(x: Array) -> Array:
     if isinstance(x, np.ndarray):
         turned = np.matmul(left, np.matmul(tiles, right))
     else:  # JAX's products have a precision, which the array API does not know of
-        turned = xp.matmul(left, xp.matmul(tiles, right, precision="highest"), precision="highest")
+        turned = xp.einsum("ij,njk,kl->nil", left, tiles, right, precision="highest")
     return xp.reshape(turned, x.shape)
 
 
@@ -73,7 +73,7 @@ def _flip(x: Array, key: Array, first: int) -> Array:
         signs <<= np.uint32(31)
         signs ^= np.ascontiguousarray(x).view(np.uint32)
         return signs.view(np.float32)
-    spread = (drawn[:, None] >> xp.arange(32, dtype=xp.uint32)) & xp.uint32(1)
+    spread = (drawn[:, None] >> xp.arange(32, dtype=xp.uint32)[None, :]) & 1
     negative = xp.reshape(spread, (x.shape[0], -1))[:, : x.shape[1]] == 1
     return xp.where(negative, -x, x)
 
