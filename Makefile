@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-all check format clean
+.PHONY: run test test-all test-versions check format clean
 
 run: .venv/dev  ## train federatedly on embedded data, and compare with full communication
 	$(BIN)/taciturn run
@@ -13,6 +13,9 @@ test: .venv/dev  ## the quick tests
 test-all: test  ## the quick tests, then what needs servers, real data (TACITURN_DATA) or minutes
 	$(BIN)/pytest -n 2 -m slow --ignore tests/flower
 	$(BIN)/pytest -m slow tests/flower
+
+test-versions:  ## the quick tests with the lowest and newest dependencies, on every Python here
+	$(PYTHON) tests/versions.py --json tests/versions.json $(ARGS)
 
 check: .venv/dev  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -29,4 +32,4 @@ format: .venv/dev
 	@touch $@
 
 clean:
-	rm -rf .venv build dist .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .venv .versions build dist .pytest_cache .ruff_cache .mypy_cache
