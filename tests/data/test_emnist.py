@@ -245,6 +245,19 @@ def test_the_library_is_asked_for_the_table_and_its_errors_are_named(monkeypatch
     assert asked == [("flwrlabs/femnist", "train"), ("some/table", "train")]
 
 
+def test_the_library_itself_reads_a_folder(tmp_path, monkeypatch):
+    library = pytest.importorskip("datasets", reason="the `data` extra is not installed")
+    monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "table"
+    folder.mkdir()
+    made = library.Dataset.from_dict(next(table(["a", "b", "a"])))
+    made.to_parquet(folder / "train.parquet")
+    task = load("emnist", source="huggingface", data=folder)
+    assert task.clients.rows.tolist() == [2, 1]
+    assert task.clients.arrays["x"][:, 0, 0].tolist() == [0, 2, 1]
+    assert task.clients.arrays["y"].tolist() == [0, 2, 1]
+
+
 def test_a_folder_of_tables_is_read_again_when_it_changes(tmp_path, monkeypatch):
     asked, folder = [], tmp_path / "table"
     folder.mkdir()
