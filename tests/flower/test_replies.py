@@ -17,6 +17,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from test_flower import EXAMPLES, NODES, SIZE, Spy, targets
 
 from taciturn import TaciturnError
+from taciturn.core import parallel
 from taciturn.flower import Taciturn, byte_counts, speak, sums
 
 BAD = 3
@@ -334,8 +335,8 @@ def test_threads_give_the_same_sums(monkeypatch):
     updates = np.stack([np.concatenate(t) - np.concatenate(sent) for t in trained])
     np.testing.assert_allclose(norms, np.linalg.norm(updates, axis=1), rtol=1e-5)
     np.testing.assert_allclose(np.concatenate(total), examples @ updates, atol=1e-4)
-    monkeypatch.setattr(sums, "_ALONE", 1)
-    monkeypatch.setattr(sums, "WORKERS", 3)
+    monkeypatch.setattr(parallel, "_ALONE", 1)
+    monkeypatch.setattr(parallel, "WORKERS", 3)
     several = sums.measure(sent, trained, np.float32, examples, again)
     np.testing.assert_allclose(several, norms, rtol=1e-6)
     np.testing.assert_array_equal(np.concatenate(again), np.concatenate(total))
@@ -343,8 +344,8 @@ def test_threads_give_the_same_sums(monkeypatch):
 
 def test_threads_give_the_same_rounds(monkeypatch):
     _, alone = run("adaptive,k=0+ou", rounds=5)
-    monkeypatch.setattr(sums, "_ALONE", 1)
-    monkeypatch.setattr(sums, "WORKERS", 3)
+    monkeypatch.setattr(parallel, "_ALONE", 1)
+    monkeypatch.setattr(parallel, "WORKERS", 3)
     for inner in (flower.FedAvg, Spy):
         _, result = run("adaptive,k=0+ou", rounds=5, inner=inner(fraction_evaluate=0.0))
         np.testing.assert_allclose(flat(result.arrays), flat(alone.arrays), atol=1e-6)

@@ -1,0 +1,164 @@
+"""Codecs inside the round: accuracy, upload and what they cost.
+
+    python benchmarks/codecs.py accuracy --task emnist     # 100 rounds, five seeds: for a GPU
+    python benchmarks/codecs.py cost                       # a round of the CNN with and without
+    python benchmarks/codecs.py vector --size 138357544    # beside a float16 cast
+
+EMNIST has E = 2, B = 10, lr 0.1 and Shakespeare B = 4, lr 1; gradients are clipped to 1, and ten
+clients are asked in a round. Differences to `full` are paired by seed. `cost` takes turns with a run without a codec,
+because on a shared machine only a ratio counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import taciturn
+from taciturn.core.codecs import Codec
+from taciturn.core.policy import parse
+from taciturn.report.versions import versions
+from taciturn.tasks import load
+
+RESULTS = Path(__file__).parent / "results"
+SETTINGS: dict[str, dict[str, Any]] = {
+    "emnist": {"epochs": 2, "batch": 10, "lr": 0.1, "clip": 1.0},
+    "shakespeare": {"epochs": 1, "batch": 4, "lr": 1.0, "clip": 1.0},
+    "glyphs": {},
+}
+ARMS = ("full", "full+eden:0.5", "adaptive+ignore+eden:0.1")
+
+
+def accuracy(options: argparse.Namespace) -> dict[str, Any]:
+    task = load(options.task)
+    began = time.perf_counter()
+    settings = SETTINGS[options.task] | {"precision": options.precision}
+    histories = taciturn.compare(
+        task, {arm: arm for arm in options.arms}, rounds=options.rounds, cohort=10,
+        seeds=options.seeds, evaluate_every=max(1, options.rounds // 10), **settings,
+    )  # fmt: skip
+    seconds = time.perf_counter() - began
+    full = 100 * histories[options.arms[0]].accuracy[:, -1]
+    rows = {}
+    for arm, history in histories.items():
+        found = 100 * history.accuracy[:, -1]
+        rows[arm] = {
+            "accuracy": found.tolist(),
+            "mean": float(found.mean()),
+            "deviation": float(found.std(ddof=1)) if len(found) > 1 else None,
+            "difference_to_first": float((found - full).mean()),
+            "upload_share": history.summary()["upload_share"],
+            "longest_silence": _longest_silence(history),
+        }
+        print(f"{arm:34} {rows[arm]['mean']:6.2f}  {rows[arm]['difference_to_first']:+6.2f}  "
+              f"{rows[arm]['upload_share']:8.4f} %  silent rounds running: "
+              f"{rows[arm]['longest_silence']}")  # fmt: skip
+    return {"task": options.task, "rounds": options.rounds, "seeds": options.seeds,
+            "settings": settings, "seconds": seconds, "arms": rows}  # fmt: skip
+
+
+def _longest_silence(history: taciturn.History) -> int:
+    """The most rounds running, after the tenth, in which nobody spoke."""
+    longest = 0
+    for row in history.spoke[:, 10:] == 0:
+        now = 0
+        for silent in row:
+            now = now + 1 if silent else 0
+            longest = max(longest, now)
+    return longest
+
+
+def cost(options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds per round, without and with a codec, taking turns."""
+    task, found = load(options.task), {}
+    seconds: dict[str, list[float]] = {}
+    arms = {
+        codec: {f"{k}": f"adaptive,k={k / 10}+ignore+{codec}" for k in range(options.runs // 5)}
+        for codec in ("float32", options.codec)
+    }
+    for turn in range(options.turns + 1):
+        for codec, policies in arms.items():
+            histories = taciturn.compare(
+                task, policies, rounds=options.rounds, cohort=10, seeds=5,
+                evaluate_every=options.rounds, precision=options.precision,
+            )  # fmt: skip
+            if turn:  # the first compiles
+                rounds = next(iter(histories.values())).seconds
+                seconds.setdefault(codec, []).append(float(np.median(rounds[1:])))
+    for codec, each in seconds.items():
+        found[codec] = {"seconds_per_round": statistics.median(each), "of_each_turn": each}
+    ratio = found[options.codec]["seconds_per_round"] / found["float32"]["seconds_per_round"]
+    print(f"{options.runs} runs: {1000 * found['float32']['seconds_per_round']:.1f} ms without, "
+          f"{1000 * found[options.codec]['seconds_per_round']:.1f} ms with {options.codec}: "
+          f"{100 * (ratio - 1):+.1f} %")  # fmt: skip
+    return {"task": options.task, "runs": options.runs, "precision": options.precision,
+            "rounds": options.rounds, "codecs": found, "ratio": ratio}  # fmt: skip
+
+
+def vector(options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds to encode and decode one vector in NumPy and JAX, beside a float16 cast."""
+    rng = np.random.default_rng(0)
+    update = rng.standard_normal(options.size, dtype=np.float32) * np.float32(1e-3)
+    found = {}
+    for text in options.codecs:
+        found[text] = _times(parse(f"full+{text}").codec, update, options.turns)
+        line = ", ".join(f"{name} {1000 * each:.1f} ms" for name, each in found[text].items())
+        print(f"{text:16} {line}")
+    return {"size": options.size, "turns": options.turns, "codecs": found}
+
+
+def _times(codec: Codec, update: np.ndarray, turns: int) -> dict[str, float]:
+    key, size = np.array([1, 2], np.uint32), len(update)
+    encode, decode = jax.jit(codec.encode), jax.jit(codec.decode, static_argnums=2)
+    here, words = jax.device_put(update), jax.device_put(key)
+    code, coded = codec.encode(update, key), jax.block_until_ready(encode(here, words))
+    works = {
+        "float16 cast": lambda: update.astype(np.float16),
+        "encode": lambda: codec.encode(update, key),
+        "decode": lambda: codec.decode(code, key, size),
+        "encode, JAX": lambda: jax.block_until_ready(encode(here, words)),
+        "decode, JAX": lambda: jax.block_until_ready(decode(coded, words, size)),
+    }
+    works["decode, JAX"]()  # compiles
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(turns):
+        for name, work in works.items():
+            began = time.perf_counter()
+            work()
+            times[name].append(time.perf_counter() - began)
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("what", choices=("accuracy", "cost", "vector"))
+    parser.add_argument("--task", default="emnist", choices=SETTINGS)
+    parser.add_argument("--arms", nargs="+", default=list(ARMS))
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--codec", default="eden:0.1")
+    parser.add_argument("--codecs", nargs="+", default=["eden:0.1", "eden:1", "quantize:2"])
+    parser.add_argument("--runs", type=int, default=35, help="of `cost`, side by side")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--size", type=int, default=138_357_544)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    options.rounds = options.rounds or (100 if options.what == "accuracy" else 20)
+    taciturn.prepare()
+    found = {"accuracy": accuracy, "cost": cost, "vector": vector}[options.what](options)
+    name = options.what if options.what == "vector" else f"{options.what}_{options.task}"
+    path = options.json or RESULTS / f"codecs_{name}.json"
+    path.write_text(json.dumps(found | {"versions": versions()}, indent=1) + "\n")
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
