@@ -5,8 +5,8 @@
     python benchmarks/codecs.py vector --size 138357544    # beside a float16 cast
 
 EMNIST has E = 2, B = 10, lr 0.1 and Shakespeare B = 4, lr 1; gradients are clipped to 1, and ten
-clients are asked in a round. Differences to `full` are paired by seed. `cost` takes turns with a run without a codec,
-because on a shared machine only a ratio counts.
+clients are asked in a round. Differences to `full` are paired by seed. `cost` takes turns with a run
+without a codec, because on a shared machine only a ratio counts.
 """
 
 from __future__ import annotations

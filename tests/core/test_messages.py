@@ -15,6 +15,7 @@ from taciturn.core.messages import Message
 from taciturn.errors import InputError
 
 CODEC = codecs.float32()
+FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 UPDATE = np.array([3.0, -4.0], np.float32)
 
 
@@ -30,7 +31,7 @@ def test_the_bytes_of_a_message() -> None:
 @given(
     examples=st.integers(0, 2**24) | st.floats(0, 2**64, width=32),
     norm=st.floats(width=32),
-    update=st.none() | st.lists(st.floats(width=32), max_size=20),
+    update=st.none() | st.lists(FINITE, max_size=20),
 )
 def test_a_message_reads_back(examples: float, norm: float, update: list[float] | None) -> None:
     array = None if update is None else np.array(update, np.float32)
@@ -81,3 +82,10 @@ def test_a_norm_that_does_not_fit_is_refused() -> None:
 def test_a_codec_refuses_the_wrong_number_of_bytes() -> None:
     with pytest.raises(InputError, match="2 weights take 8 bytes in `float32`, got 7"):
         codecs.from_bytes(CODEC, b"1234567", 2)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_an_update_that_is_not_finite_is_refused(number: float) -> None:
+    data = messages.write(Message(1, 1.0, np.array([1.0, number], np.float32)), CODEC)
+    with pytest.raises(InputError, match="numbers that are not finite"):
+        messages.read(data, CODEC)
