@@ -5,8 +5,8 @@
     python benchmarks/codecs.py vector --size 138357544    # beside a float16 cast
 
 EMNIST has E = 2, B = 10, lr 0.1 and Shakespeare B = 4, lr 1; gradients are clipped to 1, and ten
-clients are asked in a round. Differences to `full` are paired by seed. `cost` takes turns with a run
-without a codec, because on a shared machine only a ratio counts.
+clients are asked in a round. Differences to `full` are paired by seed. `cost` takes turns with a
+run without a codec, because on a shared machine only a ratio counts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ ARMS = ("full", "full+eden:0.5", "adaptive+ignore+eden:0.1")
 def accuracy(options: argparse.Namespace) -> dict[str, Any]:
     task = load(options.task)
     began = time.perf_counter()
+    others = dict(text.split("=") for text in options.setting)
     settings = SETTINGS[options.task] | {"precision": options.precision}
+    settings |= {name: json.loads(value) for name, value in others.items()}
     histories = taciturn.compare(
         task, {arm: arm for arm in options.arms}, rounds=options.rounds, cohort=10,
         seeds=options.seeds, evaluate_every=max(1, options.rounds // 10), **settings,
@@ -144,6 +146,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--precision", default="float32")
+    parser.add_argument("--setting", nargs="*", default=[], help="such as epochs=3 batch=20")
     parser.add_argument("--codec", default="eden:0.1")
     parser.add_argument("--codecs", nargs="+", default=["eden:0.1", "eden:1", "quantize:2"])
     parser.add_argument("--runs", type=int, default=35, help="of `cost`, side by side")
