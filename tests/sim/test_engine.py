@@ -78,10 +78,6 @@ def some_silent(histories: dict[str, taciturn.History]) -> bool:
     )
 
 
-def test_every_stand_in_is_here() -> None:
-    assert set(STAND_IN_FORMS) == set(STAND_INS)
-
-
 @pytest.mark.parametrize(
     "case",
     ["tiny", *(pytest.param(case, marks=pytest.mark.slow) for case in CASES if case != "tiny")],
