@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-all test-gpu check format clean
+.PHONY: run test test-all test-versions test-gpu check format clean
 
 run: .venv/dev  ## train federatedly on embedded data, and compare with full communication
 	$(BIN)/taciturn run
@@ -16,6 +16,9 @@ test-all: test  ## the quick tests, then what needs servers, real data (TACITURN
 
 test-gpu:  ## what needs a GPU, with the interpreter that has a JAX for it; leaves tests/records/gpu.json
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) tests/gpu.py
+
+test-versions:  ## the quick tests with the lowest and newest dependencies, on every Python here
+	$(PYTHON) tests/versions.py --json tests/versions.json $(ARGS)
 
 check: .venv/dev  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -32,4 +35,4 @@ format: .venv/dev
 	@touch $@
 
 clean:
-	rm -rf .venv build dist .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .venv .versions build dist .pytest_cache .ruff_cache .mypy_cache

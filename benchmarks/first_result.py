@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from taciturn.report.terminal import versions
+from taciturn.report.versions import versions
 
 RESULTS = Path(__file__).parent / "results" / "first_result.json"
 LIMITS = {"empty": 20.0, "full": 5.0}  # seconds

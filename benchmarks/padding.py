@@ -24,7 +24,7 @@ import numpy as np
 import taciturn
 from taciturn.core.hashing import bits, fold
 from taciturn.models import MLP
-from taciturn.report.terminal import versions
+from taciturn.report.versions import versions
 from taciturn.sim import plan
 
 RESULTS = Path(__file__).parent / "results" / "padding.json"
@@ -93,6 +93,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="runs of each that count")
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the JSON goes")
     options = parser.parse_args()
+    taciturn.prepare()
 
     rows = [measure(lanes, options.rounds, options.repeats) for lanes in options.lanes]
     print(f"{COHORT} clients of {BATCHES.min()} to {BATCHES.max():,} batches, "

@@ -27,7 +27,7 @@ import numpy as np
 import taciturn
 from taciturn.core.hashing import bits, fold
 from taciturn.models import MLP
-from taciturn.report.terminal import versions
+from taciturn.report.versions import versions
 from taciturn.sim import engine
 
 RESULTS = Path(__file__).parent / "results" / "population.json"
@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the JSON goes")
     parser.add_argument("--only", type=int, help="one population, in this process: its memory")
     options = parser.parse_args()
+    taciturn.prepare()
     if options.only:
         print(json.dumps(only(options.only, options.rounds)))
         return

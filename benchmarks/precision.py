@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 import taciturn
-from taciturn.report.terminal import versions
-from taciturn.sim.settings import PRECISIONS
+from taciturn.report.versions import versions
+from taciturn.sim.defaults import PRECISIONS
 from taciturn.tasks import load
 
 
@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", default="benchmarks/results/precision.json")
     args = parser.parse_args()
+    taciturn.prepare()
     task = load(args.task)
     rows: list[dict[str, object]] = []
     result = {"task": args.task, "rounds": args.rounds, "cohort": 10, "policy": "full",

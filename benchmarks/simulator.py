@@ -15,8 +15,9 @@ import time
 import jax
 import numpy as np
 
+import taciturn
 from taciturn.models import CharLSTM, EmnistCNN
-from taciturn.report.terminal import versions
+from taciturn.report.versions import versions
 from taciturn.sim import compare
 from taciturn.tasks import Stored, Task, classification
 
@@ -81,6 +82,7 @@ def main() -> None:
     parser.add_argument("--runs", default="1,35")
     parser.add_argument("--lanes", type=int)
     args = parser.parse_args()
+    taciturn.prepare()
     rows = []
     for name in args.only.split(","):
         task = {"cnn": cnn, "lstm": lstm}[name]()

@@ -11,12 +11,12 @@ import taciturn
 
 # Points on a spiral of three arms, split over 30 clients of different sizes.
 rng = np.random.default_rng(0)
-sizes = rng.integers(5, 80, 30)
-arm = rng.integers(0, 3, sizes.sum())
-radius = rng.uniform(0.1, 1, sizes.sum())
-angle = 4 * radius + arm * 2 * np.pi / 3 + rng.normal(0, 0.1, sizes.sum())
+rows = rng.integers(5, 80, 30)
+arm = rng.integers(0, 3, rows.sum())
+radius = rng.uniform(0.1, 1, rows.sum())
+angle = 4 * radius + arm * 2 * np.pi / 3 + rng.normal(0, 0.1, rows.sum())
 points = (radius * np.stack([np.cos(angle), np.sin(angle)])).T.astype(np.float32)
-clients = taciturn.Stored.of({"x": points, "y": arm.astype(np.int32)}, sizes)
+clients = taciturn.Stored.of({"x": points, "y": arm.astype(np.int32)}, rows)
 
 
 def make(key):
@@ -33,8 +33,9 @@ def logits(weights, x, key):
 
 loss, metrics = taciturn.classification(logits)
 task = taciturn.Task("spiral", clients, lambda key: eqx.filter(make(key), eqx.is_inexact_array),
-                    loss, metrics, batch=10, lr=0.3)  # fmt: skip
+                     loss, metrics, batch=10, lr=0.3)  # fmt: skip
 
+taciturn.prepare()  # every core a device
 arms = {name: name for name in ("full", "adaptive,k=0+ou")}
 for name, history in taciturn.compare(task, arms, rounds=200, cohort=10).items():
     summary = history.summary()

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import taciturn
 
 
-def size(client, data):
+def rows(client, data):
     """Between 10 and 59 examples."""
     return 10 + client % 50
 
@@ -32,10 +32,11 @@ class Network(nn.Module):
 
 network = Network()
 loss, metrics = taciturn.classification(lambda params, x, key: network.apply(params, x))
-task = taciturn.Task("wave", taciturn.Generated(1_000_000, 59, size, example),
-                    lambda key: network.init(key, jnp.zeros((1, 2))), loss, metrics,
-                    batch=10, lr=0.3)  # fmt: skip
+task = taciturn.Task("wave", taciturn.Generated(1_000_000, 59, rows, example),
+                     lambda key: network.init(key, jnp.zeros((1, 2))), loss, metrics,
+                     batch=10, lr=0.3)  # fmt: skip
 
+taciturn.prepare()  # every core a device
 arms = {name: name for name in ("full", "adaptive,k=0+ou")}
 for name, history in taciturn.compare(task, arms, rounds=200, cohort=10).items():
     summary = history.summary()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 import taciturn
+from taciturn.errors import install, require
 
 PACKAGE = Path(taciturn.__file__).parent
 
 HEAVY = (
     "jax", "jaxlib", "optax", "equinox", "flwr", "matplotlib", "plotly", "tyro", "rich",
-    "h5py", "datasets", "platformdirs",
+    "h5py", "datasets", "platformdirs", "scipy", "ray",
 )  # fmt: skip
 
 BLOCK = f"""
@@ -32,10 +35,11 @@ sys.meta_path.insert(0, Refuse())
 """
 
 
-def without_extras(code: str) -> str:
-    """What `code` prints in an interpreter that has NumPy and safetensors alone."""
+def without_extras(code: str, but: tuple[str, ...] = ()) -> str:
+    """What `code` prints in an interpreter that has NumPy, safetensors and `but` alone."""
+    block = BLOCK.replace(repr(HEAVY), repr(tuple(name for name in HEAVY if name not in but)))
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", BLOCK + code],
+        [sys.executable, "-W", "error", "-c", block + code],
         capture_output=True,
         text=True,
         check=False,
@@ -63,6 +67,7 @@ def test_public_names() -> None:
         "last",
         "ou",
         "parse",
+        "prepare",
         "random",
         "simulate",
         "zero",
@@ -111,14 +116,57 @@ except taciturn.TaciturnError as error:
 """
     )
     assert out.startswith(f"MissingExtra True `taciturn.{name}` needs ")
-    assert out.endswith("Install it with: pip install 'taciturn[sim]'\n")
+    assert out.endswith(f"{install('sim')}\n")
 
 
-def test_the_command_names_the_extra_it_needs() -> None:
+KNOWN = [
+    "numpy>=2.1",
+    "rich>=13; extra == 'report'",
+    'matplotlib>=3.9; extra == "report"',
+    "taciturn[report]; extra == 'sim'",
+    "jax>=0.6.2; extra == 'sim'",
+    "rich>=13; extra == 'sim'",
+    "taciturn[sim, report]; extra == 'cuda'",
+    "jax[cuda12]>=0.6.2; extra == 'cuda'",
+    "flwr<1.43,>=1.40; extra == 'flower'",
+]
+
+
+@pytest.mark.parametrize(
+    ("extra", "command"),
+    [
+        ("report", 'pip install "rich>=13" "matplotlib>=3.9"'),
+        ("sim", 'pip install "rich>=13" "matplotlib>=3.9" "jax>=0.6.2"'),
+        ("cuda", 'pip install "rich>=13" "matplotlib>=3.9" "jax>=0.6.2" "jax[cuda12]>=0.6.2"'),
+        ("flower", 'pip install "flwr<1.43,>=1.40"'),
+    ],
+)
+def test_the_install_command_never_names_the_package_itself(
+    extra: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: KNOWN)
+    assert install(extra) == f"Install it with: {command}"
+
+
+def test_in_a_source_tree_the_install_command_is_for_a_clone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.requires", unknown)
+    expected = 'In a clone of taciturn, install it with: pip install ".[sim]"'
+    assert install("sim") == expected
+    with pytest.raises(taciturn.TaciturnError, match=re.escape(expected)):
+        require("no_such_module", "sim")
+
+
+@pytest.mark.parametrize(("command", "extra"), [("run", "sim"), ("report", "report")])
+def test_the_command_names_the_extra_it_needs(command: str, extra: str) -> None:
     out = without_extras(
-        """
+        f"""
 from taciturn.__main__ import main
-sys.argv = ["taciturn", "run"]
+sys.argv = ["taciturn", "{command}"]
 sys.stderr = sys.stdout
 try:
     main()
@@ -126,9 +174,46 @@ except SystemExit as stop:
     print("exit", stop.code)
 """
     )
-    assert out == (
-        "taciturn: `tyro` is not installed. Install it with: pip install 'taciturn[sim]'\nexit 1\n"
+    needed = f"`tyro` is not installed. `taciturn[{extra}]` needs it. {install(extra)}"
+    assert out == f"taciturn: {needed}\nexit 1\n"
+
+
+def test_a_report_needs_no_simulator_and_no_flower(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text(
+        "arm,seed,round,spoke,threshold,bytes_up,overhead_up,accuracy\n"
+        "full,0,0,4,,100,16,\nfull,0,1,4,0.5,100,16,0.75\n"
     )
+    out = without_extras(
+        f"""
+from taciturn.__main__ import main
+sys.argv = ["taciturn", "report", {str(tmp_path)!r}]
+main()
+print([name for name in ("jax", "flwr", "scipy", "optax") if name in sys.modules])
+""",
+        but=("tyro", "rich", "matplotlib"),
+    )
+    assert "75.00 %" in out
+    assert out.endswith("[]\n")
+    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("module", ["rich", "matplotlib"])
+def test_a_report_names_the_extra_it_needs(module: str, tmp_path: Path) -> None:
+    out = without_extras(
+        f"""
+from taciturn import cli
+from taciturn.errors import MissingExtra
+import rich, matplotlib
+for name in [name for name in sys.modules if name.split(".")[0] == "{module}"]:
+    sys.modules[name] = None
+try:
+    cli.main(["report", {str(tmp_path)!r}])
+except MissingExtra as error:
+    print(error)
+""",
+        but=("tyro", "rich", "matplotlib"),
+    )
+    assert out == f"`{module}` is not installed. `taciturn[report]` needs it. {install('report')}\n"
 
 
 def test_importing_is_light() -> None:
@@ -143,19 +228,28 @@ def test_importing_is_light() -> None:
 # free: the command line and the tables of the paper stand at the end of the chain.
 MAY_IMPORT = {
     "checks": set(),
-    "runs": set(),
+    "settings": set(),
+    "progress": set(),
+    "files": set(),
+    "runs": {"files"},
     "core": {"checks"},
-    "data": {"checks"},
+    "data": {"checks", "files"},
     "models": {"core"},
     "tasks": {"checks", "core", "data", "models"},
-    "sim": {"checks", "core", "data", "tasks", "runs"},
+    "sim": {"checks", "settings", "progress", "core", "data", "tasks", "runs"},
     "flower": {"checks", "core", "runs"},
-    "report": {"core", "data", "tasks", "sim", "runs"},
-    "studies": {"core", "tasks", "sim", "report", "runs"},
+    "report": {"settings", "progress", "core", "data", "tasks", "sim", "files", "runs"},
+    "studies": {"settings", "core", "tasks", "sim", "report", "files", "runs"},
     "paper": {"core", "tasks", "sim", "report", "studies", "runs"},
 }
 PARTS = (*MAY_IMPORT, "cli")
-LIGHT = {"checks": (), "core": (), "data": (), "runs": ("safetensors",)}  # beside NumPy
+LIGHT = {
+    "checks": (),
+    "files": (),
+    "core": (),
+    "data": (),
+    "runs": ("safetensors",),
+}  # beside NumPy
 ONLY_HERE = {"flwr": {"flower"}, "tyro": {"cli"}}
 
 

@@ -6,6 +6,7 @@ import csv
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_p
     }  # fmt: skip
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
     assert runs.read_json(folder / "summary.json") == summary
-    config = runs.read_toml(folder / "config.toml")
+    config = tomllib.loads((folder / "config.toml").read_text("utf-8"))
     assert config["policy"] == policy
     assert (config["rounds"], config["cohort"], config["seeds"]) == (2, 3, [3, 5])
     assert (config["batch"], config["epochs"], config["lr"], config["clip"]) == (20, 1, 0.1, 1.0)

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,28 @@ CHANCE = {"equinox_task": 100 / 3, "flax_task": 50.0}
 
 def test_every_example_is_here() -> None:
     assert {file.stem for file in EXAMPLES.glob("*_task.py")} == set(CHANCE)
+
+
+ROOT = EXAMPLES.parent
+APPS = sorted([*EXAMPLES.glob("*/pyproject.toml"), *ROOT.glob("tests/*/*/pyproject.toml")])
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *EXAMPLES.glob("*/README.md")])
+
+
+@pytest.mark.parametrize("path", APPS, ids=lambda path: path.parent.name)
+def test_an_app_depends_on_no_name_that_a_stranger_could_take(path: Path) -> None:
+    needed = tomllib.loads(path.read_text("utf-8"))["project"]["dependencies"]
+    assert not [one for one in needed if one.startswith("taciturn")]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_page_asks_an_index_for_taciturn(path: Path) -> None:
+    asked = re.findall(r"pip install [^`\n]*", path.read_text("utf-8"))
+    assert not [line for line in asked if re.search(r"""[ '"]taciturn(\[|['" ]|$)""", line)]
+
+
+def test_the_pages_say_how_to_install_it() -> None:
+    assert len(APPS) == 3
+    assert sum("pip install" in path.read_text("utf-8") for path in PAGES) >= 4
 
 
 @pytest.mark.slow

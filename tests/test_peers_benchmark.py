@@ -46,7 +46,7 @@ def test_losses_that_differ_are_noticed(peers, pfl, without, agree):
 
 
 def test_the_plan_is_what_the_simulator_draws(peers):
-    """One local step a client with the plan's examples gives the simulator's own result."""
+    """One local step per client with the plan's examples gives the simulator's own result."""
     import jax
     import jax.numpy as jnp
 
@@ -92,3 +92,16 @@ def test_the_plan_is_what_the_simulator_draws(peers):
             ends.append(w)
         weights = np.average(ends, axis=0, weights=sizes[plan.cohorts[t]])
     np.testing.assert_allclose(history.weights[0], weights, rtol=1e-5, atol=1e-6)
+
+
+def test_results_written_under_the_first_name_are_still_read(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(PEERS.parent))
+    table = __import__("table")
+    now = (PEERS.parent / "results" / "peers_cpu.json").read_text()
+    assert "taciturn" in now
+    (tmp_path / "peers_cpu.json").write_text(now.replace("taciturn", "laconic"))
+    found = table.table(tmp_path)
+    assert found.splitlines()[2:] == [
+        row for row in table.table().splitlines() if " cores, " in row
+    ]
+    assert "**Taciturn, one run**" in found

@@ -50,6 +50,15 @@ def test_a_run_that_goes_on_has_the_rounds_that_all_seeds_have(folder):
     assert picture.read(folder)["full"].summary()["rounds"] == 1
 
 
+@pytest.mark.parametrize("half", ["adaptive+ou", "adaptive+ou,1,2,3,nan,10", "full,0,0,4,,1,1,"])
+def test_a_row_that_is_being_written_is_not_there_yet(folder, half):
+    before = picture.read(folder)["adaptive+ou"].summary()
+    with open(folder / "metrics.csv", "a") as file:
+        file.write(half)
+    (after,) = picture.read(folder).values()
+    assert after.summary() == before
+
+
 @pytest.fixture
 def drawn(monkeypatch):
     """The figures that are written."""

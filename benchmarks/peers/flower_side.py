@@ -99,7 +99,7 @@ def main() -> None:
             evaluate_fn=after_round,
         )
 
-    # One actor a core with one thread each: on two cores faster than one actor with two threads.
+    # One actor per core with one thread each: on two cores faster than one actor with two threads.
     run_simulation(
         server,
         client,

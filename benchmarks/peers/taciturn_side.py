@@ -29,6 +29,7 @@ from common import (
 
 import taciturn
 from taciturn.models import CharLSTM, EmnistCNN
+from taciturn.progress import Progress
 from taciturn.sim import devices
 
 ARMS = (
@@ -153,7 +154,7 @@ def main() -> None:
         rounds=total,
         seeds=seeds,
         evaluate_every=total,
-        progress=seen.append,
+        progress=lambda event: seen.append(event) if isinstance(event, Progress) else None,
         **settings,
     )
     history = histories[ARMS[0]]

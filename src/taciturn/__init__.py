@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from taciturn.errors import TaciturnError as TaciturnError
     from taciturn.sim import History as History
     from taciturn.sim import compare as compare
+    from taciturn.sim import prepare as prepare
     from taciturn.sim import simulate as simulate
     from taciturn.tasks import Generated as Generated
     from taciturn.tasks import Stored as Stored
@@ -38,7 +39,7 @@ _HOMES = {
     "taciturn.core.codecs": ("float32",),
     "taciturn.core.policy": ("Policy", "parse"),
     "taciturn.errors": ("TaciturnError",),
-    "taciturn.sim": ("History", "compare", "simulate"),
+    "taciturn.sim": ("History", "compare", "prepare", "simulate"),
     "taciturn.tasks": ("Generated", "Stored", "Task", "classification"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -54,11 +55,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in ("jax", "optax", "equinox"):
             raise
-        from taciturn.errors import MissingExtra
+        from taciturn.errors import MissingExtra, install
 
-        raise MissingExtra(
-            f"`taciturn.{name}` needs {error.name}. Install it with: pip install 'taciturn[sim]'"
-        ) from None
+        raise MissingExtra(f"`taciturn.{name}` needs {error.name}. {install('sim')}") from None
 
 
 def __dir__() -> list[str]:

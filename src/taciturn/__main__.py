@@ -9,14 +9,17 @@ from taciturn.errors import TaciturnError, require
 
 
 def main() -> None:
+    debug = False
     try:
-        require("tyro", "sim")
-        from taciturn.cli import main as start
+        require("tyro", "report" if sys.argv[1:2] == ["report"] else "sim")
+        from taciturn import cli
 
-        start()
+        command = cli.read()
+        debug = command.debug
+        command.go()
         sys.stdout.flush()
     except TaciturnError as error:
-        if "--debug" in sys.argv:
+        if debug:
             raise
         sys.stderr.write(f"taciturn: {error}\n")
         sys.exit(1)

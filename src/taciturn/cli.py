@@ -8,29 +8,66 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from types import NoneType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import tyro
 
 from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part
 from taciturn.errors import InputError, UnknownName, require
+from taciturn.settings import Settings
 
 if TYPE_CHECKING:
     from taciturn.sim.history import History
 
 _ABOUT = "Federated learning in which a client speaks only when it has something to say."
-
-_Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
-_Int = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
-_Float = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")]
-_Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")]
-_Flag = tyro.conf.FlagCreatePairsOff[bool]
+_METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "DIR"}
+_File = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def command(cls: type[Any]) -> Any:
+    """A dataclass whose fields are options: None is no default to show, a flag has no opposite."""
+    made = dataclass(frozen=True, kw_only=True)(cls)
+    for name, hint in get_type_hints(made, include_extras=True).items():
+        default = made.__dataclass_fields__[name].default
+        kind, *others = [kind for kind in get_args(hint) if kind is not NoneType] or [hint]
+        if hint is bool and default is False:
+            hint = tyro.conf.FlagCreatePairsOff[bool]
+        elif default is None and kind in _METAVARS:
+            shown = tyro.conf.arg(metavar=_METAVARS[kind], help_behavior_hint="")
+            hint = Annotated[kind | None, shown]
+        elif others and get_origin(others[0]) is tuple:
+            hint = Annotated[hint, tyro.conf.arg(metavar=f"{_METAVARS[kind]} …")]
+        made.__annotations__[name] = hint
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """What every subcommand has."""
+
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def go(self) -> None:
+        """Does the work."""
+        raise NotImplementedError
+
+
+@command
+class Run(Settings, Command):
     """Train federatedly with clients that stay silent, beside a run in which all speak.
 
     A policy is a rule and a stand-in, with arguments: `--rule adaptive,k=0 --stand-in ou,cap=true`,
@@ -40,57 +77,26 @@ class Run:
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "glyphs"
     """What to learn: glyphs, emnist, shakespeare, fashion, … (see `taciturn list`)."""
-    data: _Folder = None
+    data: Path | None = None
     """Where the task's data lie (default: TACITURN_DATA, the cache folder, or a download)."""
-    split: _Text = None
+    split: str | None = None
     """How `fashion` and `idx` are split over clients: iid or dirichlet (default: iid)."""
-    alpha: _Float = None
+    alpha: float | None = None
     """Of the Dirichlet split; small means that clients have few labels (default: 0.3)."""
-    rule: _Text = None
+    rule: str | None = None
     """Who speaks (default: adaptive)."""
-    stand_in: _Text = None
+    stand_in: str | None = None
     """What takes the place of a silent client's update (default: ou)."""
-    policy: _Text = None
-    """Rule, stand-in and codec as one text, in the place of the two above."""
-    rounds: int = 100
-    """How many rounds."""
-    cohort: int = 10
-    """How many clients are asked in a round."""
-    epochs: _Int = None
-    """Passes over a client's data in a round (default: the task's)."""
-    batch: _Int = None
-    """Examples in a local batch (default: the task's)."""
-    lr: _Float = None
-    """The clients' learning rate (default: the task's)."""
-    clip: _Float = None
-    """Largest norm of a batch's gradient; `inf` for no clipping (default: the task's)."""
-    client_optimizer: str = "sgd"
-    """What clients train with: sgd, momentum, adam or yogi."""
-    server_optimizer: str = "sgd"
-    """What the server does with the mean update: sgd, momentum, adam or yogi."""
-    server_lr: _Float = None
-    """The server's learning rate (default: 1)."""
-    seeds: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT")] = (1,)
-    """One number: so many runs, with seeds from 0. Several: these seeds."""
-    evaluate_every: _Int = None
-    """Rounds between tests (default: twenty tests in a run)."""
-    precision: str = "float32"
-    """Of matrix products: float32, tf32 or bfloat16. On EMNIST and Shakespeare all reach the same
-    accuracy (docs/performance.md); on a GPU bfloat16 is the fastest. Weights are always float32."""
-    devices: _Int = None
-    """How many devices to use: GPUs, or cores of a CPU (default: all)."""
-    lanes: _Int = None
-    """How many clients train at the same time on a device (default: chosen by itself)."""
-    plain: _Flag = False
-    """Run the plain loop that reads like the paper, slowly, in the place of the engine."""
+    policy: str | None = None
+    """Rule, stand-in and codec as one text, instead of the two above."""
+    plain: bool = False
+    """Run the plain loop that reads like the paper, slowly, instead of the engine."""
     baseline: bool = True
     """Whether to run full communication beside it, with the same seeds."""
-    out: _Folder = None
+    out: Path | None = None
     """Folder for the results (default: runs/ and a name with task and time)."""
-    json: _Flag = False
+    json: bool = False
     """Print the summary as one JSON object, and nothing else, on stdout."""
-    debug: _Flag = False
-    """Show the traceback of an error."""
 
     def arms(self) -> dict[str, Policy]:
         """The policy that was asked for, and full communication to compare it with."""
@@ -110,30 +116,23 @@ class Run:
             require(module, "sim")
         from taciturn import runs, sim
         from taciturn.report import picture, terminal
-        from taciturn.sim import devices
+        from taciturn.report.versions import versions
         from taciturn.tasks import load
 
-        devices.prepare()
+        sim.prepare()
         task = load(self.task, data=self.data, split=self.split, alpha=self.alpha)
-        seeds = self.seeds[0] if len(self.seeds) == 1 else self.seeds
-        settings = {
-            name: getattr(self, name)
-            for name in ("rounds", "cohort", "epochs", "batch", "lr", "clip", "client_optimizer",
-                         "server_optimizer", "server_lr", "evaluate_every", "precision",
-                         "devices", "lanes")
-        }  # fmt: skip
-        settled = sim.settle(task, seeds=seeds, **settings)  # wrong settings leave no folder behind
+        filled = sim.fill_in(self, task)  # wrong settings leave no folder behind
         folder = runs.create(self.out, task.name)
-        runs.write_toml(folder / "config.toml", self._config(settled))
-        with terminal.Live(list(arms), settled) as live:
-            histories = sim.compare(
-                task, arms, seeds=seeds, progress=live, plain=self.plain, **settings
-            )
+        paths = {"out": self.out and str(self.out), "data": self.data and str(self.data)}
+        runs.write_toml(folder / "config.toml", asdict(filled) | paths)
+        settings = {field.name: getattr(filled, field.name) for field in fields(Settings)}
+        with terminal.Live(list(arms), filled) as live:
+            histories = sim.compare(task, arms, progress=live, plain=self.plain, **settings)
         first = next(iter(histories))
         summary = {"task": task.name} | histories[first].summary() | {"run": str(folder)}
         if "full" in histories and first != "full":
             summary["baseline"] = histories["full"].summary()
-        summary["versions"] = terminal.versions()
+        summary["versions"] = versions()
         rows = [{"arm": name} | row for name, h in histories.items() for row in h.rows()]
         runs.write_csv(folder / "metrics.csv", rows)
         runs.write_arrays(folder / "weights.safetensors", _named_weights(task, histories[first]))
@@ -143,16 +142,6 @@ class Run:
             sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
         else:
             terminal.print_table(histories, folder)
-
-    def _config(self, settled: Any) -> dict[str, Any]:
-        """The options with what the task's defaults made of them."""
-        config = asdict(self) | {
-            name: None if path is None else str(path)
-            for name, path in (("out", self.out), ("data", self.data))
-        }
-        for name in ("epochs", "batch", "lr", "clip", "server_lr", "evaluate_every", "seeds"):
-            config[name] = getattr(settled, name)
-        return config
 
 
 def _named_weights(task: Any, history: History) -> dict[str, Any]:
@@ -170,8 +159,8 @@ def _named_weights(task: Any, history: History) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class List:
+@command
+class List(Command):
     """List the tasks, rules, stand-ins and codecs that there are."""
 
     def go(self) -> None:
@@ -187,8 +176,8 @@ class List:
                 sys.stdout.write(f"  {name:<18}{summary}\n")
 
 
-@dataclass(frozen=True)
-class Data:
+@command
+class Data(Command):
     """See what data there are, bring them, check them, look at them.
 
     `list` says what is there and what is missing; `fetch NAME` downloads it into the cache folder;
@@ -199,9 +188,9 @@ class Data:
     """What to do."""
     name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="NAME")] = None
     """Of the data set, or for `show` of any task."""
-    data: _Folder = None
+    data: Path | None = None
     """Where to look (default: TACITURN_DATA and the cache folder)."""
-    out: _Folder = None
+    out: Path | None = None
     """The picture of `show` (default: NAME.png)."""
 
     def go(self) -> None:
@@ -227,8 +216,8 @@ class Data:
         sys.stdout.write("\n".join(lines) + "\n")
 
 
-@dataclass(frozen=True)
-class Report:
+@command
+class Report(Command):
     """Look at runs again: a table, and a picture of accuracy, upload and thresholds.
 
     For folders that `taciturn run` has left and of Flower federations, these also while they run;
@@ -237,12 +226,12 @@ class Report:
 
     folders: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]
     """Run folders."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    out: _File = None
     """The picture, a PNG (default: report.png in the folder; of several, in the current one)."""
 
     def go(self) -> None:
-        for module in ("rich", "matplotlib", "jax"):
-            require(module, "sim")
+        for module in ("rich", "matplotlib"):
+            require(module, "report")
         from taciturn.report import picture, terminal
 
         if not self.folders:
@@ -254,8 +243,8 @@ class Report:
         sys.stdout.write(f"{path}\n")
 
 
-@dataclass(frozen=True)
-class Paper:
+@command
+class Paper(Command):
     """Rebuild the paper's tables and figures, over seeds, and say which of its claims hold.
 
     `list` says what there is; `table NAME` and `figure NAME` make one, `all` makes all and a page
@@ -267,29 +256,28 @@ class Paper:
     """What to do."""
     name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="NAME")] = None
     """Of the table or figure; figures also have the paper's numbers, 1 to 6."""
-    seeds: _Int = None
+    seeds: int | None = None
     """How many seeds, from 0 (default: 5, and 1 with `--quick`)."""
-    rounds: _Int = None
+    rounds: int | None = None
     """How many rounds (default: the paper's)."""
-    precision: _Text = None
+    precision: str | None = None
     """Of matrix products (default: bfloat16 on a GPU, float32 elsewhere)."""
-    quick: _Flag = False
-    """Run `glyphs` and `synthetic` in the place of EMNIST and Shakespeare."""
-    data: _Folder = None
+    quick: bool = False
+    """Run `glyphs` and `synthetic` instead of EMNIST and Shakespeare."""
+    data: Path | None = None
     """Where the data lie (default: TACITURN_DATA, the cache folder, or a download)."""
     out: Path = Path("paper-results")
     """Folder of the results; what it has is not run again."""
-    page: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    page: _File = None
     """The page of `all` (default: results.md in the folder)."""
-    debug: _Flag = False
-    """Show the traceback of an error."""
 
     def go(self) -> None:
         for module in ("jax", "optax", "rich", "matplotlib", "scipy"):
             require(module, "sim")
         from taciturn.paper import make
         from taciturn.paper.experiments import SEEDS
-        from taciturn.sim.settings import PRECISIONS
+        from taciturn.sim import prepare
+        from taciturn.sim.defaults import PRECISIONS
         from taciturn.studies.pieces import Options
 
         if self.action in ("table", "figure") and self.name is None:
@@ -304,6 +292,7 @@ class Paper:
             raise InputError("`all` has no quick form; `table main --quick` has.")
         if self.page is not None and self.page.is_dir():
             raise InputError(f"`--page` must be a file, {self.page} is a folder.")
+        prepare()
         name, seeds = self.name or "", self.seeds or (1 if self.quick else SEEDS)
         options = Options(self.out, seeds, self.rounds, self.precision, self.data)
         if self.action == "list":
@@ -322,11 +311,16 @@ def _tell(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Reads the command line and does what it says; wrong options exit with 2."""
-    tyro.extras.subcommand_cli_from_dict(
+def read(arguments: list[str] | None = None) -> Command:
+    """The command that the command line asks for; wrong options exit with 2."""
+    return tyro.extras.subcommand_cli_from_dict(
         {"run": Run, "list": List, "data": Data, "report": Report, "paper": Paper},
         args=arguments,
         prog="taciturn",
         description=_ABOUT,
-    ).go()
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Reads the command line and does what it says."""
+    read(arguments).go()

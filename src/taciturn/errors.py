@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Iterable
 from types import ModuleType
 
@@ -56,8 +57,39 @@ def require(module: str, extra: str) -> ModuleType:
         if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
             raise
         raise MissingExtra(
-            f"`{module}` is not installed. Install it with: pip install 'taciturn[{extra}]'"
+            f"`{module}` is not installed. `taciturn[{extra}]` needs it. {install(extra)}"
         ) from None
+
+
+def install(extra: str) -> str:
+    """How to install what an extra of the package needs, wherever the package came from.
+
+    The requirements are named and not the package, which is in no index: whoever takes its name
+    there could answer for it.
+    """
+    needed = _requirements(extra)
+    if not needed:  # run from a source tree
+        return f'In a clone of taciturn, install it with: pip install ".[{extra}]"'
+    return "Install it with: pip install " + " ".join(f'"{one}"' for one in needed)
+
+
+def _requirements(extra: str) -> list[str]:
+    """The requirements of an extra and of the extras that it includes, each once."""
+    from importlib import metadata  # slow to import, and hardly ever needed
+
+    try:
+        known = metadata.requires("taciturn") or []
+    except metadata.PackageNotFoundError:
+        return []
+    found: list[str] = []
+    for requirement, _, marker in (line.partition(";") for line in known):
+        if re.search(rf"""extra *== *['"]{extra}['"]""", marker):
+            included = re.fullmatch(r"taciturn *\[(.+)\]", requirement.strip())
+            if included is None:
+                found.append(requirement.strip())
+            else:
+                found += [one for name in included[1].split(",") for one in _requirements(name)]
+    return list(dict.fromkeys(found))
 
 
 def _either(names: list[str]) -> str:

@@ -1,33 +1,34 @@
 """Run folders: configuration, metrics, weights, checkpoints.
 
 Every file is written beside its place and then renamed onto it: a reader, or a run that goes on
-after a crash, sees the old file or the new one and never half of either.
+after a crash, sees the old file or the new one and never half of either (see `files`). A table that
+grows is the exception: its readers leave out a row that is not whole.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import os
-import tempfile
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from taciturn.errors import RunError
+from taciturn.files import replacing, sweep
 
 
 def create(out: Path | None, task: str) -> Path:
     """A new, empty run folder: `out`, or one under `runs/` named after task and time."""
     if out is not None:
+        sweep(out)
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise RunError(f"{out} is already there and not an empty folder.")
         try:
@@ -46,23 +47,6 @@ def create(out: Path | None, task: str) -> Path:
             raise RunError(f"{folder} cannot be made: {error.strerror}.") from None
         return folder
     raise RunError(f"runs/{name} and a thousand like it are already there.")
-
-
-@contextmanager
-def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """A file to write that takes the place of `path` when the block ends without an error."""
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
-    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, mode, **text) as file:  # type: ignore[call-overload]
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(beside, 0o644)
-        os.replace(beside, path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -85,12 +69,56 @@ def read_json(path: Path) -> Any:
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """A table with a header; numbers that are not there are left empty."""
     with replacing(path) as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(
-            {k: "" if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
-            for row in rows
-        )
+        csv.writer(file, lineterminator="\n").writerow(rows[0])
+        file.write(_lines(rows[0], rows))
+
+
+class GrowingTable:
+    """A CSV file that rows are appended to; the last one can be written again.
+
+    What a row costs does not depend on how many there are. A reader may see the file without the
+    row that is being written, or with a part of it, which `read_csv` leaves out.
+    """
+
+    def __init__(self, path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Begins the file with these rows, one at the least."""
+        write_csv(path, rows)
+        self._path, self._columns = path, list(rows[0])
+        self._end = path.stat().st_size
+        self._start = self._end - len(_lines(self._columns, rows[-1:]).encode())
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        self._start = self._end
+        self.rewrite(row)
+
+    def rewrite(self, row: Mapping[str, Any]) -> None:
+        with open(self._path, "r+b") as file:
+            file.seek(self._start)
+            file.truncate()
+            file.write(_lines(self._columns, [row]).encode())
+            file.flush()
+            os.fsync(file.fileno())
+            self._end = file.tell()
+
+
+def _lines(columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    text = io.StringIO()
+    csv.DictWriter(text, list(columns), lineterminator="\n").writerows(
+        {k: "" if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
+        for row in rows
+    )
+    return text.getvalue()
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The rows of a table that are whole: the last one may be being written."""
+    try:
+        text = b"".join(path.read_bytes().rpartition(b"\n")[:2]).decode()
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}.") from None
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    half = rows and (None in rows[-1] or None in rows[-1].values())  # too many cells, or too few
+    return rows[:-1] if half else rows
 
 
 def write_toml(path: Path, values: Mapping[str, Any]) -> None:
@@ -101,13 +129,6 @@ def write_toml(path: Path, values: Mapping[str, Any]) -> None:
                 # JSON's numbers, strings, flags and lists are TOML's, but for infinity.
                 text = "inf" if value == math.inf else json.dumps(value, ensure_ascii=False)
                 file.write(f"{key} = {text}\n")
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {error}.") from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

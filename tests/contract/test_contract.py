@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from float64 import enable_x64
 
 from taciturn.core import client, messages, server, tally
 from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part, spell
@@ -47,7 +48,7 @@ TOLERANCE = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-12}
 
 def precise(dtype: str) -> contextlib.AbstractContextManager[Any]:
     """JAX has float64 only where it is asked for."""
-    return jax.enable_x64(True) if dtype == "float64" else contextlib.nullcontext()
+    return enable_x64(True) if dtype == "float64" else contextlib.nullcontext()
 
 
 def wide(dtype: str) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -28,10 +30,10 @@ def source(tmp_path):
 
 @pytest.fixture
 def kept(cache, source):
-    """The folder of a cache that was just written."""
+    """The file of a cache that was just written."""
     cached("set", [source], made)
-    (folder,) = (cache / "parsed").iterdir()
-    return folder
+    (path,) = (cache / "parsed").iterdir()
+    return path
 
 
 def build_again(source):
@@ -83,38 +85,86 @@ def test_another_version_is_parsed_again(kept, source, monkeypatch):
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda folder: (folder / "header.json").unlink(),
-        lambda folder: (folder / "header.json").write_text('{"version": 1'),
-        lambda folder: (folder / "header.json").write_text("[]"),
-        lambda folder: (folder / "train.y.npy").unlink(),
-        lambda folder: np.save(folder / "train.y.npy", np.arange(4)),
-        lambda folder: np.save(folder / "train.y.npy", np.arange(5.0)),
-        lambda folder: (folder / "train.x.npy").write_bytes(
-            (folder / "train.x.npy").read_bytes()[:-1]
-        ),
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:100]),
+        lambda path: path.write_bytes(b"[]\n"),
+        lambda path: path.write_bytes(b'{"version": 3}\n'),
+        lambda path: path.write_bytes(bytes(1000)),
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(path.read_bytes() + b"x"),
+        lambda path: path.write_bytes(path.read_bytes().replace(b'"<i8"', b'"<i9"')),
     ],
-    ids=["no header", "half a header", "other json", "no array", "shape", "dtype", "cut array"],
+    ids=["none", "empty", "half a header", "other json", "less", "zeros", "cut", "more", "dtype"],
 )
 def test_half_a_cache_is_noticed_and_rebuilt(kept, source, spoil):
     spoil(kept)
     assert build_again(source) == 1
 
 
-def test_an_interrupted_run_leaves_nothing_that_counts(cache, source, monkeypatch):
+def test_an_interrupted_run_leaves_nothing(cache, source, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(np, "save", stop)
+        patch.setattr(os, "fsync", stop)
         with pytest.raises(KeyboardInterrupt):
             cached("set", [source], made)
     assert list((cache / "parsed").iterdir()) == []
     assert cached("set", [source], lambda: made(9)).train["x"][0, 0] == 9
 
 
-def test_a_folder_half_written_beside_is_not_taken_for_the_cache(kept, source):
-    kept.rename(kept.with_name(f".{kept.name}.half"))
+BUILDS = """
+import sys
+from pathlib import Path
+import numpy as np
+from taciturn.data.cache import cached
+from taciturn.data.dataset import Dataset
+
+class Endless(np.ndarray):
+    @property
+    def data(self):
+        print("writing", flush=True)
+        sys.stdin.read()
+
+np.ascontiguousarray = lambda array: array.view(Endless)
+arrays = {"x": np.zeros(1000)}
+cached("set", [Path(sys.argv[1])], lambda: Dataset(("a",), arrays, np.array([1000]), None))
+"""
+
+
+def test_what_a_killed_run_leaves_is_removed(cache, source):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", BUILDS, str(source)], **pipes) as process:
+        assert process.stdout.readline() == b"writing\n"
+        assert len(list((cache / "parsed").iterdir())) == 1
+        process.kill()
+    assert len(list((cache / "parsed").iterdir())) == 1
     assert build_again(source) == 1
+    (path,) = (cache / "parsed").iterdir()
+    assert path.name.startswith("set-")
+
+
+def test_names_that_differ_by_case_alone_are_two_names(cache, source):
+    arrays = {"x": np.zeros(3), "X": np.ones((3, 2)), "test": np.arange(3), "TEST": np.zeros(3)}
+    dataset = Dataset(("a",), arrays, np.array([3]), arrays)
+    found = cached("set", [source], lambda: dataset)
+    assert isinstance(found.train["X"], np.memmap)
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(found.train[key], array)
+        np.testing.assert_array_equal(found.test[key], array)
+    assert len(list((cache / "parsed").iterdir())) == 1
+
+
+@pytest.mark.parametrize("array", [np.zeros((0, 3), np.uint8), np.arange(12.0).reshape(3, 4).T[::2],
+                                   np.array([True, False]), np.array(["ab", "ü"])])  # fmt: skip
+def test_arrays_of_any_form_come_back(source, array):
+    dataset = Dataset(("a",), {"x": array, "y": np.arange(2)}, np.array([2]), None)
+    found = cached("set", [source], lambda: dataset)
+    assert isinstance(found.train["x"], np.memmap)
+    np.testing.assert_array_equal(found.train["x"], array)
+    assert found.train["x"].dtype == array.dtype
+    assert found.train["y"].tolist() == [0, 1]
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(cache, source, caplog):
@@ -147,5 +197,6 @@ def test_the_whole_of_emnist_is_mapped_and_not_read(cache, source):
     dataset = cached("emnist", [source], lambda: pytest.fail("parsed twice"))
     assert dataset.summary() == {"clients": 3_400, "train": 671_585, "test": 77_483, "left out": 0}
     assert all(isinstance(array, np.memmap) for array in dataset.train.values())
-    (folder,) = (cache / "parsed").iterdir()
-    assert json.loads((folder / "header.json").read_text())["version"] == caching.VERSION
+    (path,) = (cache / "parsed").iterdir()
+    with open(path, "rb") as file:
+        assert json.loads(file.readline())["version"] == caching.VERSION

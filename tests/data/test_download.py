@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import subprocess
+import sys
 import tarfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -216,6 +218,98 @@ def test_an_old_file_stays_until_the_new_one_is_right(server, folder):
     with pytest.raises(DataError, match="other bytes"):
         fetch(Download(server.url, SHA), folder)
     assert (folder / "file.bin").read_bytes() == b"old"
+
+
+def test_a_file_that_is_right_is_not_fetched_again(server, folder):
+    for _ in range(2):
+        assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
+    assert server.ranges == [None]
+
+
+FETCHES = """
+import sys
+from pathlib import Path
+from taciturn.data.download import Download, fetch
+url, checksum, folder, *contents = sys.argv[1:]
+fetch(Download(url, checksum or None), Path(folder), contents=contents)
+"""
+
+
+def start_fetching(*arguments):
+    command = [sys.executable, "-c", FETCHES, *map(str, arguments)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def slowly(server, content=CONTENT):
+    """Sends half of it, and the rest when told to. Returns what says that, and what tells."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def send(number, handler):
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content[: len(content) // 2])
+        asked.set()
+        go_on.wait(60)
+        handler.wfile.write(content[len(content) // 2 :])
+
+    server.behave = send
+    return asked, go_on
+
+
+@pytest.mark.parametrize("checksum", [SHA, ""])
+def test_of_two_processes_one_downloads_and_the_other_waits(server, folder, checksum):
+    asked, go_on = slowly(server)
+    with start_fetching(server.url, checksum, folder) as first:
+        assert asked.wait(60)
+        with start_fetching(server.url, checksum, folder) as second:
+            said = second.stderr.readline()
+            go_on.set()
+            assert second.communicate()[1] == ""
+        assert first.communicate()[1] == ""
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert said == f"Another process downloads {folder / 'file.bin'}: waiting for it.\n"
+    assert (folder / "file.bin").read_bytes() == CONTENT
+    assert files(folder) == ["file.bin"]
+    assert len(server.ranges) == 1
+
+
+def test_of_two_processes_one_unpacks(server, folder, tmp_path):
+    packed = archive(tmp_path / "a", [("one.h5", b"1"), ("two.h5", b"2")]).read_bytes()
+    asked, go_on = slowly(server, packed)
+    what = (server.url.replace("file.bin", "set.tar.bz2"), "", folder, "one.h5", "two.h5")
+    with start_fetching(*what) as first:
+        assert asked.wait(60)
+        with start_fetching(*what) as second:
+            assert second.stderr.readline()
+            go_on.set()
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert files(folder) == ["one.h5", "two.h5"]
+    assert len(server.ranges) == 1
+
+
+def test_a_killed_download_holds_nobody_up_and_is_resumed(server, folder):
+    asked, go_on = slowly(server, CONTENT * 20)  # more than is kept in memory before it is written
+    with start_fetching(server.url, SHA, folder) as first:
+        assert asked.wait(60)
+        part = folder / "file.bin.part"
+        while not part.exists() or not part.stat().st_size:
+            assert first.poll() is None
+        first.kill()
+    go_on.set()
+    part.write_bytes(CONTENT[:70_000])
+    server.behave = honest
+    assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=70000-"]
+    assert files(folder) == ["file.bin"]
+
+
+def test_what_a_killed_process_had_unpacked_is_removed(tmp_path):
+    folder = tmp_path / "data"
+    (folder / ".a.tar.bz2.unpacked").mkdir(parents=True)
+    (folder / ".a.tar.bz2.unpacked" / "half.h5").touch()
+    unpack(archive(tmp_path / "a.tar.bz2", [("one.h5", b"1")]), folder)
+    assert files(folder) == ["one.h5"]
 
 
 def test_a_missing_file_is_not_asked_for_again(server, folder):

@@ -103,10 +103,10 @@ def spoilt(**changes):
         (spoilt(pixels=np.zeros((3, 28, 28), np.int32)), "floating-point numbers, got int32"),
         (spoilt(pixels=np.full((3, 28, 28), 2, np.float32)), r"in \[0, 1\], got 2.0 to 2.0"),
         (spoilt(pixels=np.full((3, 28, 28), np.nan, np.float32)), r"in \[0, 1\], got nan"),
-        (spoilt(pixels=np.zeros((2, 28, 28), np.float32)), "one entry an example"),
+        (spoilt(pixels=np.zeros((2, 28, 28), np.float32)), "one entry per example"),
         (spoilt(label=np.array([0, 62, 1], np.int32)), "labels must be in 0 to 61, got 62"),
         (spoilt(label=np.array([0, -1, 1], np.int32)), "labels must be in 0 to 61, got -1"),
-        (spoilt(label=np.zeros(3, np.float32)), "whole numbers, one an example, got float32"),
+        (spoilt(label=np.zeros(3, np.float32)), "whole numbers, one per example, got float32"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_client(tmp_path, train, message):
@@ -243,6 +243,19 @@ def test_the_library_is_asked_for_the_table_and_its_errors_are_named(monkeypatch
         load("emnist", source="huggingface")
     assert load("emnist", source="huggingface", data="some/table").clients.population == 2
     assert asked == [("flwrlabs/femnist", "train"), ("some/table", "train")]
+
+
+def test_the_library_itself_reads_a_folder(tmp_path, monkeypatch):
+    library = pytest.importorskip("datasets", reason="the `data` extra is not installed")
+    monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "table"
+    folder.mkdir()
+    made = library.Dataset.from_dict(next(table(["a", "b", "a"])))
+    made.to_parquet(folder / "train.parquet")
+    task = load("emnist", source="huggingface", data=folder)
+    assert task.clients.rows.tolist() == [2, 1]
+    assert task.clients.arrays["x"][:, 0, 0].tolist() == [0, 2, 1]
+    assert task.clients.arrays["y"].tolist() == [0, 2, 1]
 
 
 def test_a_folder_of_tables_is_read_again_when_it_changes(tmp_path, monkeypatch):

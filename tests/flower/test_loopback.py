@@ -11,8 +11,8 @@ import sys
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'taciturn[flower]'")
-pytest.importorskip("jax", reason="the simulator is not installed: pip install 'taciturn[sim]'")
+pytest.importorskip("flwr", reason="Flower is not installed")
+pytest.importorskip("jax", reason="the simulator is not installed")
 
 import jax
 import jax.numpy as jnp

@@ -157,7 +157,9 @@ def test_without_flower_the_install_command_is_printed():
     found = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True
     )
-    assert "pip install 'taciturn[flower]'" in found.stderr
+    assert "`flwr` is not installed. `taciturn[flower]` needs it." in found.stderr
+    assert 'nstall it with: pip install "' in found.stderr
+    assert '"taciturn' not in found.stderr
 
 
 def test_a_flower_that_is_too_old_is_named():
@@ -167,4 +169,5 @@ def test_a_flower_that_is_too_old_is_named():
     found = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True
     )
-    assert "needs flwr 1.40 or later, this is 1.39.2. Install it with: pip" in found.stderr
+    assert "needs flwr 1.40 or later, this is 1.39.2. " in found.stderr
+    assert 'nstall it with: pip install "' in found.stderr

@@ -208,10 +208,12 @@ def test_with_too_few_clients_the_model_stays(least, moves):
 
 
 def test_silent_clients_count_towards_the_least_unless_they_are_ignored():
-    for policy, moves in (("fixed:1e9+last", False), ("fixed:1e9+ignore", False)):
-        strategy, result = run(policy, min_clients=5)
-        assert flat(result.arrays).any() == moves
-        assert strategy.history[0]["silent"] == 5
+    for stand_in, moves in (("last", True), ("ignore", False)):
+        policy = f"adaptive,k=-100+{stand_in}"  # in the first round all speak, in the second none
+        _, once = run(policy, min_clients=5)
+        strategy, twice = run(policy, min_clients=5, rounds=2)
+        assert [row["silent"] for row in strategy.history] == [0, 5]
+        assert (flat(twice.arrays) != flat(once.arrays)).any() == moves
     learned, _ = run("fixed:1e9+ou", min_clients=5)
     assert learned._state.stand_in.t == 1
     ignored, _ = run("fixed:1e9+ou", min_clients=6)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,9 +82,22 @@ class Killed(BaseException):
     """What `kill -9` leaves behind is what was written before it."""
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Four rounds that nothing happens to: the folder and the result."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return folder, start(folder, 4)[1]
+
+
+def evaluate(round, arrays):
+    return MetricRecord({"accuracy": round / 10, "loss": 1.0})
+
+
 @pytest.mark.parametrize("moment", range(40))
-def test_whatever_the_moment_of_its_death_at_most_one_round_is_lost(moment, tmp_path, monkeypatch):
-    _, expected = start(None, 4)
+def test_whatever_the_moment_of_its_death_at_most_one_round_is_lost(
+    moment, undisturbed, tmp_path, monkeypatch
+):
+    folder, expected = undisturbed
     calls = 0
 
     def dying(function):
@@ -103,12 +120,122 @@ def test_whatever_the_moment_of_its_death_at_most_one_round_is_lost(moment, tmp_
             died = True
     state = tmp_path / "state.json"
     done = runs.read_json(state)["round"] if state.exists() else 0
-    # Each round replaces three files and, from the second on, removes one.
+    # The first round is saved when arrays and `state.json` have been written and renamed.
     if died and moment >= 4:
         assert done >= 1
-    _, result = start(tmp_path, 4)
+    strategy, result = start(tmp_path, 4)
     np.testing.assert_array_equal(flat(result.arrays), flat(expected.arrays))
-    assert [path.name for path in tmp_path.glob("state-*")] == ["state-4.safetensors"]
+    assert [row["round"] for row in strategy.history] == [1, 2, 3, 4]
+    assert (tmp_path / "metrics.csv").read_text() == (folder / "metrics.csv").read_text()
+    # Nothing is left of it: no temporary file, no arrays of other rounds.
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "metrics.csv", "state-4.safetensors", "state.json", "summary.json", "weights.safetensors"
+    }  # fmt: skip
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from test_state import start
+calls, fsync = [], os.fsync
+
+def dying(descriptor):
+    calls.append(1)
+    if len(calls) == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    fsync(descriptor)
+
+os.fsync = dying
+start(sys.argv[2], 4)
+"""
+
+
+@pytest.mark.parametrize(("sync", "file"), [(4, ".state-2.safetensors."), (5, ".state.json.")])
+def test_what_a_killed_server_leaves_is_removed(sync, file, undisturbed, tmp_path):
+    run = tmp_path / "run"
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(run), str(sync)]
+    killed = subprocess.run(command, check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL
+    assert [path.name for path in run.iterdir() if path.name.startswith(file)]
+    _, result = start(run, 4)
+    np.testing.assert_array_equal(flat(result.arrays), flat(undisturbed[1].arrays))
+    assert {path.name for path in run.iterdir()} == {path.name for path in undisturbed[0].iterdir()}
+
+
+@pytest.mark.parametrize(
+    "end", ["", "adaptive", "\n", "adaptive,k=0+ou,0,2,", "one more", "two more"]
+)
+def test_the_table_is_cut_where_the_state_ends(end, tmp_path):
+    first, _ = start(tmp_path, 3, evaluate_fn=evaluate)
+    table = tmp_path / "metrics.csv"
+    whole = table.read_text()
+    header, *rows = whole.splitlines(keepends=True)
+    if end.endswith("more"):
+        more = [row.replace(",0,2,", f",0,{t},") for row in rows[-1:] for t in (3, 4)]
+        table.write_text(whole + "".join(more[: 1 + (end == "two more")]))
+    else:
+        table.write_text("".join([header, *rows[:-1]]) + end)
+    again, _ = start(tmp_path, 3, evaluate_fn=evaluate)
+    assert table.read_text() == whole
+    assert again.history == first.history
+    went_on, _ = start(tmp_path, 4, evaluate_fn=evaluate)
+    assert [row["accuracy"] for row in went_on.history] == [0.1, 0.2, 0.3, 0.4]
+    assert table.read_text().startswith(whole)
+
+
+def test_the_history_is_what_it_was(tmp_path):
+    first, _ = start(tmp_path, 3)
+    again, _ = start(tmp_path, 3)
+    for before, after in zip(first.history, again.history, strict=True):
+        assert repr(before) == repr(after)  # also the types, and NaN
+
+
+@pytest.mark.parametrize("lost", [slice(0, 1), slice(1, 2), slice(0, 3)])
+def test_a_table_that_lacks_rounds_says_so(lost, tmp_path):
+    start(tmp_path, 4)
+    header, *rows = (tmp_path / "metrics.csv").read_text().splitlines(keepends=True)
+    del rows[lost]
+    (tmp_path / "metrics.csv").write_text(header + "".join(rows))
+    with pytest.raises(TaciturnError, match=r"metrics.csv lacks rounds before round 4"):
+        start(tmp_path, 5)
+
+
+def test_a_table_that_is_removed_while_it_runs_is_written_again(tmp_path):
+    def remove(round, arrays):
+        if round == 2:
+            (tmp_path / "metrics.csv").unlink()
+
+    start(tmp_path, 3, evaluate_fn=remove)
+    assert len(runs.read_csv(tmp_path / "metrics.csv")) == 3
+
+
+def test_a_round_costs_the_same_however_many_there_were(tmp_path):
+    sizes = []
+
+    def look(round, arrays):
+        if round:
+            sizes.append((tmp_path / "state.json").stat().st_size)
+            sizes.append((tmp_path / "metrics.csv").stat().st_ino)
+
+    start(tmp_path, 8, evaluate_fn=look)
+    assert max(sizes[::2]) - min(sizes[::2]) < 60  # digits, and the numbers of the first round
+    assert len(set(sizes[1::2])) == 1  # appended to, not written anew
+
+
+@pytest.mark.parametrize("key", ["laconic", "taciturn"])
+def test_a_folder_of_the_first_layout_goes_on(key, undisturbed, tmp_path):
+    before, _ = start(tmp_path, 3)
+    about = runs.read_json(tmp_path / "state.json")
+    del about["row"], about["taciturn"]
+    runs.write_json(tmp_path / "state.json", {key: "0.1.0"} | about | {"history": before.history})
+    (tmp_path / "metrics.csv").write_text("whatever")  # it was written anew in every round
+    after, result = start(tmp_path, 4)
+    np.testing.assert_array_equal(flat(result.arrays), flat(undisturbed[1].arrays))
+    assert repr(after.history[:3]) == repr(before.history)
+    assert (tmp_path / "metrics.csv").read_text() == (undisturbed[0] / "metrics.csv").read_text()
+    about = runs.read_json(tmp_path / "state.json")
+    assert about["round"] == 4
+    assert not {"history", "laconic"} & set(about)
 
 
 def test_another_policy_cannot_go_on(tmp_path):
@@ -212,9 +339,6 @@ def test_numbers_and_counters_of_a_model_keep_their_shape(tmp_path):
 
 
 def test_the_folder_can_be_read_like_that_of_a_simulation(tmp_path):
-    def evaluate(round, arrays):
-        return MetricRecord({"accuracy": round / 10, "loss": 1.0})
-
     _, result = start(tmp_path, 3, evaluate_fn=evaluate)
     assert sorted(result.evaluate_metrics_serverapp) == [0, 1, 2, 3]
     with open(tmp_path / "metrics.csv") as file:

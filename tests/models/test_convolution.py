@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from float64 import enable_x64
 
-from taciturn.models import convolution, gpu_convolution, winograd
+from taciturn.models import convolution, winograd
 from taciturn.models.convolution import convolve, max_pool, patches
 from taciturn.models.winograd import convolve_and_pool
+
+TRITON = "jax.experimental.pallas.triton"
 
 
 def drawn(seed: int, *shape: int) -> jax.Array:
@@ -29,7 +34,10 @@ def laxs(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
 
 def kernels(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
     """The Pallas kernels, interpreted."""
-    return gpu_convolution.convolve_on_gpu(x, kernel, side, True)
+    convolve_on_gpu = convolution._gpu_convolution()
+    if convolve_on_gpu is None:
+        pytest.skip(f"JAX {jax.__version__} cannot make the kernels")
+    return convolve_on_gpu(x, kernel, side, True)
 
 
 def with_gradients(function: Callable[..., jax.Array], side: int) -> Callable[..., Any]:
@@ -121,6 +129,23 @@ def test_the_kernels_are_for_bfloat16_on_a_gpu(monkeypatch: pytest.MonkeyPatch) 
     assert not convolution._kernels_fit(half, kernel[:, :10])
 
 
+def test_a_jax_without_the_kernels_parts_does_without_them(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one before 0.10.2 on a GPU, whose Triton has no `dot`."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setitem(sys.modules, TRITON, types.ModuleType(TRITON))
+    monkeypatch.delitem(sys.modules, "taciturn.models.gpu_convolution", raising=False)
+    convolution._gpu_convolution.cache_clear()
+    try:
+        x, kernel = drawn(0, 2, 5, 5, 16), drawn(1, 9 * 16, 32) / 12
+        ours = with_gradients(convolve, 3)(x.astype(jnp.bfloat16), kernel.astype(jnp.bfloat16))
+    finally:
+        convolution._gpu_convolution.cache_clear()
+    assert "without kernels of their own" in caplog.text
+    assert_near(ours, with_gradients(laxs, 3)(x, kernel), 5e-2)
+
+
 @pytest.mark.parametrize("shape", [(2, 4, 6, 3), (1, 5, 7, 2)])
 def test_pooling_and_its_gradient(shape: tuple[int, ...]) -> None:
     x, share = drawn(0, *shape), drawn(1, shape[0], shape[1] // 2, shape[2] // 2, shape[3])
@@ -183,7 +208,7 @@ def test_convolution_and_pooling_in_one(
 def test_in_one_is_as_exact_as_apart() -> None:
     """On the sizes of the EMNIST model: no further from float64 than the plain sum is."""
     x, kernel = drawn(0, 2, 26, 26, 32), drawn(1, 288, 64)
-    with jax.enable_x64(True):
+    with enable_x64(True):
         wide = (np.asarray(x, np.float64), np.asarray(kernel, np.float64))
         exact = np.asarray(then_pooled(jnp.asarray(wide[0]), jnp.asarray(wide[1]), 3))
     apart, in_one = (

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from float64 import enable_x64
 from small_tasks import (
     ARRAYS,
     SEVERAL,
@@ -31,8 +32,8 @@ from small_tasks import (
 import taciturn
 from taciturn.core.policy import RULES, STAND_INS
 from taciturn.models import MLP
+from taciturn.progress import Compiling, Progress
 from taciturn.sim import devices, engine
-from taciturn.sim.settings import Progress
 from taciturn.tasks import load
 from taciturn.tasks.task import Task, classification
 
@@ -104,7 +105,7 @@ def test_the_papers_unbounded_fit_is_the_plain_loop_in_float64(case: str) -> Non
     """It amplifies rounding by itself: in float32 two right programs differ."""
     make, threshold, settings = CASES[case]
     stand_ins = {"ou": ["ou,mode=paper", "ou,mode=paper,cap=true"]}
-    with jax.enable_x64(True):
+    with enable_x64(True):
         ours = assert_agree(make(), every_policy(threshold, stand_ins), lanes=2, **settings)
     assert all(history.weights.dtype == np.float64 for history in ours.values())
     # The cap is reached, so that it was compared as well.
@@ -191,9 +192,10 @@ def test_when_everyone_is_rejected_nothing_changes() -> None:
 def compilations() -> Iterator[list[str]]:
     """The events in which JAX traces or compiles anything."""
     events: list[str] = []
+    listening = True
 
     def listen(event: str, duration: float, **_: Any) -> None:
-        if event in (
+        if listening and event in (
             "/jax/core/compile/jaxpr_trace_duration",
             "/jax/core/compile/backend_compile_duration",
         ):
@@ -203,7 +205,7 @@ def compilations() -> Iterator[list[str]]:
     try:
         yield events
     finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
+        listening = False  # JAX cannot forget a listener before 0.8.1
 
 
 def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
@@ -274,7 +276,7 @@ def test_what_sets_a_shape_is_another_program(monkeypatch: pytest.MonkeyPatch) -
 def test_a_task_can_run_in_float32_and_float64() -> None:
     task = tiny()
     narrow = taciturn.simulate(task, "full", rounds=1, cohort=2)
-    with jax.enable_x64(True):
+    with enable_x64(True):
         wide = taciturn.simulate(task, "full", rounds=1, cohort=2)
     again = taciturn.simulate(task, "full", rounds=1, cohort=2)
     assert (narrow.weights.dtype, wide.weights.dtype) == (np.float32, np.float64)
@@ -303,7 +305,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         found = taciturn.compare(
             task, SEVERAL, rounds=7, cohort=4, evaluate_every=5, progress=told.append
         )
-        return found, [p.round for p in told if p.arm == "full"]
+        return found, [p.round for p in told if isinstance(p, Progress) and p.arm == "full"]
 
     task = tiny()
     one_by_one, rounds = run(8, 0.0, task)
@@ -400,5 +402,6 @@ def test_the_first_chunk_says_that_it_compiles() -> None:
     for _ in range(2):
         told.append([])
         taciturn.simulate(task, "full", rounds=1, cohort=2, progress=told[-1].append)
-    assert [p.arm for p in told[0]] == ["compiling", "full"]
+    assert told[0][0] == Compiling(runs=1)
+    assert [p.arm for p in told[0][1:]] == ["full"]
     assert [p.arm for p in told[1]] == ["full"]

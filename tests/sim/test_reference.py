@@ -15,8 +15,10 @@ import pytest
 import taciturn
 from taciturn.core.policy import parse
 from taciturn.errors import InputError
+from taciturn.progress import Progress, silence
+from taciturn.settings import Settings
 from taciturn.sim import reference
-from taciturn.sim.settings import Progress, settle
+from taciturn.sim.defaults import fill_in
 from taciturn.tasks.task import Generated, Stored, Task, classification, held_out, with_test
 
 SIZES = [3, 12, 5, 20, 7]
@@ -50,7 +52,8 @@ def run(policy: str = "adaptive+ou", task: Task | None = None, **settings: Any) 
     task = task or TINY
     settings = {"rounds": 4, "cohort": 3} | settings
     arms = {policy: parse(policy)}
-    return reference.run(task, arms, settle(task, **settings))[policy]
+    tell = settings.pop("progress", silence)
+    return reference.run(task, arms, fill_in(Settings(**settings), task), tell)[policy]
 
 
 ARRAYS = ("spoke", "rejected", "threshold", "norm_mean", "norm_std", "accuracy", "loss", "weights")
@@ -80,7 +83,7 @@ def test_history_counts_to_the_byte() -> None:
     assert history.rounds == 6
     assert history.spoke.shape == (2, 6)
     assert 0 < history.spoke.sum() < 48
-    # A header of 16 bytes from everyone, 4 bytes a weight from those who spoke.
+    # A header of 16 bytes from everyone, 4 bytes per weight from those who spoke.
     np.testing.assert_array_equal(history.bytes_up, history.spoke * SIZE * 4)
     np.testing.assert_array_equal(history.overhead_up, np.full((2, 6), 4 * 16))
     np.testing.assert_array_equal(history.bytes_down, np.full((2, 6), 4 * SIZE * 4))
@@ -141,7 +144,7 @@ def test_full_communication_is_federated_averaging_by_hand() -> None:
 def test_testing_every_so_many_rounds_and_after_the_last(
     rounds: int, every: int | None, tested: list[int]
 ) -> None:
-    settings = settle(TINY, cohort=3, rounds=rounds, evaluate_every=every)
+    settings = fill_in(Settings(cohort=3, rounds=rounds, evaluate_every=every), TINY)
     assert [t for t in range(rounds) if settings.evaluates(t)] == tested
 
 
@@ -205,6 +208,10 @@ def test_a_client_that_breaks_is_dropped_and_the_others_go_on() -> None:
         ({"seeds": (1, 1)}, r"`seeds` must be different whole numbers, got \[1, 1\]"),
         ({"seeds": 0}, "`seeds` must be at least 1, got 0"),
         ({"seeds": (-1,)}, "`seeds` must be at least 0, got -1"),
+        ({"seeds": (2**32,)}, "`seeds` must be at most 4294967295, got 4294967296"),
+        ({"seed": 2**40}, "`seed` must be at most 4294967295, got 1099511627776"),
+        ({"seeds": 10**12}, "`seeds` must be at most 1000000, got 1000000000000"),
+        ({"seed": 7, "seeds": 3}, "`seed` is one run and `seeds` are several"),
         ({"batch": 0}, "`batch` must be at least 1, got 0"),
         ({"epochs": -1}, "`epochs` must be at least 1, got -1"),
         ({"lr": -0.1}, r"`lr` must be in \[0, inf\), got -0.1"),
@@ -218,7 +225,7 @@ def test_a_client_that_breaks_is_dropped_and_the_others_go_on() -> None:
 )
 def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        settle(TINY, **({"cohort": 5} | settings))
+        fill_in(Settings(**({"cohort": 5} | settings)), TINY)
 
 
 def test_a_wrong_task_policy_or_comparison() -> None:

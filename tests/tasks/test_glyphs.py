@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
+import matplotlib
 import numpy as np
 import pytest
+from matplotlib.ft2font import FT2Font
 
 from taciturn.errors import InputError
 from taciturn.tasks import load
 from taciturn.tasks.glyphs import CHARACTERS, FACES, FEWEST, MOST, SIDE
 from taciturn.tasks.task import with_test
+
+# The faces with all characters that matplotlib 3.9 has; newer ones have these and more. Computer
+# Modern's mathematical ones have pictures in the places of some letters, and are not among them.
+COMPLETE = {
+    *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-BoldOblique", "DejaVuSans-Oblique"),
+    *("DejaVuSansMono", "DejaVuSansMono-Bold", "DejaVuSansMono-BoldOblique"),
+    *("DejaVuSansMono-Oblique", "DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-BoldItalic"),
+    *("DejaVuSerif-Italic", "STIXGeneral", "STIXGeneralBol", "STIXGeneralBolIta"),
+    *("STIXGeneralItalic", "cmb10", "cmr10", "cmss10", "cmtt10"),
+}
 
 examples = jax.jit(lambda clients, client, indices: clients.batch(client, indices))
 
@@ -83,6 +97,15 @@ def test_every_face_and_every_character_is_drawn(clients):
     for i in range(len(FACES)):
         for j in range(i):
             assert not np.array_equal(fields[i], fields[j])
+
+
+def test_every_allowed_matplotlib_has_the_faces():
+    assert len(FACES) == len(set(FACES)) == 12
+    assert set(FACES) <= COMPLETE
+    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    for face in COMPLETE:
+        drawable = FT2Font(str(folder / f"{face}.ttf")).get_charmap()
+        assert all(ord(character) in drawable for character in CHARACTERS), face
 
 
 def test_characters_stay_inside_the_frame(clients):

@@ -28,7 +28,7 @@ class Codec(Part):
 
 
 def float32() -> Codec:
-    """Four bytes a weight, little-endian, as they are."""
+    """Four bytes per weight, little-endian, as they are."""
 
     def write(update: Array) -> bytes:
         return np.asarray(update).astype("<f4", copy=False).tobytes()

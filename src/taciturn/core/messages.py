@@ -1,12 +1,13 @@
 """Messages: what a client says, and how it is written down to the byte.
 
 A written message is a header of 16 bytes and, when the client speaks, its update in the policy's
-codec. What the server sends down has the same header (with the context in the place of the norm)
-and the weights as float32.
+codec. What the server sends down has the same header (with the context instead of the norm) and
+the weights as float32.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import NamedTuple
 
@@ -14,8 +15,9 @@ from taciturn.core.arrays import Array, Scalar
 from taciturn.core.codecs import Codec
 from taciturn.errors import InputError
 
-_HEADER = struct.Struct("<BBHIIf")  # version, speaks, reserved, weights, examples, norm
-_VERSION = 1
+# Version, speaks, reserved, weights, examples, norm. n_k need not be whole: it is what weighs.
+_HEADER = struct.Struct("<BBHIff")
+_VERSION = 2
 OVERHEAD = _HEADER.size
 
 
@@ -36,6 +38,9 @@ class Message(NamedTuple):
 def write(message: Message, codec: Codec) -> bytes:
     """The message as bytes: `OVERHEAD` bytes, and the payload of one who speaks."""
     size, payload = 0, b""
+    examples = float(message.examples)
+    if not 0 <= examples < math.inf:
+        raise InputError(f"`examples` must be in [0, inf), got {message.examples!r}.")
     if message.update is not None:
         size, payload = message.update.shape[0], codec.write(message.update)
     try:
@@ -44,7 +49,7 @@ def write(message: Message, codec: Codec) -> bytes:
             message.update is not None,
             0,
             size,
-            int(message.examples),
+            examples,
             float(message.norm),
         )
     except (struct.error, OverflowError, ValueError) as error:

@@ -38,10 +38,13 @@ class Optimizer(NamedTuple):
       init: `(weights) -> state`.
       apply: `(state, mean_update, weights, donate) -> (weights, state)`; with `donate` the memory
         of all three may be reused.
+      choose: `(condition, new, old) -> state`, where the condition is traced. Tuples of arrays are
+        the default; a state of another form brings its own.
     """
 
     init: Callable[[Array], Any]
     apply: Callable[[Any, Array, Array, bool], tuple[Array, Any]]
+    choose: Callable[[Scalar, Any, Any], Any] = select
 
 
 class ServerState(NamedTuple):
@@ -140,7 +143,10 @@ def close(
     if isinstance(counts, np.bool):  # a plain number: nothing is traced
         return (step(state) if counts else state), info
     # Under JAX both ways are computed and one is chosen.
-    return select(counts, step(state), state), info
+    new = step(state)
+    chosen = optimizer.choose(counts, new.optimizer, state.optimizer)
+    closed = select(counts, new._replace(optimizer=()), state._replace(optimizer=()))
+    return closed._replace(optimizer=chosen), info
 
 
 def weigh(policy: Policy, tally: Tally) -> tuple[Scalar, Scalar]:

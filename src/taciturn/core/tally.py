@@ -141,9 +141,9 @@ def of(spoken: Array, examples: Array, norms: Array, spoke: Array, opening: Open
 
     Args:
       spoken: Σ n·Δ over those of the group that spoke and have a finite norm.
-      examples: n_k, one a client.
-      norms: m_k, one a client. A client whose norm is not finite or below 0 is rejected.
-      spoke: who spoke, one boolean a client.
+      examples: n_k, one per client.
+      norms: m_k, one per client. A client whose norm is not finite or below 0 is rejected.
+      spoke: who spoke, one boolean per client.
       opening: what `server.open` returned for this round.
     """
     xp = namespace(norms)

@@ -1,9 +1,8 @@
-"""Parsed data, kept: flat arrays that are mapped into memory, and a header that vouches for them.
+"""Parsed data, kept: a file of arrays, mapped into memory, and a header that vouches for them.
 
-A cache is a folder of `.npy` files and `header.json`, which names the version of this layout, the
-source files with their sizes and times, and the form of every array. The folder is written under
-another name and renamed when it is whole; what an interrupted run, another version or other source
-files left is noticed and made anew.
+The header is a line of JSON. It names the version of this layout, the source files with their sizes
+and times, and every array with its form; the arrays follow in that order. What an interrupted run,
+another version or other source files left is noticed and made anew.
 """
 
 from __future__ import annotations
@@ -11,9 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +18,12 @@ import numpy as np
 
 from taciturn.data import places
 from taciturn.data.dataset import Dataset
+from taciturn.files import replacing
 
 log = logging.getLogger("taciturn")
 
-VERSION = 2
+VERSION = 3
+_ALIGN = 64  # bytes; every array begins at a multiple
 
 
 def cached(name: str, sources: Sequence[Path], build: Callable[[], Dataset]) -> Dataset:
@@ -38,34 +36,37 @@ def cached(name: str, sources: Sequence[Path], build: Callable[[], Dataset]) -> 
     """
     signature = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in sources]
     paths = json.dumps([row[0] for row in signature]).encode()
-    folder = places.cache_folder() / "parsed" / f"{name}-{hashlib.sha256(paths).hexdigest()[:12]}"
-    found = _read(folder, signature)
+    file = f"{name}-{hashlib.sha256(paths).hexdigest()[:12]}.arrays"
+    path = places.cache_folder() / "parsed" / file
+    found = _read(path, signature)
     if found is not None:
         return found
     dataset = build()
     try:
-        _write(folder, dataset, signature)
+        _write(path, dataset, signature)
     except OSError as error:
         log.warning("%s cannot be kept in %s (%s): it is parsed again each time.",
-                    name, folder, error.strerror)  # fmt: skip
+                    name, path.parent, error.strerror)  # fmt: skip
         return dataset
-    return _read(folder, signature) or dataset
+    return _read(path, signature) or dataset
 
 
-def _read(folder: Path, signature: list[Any]) -> Dataset | None:
-    """The dataset in this folder, or None where the folder cannot be trusted."""
+def _read(path: Path, signature: list[Any]) -> Dataset | None:
+    """The dataset in this file, or None where the file cannot be trusted."""
     try:
-        header = json.loads((folder / "header.json").read_text("utf-8"))
-        if header["version"] != VERSION or header["sources"] != signature:
-            return None
-        arrays = {}
-        for key, (dtype, shape) in header["arrays"].items():
-            # Mapped, not read: a page comes in when it is touched. A file that was cut short is
-            # refused here, because the map would reach beyond its end.
-            array = np.load(folder / f"{key}.npy", mmap_mode="r", allow_pickle=False)
-            if str(array.dtype) != dtype or list(array.shape) != shape:
+        with open(path, "rb") as file:
+            header = json.loads(file.readline())
+            if header["version"] != VERSION or header["sources"] != signature:
                 return None
-            arrays[key] = array
+            arrays: dict[str, np.ndarray] = {}
+            end = file.tell()
+            for key, (dtype, shape) in header["arrays"].items():
+                # Mapped, not read: a page comes in when it is touched.
+                start = end + -end % _ALIGN
+                arrays[key] = np.memmap(file, np.dtype(dtype), "r", start, tuple(shape))
+                end = start + arrays[key].nbytes
+        if path.stat().st_size != end:
+            return None
         return Dataset(
             tuple(header["names"]),
             {key.removeprefix("train."): arrays[key] for key in arrays if key.startswith("train.")},
@@ -79,33 +80,21 @@ def _read(folder: Path, signature: list[Any]) -> Dataset | None:
         return None
 
 
-def _write(folder: Path, dataset: Dataset, signature: list[Any]) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
+def _write(path: Path, dataset: Dataset, signature: list[Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {f"train.{key}": array for key, array in dataset.train.items()}
     arrays |= {f"test.{key}": array for key, array in (dataset.test or {}).items()}
     header = {
         "version": VERSION,
         "sources": signature,
-        "arrays": {key: [str(array.dtype), list(array.shape)] for key, array in arrays.items()},
-        "names": list(dataset.names),
+        "arrays": {key: [array.dtype.str, array.shape] for key, array in arrays.items()},
+        "names": dataset.names,
         "rows": dataset.rows.tolist(),
         "left_out": dataset.left_out,
         "counts": dataset.counts,
     }
-    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
-        for key, array in arrays.items():
-            with open(beside / f"{key}.npy", "wb") as file:
-                np.save(file, array, allow_pickle=False)
-                file.flush()
-                os.fsync(file.fileno())
-        (beside / "header.json").write_text(json.dumps(header), "utf-8")
-        if folder.exists():  # a rename does not replace a folder that has something in it
-            shutil.rmtree(folder)
-        os.replace(beside, folder)
-    except OSError:
-        # Another process may have been first: then its cache is as good.
-        if _read(folder, signature) is None:
-            raise
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    with replacing(path, "wb") as file:
+        file.write(json.dumps(header).encode() + b"\n")
+        for array in arrays.values():
+            file.write(bytes(-file.tell() % _ALIGN))
+            file.write(np.ascontiguousarray(array).data)

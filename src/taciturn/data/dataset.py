@@ -86,7 +86,7 @@ def check_labels(place: Any, client: str, labels: np.ndarray, classes: int) -> n
     labels = np.asarray(labels)
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise DataError(
-            f"{place}, client `{client}`: labels must be whole numbers, one an example, "
+            f"{place}, client `{client}`: labels must be whole numbers, one per example, "
             f"got {labels.dtype} of shape {labels.shape}."
         )
     if labels.size and not (labels.min() >= 0 and labels.max() < classes):

@@ -9,16 +9,16 @@ import os
 import shutil
 import sys
 import tarfile
-import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from taciturn.errors import DataError
+from taciturn.files import alone
 
 log = logging.getLogger("taciturn")
 
@@ -48,30 +48,53 @@ class Download:
 Report = Callable[[str, int, int | None], None]  # (file, bytes so far, bytes in all if known)
 
 
-def fetch(download: Download, folder: Path, report: Report | None = None) -> Path:
+def fetch(
+    download: Download,
+    folder: Path,
+    report: Report | None = None,
+    contents: Sequence[str] = (),
+) -> Path:
     """Downloads a file into `folder`, and unpacks it there if it is an archive.
 
     A download that breaks off is taken up where it ended, in this call or in a later one. Nothing
-    takes its final name before its length and checksum are right.
+    takes its final name before its length and checksum are right; what has the right checksum is
+    not downloaded again. Of several processes that want a file one downloads it, the others wait.
+
+    Args:
+      download, folder: what, and where it goes.
+      report: is told how far it is.
+      contents: files of an archive; where all of them are, it was unpacked before.
 
     Returns:
       The file, or the folder of an archive.
     """
-    report = report or show_progress
     target = folder / download.file
     part = folder / f"{download.file}.part"
+    archive = tarfile_like(target)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _get_all(download.url, part, report)
-        _verify(download, part)
-        if tarfile_like(target):
-            unpack(part, folder)
-            part.unlink()
-            return folder
-        os.replace(part, target)
-        return target
+        lock = folder / f"{download.file}.lock"
+        with alone(lock, f"downloads {target}") as waited:
+            if archive and contents and all((folder / file).is_file() for file in contents):
+                return folder
+            if not archive and _is(download, target, waited):
+                return target
+            _get_all(download.url, part, report or show_progress)
+            _verify(download, part)
+            if archive:
+                unpack(part, folder)
+                part.unlink()
+                return folder
+            os.replace(part, target)
+            return target
     except OSError as error:
         raise DataError(f"{folder} cannot be written to: {error.strerror or error}.") from None
+
+
+def _is(download: Download, path: Path, fresh: bool) -> bool:
+    """Whether this is the file; without a checksum, whether another process has just brought it."""
+    known = download.checksum
+    return path.is_file() and (fresh if known is None else _digest_like(known, path) == known)
 
 
 def _get_all(url: str, part: Path, report: Report) -> None:
@@ -149,13 +172,18 @@ def _verify(download: Download, part: Path) -> None:
     """Raises, and throws the file away, if its checksum is not the published one."""
     if download.checksum is None:
         return
-    seen = digest(part, download.checksum.partition(":")[0])
+    seen = _digest_like(download.checksum, part)
     if seen != download.checksum:
         part.unlink()  # to resume a wrong file would never make it right
         raise DataError(
             f"{download.url} sent other bytes than were published: the checksum is {seen} and not "
             f"{download.checksum}. The download was thrown away."
         )
+
+
+def _digest_like(checksum: str, path: Path) -> str:
+    """That of a file, by the algorithm of another one."""
+    return digest(path, checksum.partition(":")[0])
 
 
 def digest(path: Path, algorithm: str) -> str:
@@ -173,30 +201,32 @@ def tarfile_like(path: Path) -> bool:
 def unpack(archive: Path, folder: Path) -> None:
     """Unpacks the plain files of a tar archive into `folder`, each renamed there when it is whole.
 
-    An archive with a name that leads out of the folder, a link or a device is refused whole.
+    An archive with a name that leads out of the folder, a link or a device is refused whole. Two
+    processes must not unpack one archive at a time.
     """
+    beside = folder / f".{archive.name}.unpacked"
+    shutil.rmtree(beside, ignore_errors=True)  # a killed process may have left it
     try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack.") as beside:
-            with tarfile.open(archive) as tar:
-                members = tar.getmembers()
-                for member in members:
-                    _check_member(archive, member, Path(beside).resolve())
-                for member in members:
-                    if not member.isfile():
-                        continue
-                    inner = tar.extractfile(member)
-                    assert inner is not None  # a plain file has content
-                    target = Path(beside) / member.name
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    with inner, open(target, "wb") as file:
-                        shutil.copyfileobj(inner, file)
+        with tarfile.open(archive) as tar:
+            members = tar.getmembers()
             for member in members:
-                if member.isfile():
-                    target = folder / member.name
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    os.replace(Path(beside) / member.name, target)
+                _check_member(archive, member, beside.resolve())
+            plain = [member for member in members if member.isfile()]
+            for member in plain:
+                inner = tar.extractfile(member)
+                assert inner is not None  # a plain file has content
+                target = beside / member.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with inner, open(target, "wb") as file:
+                    shutil.copyfileobj(inner, file)
+        for member in plain:
+            target = folder / member.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(beside / member.name, target)
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise DataError(f"{archive} cannot be unpacked: {error}.") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _check_member(archive: Path, member: tarfile.TarInfo, folder: Path) -> None:

@@ -57,7 +57,7 @@ def read_folder(root: Path) -> Dataset:
             split[place.name] = _examples(place, place.name, _load(files[0]), _load(files[1]))
     first = next(iter(train.values()), None)
     if first is None:
-        raise DataError(f"{root} has no folders with x.npy and y.npy, one a client.")
+        raise DataError(f"{root} has no folders with x.npy and y.npy, one per client.")
     for name, examples in [*train.items(), *test.items()]:
         _check_alike(root / name, name, examples, first)
     counts = _classes(np.concatenate([examples["y"] for examples in train.values()]))
@@ -78,7 +78,7 @@ def _examples(
 ) -> Examples:
     if x.ndim < 1 or x.dtype.kind not in "uif":
         raise DataError(
-            f"{place}, client `{client}`: `x` must be numbers, one entry an example, "
+            f"{place}, client `{client}`: `x` must be numbers, one entry per example, "
             f"got {x.dtype} of shape {x.shape}."
         )
     labels = check_labels(place, client, y, classes)

@@ -9,6 +9,7 @@ from typing import Any
 
 from taciturn.data.download import Download, digest, fetch
 from taciturn.errors import DataError, UnknownName, require
+from taciturn.files import replacing
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,12 @@ class Source:
 
 _TFF = "https://storage.googleapis.com/tff-datasets-public/"
 _FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+_FASHION_SUMS = {
+    "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
+    "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
+    "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
+}
 
 # Checksums are the publishers': TFF's from its own loaders, Fashion-MNIST's from its README.
 SOURCES: dict[str, Source] = {
@@ -72,26 +79,8 @@ SOURCES: dict[str, Source] = {
         Source(
             "fashion",
             "Fashion-MNIST, 10 classes of clothing",
-            (
-                "train-images-idx3-ubyte.gz",
-                "train-labels-idx1-ubyte.gz",
-                "t10k-images-idx3-ubyte.gz",
-                "t10k-labels-idx1-ubyte.gz",
-            ),
-            (
-                Download(
-                    _FASHION + "train-images-idx3-ubyte.gz", "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d"
-                ),
-                Download(
-                    _FASHION + "train-labels-idx1-ubyte.gz", "md5:25c81989df183df01b3e8a0aad5dffbe"
-                ),
-                Download(
-                    _FASHION + "t10k-images-idx3-ubyte.gz", "md5:bef4ecab320f06d8554ea6380940ec79"
-                ),
-                Download(
-                    _FASHION + "t10k-labels-idx1-ubyte.gz", "md5:bb300cfdad3c16e7a12a480ee83cd310"
-                ),
-            ),
+            tuple(_FASHION_SUMS),
+            tuple(Download(_FASHION + file, md5) for file, md5 in _FASHION_SUMS.items()),
             {"train": 60_000, "test": 10_000},
             ("/usr/share/datasets/fashion-mnist",),
         ),
@@ -152,7 +141,7 @@ def fetch_source(name: str) -> list[Path]:
     folder = cache_folder() / "data" / name
     try:
         for download in source(name).downloads:
-            fetch(download, folder)
+            fetch(download, folder, contents=source(name).files)
     except DataError as error:
         raise DataError(f"{error} {missing(name)}") from None
     found = [_either(folder / file) for file in source(name).files]
@@ -162,7 +151,8 @@ def fetch_source(name: str) -> list[Path]:
     paths = [path for path in found if path is not None]
     # The publisher's checksum is that of the archive: from here on, these stand for it.
     sums = "".join(f"{digest(path, 'sha256').partition(':')[2]}  {path.name}\n" for path in paths)
-    (folder / "SHA256SUMS").write_text(sums, "utf-8")
+    with replacing(folder / "SHA256SUMS") as beside:
+        beside.write(sums)
     return paths
 
 

@@ -118,6 +118,6 @@ def _from_leaf(path: Any, client: str, x: list[Any], y: list[Any]) -> dict[str, 
 
 
 def _ascii(texts: list[str]) -> np.ndarray:
-    """One byte a character; what is not ASCII becomes 0, which no vocabulary has."""
+    """One byte per character; what is not ASCII becomes 0, which no vocabulary has."""
     plain = re.sub(r"[^\x00-\x7f]", "\0", "".join(texts))
     return np.frombuffer(plain.encode(), np.uint8)

@@ -43,7 +43,7 @@ def _client(
     lengths = {len(array) if np.ndim(array) else None for array in arrays.values()}
     if len(lengths) > 1 or None in lengths:
         raise DataError(
-            f"{path}, client `{name}`: every feature needs one entry an example, got "
+            f"{path}, client `{name}`: every feature needs one entry per example, got "
             + ", ".join(f"{feature} {np.shape(array)}" for feature, array in arrays.items())
             + "."
         )

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from taciturn.errors import MissingExtra, require
+from taciturn.errors import MissingExtra, install, require
 
 require("flwr", "flower")
 if tuple(map(int, version("flwr").split(".")[:2])) < (1, 40):
     raise MissingExtra(
         f"`taciturn.flower` needs flwr 1.40 or later, this is {version('flwr')}. "
-        "Install it with: pip install 'taciturn[flower]'"
+        + install("flower")
     )
 
 from taciturn.flower.mod import speak  # noqa: E402

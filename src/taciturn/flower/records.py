@@ -70,11 +70,11 @@ class Layout(NamedTuple):
         return [layer.name for layer in self.layers]
 
     def vectors(self) -> list[np.ndarray]:
-        """Memory for sums over weights, a vector a layer."""
+        """Memory for sums over weights, a vector per layer."""
         return [np.empty(layer.size, self.wide) for layer in self.layers]
 
     def views(self, record: Mapping[str, Array]) -> list[np.ndarray]:
-        """The weights of `record`, a flat vector a layer, or an error that says what differs."""
+        """The weights of `record`, a flat vector per layer, or an error that says what differs."""
         found = []
         for layer in self.layers:
             array = record[layer.name]

@@ -21,7 +21,7 @@ class Reply:
     Attributes:
       message: as it came.
       arrays: all arrays of a client that spoke, those that always travel of a silent one.
-      weights: the weights of one that spoke, a flat vector a layer; None from a silent one.
+      weights: the weights of one that spoke, a flat vector per layer; None from a silent one.
       metrics: what the app reported, without what the mod added.
       examples: n_k.
       norm: m_k; None from a client without the mod, which always speaks.

@@ -1,7 +1,8 @@
 """What a server must not lose: saved after every round, and found again by the next start.
 
-The arrays of round t lie in `state-<t>.safetensors`. `state.json` names them and is written last:
-whatever the moment at which a server dies, it points at a whole round.
+The arrays of round t lie in `state-<t>.safetensors`. `state.json` names them and has the row of the
+round; it is what counts: whatever the moment at which a server dies, it points at a whole round.
+The row is then written to `metrics.csv`, after those of earlier rounds, which stay as they are.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Store:
         self.folder = folder
         self._inner = inner
         self._about: dict[str, Any] = {}
+        self._table: runs.GrowingTable | None = None
         # Numbers that differ from these later are state, the others are settings.
         self._settings = {path: getattr(*where) for path, where in _numbers(inner)}
 
@@ -84,19 +86,37 @@ class Store:
             "inner": kinds,
             "numbers": numbers,
         }
-        self.note(policy, history)
+        self._write_state(history[-1])
+        if self._table is None or not self._metrics.exists():
+            self._begin_table(history)
+        else:
+            self._table.append(self._line(history[-1]))
         self._tidy()
 
-    def note(self, policy: Policy, history: list[dict[str, Any]]) -> None:
-        """Writes down what is known of the rounds so far; `state.json` now holds."""
-        runs.write_json(self.folder / "state.json", self._about | {"history": history})
-        arm = {"arm": str(policy), "seed": 0}
-        # As in a simulation's folder, rounds are counted from 0 there.
-        rows = [arm | row | {"round": row["round"] - 1} for row in history]
-        runs.write_csv(self.folder / "metrics.csv", rows)
+    def note(self, row: dict[str, Any]) -> None:
+        """Writes the row of the last round once more: more is known of it now."""
+        self._write_state(row)
+        if self._table is not None:
+            self._table.rewrite(self._line(row))
+
+    @property
+    def _metrics(self) -> Path:
+        return self.folder / "metrics.csv"
+
+    def _write_state(self, row: dict[str, Any]) -> None:
+        runs.write_json(self.folder / "state.json", self._about | {"row": row})
+
+    def _begin_table(self, history: list[dict[str, Any]]) -> None:
+        self._table = runs.GrowingTable(self._metrics, [self._line(row) for row in history])
+
+    def _line(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row as in a simulation's folder, where rounds are counted from 0."""
+        return {"arm": self._about["policy"], "seed": 0} | row | {"round": row["round"] - 1}
 
     def load(self, policy: Policy, initial: ArrayRecord, state: ServerState) -> Saved:
         """The state that was saved, checked against what this run was started with.
+
+        What `metrics.csv` has beyond it, of a round that was lost, is cut off.
 
         Args:
           policy, initial: those of this run.
@@ -127,8 +147,9 @@ class Store:
                 values = [value if value.ndim else value[()] for value in values]
                 found[kind] = type(part)(*values) if hasattr(part, "_fields") else tuple(values)
             self._load_inner(about, tensors)
-            history = [_with_nan(row) for row in about.pop("history")]
+            history = self._history(about)
             self._about = about
+            self._begin_table(history)
             record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
             return Saved(int(about["round"]), history, record, state._replace(**found))
         except (KeyError, TypeError, ValueError) as error:
@@ -159,6 +180,18 @@ class Store:
         for old in self.folder.glob("state-*.safetensors"):
             if old.name != self._about["arrays"]:
                 old.unlink()
+
+    def _history(self, about: dict[str, Any]) -> list[dict[str, Any]]:
+        """The rows up to the round that was saved; takes them out of what `state.json` says."""
+        if "history" in about:  # as it was in the first folders, the key `laconic` beside it
+            about.pop("laconic", None)
+            return [_with_nan(row) for row in about.pop("history")]
+        last = _with_nan(about.pop("row"))
+        before = last["round"] - 1
+        lines = runs.read_csv(self._metrics)[:before] if before else []
+        if [line["round"] for line in lines] != [str(t) for t in range(before)]:
+            raise RunError(f"{self._metrics} lacks rounds before round {last['round']}.")
+        return [*map(_row, lines), last]
 
     def _load_inner(self, about: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
         for path, kind in about["inner"].items():
@@ -220,6 +253,16 @@ def _size(part: Iterable[Any]) -> int:
 def _enumerated(value: Any) -> list[tuple[str, Any]]:
     values = [value] if isinstance(value, np.ndarray) else value
     return [(str(i), item) for i, item in enumerate(values)]
+
+
+def _row(line: dict[str, str]) -> dict[str, Any]:
+    """A row of `metrics.csv` as it was in the history."""
+    numbers = {key: _number(text) for key, text in line.items() if key not in ("arm", "seed")}
+    return numbers | {"round": int(line["round"]) + 1}
+
+
+def _number(text: str) -> float:
+    return int(text) if text.isdigit() else float(text or "nan")
 
 
 def _with_nan(row: dict[str, Any]) -> dict[str, Any]:

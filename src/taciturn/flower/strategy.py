@@ -61,7 +61,7 @@ class _Heard:
       errors, rejected, missing: how many there were of each.
       bytes_up, payload_up: all bytes that came, and those of arrays among them.
       bytes_up_full: what would have come if all had spoken.
-      total: Σ n·Δ over the speakers, a vector a layer; empty where nobody needs it.
+      total: Σ n·Δ over the speakers, a vector per layer; empty where nobody needs it.
     """
 
     speakers: list[Reply]
@@ -463,12 +463,12 @@ class Taciturn(Strategy):
 
     def _note(self, round: int, metrics: MetricRecord | None) -> None:
         """Keeps a round's `accuracy` and `loss` for the run folder."""
-        for row in self.history:
-            if metrics is not None and row["round"] == round:
-                row |= {key: float(metrics[key]) for key in ("accuracy", "loss")
-                        if isinstance(metrics.get(key), int | float)}  # fmt: skip
-        if self._store is not None and self.history:
-            self._store.note(self.policy, self.history)
+        if metrics is None or not self.history or self.history[-1]["round"] != round:
+            return
+        self.history[-1] |= {key: float(metrics[key]) for key in ("accuracy", "loss")
+                             if isinstance(metrics.get(key), int | float)}  # fmt: skip
+        if self._store is not None:
+            self._store.note(self.history[-1])
 
 
 def _with_absent(tallied: Tally, absent: int, opening: Opening) -> Tally:

@@ -62,7 +62,7 @@ def segments(layers: Sequence[np.ndarray], part: slice, most: int) -> Iterator[S
 
 
 def norm(before: Sequence[np.ndarray], after: Sequence[np.ndarray], dtype: Any) -> float:
-    """The norm of the difference of two models, a vector a layer; nothing is copied."""
+    """The norm of the difference of two models, a vector per layer; nothing is copied."""
     return measure(before, [after], dtype)[0]
 
 
@@ -79,14 +79,14 @@ def measure(
     measured and summed.
 
     Args:
-      sent: the weights that the clients were sent, a vector a layer.
+      sent: the weights that the clients were sent, a vector per layer.
       trained: what each client made of them.
       dtype: that of updates and sums.
-      examples: n_k, one a client.
-      out: where the sum goes, a vector a layer; empty where it is not needed.
+      examples: n_k, one per client.
+      out: where the sum goes, a vector per layer; empty where it is not needed.
 
     Returns:
-      m_k = ‖Δ_k‖, one a client.
+      m_k = ‖Δ_k‖, one per client.
     """
     count, weights = len(trained), np.asarray(examples, dtype)
     block = min(_LONGEST, max(1024, _SCRATCH // max(count, 1)))
@@ -114,7 +114,7 @@ def measure(
 
 
 def predict(stand_in: StandIn, state: Any, scale: float, out: Sequence[np.ndarray]) -> None:
-    """Writes scale · Δ̂, a vector a layer."""
+    """Writes scale · Δ̂, a vector per layer."""
 
     def work(part: slice) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -135,7 +135,7 @@ def close(
       policy: rule, stand-in and codec.
       state: the state before the round.
       tally: what was heard, in numbers.
-      spoken: Σ n·Δ, a vector a layer; the mean update takes its place. Empty where the stand-in
+      spoken: Σ n·Δ, a vector per layer; the mean update takes its place. Empty where the stand-in
         does not learn and nobody needs the mean.
     """
 

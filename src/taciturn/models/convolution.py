@@ -153,7 +153,7 @@ def _kernels_fit(x: jax.Array, kernel: jax.Array) -> bool:
 
 @functools.cache
 def _gpu_convolution() -> Any:
-    """The GPU's kernels, or None where this JAX cannot make them any more."""
+    """The GPU's kernels, or None where this JAX cannot make them, yet or any more."""
     try:
         from taciturn.models.gpu_convolution import convolve_on_gpu
     except (ImportError, AttributeError) as error:

@@ -1,7 +1,8 @@
 """Convolutions on a GPU: three short Pallas kernels read patches straight from the image.
 
 JAX has deprecated the Triton backend that they are written for, so nothing imports this file where
-it is not needed, and `convolution.py` does without it where the import fails.
+it is not needed, and `convolution.py` does without it where the import fails. What they take from
+Triton is imported by name: a JAX that lacks any of it is noticed there (`dot` came with 0.10.2).
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton
+from jax.experimental.pallas.triton import CompilerParams, dot, load, store
 
 _ROWS = 128  # pixels that one program of a kernel works on
 _GROUPS = 5  # parts of a batch whose shares of the kernel's gradient are summed apart
-_LAUNCH = triton.CompilerParams(num_warps=4, num_stages=1)
+_LAUNCH = CompilerParams(num_warps=4, num_stages=1)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -34,7 +35,7 @@ def convolve_on_gpu(x: jax.Array, kernel: jax.Array, side: int, interpret: bool)
         for tap in range(side * side):
             shift = tap // side * width + tap % side
             rows = _rows(x_ref, (), corner + shift, inside)
-            total += triton.dot(rows, kernel_ref[tap])
+            total += dot(rows, kernel_ref[tap])
         _store(y_ref, pixel, total, inside)
 
     y = pl.pallas_call(
@@ -77,7 +78,7 @@ def _d_input(
             inside = (i >= 0) & (i < high) & (j >= 0) & (j < wide)
             at = jnp.where(inside, i * wide + j, 0)
             rows = _rows(dy_ref, (), at, inside)
-            total += triton.dot(rows, kernel_ref[tap], trans_b=True)
+            total += dot(rows, kernel_ref[tap], trans_b=True)
         _store(dx_ref, pixel, total, pixel < height * width)
 
     dx = pl.pallas_call(
@@ -111,8 +112,7 @@ def _d_kernel(
             corner = _corner(pixel, wide, width) + row
             gradients = _rows(dy_ref, (image,), pixel, inside)
             return tuple(
-                total
-                + triton.dot(_rows(x_ref, (image,), corner + j, inside), gradients, trans_a=True)
+                total + dot(_rows(x_ref, (image,), corner + j, inside), gradients, trans_a=True)
                 for j, total in enumerate(totals)
             )
 
@@ -154,7 +154,7 @@ def _rows(ref: Any, image: tuple[jax.Array, ...], pixels: jax.Array, inside: jax
     """The channels of these pixels, and 0 where they are not inside."""
     channels = jnp.arange(ref.shape[-1])[None, :]
     at = (*(jnp.full((1, 1), i) for i in image), pixels[:, None], channels)
-    return triton.load(
+    return load(
         ref.at[at], mask=jnp.broadcast_to(inside[:, None], (len(pixels), ref.shape[-1])), other=0
     )
 
@@ -162,7 +162,7 @@ def _rows(ref: Any, image: tuple[jax.Array, ...], pixels: jax.Array, inside: jax
 def _store(ref: Any, pixels: jax.Array, values: jax.Array, inside: jax.Array) -> None:
     channels = jnp.arange(ref.shape[-1])[None, :]
     mask = jnp.broadcast_to(inside[:, None], values.shape)
-    triton.store(ref.at[pixels[:, None], channels], values.astype(ref.dtype), mask=mask)
+    store(ref.at[pixels[:, None], channels], values.astype(ref.dtype), mask=mask)
 
 
 def _image(pixels: int, channels: int) -> pl.BlockSpec:

@@ -143,7 +143,7 @@ FIXED = Experiment(
     },
 )
 
-# What `--quick` runs in the place of the two data sets: minutes on a laptop, and nothing to fetch.
+# What `--quick` runs instead of the two data sets: minutes on a laptop, and nothing to fetch.
 _QUICK = {"rounds": _ROUNDS, "cohort": _COHORT, "evaluate_every": Setting(5, "Ours.")}
 GLYPHS = Experiment("glyphs", "Glyphs", "glyphs", {}, _QUICK, ARMS)
 SYNTHETIC = Experiment("synthetic", "Synthetic", "synthetic", {}, _QUICK, ARMS)

@@ -98,7 +98,7 @@ def paths(found: Paths) -> Figure:
             label = name if i == 0 else None
             left.plot(found.paths[:, which], color=colour, lw=0.8, label=label)
     left.set(
-        xlabel="step", ylabel="weight − its start", title="Paths of weights, a colour an array"
+        xlabel="step", ylabel="weight − its start", title="Paths of weights, a colour per array"
     )
     left.legend(fontsize=8)
     epoch = (len(found.paths) - 1) // PATH_SETTINGS["epochs"].value

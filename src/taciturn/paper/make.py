@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 
 def quick(needs: tuple[Experiment, ...]) -> tuple[Experiment, ...]:
-    """What `--quick` runs in the place of these experiments."""
+    """What `--quick` runs instead of these experiments."""
     if any(experiment.name not in _QUICK for experiment in needs):
         raise RunError(
             f"There is no quick form of this: it needs {', '.join(e.name for e in needs)}."

@@ -126,7 +126,7 @@ def _all_silent(results: Mapping[str, Results]) -> str:
         return ", ".join(map(str, silent.sum(1)))
 
     return (
-        f"Rounds of `adaptive ignore` in which nobody spoke, a number a seed: "
+        f"Rounds of `adaptive ignore` in which nobody spoke, a number per seed: "
         f"{_on_both(results, counted)}. "
         f"With nobody to average, such a round changes nothing here, the threshold included, so "
         f"that a threshold above all norms stays until other clients are drawn. The paper's "

@@ -18,7 +18,7 @@ import optax
 from scipy import stats
 
 from taciturn.core import ou
-from taciturn.report import terminal
+from taciturn.report.versions import versions
 from taciturn.sim.local import flat_model, make_step
 from taciturn.studies.experiment import Setting
 from taciturn.tasks import load
@@ -162,6 +162,6 @@ def run(data: Path | None = None) -> tuple[Paths, dict[str, Any]]:
         "settings": {name: setting.value for name, setting in SETTINGS.items()},
         "measured": numbers,
         "seconds": round(time.perf_counter() - began, 2),
-        "versions": terminal.versions(),
+        "versions": versions(),
     }
     return found, described

@@ -5,14 +5,13 @@ Folders of simulations and of Flower runs alike: all that is read is `metrics.cs
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from taciturn import runs
+from taciturn import files, runs
 from taciturn.errors import RunError, require
 
 _COLOURS = ("#0072B2", "#4D4D4D", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -44,15 +43,12 @@ def read(folder: Path) -> dict[str, Series]:
     """The arms of a run folder."""
     path = folder / "metrics.csv"
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
         by_arm: dict[str, dict[str, list[dict[str, str]]]] = {}
-        for row in rows:
+        for row in runs.read_csv(path):
             by_arm.setdefault(row["arm"], {}).setdefault(row["seed"], []).append(row)
         found = {arm: _series(list(seeds.values())) for arm, seeds in by_arm.items()}
-    except (OSError, KeyError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else repr(error)
-        raise RunError(f"{path} cannot be read as a run's metrics: {reason}.") from None
+    except (KeyError, ValueError) as error:
+        raise RunError(f"{path} cannot be read as a run's metrics: {error!r}.") from None
     if not found:
         raise RunError(f"{path} has no rounds yet.")
     return found
@@ -81,7 +77,7 @@ def read_all(folders: Sequence[Path]) -> dict[str, Series]:
 
 def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
     """Writes a PNG: accuracy by round and by upload, thresholds, and who spoke."""
-    figure = require("matplotlib.figure", "sim").Figure(figsize=(11, 7), layout="constrained")
+    figure = require("matplotlib.figure", "report").Figure(figsize=(11, 7), layout="constrained")
     (by_round, by_upload), (threshold, spoke) = figure.subplots(2, 2)
     figure.suptitle(title)
     unit, name = _unit(max(series.uploaded[:, -1].mean() for series in arms.values()))
@@ -105,7 +101,7 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
         axes.xaxis.get_major_locator().set_params(integer=True)
     by_round.legend(fontsize=9)
     try:
-        with runs.replacing(path, "wb") as file:
+        with files.replacing(path, "wb") as file:
             figure.savefig(file, dpi=110, format="png", metadata={"Software": None})
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}.") from None

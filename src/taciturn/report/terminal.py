@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-import jax
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from taciturn import __version__
-from taciturn.sim.history import History
-from taciturn.sim.settings import Progress as Done
-from taciturn.sim.settings import Settings
+from taciturn.progress import Compiling
+from taciturn.progress import Progress as Done
+from taciturn.settings import Settings
+
+if TYPE_CHECKING:  # tables of Flower runs are shown where there is no simulator
+    from taciturn.sim.history import History
 
 
 class Live:
@@ -35,14 +35,14 @@ class Live:
             TimeRemainingColumn(compact=True),
             console=Console(stderr=True),
         )
-        runs = len(settings.seeds)
+        seeds = settings.all_seeds
         self._tasks = {
             arm: self._bars.add_task(
-                arm, total=settings.rounds * runs, figures="waiting", start=False
+                arm, total=settings.rounds * len(seeds), figures="waiting", start=False
             )
             for arm in arms
         }
-        self._seeds = {seed: i for i, seed in enumerate(settings.seeds)}
+        self._seeds = {seed: i for i, seed in enumerate(seeds)}
         self._rounds = settings.rounds
 
     def __enter__(self) -> Live:
@@ -57,10 +57,10 @@ class Live:
     ) -> None:
         self._bars.stop()
 
-    def __call__(self, done: Done) -> None:
-        if done.arm not in self._tasks:  # work for all arms, before the first round
+    def __call__(self, done: Done | Compiling) -> None:
+        if isinstance(done, Compiling):
             for bar in self._tasks.values():
-                self._bars.update(bar, figures=done.arm)
+                self._bars.update(bar, figures="compiling")
             return
         bar = self._tasks[done.arm]
         self._bars.start_task(bar)
@@ -95,7 +95,7 @@ def print_table(histories: Mapping[str, History], folder: Path) -> None:
 
 
 def print_series(arms: Mapping[str, Mapping[str, float]]) -> None:
-    """The figures of `picture.Series.summary`, a line an arm."""
+    """The figures of `picture.Series.summary`, a line per arm."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("arm", overflow="fold")
     for heading in ("rounds", "accuracy", "spoke a round", "uploaded"):
@@ -120,18 +120,3 @@ def byte_text(count: float) -> str:
             return f"{count:.4g} {unit}"
         count /= 1024
     return f"{count:.4g} TiB"
-
-
-def versions() -> dict[str, str]:
-    """What a figure was measured with: device, Python, and the packages that matter."""
-    found = {
-        "device": f"{len(jax.devices())} × {jax.devices()[0].device_kind}",
-        "python": platform.python_version(),
-        "taciturn": __version__,
-    }
-    for package in ("numpy", "jax", "optax", "equinox"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from taciturn.errors import InputError
+from taciturn.data import places
+from taciturn.errors import InputError, require
 
 
 def prepare() -> None:
-    """Sets JAX up for simulations; best called before anything else uses it."""
+    """Sets JAX up for simulations: every core a device, and compiled programs kept on disk.
+
+    The command line calls it. Nothing else in this package changes JAX's configuration; a script or
+    a notebook that wants the same calls it first, before anything uses JAX.
+    """
     keep_compiled_programs()
     use_cores()
 
@@ -28,10 +33,15 @@ def use_cores() -> None:
     config: Any = jax.config
     if config.jax_num_cpu_devices > 0 or "xla_force_host" in os.environ.get("XLA_FLAGS", ""):
         return
-    try:
-        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
-    except (RuntimeError, AttributeError):
-        return  # JAX has devices already, or the system does not tell
+    with contextlib.suppress(RuntimeError):  # JAX has devices already
+        jax.config.update("jax_num_cpu_devices", _cores())
+
+
+def _cores() -> int:
+    """How many cores this process may use; macOS and Windows tell only how many there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def mesh(count: int | None = None) -> jax.sharding.Mesh:
@@ -48,10 +58,8 @@ def memory() -> int:
     stats: dict[str, Any] = device.memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"])
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable"):
-            return int(line.split()[1]) * 1024 // len(jax.local_devices())
-    return 1 << 62
+    available = int(require("psutil", "sim").virtual_memory().available)
+    return available // len(jax.local_devices())
 
 
 def least(number: int) -> int:
@@ -71,9 +79,7 @@ def keep_compiled_programs() -> None:
     config: Any = jax.config
     if config.jax_compilation_cache_dir is not None:
         return
-    import platformdirs
-
-    folder = Path(platformdirs.user_cache_dir("taciturn")) / "compiled"
+    folder = places.cache_folder() / "compiled"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -22,12 +22,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from taciturn.core import server, tally
 from taciturn.core.policy import Policy
+from taciturn.progress import Compiling, Progress, Tell
+from taciturn.settings import Settings
 from taciturn.sim import devices, draws, plan
+from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.history import History, join
 from taciturn.sim.lanes import Cohorts, LaneTrainer, Numbers, Schedule, Work
 from taciturn.sim.local import flat_model, make_evaluate, make_step, optimizer_of
 from taciturn.sim.local import server_optimizer as make_server_optimizer
-from taciturn.sim.settings import PRECISIONS, Progress, Settings
 from taciturn.tasks.task import Clients, Task, with_test
 
 log = logging.getLogger("taciturn")
@@ -49,21 +51,28 @@ class Seen(NamedTuple):
     norm_std: Any
 
 
-def run(task: Task, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
+def run(
+    task: Task, arms: Mapping[str, Policy], settings: Settings, tell: Tell
+) -> dict[str, History]:
     """Every policy of `arms` with every seed, side by side as far as memory goes."""
     try:
-        return _run(task, arms, settings)
+        structures = tuple(_Structure(policy) for policy in arms.values())
+        program = _program(task, structures, jnp.zeros(0).dtype, settings.form)
+        return program.run(arms, settings, tell)
     except _TooLarge as error:
         log.warning("%s", error)
-        _program.cache_clear()  # their data take memory
+        _program.cache_clear()  # their lanes take memory
     if len(arms) > 1:
         names = list(arms)
         groups = (names[: len(names) // 2], names[len(names) // 2 :])
-        found = [run(task, {name: arms[name] for name in group}, settings) for group in groups]
+        found = [
+            run(task, {name: arms[name] for name in group}, settings, tell) for group in groups
+        ]
         return {name: history for part in found for name, history in part.items()}
-    seeds, middle = settings.seeds, len(settings.seeds) // 2
+    seeds, middle = settings.all_seeds, len(settings.all_seeds) // 2
     parts = [
-        run(task, arms, replace(settings, seeds=some)) for some in (seeds[:middle], seeds[middle:])
+        run(task, arms, replace(settings, seeds=some), tell)
+        for some in (seeds[:middle], seeds[middle:])
     ]
     return {name: join([part[name] for part in parts]) for name in arms}
 
@@ -76,24 +85,6 @@ class _TooLarge(Exception):
             f"{runs} runs side by side need {needed / 2**30:.1f} GiB and there are "
             f"{most / 2**30:.1f}: they go in two groups, one after the other"
         )
-
-
-def _run(task: Task, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
-    program = _program(
-        task,
-        tuple(_Structure(policy) for policy in arms.values()),
-        jnp.zeros(0).dtype,
-        len(settings.seeds),
-        settings.cohort,
-        settings.batch,
-        settings.epochs,
-        settings.client_optimizer,
-        settings.server_optimizer,
-        settings.precision,
-        settings.devices,
-        settings.lanes,
-    )
-    return program.run(arms, settings)
 
 
 class _Structure:
@@ -110,58 +101,42 @@ class _Structure:
 
 
 @functools.lru_cache(maxsize=8)
-def _program(task: Task, structures: tuple[_Structure, ...], dtype: Any, *shape: Any) -> Program:
+def _program(task: Task, structures: tuple[_Structure, ...], dtype: Any, form: Settings) -> Program:
     """Programs that were made, by all that they depend on; `dtype` is that of new arrays."""
-    return Program(task, [structure.policy for structure in structures], *shape)
+    return Program(task, [structure.policy for structure in structures], form)
 
 
 @functools.lru_cache(maxsize=1)
 def _placed(task: Task, everywhere: NamedSharding) -> tuple[Clients, Any]:
-    """A task's clients and test set on the devices, shared by all programs."""
+    """A task's clients and test set on the devices: one task's at a time, for all its programs."""
     clients, test = with_test(task)
     return jax.device_put(clients, everywhere), jax.device_put(test, everywhere)
 
 
 class Program:
-    """One experiment, compiled: a task, the forms of its arms, and everything that sets a shape."""
+    """One experiment, compiled: a task, the forms of its arms, and of its settings."""
 
-    def __init__(
-        self,
-        task: Task,
-        policies: list[Policy],
-        seeds: int,
-        cohort: int,
-        batch: int,
-        epochs: int,
-        client_optimizer: Any,
-        server_optimizer: Any,
-        precision: str,
-        device_count: int | None,
-        lanes: int | None,
-    ) -> None:
-        self.task, self.policies = task, policies
-        self.seeds, self.cohort = seeds, cohort
-        self.precision = precision
-        self.server_optimizer = server_optimizer
-        self.runs = len(policies) * seeds
-        self.items = self.runs * cohort
-        self.mesh = devices.mesh(device_count)
+    def __init__(self, task: Task, policies: list[Policy], form: Settings) -> None:
+        self.task, self.policies, self.form = task, policies, form
+        self.seeds, self.cohort = len(form.all_seeds), form.cohort
+        self.runs = len(policies) * self.seeds
+        self.items = self.runs * self.cohort
+        self.mesh = devices.mesh(form.devices)
         self.on_cpu = self.mesh.devices.flat[0].platform == "cpu"
         self.everywhere = NamedSharding(self.mesh, PartitionSpec())
         self.model = flat_model(task)
-        self.clients, self.test = _placed(task, self.everywhere)
-        transformation = optimizer_of(client_optimizer)
+        transformation = optimizer_of(form.client_optimizer)
         self.trainer = LaneTrainer(
             model=self.model,
-            step=make_step(task, transformation, precision),
+            step=make_step(task, transformation, form.precision),
             transformation=transformation,
             rules=tuple(policy.rule for policy in policies),
-            seeds=seeds,
-            cohort=cohort,
-            batch=batch,
-            epochs=epochs,
+            seeds=self.seeds,
+            cohort=self.cohort,
+            batch=form.batch,
+            epochs=form.epochs,
         )
-        self.lanes = self._choose_lanes() if lanes is None else lanes * self.mesh.devices.size
+        self.lanes = 0 if form.lanes is None else form.lanes * self.mesh.devices.size
         self.traces = 0
         self._draw = jax.jit(self._draw_cohorts, out_shardings=self.everywhere)
         self._begin = jax.jit(self._first_states, out_shardings=self.everywhere)
@@ -170,14 +145,18 @@ class Program:
 
     # On the host ---------------------------------------------------------------------------------
 
-    def run(self, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
+    def run(self, arms: Mapping[str, Policy], settings: Settings, tell: Tell) -> dict[str, History]:
         """Runs the arms, which have the forms that the program was made for."""
-        with jax.default_matmul_precision(PRECISIONS[self.precision]):
-            return self._run(arms, settings)
+        with jax.default_matmul_precision(PRECISIONS[self.form.precision]):
+            return self._run(arms, settings, tell)
 
-    def _run(self, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
+    def _run(
+        self, arms: Mapping[str, Policy], settings: Settings, tell: Tell
+    ) -> dict[str, History]:
+        clients, test = _placed(self.task, self.everywhere)
+        self.lanes = self.lanes or self._choose_lanes(clients)
         numbers = Numbers(settings.lr, settings.clip, settings.server_lr)
-        keys = _run_keys(np.array(settings.seeds, np.uint32))
+        keys = _run_keys(np.array(settings.all_seeds, np.uint32))
         rules = tuple(_spread(policy.rule.init(), self.seeds) for policy in arms.values())
         self._check_states(keys, rules)
         states = self._begin(keys, rules)
@@ -191,16 +170,16 @@ class Program:
         while done < settings.rounds:
             if done % _PLANNED == 0:
                 rounds = np.arange(done, done + _PLANNED, dtype=np.int32)
-                planned = jax.tree.map(np.asarray, self._draw(keys, rounds, self.clients))
+                planned = jax.tree.map(np.asarray, self._draw(keys, rounds, clients))
             count = self._next_count(done, settings, pace)
             part = done % _PLANNED
             cohorts = jax.tree.map(lambda a: _rows(a, part), planned)  # noqa: B023
             arguments = (
                 states, keys, numbers, np.int32(done), np.int32(count), cohorts,
-                self._schedule(cohorts, count), self.clients,
+                self._schedule(cohorts, count), clients,
             )  # fmt: skip
             if self._chunk is None:
-                arguments = self._compile(arguments, settings)
+                arguments = self._compile(arguments, tell)
             assert self._chunk is not None
             began = time.perf_counter()
             states, new = jax.block_until_ready(self._chunk(*arguments))
@@ -210,15 +189,15 @@ class Program:
             seen.append(jax.tree.map(lambda a: np.asarray(a)[..., :count], new))  # noqa: B023
             done += count
             if settings.evaluates(done - 1):
-                result = self._evaluate(tuple(state.weights for state in states), self.test)
+                result = self._evaluate(tuple(state.weights for state in states), test)
                 for name, table in scores.items():
                     table[:, :, done - 1] = np.asarray(result[name])
-            self._tell(arms, settings, seen, scores["accuracy"], done)
+            self._tell(arms, tell, seen, scores["accuracy"], done)
         columns = jax.tree.map(lambda *parts: np.concatenate(parts, axis=-1), *seen)
         return {
             name: History(
                 policy=policy,
-                seeds=settings.seeds,
+                seeds=settings.all_seeds,
                 cohort=self.cohort,
                 size=self.model.size,
                 weights=np.asarray(states[a].weights),
@@ -247,34 +226,34 @@ class Program:
         return devices.least(min(_CHUNK, test, planned, settings.rounds - done, wanted))
 
     def _schedule(self, cohorts: Cohorts, count: int) -> Schedule:
-        """The lanes' queues for the first `count` rounds of a chunk."""
-        width = max(1, self.items - self.lanes + 1)
-        queue = np.zeros((_CHUNK, self.lanes, width), np.int32)
-        length = np.zeros((_CHUNK, self.lanes), np.int32)
+        """What lanes train in the first `count` rounds of a chunk."""
+        items = np.zeros((_CHUNK, self.items), np.int32)
+        bounds = np.zeros((_CHUNK, self.lanes + 1), np.int32)
         for i in range(count):
             steps = np.tile(self.trainer.steps(cohorts.rows[i]).reshape(-1), len(self.policies))
-            queue[i], length[i] = plan.pack(steps, self.lanes)
-        return Schedule(queue, length)
+            items[i], bounds[i] = plan.pack(steps, self.lanes)
+        return Schedule(items, bounds[:, :-1], bounds[:, 1:])
 
-    def _choose_lanes(self) -> int:
-        """As many as pay off; one a CPU's core, but for models so small that calls cost most."""
+    def _choose_lanes(self, clients: Clients) -> int:
+        """As many as pay off; one per core of a CPU, unless the model is so small that calls cost
+        most."""
         count = self.mesh.devices.size
         if self.on_cpu and self.model.size > _SMALL:
             return count
-        population = self.clients.population
+        population = clients.population
         chosen = np.unique(np.linspace(0, population - 1, min(population, 1000), dtype=np.int32))
-        rows = np.asarray(jax.jit(lambda clients, c: clients.rows_of(c))(self.clients, chosen))
+        rows = np.asarray(jax.jit(lambda clients, c: clients.rows_of(c))(clients, chosen))
         return plan.best_lanes(
             self.trainer.steps(rows), self.cohort, self.seeds, len(self.policies), count
         )
 
-    def _compile(self, arguments: Any, settings: Settings) -> Any:
+    def _compile(self, arguments: Any, tell: Tell) -> Any:
         """Compiles the program; with fewer lanes if it would not fit into memory.
 
         Returns:
           The arguments, with a schedule for the lanes that there are now.
         """
-        settings.progress(Progress("compiling", None, 0, np.nan, 0, 0, 0))
+        tell(Compiling(self.runs))
         while True:
             chunk = jax.jit(self._rounds, donate_argnums=0, out_shardings=self.everywhere)
             compiled = chunk.lower(*arguments).compile()
@@ -295,11 +274,11 @@ class Program:
             cohorts, count = arguments[5], int(arguments[4])
             arguments = (*arguments[:6], self._schedule(cohorts, count), *arguments[7:])
 
-    def _tell(self, arms: Any, settings: Settings, seen: Any, accuracy: Any, done: int) -> None:
+    def _tell(self, arms: Any, tell: Tell, seen: Any, accuracy: Any, done: int) -> None:
         for a, (name, policy) in enumerate(arms.items()):
             spoke = float(sum(part.spoke[a].sum() for part in seen)) / self.seeds
             tested = accuracy[a][:, ~np.isnan(accuracy[a][0])]
-            settings.progress(
+            tell(
                 Progress(
                     arm=name,
                     seed=None,
@@ -331,9 +310,9 @@ class Program:
         )
 
     def _optimizer(self, lr: Any) -> server.Optimizer:
-        if self.server_optimizer == "sgd":
+        if self.form.server_optimizer == "sgd":
             return _scaled_averaging(lr)
-        return make_server_optimizer(self.server_optimizer, lr)
+        return make_server_optimizer(self.form.server_optimizer, lr)
 
     def _rounds(
         self,
@@ -355,8 +334,8 @@ class Program:
 
         def one(i: jax.Array, carry: Any) -> Any:
             states, seen = carry
-            who, queues = jax.tree.map(lambda a: a[i], (cohorts, schedule))
-            states, infos = self._round(states, keys, numbers, first + i, who, queues, clients)
+            who, now = jax.tree.map(lambda a: a[i], (cohorts, schedule))
+            states, infos = self._round(states, keys, numbers, first + i, who, now, clients)
             row = Seen(*(jnp.stack([getattr(info, f) for info in infos]) for f in Seen._fields))
             return states, jax.tree.map(lambda old, new: old.at[..., i].set(new), seen, row)
 
@@ -369,7 +348,7 @@ class Program:
         numbers: Numbers,
         round: jax.Array,
         who: Cohorts,
-        queues: Schedule,
+        schedule: Schedule,
         clients: Clients,
     ) -> Any:
         """One round of every run; compare `reference._run_seed`."""
@@ -385,13 +364,14 @@ class Program:
             keys=round_keys,
             who=who,
         )
+        shared, split = PartitionSpec(), PartitionSpec("lanes")
         heard = jax.shard_map(
             self.trainer,
             mesh=self.mesh,
-            in_specs=(PartitionSpec("lanes"), PartitionSpec(), PartitionSpec(), PartitionSpec()),
+            in_specs=(Schedule(shared, split, split), shared, shared, shared),
             out_specs=PartitionSpec(),
             check_vma=False,
-        )(queues, work, numbers, clients)
+        )(schedule, work, numbers, clients)
         optimizer = self._optimizer(numbers.server_lr)
         results = []
         for a, policy in enumerate(self.policies):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from taciturn.core import messages
-from taciturn.core.policy import Policy
+from taciturn.core.policy import Policy, spell
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class History:
 
     Attributes:
       policy: what was simulated.
-      seeds: one number a run.
+      seeds: one number per run.
       cohort: how many clients were asked in a round.
       size: how many weights the model has.
       spoke, rejected: how many clients spoke and how many were dropped.
@@ -69,8 +69,6 @@ class History:
 
     def summary(self) -> dict[str, Any]:
         """The figures that a comparison needs; percentages are of 100."""
-        from taciturn.core.policy import spell
-
         accuracy = 100 * self.accuracy[:, -1]
         sent = self.bytes_up.sum(1).mean()
         everything = self.rounds * self.cohort * 4 * self.size
@@ -94,23 +92,8 @@ class History:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a seed and round, for a table."""
-        columns = {
-            name: getattr(self, name)
-            for name in (
-                "spoke",
-                "rejected",
-                "threshold",
-                "norm_mean",
-                "norm_std",
-                "bytes_up",
-                "overhead_up",
-                "bytes_down",
-                "overhead_down",
-                "accuracy",
-                "loss",
-            )
-        }
+        """One row per seed and round, for a table."""
+        columns = {name: getattr(self, name) for name in (*_MEASURED, *_COUNTED, *_TESTED)}
         return [
             {"seed": seed, "round": t}
             | {name: array[i, t].item() for name, array in columns.items()}
@@ -119,25 +102,17 @@ class History:
         ]
 
 
+_MEASURED = ("spoke", "rejected", "threshold", "norm_mean", "norm_std")
+_COUNTED = ("bytes_up", "overhead_up", "bytes_down", "overhead_down")
+_TESTED = ("accuracy", "loss")
+
+
 def join(parts: Sequence[History]) -> History:
     """Histories of the same policy with different seeds as one."""
-    first = parts[0]
-    fields = (
-        "spoke",
-        "rejected",
-        "threshold",
-        "norm_mean",
-        "norm_std",
-        "accuracy",
-        "loss",
-        "weights",
-    )
     joined: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in fields
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in (*_MEASURED, *_TESTED, "weights")
     }
-    return replace(
-        first,
-        seeds=tuple(seed for part in parts for seed in part.seeds),
-        seconds=np.sum([part.seconds for part in parts], axis=0),
-        **joined,
-    )
+    seeds = tuple(seed for part in parts for seed in part.seeds)
+    seconds = np.sum([part.seconds for part in parts], axis=0)
+    return replace(parts[0], seeds=seeds, seconds=seconds, **joined)

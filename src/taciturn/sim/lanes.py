@@ -1,6 +1,6 @@
 """Lanes: local training of many clients at a time, on one device.
 
-A lane trains the items of its queue one behind another. All lanes of a device step together until
+A lane trains its items one behind another. All lanes of a device step together until
 one has finished an item; its update goes into its run's sums, and its next item begins. So there is
 no work on padding, and memory grows with lanes and runs, not with cohorts.
 """
@@ -40,10 +40,11 @@ class Cohorts(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Which items each lane trains in a round, see `plan.pack`; (rounds, lanes, …)."""
+    """Which items each lane trains in a round, one behind another, see `plan.pack`."""
 
-    queue: Any
-    length: Any
+    items: Any  # (rounds, items)
+    begins: Any  # where a lane's items begin and end in them, (rounds, lanes)
+    ends: Any
 
 
 class Work(NamedTuple):
@@ -57,7 +58,7 @@ class Work(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A client of a cohort of a run, one a lane."""
+    """A client of a cohort of a run, one per lane."""
 
     item: jax.Array
     run: jax.Array
@@ -78,7 +79,7 @@ class Heard(NamedTuple):
 class Lanes(NamedTuple):
     """Where the lanes are."""
 
-    pointer: jax.Array  # into their queues
+    pointer: jax.Array  # into the items of all lanes
     step: jax.Array  # of the item they are at
     params: Any  # a pytree: a flat vector would be cut up and put together again in every step
     slots: Any  # of the client's optimiser
@@ -93,7 +94,7 @@ class LaneTrainer:
       model: its two forms.
       step: one local step, see `local.make_step`.
       transformation: the clients' optimiser.
-      rules: one an arm.
+      rules: one per arm.
       seeds, cohort, batch, epochs: of the experiment. Run r is arm r // seeds with seed r % seeds,
         item i is client i % cohort of run i // cohort.
     """
@@ -115,15 +116,14 @@ class LaneTrainer:
         """How many local steps clients with so many rows take."""
         return self.epochs * (-(-rows // self.batch))
 
-    def __call__(self, queues: Schedule, work: Work, numbers: Numbers, clients: Clients) -> Heard:
-        """Local training of this device's lanes, until their queues are empty."""
-        lanes = queues.queue.shape[0]
+    def __call__(self, schedule: Schedule, work: Work, numbers: Numbers, clients: Clients) -> Heard:
+        """Local training of this device's lanes, until they have trained all their items."""
+        lanes, last = schedule.begins.shape[0], schedule.items.shape[0] - 1
         over_lanes = jax.vmap if lanes > 1 else _single
-        everyone = jnp.arange(lanes)
         dtype = work.thetas.dtype
 
         def items(pointer: jax.Array) -> Item:
-            item = queues.queue[everyone, jnp.minimum(pointer, queues.queue.shape[1] - 1)]
+            item = schedule.items[jnp.minimum(pointer, last)]
             run, slot = item // self.cohort, item % self.cohort
             seed = run % self.seeds
             return Item(item, run, seed, slot, who.clients[seed, slot], who.rows[seed, slot])
@@ -163,7 +163,7 @@ class LaneTrainer:
         def until_next_end(state: Lanes) -> Lanes:
             """Steps all lanes until one has finished an item, and takes its update."""
             item = items(state.pointer)
-            active = state.pointer < queues.length
+            active = state.pointer < schedule.ends
             left = self.steps(item.rows) - state.step
             steps = jnp.min(jnp.where(active, left, jnp.iinfo(jnp.int32).max))
 
@@ -180,7 +180,7 @@ class LaneTrainer:
             return Lanes(pointer, jnp.where(ended, 0, state.step + steps), params, slots, heard)
 
         who = work.who
-        pointer = jnp.zeros(lanes, jnp.int32)
+        pointer = schedule.begins
         params, slots = begin(items(pointer))
         ends = np.cumsum([layer.shape[1] for layer in jax.eval_shape(layers, params)])
         thetas = jnp.split(work.thetas, ends[:-1], axis=1)
@@ -190,7 +190,7 @@ class LaneTrainer:
             jnp.zeros((self.runs, self.cohort), jnp.int32),
         )
         state = jax.lax.while_loop(
-            lambda state: jnp.any(state.pointer < queues.length),
+            lambda state: jnp.any(state.pointer < schedule.ends),
             until_next_end,
             Lanes(pointer, jnp.zeros(lanes, jnp.int32), params, slots, heard),
         )

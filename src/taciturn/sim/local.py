@@ -47,7 +47,10 @@ def server_optimizer(which: str | optax.GradientTransformation, lr: Any) -> Opti
         moved = weights + jnp.asarray(lr * updates, weights.dtype)
         return (np.asarray(moved) if isinstance(weights, np.ndarray) else moved), state
 
-    return Optimizer(lambda weights: transformation.init(jnp.asarray(weights)), apply)
+    def choose(condition: Any, new: Any, old: Any) -> Any:
+        return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+    return Optimizer(lambda weights: transformation.init(jnp.asarray(weights)), apply, choose)
 
 
 class Model(NamedTuple):

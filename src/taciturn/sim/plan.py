@@ -22,28 +22,31 @@ def pack(steps: np.ndarray, lanes: int) -> tuple[np.ndarray, np.ndarray]:
       lanes: how many lanes there are.
 
     Returns:
-      The items of every lane in order, (lanes, max(1, items − lanes + 1)), padded with 0; and how
-      many of them there are in every lane, (lanes,).
+      All items, those of a lane one behind another; and where each lane begins in them, with the
+      end of the last, (lanes + 1,).
     """
-    items = len(steps)
-    queue = np.zeros((lanes, max(1, items - lanes + 1)), np.int32)
-    if lanes >= items:
-        queue[:items, 0] = np.arange(items)
-        return queue, (np.arange(lanes) < items).astype(np.int32)
-    length = np.zeros(lanes, np.int32)
+    if lanes >= len(steps):
+        return np.arange(len(steps), dtype=np.int32), _bounds(np.arange(lanes) < len(steps))
+    owners = np.zeros(len(steps), np.int32)
+    order = np.argsort(-steps, kind="stable")
     free = [(0, lane) for lane in range(lanes)]
-    for item in np.argsort(-steps, kind="stable"):
+    for item in order:
         until, lane = heapq.heappop(free)
-        queue[lane, length[lane]] = item
-        length[lane] += 1
+        owners[item] = lane
         heapq.heappush(free, (until + int(steps[item]), lane))
-    return queue, length
+    items = order[np.argsort(owners[order], kind="stable")].astype(np.int32)
+    return items, _bounds(np.bincount(owners, minlength=lanes))
+
+
+def _bounds(lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
 
 
 def makespan(steps: np.ndarray, lanes: int) -> int:
     """How many steps the longest lane takes."""
-    queue, length = pack(steps, lanes)
-    return max(int(steps[row[:n]].sum()) for row, n in zip(queue, length, strict=True))
+    items, bounds = pack(steps, lanes)
+    done = np.concatenate([[0], np.cumsum(steps[items], dtype=np.int64)])
+    return int(np.diff(done[bounds]).max())
 
 
 def best_lanes(sample: np.ndarray, cohort: int, seeds: int, arms: int, multiple: int) -> int:

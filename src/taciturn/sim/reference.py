@@ -14,15 +14,18 @@ import numpy as np
 
 from taciturn.core import client, server, tally
 from taciturn.core.policy import Policy
+from taciturn.progress import Progress, Tell
+from taciturn.settings import Settings
 from taciturn.sim import draws
 from taciturn.sim.history import History
 from taciturn.sim.local import Model, flat_model, make_evaluate, make_step, optimizer_of
 from taciturn.sim.local import server_optimizer as make_server_optimizer
-from taciturn.sim.settings import Progress, Settings
 from taciturn.tasks.task import Clients, Task, with_test
 
 
-def run(task: Task, arms: Mapping[str, Policy], settings: Settings) -> dict[str, History]:
+def run(
+    task: Task, arms: Mapping[str, Policy], settings: Settings, tell: Tell
+) -> dict[str, History]:
     """Every policy of `arms` with every seed, one after another."""
     model = flat_model(task)
     clients, test = with_test(task)
@@ -35,7 +38,7 @@ def run(task: Task, arms: Mapping[str, Policy], settings: Settings) -> dict[str,
         return {name: float(value / weight) for name, (value, weight) in found.items()}
 
     return {
-        name: _run_arm(name, policy, settings, model, trainer, evaluate)
+        name: _run_arm(name, policy, settings, model, trainer, evaluate, tell)
         for name, policy in arms.items()
     }
 
@@ -47,13 +50,14 @@ def _run_arm(
     model: Model,
     trainer: Trainer,
     evaluate: Callable[[np.ndarray], dict[str, float]],
+    tell: Tell,
 ) -> History:
-    runs = [_run_seed(name, policy, settings, seed, model, trainer, evaluate)
-            for seed in settings.seeds]  # fmt: skip
+    runs = [_run_seed(name, policy, settings, seed, model, trainer, evaluate, tell)
+            for seed in settings.all_seeds]  # fmt: skip
     columns, weights, seconds = zip(*runs, strict=True)
     stacked = {key: np.stack([column[key] for column in columns]) for key in columns[0]}
     return History(
-        policy=policy, seeds=settings.seeds, cohort=settings.cohort, size=model.size,
+        policy=policy, seeds=settings.all_seeds, cohort=settings.cohort, size=model.size,
         weights=np.stack(weights), seconds=np.mean(seconds, axis=0), **stacked,
     )  # fmt: skip
 
@@ -66,6 +70,7 @@ def _run_seed(
     model: Model,
     trainer: Trainer,
     evaluate: Callable[[np.ndarray], dict[str, float]],
+    tell: Tell,
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     optimizer = server.averaging()
     if settings.server_optimizer != "sgd" or settings.server_lr != 1.0:
@@ -106,7 +111,7 @@ def _run_seed(
         row = info._asdict() | tested
         del row["silent"]
         rows.append({key: float(value) for key, value in row.items()})
-        settings.progress(
+        tell(
             Progress(name, seed, t + 1, accuracy, heard_so_far, (t + 1) * settings.cohort,
                      heard_so_far * policy.codec.nbytes(model.size))
         )  # fmt: skip

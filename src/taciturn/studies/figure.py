@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from taciturn import runs
+from taciturn import files
 
 
 def panels(count: int, label: str, width: float = 3.2, share: bool = True) -> tuple[Figure, Any]:
@@ -38,8 +38,8 @@ def legend(figure: Figure, axes: Axes) -> None:
 def write(figure: Figure, folder: Path, name: str) -> list[Path]:
     """PNG and PDF, without the time at which they were made."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / f"{name}.png", folder / f"{name}.pdf"]
-    for path, when in zip(files, ({"Software": None}, {"CreationDate": None}), strict=True):
-        with runs.replacing(path, "wb") as file:
+    paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
+    for path, when in zip(paths, ({"Software": None}, {"CreationDate": None}), strict=True):
+        with files.replacing(path, "wb") as file:
             figure.savefig(file, dpi=130, format=path.suffix[1:], metadata=when)
-    return files
+    return paths

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from taciturn import runs
+from taciturn import files
 from taciturn.studies.experiment import Setting
 from taciturn.studies.results import Results
 from taciturn.studies.table import Table
@@ -17,7 +17,7 @@ def write(make: Callable[[Path], str], folder: Path, where: Path) -> Path:
     """Writes the page `make(link)`; `link` is the folder of the results as seen from the page."""
     text = make(Path(os.path.relpath(folder, where.parent)))
     where.parent.mkdir(parents=True, exist_ok=True)
-    with runs.replacing(where) as file:
+    with files.replacing(where) as file:
         file.write(text)
     return where
 

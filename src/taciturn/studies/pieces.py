@@ -17,11 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from taciturn import runs
+from taciturn import files, runs
 from taciturn.core.policy import parse
 from taciturn.errors import RunError
 from taciturn.report import terminal
-from taciturn.sim import compare, devices, settle
+from taciturn.report.versions import versions
+from taciturn.settings import Settings
+from taciturn.sim import compare
 from taciturn.sim.history import History
 from taciturn.studies.experiment import MATCHED, Experiment, partner
 from taciturn.studies.results import Results, content, results_of
@@ -63,7 +65,6 @@ def run(experiment: Experiment, options: Options, say: Callable[[str], None]) ->
         for seeds in _groups(s for s in range(options.seeds) if file.missing(policies, [s])):
             missing = file.missing(policies, seeds)
             if task is None:
-                devices.prepare()
                 task = load(experiment.task, data=options.data, **experiment.task_options())
                 file.check_data(task)
             of = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
@@ -77,7 +78,7 @@ def _piece(
 ) -> tuple[dict[str, History], float]:
     began = time.perf_counter()
     given = settings | {"seeds": tuple(seeds)}
-    with terminal.Live(list(policies), settle(task, **given)) as live:
+    with terminal.Live(list(policies), Settings(**given)) as live:
         histories = compare(task, policies, progress=live, **given)
     return histories, time.perf_counter() - began
 
@@ -149,7 +150,7 @@ class ResultsFile:
         return f"{np.mean(spoke) / self.settings['cohort']:.4f}"
 
     def add(self, histories: dict[str, History], seconds: float) -> None:
-        """Takes the runs of a piece, in the place of runs with other policies, and saves."""
+        """Takes the runs of a piece, which replace those of other policies, and saves."""
         new = [run for name, history in histories.items() for run in _runs(name, history)]
         taken = {(run["arm"], run["seed"]) for run in new}
         policy = {run["arm"]: run["policy"] for run in new}
@@ -166,11 +167,11 @@ class ResultsFile:
                 "arms": list(histories),
                 "seeds": sorted({run["seed"] for run in new}),
                 "seconds": round(seconds, 2),
-                "versions": terminal.versions(),
+                "versions": versions(),
             }
         )
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with runs.replacing(self.path) as file:
+        with files.replacing(self.path) as file:
             file.write(_lines(self.content))
 
     def results(self) -> Results:
@@ -195,7 +196,7 @@ def _runs(arm: str, history: History) -> list[dict[str, Any]]:
 
 
 def _lines(content: dict[str, Any]) -> str:
-    """JSON with one line a run: short, and a change shows which."""
+    """JSON with one line per run: short, and a change shows which."""
 
     def value(item: Any) -> str:
         if not isinstance(item, list) or not item:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taciturn import runs
+from taciturn import files
 
 
 class Spread(NamedTuple):
@@ -44,13 +44,13 @@ class Table(NamedTuple):
         spread = [
             any(isinstance(row[i], Spread) for row in self.rows) for i in range(len(self.columns))
         ]
-        with runs.replacing(paths[0]) as file:
+        with files.replacing(paths[0]) as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(_flat(spread, self.columns, [f"{c}, deviation" for c in self.columns]))
             for row in self.rows:
                 means = [_mean(cell) for cell in row]
                 writer.writerow(_flat(spread, means, [_deviation(cell) for cell in row]))
-        with runs.replacing(paths[1]) as file:
+        with files.replacing(paths[1]) as file:
             file.write(f"{self.title}\n\n{self.markdown()}")
         return paths
 

@@ -26,7 +26,7 @@ from taciturn.models import SmallCNN
 from taciturn.tasks.task import Generated, Task, classification
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-FACES = (
+FACES = (  # such as every allowed matplotlib has, with all characters
     "DejaVuSans",
     "DejaVuSans-Bold",
     "DejaVuSansMono",
@@ -37,7 +37,7 @@ FACES = (
     "STIXGeneralItalic",
     "cmr10",
     "cmss10",
-    "cmti10",
+    "STIXGeneralBolIta",
     "cmtt10",
 )
 SIDE = 28

@@ -38,7 +38,7 @@ def folder(data: str | Path | None = None, hidden: int = 128) -> Task:
     root = _given("folder", data)
     files = sorted(root.glob("*/*.npy"))
     if not files:
-        raise DataError(f"{root} has no folders with x.npy and y.npy, one a client.")
+        raise DataError(f"{root} has no folders with x.npy and y.npy, one per client.")
     return _task("folder", cached("folder", files, lambda: read_folder(root)), hidden)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from taciturn.errors import InputError
 
-Batch = Any  # a pytree of arrays that share their first axis, one entry an example
+Batch = Any  # a pytree of arrays that share their first axis, one entry per example
 
 
 class Clients(Protocol):
@@ -47,7 +47,7 @@ class Clients(Protocol):
 
 
 def held_out(rows: Any) -> Any:
-    """How many of so many rows a client gives to the test set: a tenth, one at the least."""
+    """How many of its rows a client gives to the test set: a tenth, one at the least."""
     return (rows >= 2) * ((rows // 10) + (rows < 10))
 
 
@@ -197,9 +197,9 @@ class Task:
     Attributes:
       name: as on the command line.
       clients: the training data, `Stored` or `Generated`.
-      test: a pytree of arrays, one entry an example; None holds out a tenth of every client.
+      test: a pytree of arrays, one entry per example; None holds out a tenth of every client.
       init: `(key) -> params`, a pytree of arrays.
-      loss: `(params, batch, key) -> losses`, one number an example.
+      loss: `(params, batch, key) -> losses`, one number per example.
       metrics: `(params, batch) -> {name: (value, weight)}`, sums and their weights for every
         example; `accuracy` and `loss` must be among the names.
       batch, epochs, lr, clip: the defaults of local training; `clip` is the largest global norm of

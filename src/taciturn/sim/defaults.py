@@ -1,0 +1,69 @@
+"""Settings as they are run: checked, with the defaults that are the task's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from taciturn.checks import number, whole
+from taciturn.errors import InputError, UnknownName
+from taciturn.settings import Settings
+from taciturn.sim.local import optimizer_of
+from taciturn.tasks.task import Task
+
+# What JAX calls the precision of matrix products. Weights and sums are float32 in all of them.
+PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "bfloat16"}
+MOST_SEED, MOST_RUNS = 2**32 - 1, 10**6
+
+_S = TypeVar("_S", bound=Settings)
+
+
+def fill_in(settings: _S, task: Task) -> _S:
+    """The settings, checked, with the defaults that are the task's."""
+    if settings.precision not in PRECISIONS:
+        raise UnknownName("precision", settings.precision, PRECISIONS)
+    for name, which, rate in (
+        ("lr", settings.client_optimizer, settings.lr),
+        ("server_lr", settings.server_optimizer, settings.server_lr),
+    ):
+        optimizer_of(which)
+        if not isinstance(which, str) and rate is not None:
+            raise InputError(f"An Optax transformation has a rate of its own: leave out `{name}`.")
+    lr = task.lr if isinstance(settings.client_optimizer, str) else 1.0
+    clip = math.inf if task.clip is None else task.clip
+    usual = {
+        "epochs": task.epochs, "batch": task.batch, "lr": lr, "clip": clip, "server_lr": 1.0,
+        "evaluate_every": max(1, whole("rounds", settings.rounds) // 20),
+    }  # fmt: skip
+    given = {name: getattr(settings, name) for name in usual}
+    filled = usual | {name: value for name, value in given.items() if value is not None}
+    for name in ("epochs", "batch", "evaluate_every"):
+        filled[name] = whole(name, filled[name])
+    for name, interval in (("lr", "[0, inf)"), ("clip", "(0, inf]"), ("server_lr", "[0, inf)")):
+        filled[name] = number(name, filled[name], 0.0, math.inf, interval)
+    for name in ("devices", "lanes"):
+        if getattr(settings, name) is not None:
+            whole(name, getattr(settings, name))
+    population = task.clients.population
+    if whole("cohort", settings.cohort) > population:
+        raise InputError(
+            f"`cohort` must be at most the population of {population} clients, "
+            f"got {settings.cohort}."
+        )
+    return replace(settings, seeds=_seeds(settings), seed=None, **filled)
+
+
+def _seeds(settings: Settings) -> tuple[int, ...]:
+    if settings.seed is not None:
+        if settings.seeds != 1:
+            raise InputError("`seed` is one run and `seeds` are several: give one of them.")
+        return (whole("seed", settings.seed, 0, MOST_SEED),)
+    given: Any = settings.seeds
+    if not isinstance(given, Iterable):
+        given = range(whole("seeds", given, 1, MOST_RUNS))
+    found = tuple(whole("seeds", seed, 0, MOST_SEED) for seed in given)
+    if not found or len(set(found)) != len(found):
+        raise InputError(f"`seeds` must be different whole numbers, got {list(found)}.")
+    return found

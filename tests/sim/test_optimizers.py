@@ -1,0 +1,58 @@
+"""Any Optax optimiser on the server, whatever the form of its state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import taciturn
+from taciturn.sim import draws
+
+
+def task() -> taciturn.Task:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 40).astype(np.int32)
+    x = (rng.normal(0, 0.5, (40, 2)) + np.array([[0, 1], [1, -1], [-1, -1]])[y]).astype("f4")
+    loss, metrics = taciturn.classification(lambda p, x, key: x @ p["w"])
+    return taciturn.Task(
+        "tiny", taciturn.Stored.of({"x": x, "y": y}, [10, 10, 20]),
+        init=lambda key: {"w": jax.random.normal(key, (2, 3))}, loss=loss, metrics=metrics,
+        test={"x": x, "y": y}, batch=5, lr=0.5,
+    )  # fmt: skip
+
+
+TRANSFORMATIONS = {
+    "a dict of numbers": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=0.1),
+    "a dict of states": lambda: optax.multi_transform(
+        {"all": optax.sgd(0.5, momentum=0.9)}, lambda params: jax.tree.map(lambda _: "all", params)
+    ),
+    "a number that is not float": lambda: optax.chain(
+        optax.scale_by_schedule(optax.linear_schedule(1.0, 0.1, 3)), optax.sgd(0.7)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+def test_a_state_of_any_form_is_the_same_in_both(name: str) -> None:
+    arms: dict[str, Any] = {"speaks": "full", "silent": "fixed:1e9+ignore"}
+    found = [
+        taciturn.compare(
+            task(), arms, rounds=4, cohort=3, seeds=2, plain=plain,
+            server_optimizer=TRANSFORMATIONS[name](),
+        )
+        for plain in (False, True)
+    ]  # fmt: skip
+    for arm in arms:
+        ours, theirs = (histories[arm].weights for histories in found)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    # Rounds in which nobody counts change nothing, the optimiser's state included.
+    start = jnp.stack([
+        jax.random.normal(draws.run_keys(seed).init, (2, 3)).ravel() for seed in (0, 1)
+    ])  # fmt: skip
+    np.testing.assert_array_equal(found[0]["silent"].weights, start)
+    assert np.abs(found[0]["speaks"].weights - start).max() > 0.01

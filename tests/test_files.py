@@ -1,0 +1,208 @@
+"""Files that are whole or not there, and what killed processes leave behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taciturn import files, runs
+
+WRITES = """
+import sys, time
+from pathlib import Path
+from taciturn import files
+with files.replacing(Path(sys.argv[1]), "wb") as file:
+    file.write(bytes(1000))
+    file.flush()
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+HOLDS = """
+import sys
+from pathlib import Path
+from taciturn import files
+with files.alone(Path(sys.argv[1]), "works"):
+    print("holding", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def process(code: str, path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that does something with `path`, says so, and waits for its stdin to close."""
+    command = [sys.executable, "-c", code, str(path)]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline()
+        yield started
+
+
+def kill(started: subprocess.Popen[str]) -> None:
+    started.kill()
+    assert started.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("mode", ["w", "wb"])
+def test_an_error_in_the_middle_leaves_the_old_file_and_no_litter(
+    tmp_path: Path, mode: str
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    half: Any = b"new" if mode == "wb" else "new"
+    with pytest.raises(KeyboardInterrupt), files.replacing(path, mode) as file:  # noqa: PT012
+        file.write(half)
+        file.flush()
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_reader_sees_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with files.replacing(path) as file:
+        file.write("new")
+        file.flush()
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_permissions_are_those_that_open_gives(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        with files.replacing(tmp_path / "file") as file:
+            file.write("new")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~mask
+
+
+def test_what_a_killed_writer_leaves_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    with process(WRITES, tmp_path / "large") as writer:
+        kill(writer)
+    (litter,) = tmp_path.iterdir()
+    assert litter.stat().st_size == 1000
+    runs.write_json(tmp_path / "other.json", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["other.json"]
+
+
+def test_a_folder_with_nothing_but_litter_is_an_empty_one(tmp_path: Path) -> None:
+    with process(WRITES, tmp_path / "large") as writer:
+        kill(writer)
+    assert runs.create(tmp_path, "task") == tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
+    with process(WRITES, tmp_path / "large") as writer:
+        runs.write_json(tmp_path / "other.json", {})
+        assert len(list(tmp_path.iterdir())) == 2
+        writer.communicate("")
+        assert writer.returncode == 0
+    assert (tmp_path / "large").read_bytes() == bytes(1000)
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    for name in (".large.tmp", ".large.x1y2z3", "large.taciturn"):
+        (tmp_path / name).touch()
+    runs.write_json(tmp_path / "large", {})
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_file_that_was_swept_away_before_it_was_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, calls = files._locked, []
+
+    def late(descriptor: int) -> bool | None:
+        calls.append(descriptor)
+        if len(calls) == 1:
+            monkeypatch.setattr(files, "_locked", lock)
+            files.sweep(tmp_path)
+            monkeypatch.setattr(files, "_locked", late)
+        return lock(descriptor)
+
+    monkeypatch.setattr(files, "_locked", late)
+    runs.write_json(tmp_path / "a.json", {"a": 1})
+    assert runs.read_json(tmp_path / "a.json") == {"a": 1}
+    assert len(calls) == 2
+
+
+def test_one_is_alone_and_the_other_waits_and_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(files, "_PAUSE", 0.01)
+    path, came = tmp_path / "lock", threading.Event()
+    waited: list[bool] = []
+
+    def second() -> None:
+        with files.alone(path, "downloads a.bin") as had_to:
+            waited.append(had_to)
+            came.set()
+
+    with process(HOLDS, path) as holder:
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert not came.wait(0.3)
+        holder.communicate("")
+    assert came.wait(60)
+    thread.join()
+    assert waited == [True]
+    assert caplog.messages == ["Another process downloads a.bin: waiting for it."]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_holder_holds_nobody_up(tmp_path: Path) -> None:
+    with process(HOLDS, tmp_path / "lock") as holder:
+        kill(holder)
+    assert (tmp_path / "lock").exists()
+    with files.alone(tmp_path / "lock", "works") as waited:
+        assert not waited
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_never_two_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_PAUSE", 0)
+    inside, most = [], []
+
+    def work() -> None:
+        for _ in range(50):
+            with files.alone(tmp_path / "lock", "works"):
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 200
+
+
+def test_where_there_are_no_locks_nobody_waits_and_nothing_is_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(descriptor: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(files, "_lock", none)
+    (tmp_path / ".a.0.taciturn").touch()
+    with files.alone(tmp_path / "lock", "works") as waited:
+        assert not waited
+    runs.write_json(tmp_path / "b.json", {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.0.taciturn", "b.json"]

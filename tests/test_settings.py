@@ -1,0 +1,91 @@
+"""Settings: one dataclass is the command line, the Python arguments and a program's key."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import taciturn
+from taciturn import cli
+from taciturn.errors import InputError
+from taciturn.settings import Settings
+from taciturn.sim.defaults import fill_in
+from taciturn.tasks import load
+
+QUICK = {"rounds": 1, "cohort": 2, "plain": True}
+
+
+def test_every_setting_is_an_option_of_the_command() -> None:
+    given = {
+        "rounds": 7, "cohort": 3, "epochs": 2, "batch": 4, "lr": 0.5, "clip": 2.0,
+        "client_optimizer": "adam", "server_optimizer": "yogi", "server_lr": 0.1,
+        "seeds": (3, 5), "seed": 9, "evaluate_every": 2, "precision": "tf32", "devices": 1,
+        "lanes": 2,
+    }  # fmt: skip
+    assert list(given) == [field.name for field in fields(Settings)]
+    for name, value in given.items():
+        values = value if isinstance(value, tuple) else (value,)
+        command = cli.read(["run", f"--{name.replace('_', '-')}", *map(str, values)])
+        assert getattr(command, name) == value
+    command = cli.read(["run"])
+    assert all(getattr(command, f.name) == f.default for f in fields(Settings))
+
+
+def test_a_programs_key_is_the_static_fields_and_the_number_of_seeds() -> None:
+    task = load("synthetic")
+    base = fill_in(Settings(seeds=2), task)
+    numbers = Settings(seeds=(8, 9), rounds=7, lr=0.3, clip=2.0, server_lr=0.5, evaluate_every=3)
+    assert fill_in(numbers, task).form == base.form
+    assert hash(fill_in(numbers, task).form) == hash(base.form)
+    for other in (
+        {"seeds": 3}, {"cohort": 9}, {"batch": 7}, {"epochs": 2}, {"client_optimizer": "adam"},
+        {"server_optimizer": "adam"}, {"precision": "tf32"}, {"devices": 1}, {"lanes": 1},
+    ):  # fmt: skip
+        assert fill_in(Settings(**({"seeds": 2} | other)), task).form != base.form, other
+
+
+def test_one_seed_by_its_number() -> None:
+    alone = taciturn.simulate("synthetic", "full", seed=7, **QUICK)
+    among = taciturn.simulate("synthetic", "full", seeds=(3, 7), **QUICK)
+    assert alone.seeds == (7,)
+    np.testing.assert_array_equal(alone.weights[0], among.weights[1])
+    assert cli.read(["run", "--seed", "7"]).all_seeds == (7,)
+    assert cli.read(["run", "--seeds", "7"]).all_seeds == tuple(range(7))
+    assert cli.read(["run", "--seeds", "7", "8"]).all_seeds == (7, 8)
+
+
+@pytest.mark.parametrize("seed", [0, 2**31, 2**32 - 1])
+def test_every_seed_of_32_bits_runs_in_both(seed: int) -> None:
+    ours, theirs = (
+        taciturn.simulate("synthetic", "full", seed=seed, rounds=1, cohort=2, plain=plain)
+        for plain in (False, True)
+    )
+    np.testing.assert_allclose(ours.weights, theirs.weights, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("seeds", [2, (0, 1), [0, 1], range(2), np.arange(2), np.int64(2)])
+def test_seeds_in_any_form(seeds: object) -> None:
+    assert fill_in(Settings(seeds=seeds), load("synthetic")).all_seeds == (0, 1)  # type: ignore[arg-type]
+
+
+def test_a_setting_that_there_is_not_is_named() -> None:
+    with pytest.raises(InputError, match=r"no setting called `round`. Did you mean `rounds`"):
+        taciturn.simulate("synthetic", "full", round=3)
+
+
+def test_a_library_leaves_the_callers_jax_as_it_was() -> None:
+    """Only `taciturn.prepare`, which the command line calls, sets JAX up."""
+    code = (
+        "import jax, taciturn\n"
+        "names = ('jax_num_cpu_devices', 'jax_compilation_cache_dir',\n"
+        "         'jax_persistent_cache_min_compile_time_secs', 'jax_enable_x64')\n"
+        "def seen(): return [getattr(jax.config, name) for name in names]\n"
+        "before = seen()\n"
+        "taciturn.compare('synthetic', {'a': 'full'}, rounds=1, cohort=2)\n"
+        "assert seen() == before, seen()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

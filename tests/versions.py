@@ -1,0 +1,182 @@
+"""Runs the quick tests with the lowest and the newest of everything that pyproject.toml allows.
+
+`make test-versions` runs all of it and writes `tests/versions.json`; a part can be run again:
+
+    python tests/versions.py --python 3.13 --which lowest --json tests/versions.json
+
+The lowest are the lower bounds themselves of all direct dependencies, and whatever fits of what
+these depend on in turn. pip is told so by constraints, so that it fails, and names the conflict,
+where a bound is not to be had: too low for another package, or without a wheel for this Python.
+The `cuda` extra is left out: gigabytes, and of no use without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHONS = ("3.11", "3.12", "3.13")
+WHICH = ("lowest", "newest")
+EXTRAS = ("dev", "data")
+INDIRECT = ("jaxlib", "pillow")  # not ours, but results depend on them
+
+
+def main() -> int:
+    options = read_options()
+    bounds = lower_bounds(tomllib.loads((ROOT / "pyproject.toml").read_text()))
+    failed = False
+    for version in options.python or PYTHONS:
+        python = find(version)
+        if python is None:
+            say(f"Python {version}: not on this machine, left out")
+            failed |= bool(options.python)
+            continue
+        for which in options.which or WHICH:
+            say(f"Python {version}, {which}: installing")
+            venv = options.venvs.resolve() / f"{version}-{which}"
+            row = None
+            if install(python, venv, bounds if which == "lowest" else {}):
+                row = test(venv, [*bounds, *INDIRECT])
+            if options.json is not None:
+                keep(options.json, version, which, row)
+            failed |= row is None or row["failed"] > 0
+            say(f"Python {version}, {which}: {summary(row)}")
+    return int(failed)
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--python", action="append", metavar="3.11", help="a Python (default: all three)")
+    add("--which", action="append", choices=WHICH, help="of the versions (default: both)")
+    add("--json", type=Path, metavar="FILE", help="results; other rows that it has stay")
+    add("--venvs", type=Path, metavar="DIR", default=ROOT / ".versions", help="kept between runs")
+    return parser.parse_args()
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"=== {line}\n")
+    sys.stdout.flush()
+
+
+def lower_bounds(pyproject: dict[str, Any]) -> dict[str, str]:
+    """Every direct dependency's lower bound, by the name of the package."""
+    project = pyproject["project"]
+    bounds: dict[str, str] = {}
+
+    def add(requirements: list[str]) -> None:
+        for requirement in requirements:
+            own = re.fullmatch(rf"{project['name']}\[(.+)\]", requirement)
+            if own:
+                add(project["optional-dependencies"][own[1]])
+                continue
+            match = re.fullmatch(r"([\w-]+)(?:\[[\w,-]+\])?>=([\w.]+)(?:,<[\w.]+)?", requirement)
+            if match is None:
+                raise SystemExit(f"`{requirement}` in pyproject.toml needs a lower bound.")
+            name, bound = match.groups()
+            if bounds.setdefault(name, bound) != bound:
+                raise SystemExit(f"`{name}` has two lower bounds: {bounds[name]} and {bound}.")
+
+    add(project["dependencies"])
+    for extra in EXTRAS:
+        add(project["optional-dependencies"][extra])
+    return dict(sorted(bounds.items()))
+
+
+def find(version: str) -> Path | None:
+    """An interpreter of this version: the running one, on the path, or of pyenv."""
+    for candidate in candidates(version):
+        # A name on the path can be a shim of pyenv's for a version that is not switched on.
+        command = [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True)
+        except OSError:
+            continue
+        if answer.returncode == 0 and answer.stdout.strip() == version:
+            return Path(candidate)
+    return None
+
+
+def candidates(version: str) -> Iterator[str]:
+    yield sys.executable
+    if on_path := shutil.which(f"python{version}"):
+        yield on_path
+    if pyenv := shutil.which("pyenv"):
+        root = subprocess.run([pyenv, "root"], capture_output=True, text=True).stdout.strip()
+        yield from map(str, Path(root, "versions").glob(f"{version}.*/bin/python"))
+
+
+def install(python: Path, venv: Path, exactly: dict[str, str]) -> bool:
+    """Makes a fresh environment; whether pip found versions that go together."""
+    subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
+    constraints = venv / "constraints.txt"
+    constraints.write_text("".join(f"{name}=={bound}\n" for name, bound in exactly.items()))
+    # Wheels alone: nobody should need a compiler for a version that is allowed.
+    pip = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
+    package = ["--constraint", constraints, "--editable", f"{ROOT}[{','.join(EXTRAS)}]"]
+    return subprocess.run([*pip, *package]).returncode == 0
+
+
+def test(venv: Path, packages: list[str]) -> dict[str, Any]:
+    """Runs the quick tests and says what came of it, with which versions."""
+    python, report = venv / "bin" / "python", venv / "report.xml"
+    report.unlink(missing_ok=True)
+    ask = (
+        "import json, sys; from importlib.metadata import version as v; "
+        "print(json.dumps([sys.version.split()[0], {p: v(p) for p in sys.argv[1:]}]))"
+    )
+    asked = subprocess.run([python, "-c", ask, *packages], capture_output=True, check=True)
+    version, versions = json.loads(asked.stdout)
+    # Code on PYTHONPATH would be tested in the place of this.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    pytest = [python, "-m", "pytest", "-n", "2", "-m", "not slow", f"--junitxml={report}"]
+    start = time.monotonic()
+    code = subprocess.run(pytest, cwd=ROOT, env=environment).returncode
+    seconds = round(time.monotonic() - start)
+    suites = list(ElementTree.parse(report).iter("testsuite")) if report.exists() else []
+    tests, failures, errors, skipped = (
+        sum(int(suite.get(name, 0)) for suite in suites)
+        for name in ("tests", "failures", "errors", "skipped")
+    )
+    return {
+        "date": datetime.date.today().isoformat(),
+        "python": version,
+        "passed": tests - failures - errors - skipped,
+        "failed": failures + errors or int(code != 0),  # a crash leaves no report
+        "skipped": skipped,
+        "seconds": seconds,
+        "packages": versions,
+    }
+
+
+def summary(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "cannot be installed"
+    counts = (f"{row[name]} {name}" for name in ("passed", "failed", "skipped", "seconds"))
+    return ", ".join(counts)
+
+
+def keep(path: Path, version: str, which: str, row: dict[str, Any] | None) -> None:
+    """Puts a row into the file, or takes it out where there is no result any more."""
+    rows = json.loads(path.read_text()) if path.exists() else {}
+    rows.pop(f"{version} {which}", None)
+    if row is not None:
+        rows[f"{version} {which}"] = row
+    path.write_text(json.dumps(dict(sorted(rows.items())), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
