@@ -1,6 +1,8 @@
 """`taciturn report`: runs, looked at again."""
 
 import pytest
+from matplotlib.figure import Figure
+from PIL import Image
 
 from taciturn import cli, runs
 from taciturn.errors import InputError, RunError
@@ -57,13 +59,45 @@ def test_a_row_that_is_being_written_is_not_there_yet(folder, half):
     assert after.summary() == before
 
 
-def test_table_and_picture(folder, capsys):
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are written."""
+    found = []
+    save = Figure.savefig
+
+    def savefig(self, *arguments, **options):
+        found.append(self)
+        return save(self, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return found
+
+
+def size(path):
+    with Image.open(path) as picture:
+        return picture.format, picture.size
+
+
+def test_table_and_picture(folder, capsys, drawn):
     cli.main(["report", str(folder)])
     assert "60.00 ± 14.14 %" in capsys.readouterr().out
-    assert (folder / "report.png").read_bytes().startswith(b"\x89PNG")
+    assert size(folder / "report.png") == ("PNG", (1210, 770))  # 11 × 7 inches at 110
+    by_round, by_upload, threshold, spoke = drawn[0].axes
+    # Tested after the second round alone, and never a threshold.
+    for axes, x, y in (
+        (by_round, [2], [60]),
+        (by_upload, [6032 / 1024], [60]),
+        (spoke, [1, 2], [4, 2]),
+    ):
+        (line,) = axes.get_lines()
+        assert line.get_xdata() == pytest.approx(x)
+        assert line.get_ydata() == pytest.approx(y)
+    assert not threshold.get_lines()
+    assert by_upload.get_xlabel() == "uploaded, KiB"
+    assert [text.get_text() for text in by_round.get_legend().get_texts()] == ["adaptive+ou"]
 
 
-def test_several_folders_are_told_apart(folder, tmp_path):
+def test_several_folders_are_told_apart(folder, tmp_path, drawn):
     others = [tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "c"]
     for other in others:
         other.mkdir(parents=True)
@@ -71,7 +105,8 @@ def test_several_folders_are_told_apart(folder, tmp_path):
     found = picture.read_all(others)
     assert list(found) == [f"{name}: adaptive+ou" for name in (*map(str, others[:2]), "c")]
     cli.main(["report", *map(str, others), "--out", str(tmp_path / "both.png")])
-    assert (tmp_path / "both.png").exists()
+    assert size(tmp_path / "both.png") == ("PNG", (1210, 770))
+    assert [line.get_label() for line in drawn[0].axes[0].get_lines()] == list(found)
 
 
 @pytest.mark.parametrize("text", ["", "arm,seed\na,0\n", "arm,seed,round\n"])

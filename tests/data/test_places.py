@@ -53,7 +53,9 @@ def test_half_a_set_is_passed_over(tmp_path, cache, monkeypatch):
 def test_the_cache_folder_is_the_users_unless_told(monkeypatch, tmp_path):
     monkeypatch.delenv("TACITURN_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    assert places.cache_folder().name == "taciturn"
+    assert places.cache_folder() == tmp_path / "home" / "taciturn"
+    monkeypatch.setenv("TACITURN_CACHE", str(tmp_path / "told"))
+    assert places.cache_folder() == tmp_path / "told"
 
 
 def test_a_path_without_the_files_is_not_replaced_by_other_data(tmp_path, cache, publisher):

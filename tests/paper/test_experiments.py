@@ -39,6 +39,7 @@ def quiet(line: str) -> None:
 def test_what_is_there_is_not_run_again(options, counted):
     first = pieces.run(SYNTHETIC, options, quiet)
     done = len(counted)
+    assert done > 0
     again = pieces.run(SYNTHETIC, options, quiet)
     assert len(counted) == done
     for name, arm in first.arms.items():
@@ -76,12 +77,12 @@ def test_more_seeds_run_only_what_they_change(options, counted):
 
 def test_random_speaks_at_the_mean_rate_of_its_partner(options):
     result = pieces.run(SYNTHETIC, options, quiet)
-    for name, arm in result.arms.items():
-        if name.startswith("random"):
-            rate = result.arms[partner(name)].spoke.mean() / result.cohort
-            assert float(arm.policy.partition(":")[2].partition("+")[0]) == pytest.approx(
-                rate, abs=1e-4
-            )
+    matched = [name for name, text in SYNTHETIC.arms.items() if MATCHED in text]
+    assert matched
+    for name in matched:
+        rate = result.arms[partner(name)].spoke.mean() / result.cohort
+        _, _, value = result.arms[name].policy.partition("+")[0].partition(":")
+        assert float(value) == pytest.approx(rate, abs=1e-4)
 
 
 def test_files_of_other_settings_are_refused(options):

@@ -5,7 +5,6 @@ import pytest
 
 from taciturn.data import places
 from taciturn.paper import figures, paths
-from taciturn.studies import figure
 
 
 def walk(rate, steps=3000, weights=200, heavy=False):
@@ -38,9 +37,25 @@ def test_increments_with_heavy_tails_are_not_normal():
     assert paths.measure(walk(0.05, heavy=True))["increments_normal_share"] < 5
 
 
-def test_the_figure_is_drawn(tmp_path):
-    png, _ = figure.write(figures.paths(walk(0.05, 500, 8)), tmp_path, "paths")
-    assert png.stat().st_size > 10_000
+def test_the_figure_shows_paths_and_their_increments():
+    found = walk(0.05, 500, 8)
+    left, middle, right = figures.paths(found).axes
+    lines = left.get_lines()
+    assert len(lines) == paths.SETTINGS["drawn"].value
+    for line, weight in zip(lines, (0, 2, 4, 6), strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), found.paths[:, weight])
+    assert left.get_legend_handles_labels()[1] == ["w"]
+    assert left.get_xlabel() == "step"
+    # The last of five epochs, every weight's increments on a scale of its own.
+    late = np.diff(found.paths[-101:], axis=0)
+    standard = (late - late.mean(0)) / late.std(0)
+    counts, _ = np.histogram(standard, np.linspace(-5, 5, 201)[::4], density=True)
+    np.testing.assert_allclose([bar.get_height() for bar in middle.patches], counts)
+    (normal,) = middle.get_lines()
+    assert normal.get_ydata().max() == pytest.approx(1 / np.sqrt(2 * np.pi))
+    points, diagonal = right.get_lines()
+    np.testing.assert_allclose(points.get_ydata()[499:501].mean(), np.median(standard), atol=0.01)
+    np.testing.assert_array_equal(diagonal.get_xdata(), diagonal.get_ydata())
 
 
 @pytest.mark.slow

@@ -6,10 +6,13 @@ import os
 import socket
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
+import psutil
 import pytest
 
 import taciturn
@@ -167,8 +170,27 @@ def test_cores_become_devices_unless_something_else_was_said(
     assert run_python(code, XLA_FLAGS=flags) == str(expected)
 
 
-def test_memory_is_what_the_system_says() -> None:
-    assert 0 < devices.memory() < 1 << 50
+class Device:
+    """One that knows its memory, or does not."""
+
+    def __init__(self, stats: dict[str, int] | None) -> None:
+        self.memory_stats = lambda: stats
+
+
+def test_memory_is_what_the_device_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = {"bytes_in_use": 5, "bytes_limit": 12_345}
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device(stats)] * 2)
+    assert devices.memory() == 12_345
+
+
+@pytest.mark.parametrize("stats", [None, {}, {"bytes_in_use": 5}])
+def test_devices_that_do_not_say_share_what_the_system_has(
+    stats: dict[str, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = types.SimpleNamespace(total=9_000, available=6_001, free=5_000)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device(stats)] * 2)
+    assert devices.memory() == 6_001 // 2
 
 
 def test_compiled_programs_are_kept_unless_a_place_was_chosen(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ def test_permute_stays_in_range_and_apart_for_populations_of_billions() -> None:
     n = 4_000_000_001  # above 2³¹: pivot + n must not lose its way
     some = np.asarray(compiled(1000, False)(jax.random.key(1), jnp.uint32(n)))
     assert len(set(some.tolist())) == 1000
+    assert some.max() < n
+    assert some.max() > n // 2  # and not in a part of it
 
 
 def chi_square(counts: np.ndarray) -> float:

@@ -39,7 +39,7 @@ from taciturn.tasks.task import Task, classification
 
 # Task, a threshold between the norms that its clients have, and the settings of a run.
 CASES: dict[str, tuple[Callable[[], Task], float, dict[str, Any]]] = {
-    "tiny": (tiny, 0.3, {"cohort": 4}),
+    "tiny": (tiny, 0.3, {"cohort": 4, "seeds": (5,)}),
     "synthetic": (lambda: load("synthetic"), 0.205, {"cohort": 5, "batch": 32}),
     "cnn": (cnn, 0.4, {"cohort": 4}),
     "lstm": (lstm, 0.19, {"cohort": 3}),
@@ -79,10 +79,6 @@ def some_silent(histories: dict[str, taciturn.History]) -> bool:
     )
 
 
-def test_every_stand_in_is_here() -> None:
-    assert set(STAND_IN_FORMS) == set(STAND_INS)
-
-
 @pytest.mark.parametrize(
     "case",
     ["tiny", *(pytest.param(case, marks=pytest.mark.slow) for case in CASES if case != "tiny")],
@@ -91,11 +87,20 @@ def test_every_rule_and_stand_in_is_the_plain_loop(case: str) -> None:
     make, threshold, settings = CASES[case]
     arms = every_policy(threshold, STAND_IN_FORMS)
     lanes = {"tiny": 3, "synthetic": 1, "cnn": 3, "lstm": 2}[case]
-    assert some_silent(assert_agree(make(), arms, lanes=lanes, **settings))
+    found = assert_agree(make(), arms, lanes=lanes, **settings)
+    assert some_silent(found)
+    if case == "tiny":
+        # What stands in makes a difference under every rule, and the cap is reached: else two
+        # programs that left them out would agree as well.
+        for rule in (f"fixed:{threshold}", "adaptive,k=0.5,weighted=false", "random:0.5"):
+            ends = [found[f"{rule}+{stand_in}"].weights for stand_in in ("ou", "ou,cap=true",
+                    "zero", "ignore", "last")]  # fmt: skip
+            for one, other in itertools.combinations(ends, 2):
+                assert distance(one, other) > 1e-3, rule
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["synthetic", "cnn", "lstm"])
 def test_the_papers_unbounded_fit_is_the_plain_loop_in_float64(case: str) -> None:
     """It amplifies rounding by itself: in float32 two right programs differ."""
     make, threshold, settings = CASES[case]
