@@ -7,6 +7,7 @@ no work on padding, and memory grows with lanes and runs, not with cohorts.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -99,7 +100,7 @@ class Lanes(NamedTuple):
     params: Any  # a pytree: a flat vector would be cut up and put together again in every step
     slots: Any  # of the client's optimiser
     heard: Heard
-    waiting: Waiting | None  # None where there is one lane
+    waiting: Waiting | None  # None where each is summed when it ends
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,11 @@ class LaneTrainer:
     @property
     def runs(self) -> int:
         return len(self.policies) * self.seeds
+
+    @property
+    def lossy(self) -> bool:
+        """Whether what the server decodes differs from what a client sent."""
+        return any(policy.codec.error for policy in self.policies)
 
     def steps(self, rows: Any) -> Any:
         """How many local steps clients with so many rows take."""
@@ -210,7 +216,7 @@ class LaneTrainer:
         )
         none = jnp.zeros(lanes, jnp.int32)
         waiting = None
-        if lanes > 1:
+        if lanes > 1 and self.lossy:
             empty = jnp.zeros((lanes, work.thetas.shape[1]), dtype)
             waiting = Waiting(jnp.int32(0), empty, none, none, none, none)
         state = jax.lax.while_loop(
@@ -244,15 +250,14 @@ class LaneTrainer:
         ]
         said = said & jnp.isfinite(norms)
         counts, sums = ended & said, heard.sums
-        if waiting is None:
-            sums = jax.lax.cond(
-                counts[0],
-                lambda sums: self._add(sums, item, updates, work),
-                lambda sums: sums,
-                sums,
-            )
-        else:
+        if waiting is not None:
             sums, waiting = self._wait(sums, waiting, item, counts, updates[0], work)
+        elif self.lossy:
+            add = functools.partial(self._add_decoded, item=item, updates=updates, work=work)
+            sums = jax.lax.cond(counts[0], add, lambda sums: sums, sums)
+        else:
+            pairs = zip(sums, updates, strict=True)
+            sums = [self._add(*pair, counts, item, work) for pair in pairs]
         row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
         heard = Heard(
             sums,
@@ -262,10 +267,28 @@ class LaneTrainer:
         return heard, waiting
 
     def _add(
+        self,
+        sums: jax.Array,
+        updates: jax.Array,
+        counts: jax.Array,
+        of: Item | Waiting,
+        work: Work,
+    ) -> jax.Array:
+        """The runs' sums with n·Δ of the clients that count."""
+        examples = work.who.examples[of.seed, of.slot].astype(sums.dtype)
+        scaled = _where(counts, examples[:, None] * updates, jnp.zeros_like(updates))
+        if len(counts) == 1:
+            return sums.at[of.run[0]].add(scaled[0])
+        # A product with a one-hot matrix: a scatter-add would sum in an order of its own each time
+        # on a GPU.
+        chosen = jax.nn.one_hot(of.run, self.runs, axis=0, dtype=sums.dtype)
+        return sums + jnp.matmul(chosen, scaled, precision="highest")
+
+    def _add_decoded(
         self, sums: list[jax.Array], item: Item, updates: list[jax.Array], work: Work
     ) -> list[jax.Array]:
         """The sums with what the server decodes of a single lane's update, layer by layer."""
-        run, key = item.run[0], self._keys(item, work)[0]
+        key = self._keys(item, work)[0]
         ends = np.cumsum([update.shape[1] for update in updates])[:-1]
 
         def through(codec: Codec) -> Callable[..., list[jax.Array]]:
@@ -277,11 +300,10 @@ class LaneTrainer:
 
             return call
 
-        codecs = [policy.codec for policy in self.policies]
-        updates = jax.lax.switch(run // self.seeds, [through(codec) for codec in codecs], updates)
-        examples = work.who.examples[item.seed[0], item.slot[0]].astype(work.thetas.dtype)
+        codecs = [through(policy.codec) for policy in self.policies]
+        updates = jax.lax.switch(item.run[0] // self.seeds, codecs, updates)
         pairs = zip(sums, updates, strict=True)
-        return [total.at[run].add(examples * update[0]) for total, update in pairs]
+        return [self._add(*pair, jnp.array([True]), item, work) for pair in pairs]
 
     def _wait(
         self,
@@ -330,12 +352,7 @@ class LaneTrainer:
                 keys,
             )
             decoded = _where(own, read, decoded)
-        examples = work.who.examples[waiting.seed, waiting.slot].astype(sums.dtype)
-        scaled = _where(taken, examples[:, None] * decoded, jnp.zeros_like(decoded))
-        # A product with a one-hot matrix: a scatter-add would sum in an order of its own each time
-        # on a GPU.
-        chosen = jax.nn.one_hot(waiting.run, self.runs, axis=0, dtype=sums.dtype)
-        return sums + jnp.matmul(chosen, scaled, precision="highest")
+        return self._add(sums, decoded, taken, waiting, work)
 
     def _keys(self, of: Item | Waiting, work: Work) -> jax.Array:
         """The keys of the codecs of these clients, (lanes, 2)."""
