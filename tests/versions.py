@@ -5,8 +5,8 @@
     python tests/versions.py --python 3.13 --which lowest --json tests/versions.json
 
 The lowest are the lower bounds themselves of all direct dependencies, and whatever fits of what
-these depend on in turn. pip is told so by constraints, so that it fails, and names the conflict,
-where a bound is not to be had: too low for another package, or without a wheel for this Python.
+these depend on in turn. pip is told so by constraints, so that it fails where a bound is not to be
+had: too low for another package, or without a wheel for this Python.
 The `cuda` extra is left out: gigabytes, and of no use without a GPU.
 """
 
