@@ -18,7 +18,7 @@ test-gpu:  ## what needs a GPU, with the interpreter that has a JAX for it; leav
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) tests/gpu.py
 
 test-versions:  ## the quick tests with the lowest and newest dependencies, on every Python here
-	$(PYTHON) tests/versions.py --json tests/versions.json $(ARGS)
+	$(PYTHON) tests/versions.py --json tests/records/versions.json $(ARGS)
 
 check: .venv/dev  ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -1,8 +1,8 @@
 """Runs the quick tests with the lowest and the newest of everything that pyproject.toml allows.
 
-`make test-versions` runs all of it and writes `tests/versions.json`; a part can be run again:
+`make test-versions` runs all of it and writes `tests/records/versions.json`; a part can be run again:
 
-    python tests/versions.py --python 3.13 --which lowest --json tests/versions.json
+    python tests/versions.py --python 3.13 --which lowest --json tests/records/versions.json
 
 The lowest are the lower bounds themselves of all direct dependencies, and whatever fits of what
 these depend on in turn. pip is told so by constraints, so that it fails where a bound is not to be

@@ -24,11 +24,10 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "adaptive": [{}, {"k": 0.0}, {"k": -0.3}, {"weighted": False}, {"k": 1 / 3, "weighted": False}],
     "random": [{"probability": 0.0}, {"probability": 0.5}, {"probability": 1.0}],
     "ou": [{}, {"cap": True}, {"mode": "paper"}, {"mode": "paper", "cap": True}],
-    "quantize": [{"bits": 1}, {"bits": 2}, {"bits": 8}, {"bits": 4, "feedback": True}],
-    "eden": [{"bits": b} for b in (0.02, 0.1, 0.5, 1.0, 2.0, 3.0, 4.0)]
-    + [{"bits": 0.1, "feedback": True}, {"bits": 2.0, "feedback": True}],
-    "top_k": [{"share": 0.01}, {"share": 1.0}, {"share": 0.1, "feedback": True}],
-    "sparse_ternary": [{"share": 0.01}, {"share": 1.0}, {"share": 0.1, "feedback": True}],
+    "quantize": [{"bits": 1}, {"bits": 2}, {"bits": 4}, {"bits": 8}],
+    "eden": [{"bits": bits} for bits in (0.02, 0.1, 0.5, 1.0, 2.0, 3.0, 4.0)],
+    "top_k": [{"share": 0.01}, {"share": 1.0}, {"share": 0.1}],
+    "sparse_ternary": [{"share": 0.01}, {"share": 1.0}, {"share": 0.1}],
 }
 
 

@@ -6,9 +6,7 @@ distribution, which is what rotated coordinates look like. With q_i = 0 outside 
 
     decoded = R⁻¹ (s · q),    s = ‖r‖² / ⟨r, q⟩
 
-keeps ⟨x, decoded⟩ = ‖x‖² in every draw, and so is unbiased over rotations. With `feedback` the
-scale is that of least error, s = ⟨r, q⟩ / ‖q‖², which makes decoding a contraction: a residual that
-is added to the next update then dies out, where around the unbiased one it would grow.
+keeps ⟨x, decoded⟩ = ‖x‖² in every draw, and so is unbiased over rotations.
 
 References:
   Vargaftik et al. EDEN: Communication-Efficient and Robust Distributed Mean Estimation, 2022.
@@ -21,7 +19,7 @@ import math
 
 import numpy as np
 
-from taciturn.checks import flag, number
+from taciturn.checks import number
 from taciturn.core.arrays import Array, Scalar, by_rows, namespace
 from taciturn.core.codecs import hadamard
 from taciturn.core.codecs.codec import Code, Codec, Form, single
@@ -41,17 +39,15 @@ _DISTORTION = {1: 0.3633802, 2: 0.1174819, 3: 0.0345478, 4: 0.0095011}
 _FEWEST = 64  # coordinates of a block: fewer would now and then miss all that there is
 
 
-def eden(bits: float, feedback: bool = False) -> Codec:
+def eden(bits: float) -> Codec:
     """A random rotation and few bits for each weight: 0.02 to 1, then 2, 3 or 4.
 
     Args:
       bits: for each weight. Below 1, that share of the rotated coordinates has one.
-      feedback: whether the client keeps what was left out and adds it to its next update.
     """
     bits = number("bits", bits, 0.02, 4.0, "[0.02, 4]")
     if bits > 1 and bits not in _LEVELS:
         raise InputError(f"`bits` must be in [0.02, 1], or 2, 3 or 4, got {bits:g}.")
-    feedback = flag("feedback", feedback)
     whole = max(1, int(bits))
     share = min(1.0, bits)
 
@@ -74,10 +70,8 @@ def eden(bits: float, feedback: bool = False) -> Codec:
             chosen = r if places is None else xp.take(r, places, axis=1)
             index, level = _quantize(chosen, squares, hadamard.block_of(size), whole)
             along = xp.sum(chosen * level, axis=1)
-            below = xp.sum(level * level, axis=1) if feedback else along
-            above = along if feedback else squares
-            none = xp.zeros_like(above)
-            return index, xp.where(below > 0, above / xp.where(below > 0, below, none + 1), none)
+            none = xp.zeros_like(along)
+            return index, xp.where(along > 0, squares / xp.where(along > 0, along, none + 1), none)
 
         index, scales = by_rows(work, hadamard.cut(update))
         return pack(xp.reshape(index, (-1,)), whole), scales
@@ -105,16 +99,14 @@ def eden(bits: float, feedback: bool = False) -> Codec:
         # the coordinates that are sent deviates from it by 1 / √(2 count) of rms or less.
         count, block = kept(size), hadamard.block_of(size)
         least = 0.7071 - (5.5 * 0.7071 / math.sqrt(count) if count < block else 0.1)
-        if feedback:
-            return 0.0 * norm, 1.001 * norm
         return 0.999 * norm, norm * (math.sqrt(block / count) / max(least, 0.05)) * 1.001
 
     distortion = _DISTORTION[whole]
     captured = share * (1 - distortion)  # ⟨r, q⟩² / (‖r‖² ‖q‖²)
     return Codec(
-        "eden", (("bits", bits), ("feedback", feedback)),
+        "eden", (("bits", bits),),
         encode=encode, decode=decode, forms=forms, norm_range=norm_range,
-        error=1 - captured if feedback else 1 / captured - 1, unbiased=not feedback,
+        error=1 / captured - 1, unbiased=True,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from taciturn.checks import flag, whole
+from taciturn.checks import whole
 from taciturn.core.arrays import Array, Scalar, namespace
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
@@ -23,16 +23,13 @@ _BLOCK = 256
 _LARGEST = 2.83
 
 
-def quantize(bits: float, feedback: bool = False) -> Codec:
+def quantize(bits: float) -> Codec:
     """So many bits per weight, 1 to 8, at random so that the mean is right.
 
     Args:
       bits: for each weight.
-      feedback: whether the client keeps what was left out and adds it to its next update; weights
-        then go to the nearest level.
     """
     bits = whole("bits", int(bits) if float(bits).is_integer() else bits, 1, 8)
-    feedback = flag("feedback", feedback)
     steps = 2**bits - 1
 
     def forms(size: int) -> tuple[Form, ...]:
@@ -48,10 +45,8 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
         largest = xp.max(xp.abs(blocks), axis=1)
         apart = xp.where(largest > 0, largest, xp.ones_like(largest))[:, None] * (2 / steps)
         place = xp.reshape(blocks / apart + steps / 2, (-1,))[:size]
-        chance = 0.5
-        if not feedback:
-            drawn = random_bits(fold(key, 3), (size,))
-            chance = xp.astype(drawn >> 8, update.dtype) * 2.0**-24
+        drawn = random_bits(fold(key, 3), (size,))
+        chance = xp.astype(drawn >> 8, update.dtype) * 2.0**-24
         index = xp.clip(xp.floor(place + chance), 0, steps)
         return pack(xp.astype(index, xp.uint8), bits), largest
 
@@ -68,9 +63,8 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
         return 0.0 * norm, norm * (1.001 + most)
 
     dense = (_LARGEST * 2 / steps) ** 2
-    error = dense / 12 if feedback else (_LARGEST**2 - 1 if bits == 1 else dense / 6)
     return Codec(
-        "quantize", (("bits", bits), ("feedback", feedback)),
+        "quantize", (("bits", bits),),
         encode=encode, decode=decode, forms=forms, norm_range=norm_range,
-        error=error, unbiased=not feedback,
+        error=_LARGEST**2 - 1 if bits == 1 else dense / 6, unbiased=True,
     )  # fmt: skip

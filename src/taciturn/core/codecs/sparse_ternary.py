@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from statistics import NormalDist
 
-from taciturn.checks import flag, number
+from taciturn.checks import number
 from taciturn.core.arrays import Array, Scalar, namespace
 from taciturn.core.codecs import elias_fano
 from taciturn.core.codecs.codec import Code, Codec, Form, single
@@ -16,15 +16,13 @@ from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.codecs.top_k import kept, largest, put
 
 
-def sparse_ternary(share: float, feedback: bool = False) -> Codec:
+def sparse_ternary(share: float) -> Codec:
     """The largest weights as plus or minus their mean size, the others as 0.
 
     Args:
       share: of the weights that are sent, above 0 and at most 1.
-      feedback: whether the client keeps what was left out and adds it to its next update.
     """
     share = number("share", share, 0.0, 1.0, "(0, 1]")
-    feedback = flag("feedback", feedback)
 
     def forms(size: int) -> tuple[Form, ...]:
         count = kept(size, share)
@@ -50,7 +48,7 @@ def sparse_ternary(share: float, feedback: bool = False) -> Codec:
         return 0.999 * norm / size**0.5, 1.001 * norm
 
     return Codec(
-        "sparse_ternary", (("share", share), ("feedback", feedback)),
+        "sparse_ternary", (("share", share),),
         encode=encode, decode=decode, forms=forms, norm_range=norm_range,
         error=1 - _captured(share), unbiased=False,
     )  # fmt: skip

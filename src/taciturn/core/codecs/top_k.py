@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import math
 
-from taciturn.checks import flag, number
+from taciturn.checks import number
 from taciturn.core.arrays import Array, Scalar, namespace
 from taciturn.core.codecs import elias_fano
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 
 
-def top_k(share: float, feedback: bool = False) -> Codec:
+def top_k(share: float) -> Codec:
     """The largest weights as they are, the others as 0.
 
     Args:
       share: of the weights that are sent, above 0 and at most 1.
-      feedback: whether the client keeps what was left out and adds it to its next update.
     """
     share = number("share", share, 0.0, 1.0, "(0, 1]")
-    feedback = flag("feedback", feedback)
 
     def forms(size: int) -> tuple[Form, ...]:
         count = kept(size, share)
@@ -43,7 +41,7 @@ def top_k(share: float, feedback: bool = False) -> Codec:
 
     # Of a normal, what lies beyond the quantile c has 2 (c φ(c) + Q(c)) of the squares.
     return Codec(
-        "top_k", (("share", share), ("feedback", feedback)),
+        "top_k", (("share", share),),
         encode=encode, decode=decode, forms=forms, norm_range=norm_range,
         error=1 - share_of_squares(share), unbiased=False,
     )  # fmt: skip
