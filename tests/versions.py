@@ -1,6 +1,6 @@
 """Runs the quick tests with the lowest and the newest of everything that pyproject.toml allows.
 
-`make test-versions` runs all of it and writes `tests/records/versions.json`; a part can be run again:
+`make test-versions` runs all of it and writes `tests/records/versions.json`. A part is run again by
 
     python tests/versions.py --python 3.13 --which lowest --json tests/records/versions.json
 

@@ -113,8 +113,10 @@ def parse_part(kind: str, text: str) -> Any:
 
 def spell(part: Part) -> str:
     """The shortest text that `parse_part` reads back as `part`."""
-    factory = next(names[part.name] for names in _KINDS.values() if part.name in names)
+    factory = next((names[part.name] for names in _KINDS.values() if part.name in names), None)
     text = part.name
+    if factory is None:  # somebody's own: nothing reads it back, but people do
+        return ",".join([text, *(f"{key}={_text(value)}" for key, value in part.params)])
     for i, (key, parameter) in enumerate(inspect.signature(factory).parameters.items()):
         value = dict(part.params)[key]
         if value != parameter.default:

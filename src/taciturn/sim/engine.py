@@ -12,7 +12,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +21,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from taciturn.core import server, tally
+from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
 from taciturn.progress import Compiling, Progress, Tell
 from taciturn.settings import Settings
@@ -88,16 +89,27 @@ class _TooLarge(Exception):
 
 
 class _Structure:
-    """A policy that equals every policy of the same structure: the key of a compiled program."""
+    """A policy that equals every policy whose functions do the same: the key of a program.
+
+    A rule's `init` is called on the host for every run: the numbers in it are arguments.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
+        functions = {
+            (part.name, field.name): getattr(part, field.name)
+            for part in (policy.rule, policy.stand_in, policy.codec)
+            for field in fields(part)
+        }
+        for name in ("init", "params"):
+            del functions[policy.rule.name, name]
+        self.key = (policy.structure, fingerprint(functions))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and self.policy.structure == other.policy.structure
+        return isinstance(other, _Structure) and self.key == other.key
 
     def __hash__(self) -> int:
-        return hash(self.policy.structure)
+        return hash(self.key)
 
 
 @functools.lru_cache(maxsize=8)
