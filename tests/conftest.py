@@ -11,12 +11,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import pytest
 from hypothesis import settings
+
+# Programs that are the same in many tests are compiled once, and not again in the next run.
+_CACHE = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
+jax.config.update("jax_compilation_cache_dir", str(_CACHE))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 settings.register_profile("taciturn", derandomize=True, deadline=None, database=None)
 settings.load_profile("taciturn")

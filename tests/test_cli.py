@@ -108,6 +108,18 @@ def test_a_run_for_people_shows_a_table_beside_full_communication(taciturn: Any)
     assert lines[-1] == f"Results are in {folder}"
 
 
+def test_without_a_policy_the_papers_and_the_recommended_are_shown(taciturn: Any) -> None:
+    code, out, _ = taciturn("run", *SMALL, "--json", "--out", "x")
+    assert code == 0
+    summary = json.loads(out)
+    assert (summary["rule"], summary["stand_in"], summary["codec"]) == ("adaptive", "ou", "float32")
+    assert summary["baseline"]["rule"] == "full"
+    assert summary["recommended"]["codec"] == "eden:0.5"
+    assert summary["recommended"]["upload_share"] < 5
+    arms = {"adaptive+ou", "full", "adaptive+ignore+eden:0.5"}
+    assert {row["arm"] for row in table(Path("x"))} == arms
+
+
 def test_the_baseline_can_be_left_out(taciturn: Any) -> None:
     code, out, _ = taciturn("run", *SMALL, "--no-baseline", "--json", "--out", "x")
     assert code == 0

@@ -86,7 +86,7 @@ def print_table(histories: Mapping[str, History], folder: Path) -> None:
             f"{figures['accuracy_mean']:.2f}{spread} %",
             f"{figures['spoke_share']:.1f} %",
             byte_text(figures["upload_bytes"]),
-            f"{figures['upload_share']:.1f} %",
+            f"{figures['upload_share']:.3g} %",
             f"{1000 * figures['seconds_per_round']:.1f} ms",
         )
     console = Console()
