@@ -24,6 +24,7 @@ def taciturn(folder: Path, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_paths_may_have_spaces(tmp_path: Path) -> None:
     folder = tmp_path / "my work"
     (folder / "my data").mkdir(parents=True)

@@ -58,10 +58,9 @@ def test_one_seed_by_its_number() -> None:
     assert cli.read(["run", "--seeds", "7", "8"]).all_seeds == (7, 8)
 
 
-@pytest.mark.parametrize("seed", [0, 2**31, 2**32 - 1])
-def test_every_seed_of_32_bits_runs_in_both(seed: int) -> None:
+def test_the_largest_seed_runs_in_both() -> None:
     ours, theirs = (
-        taciturn.simulate("synthetic", "full", seed=seed, rounds=1, cohort=2, plain=plain)
+        taciturn.simulate("synthetic", "full", seed=2**32 - 1, rounds=1, cohort=2, plain=plain)
         for plain in (False, True)
     )
     np.testing.assert_allclose(ours.weights, theirs.weights, rtol=1e-5, atol=1e-7)

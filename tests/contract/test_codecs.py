@@ -111,25 +111,25 @@ def test_the_decoded_norm_is_in_its_range(codec: Codec, size: int) -> None:
 
 
 @codecs
-@pytest.mark.parametrize("kind", ["dense", "heavy", "two"])
-def test_numpy_and_jax_write_and_read_alike(codec: Codec, kind: str) -> None:
-    update, key = vectors(10_000)[kind], KEYS[3]
-    ours = codec.encode(update, key)
-    theirs = jax.jit(codec.encode)(jnp.asarray(update), jnp.asarray(key))
-    for array, other, form in zip(ours, theirs, codec.forms(len(update)), strict=True):
-        assert np.dtype(other.dtype) == np.dtype(form.dtype).newbyteorder("=")
-        assert other.shape == array.shape == form.shape
-        if form.dtype == "<f4":
-            np.testing.assert_allclose(other, array, rtol=1e-5)
-        else:
-            # A bit differs where a coordinate lies within rounding of a border.
-            pair = (np.asarray(a).view(np.uint8) for a in (array, other))
-            different = np.unpackbits(np.bitwise_xor(*pair))
-            assert different.sum() <= 1e-4 * different.size
-    decode = jax.jit(codec.decode, static_argnums=2)
-    read = decode(tuple(map(jnp.asarray, ours)), jnp.asarray(key), len(update))
-    plain = codec.decode(ours, key, len(update))
-    np.testing.assert_allclose(read, plain, rtol=1e-6, atol=1e-6 * np.abs(plain).max())
+def test_numpy_and_jax_write_and_read_alike(codec: Codec) -> None:
+    size, key = 10_000, KEYS[3]
+    encode, decode = jax.jit(codec.encode), jax.jit(codec.decode, static_argnums=2)
+    for name in ("dense", "heavy", "two"):
+        update = vectors(size)[name]
+        ours, theirs = codec.encode(update, key), encode(jnp.asarray(update), jnp.asarray(key))
+        for array, other, form in zip(ours, theirs, codec.forms(size), strict=True):
+            assert np.dtype(other.dtype) == np.dtype(form.dtype).newbyteorder("=")
+            assert other.shape == array.shape == form.shape
+            if form.dtype == "<f4":
+                np.testing.assert_allclose(other, array, rtol=1e-5)
+            else:
+                # A bit differs where a coordinate lies within rounding of a border.
+                pair = (np.asarray(a).view(np.uint8) for a in (array, other))
+                different = np.unpackbits(np.bitwise_xor(*pair))
+                assert different.sum() <= 1e-4 * different.size, name
+        read = decode(tuple(map(jnp.asarray, ours)), jnp.asarray(key), size)
+        plain = codec.decode(ours, key, size)
+        np.testing.assert_allclose(read, plain, rtol=1e-6, atol=1e-6 * np.abs(plain).max())
 
 
 @lossy

@@ -26,12 +26,12 @@ def task(marker: int) -> taciturn.Task:
 
 
 def test_the_data_of_one_task_at_a_time() -> None:
-    tasks = [task(marker) for marker in (1_001, 1_003, 1_007)]
+    tasks = [task(marker) for marker in (1_001, 1_007)]
     for each in tasks:
         taciturn.simulate(each, "full", rounds=1, cohort=2)
     gc.collect()
     shapes = [array.shape for array in jax.live_arrays()]
-    there = [each.name for each, m in zip(tasks, (1_001, 1_003, 1_007), strict=True)
+    there = [each.name for each, m in zip(tasks, (1_001, 1_007), strict=True)
              if (12, m) in shapes]  # fmt: skip
     assert there == ["task 1007"]
 

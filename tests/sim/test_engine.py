@@ -113,17 +113,21 @@ def test_the_papers_unbounded_fit_is_the_plain_loop_in_float64(case: str) -> Non
     assert not np.array_equal(free.weights, capped.weights)
 
 
+MOMENTUM_TO_ADAM = {"epochs": 2, "client_optimizer": "momentum", "lr": 0.1, "lanes": 3,
+                    "server_optimizer": "adam", "server_lr": 0.1}  # fmt: skip
+
+
 # Every setting that carries a state from step to step or from round to round; the next test has the
 # rest. Clients have one to twelve steps, and most of them a last batch that is not full.
 @pytest.mark.parametrize(
     ("make", "settings"),
     [
-        (cnn, {"epochs": 2, "client_optimizer": "momentum", "lr": 0.1, "lanes": 3,
-               "server_optimizer": "adam", "server_lr": 0.1}),
+        pytest.param(cnn, MOMENTUM_TO_ADAM, marks=pytest.mark.slow),
+        (tiny, MOMENTUM_TO_ADAM),
         (tiny, {"epochs": 3, "client_optimizer": "adam", "lr": 0.05, "lanes": 1, "seeds": (3, 5),
                 "server_optimizer": "momentum", "server_lr": 0.5}),
     ],
-    ids=["momentum to adam, two epochs", "adam to momentum, three epochs"],
+    ids=["momentum to adam, CNN", "momentum to adam, two epochs", "adam to momentum, three epochs"],
 )  # fmt: skip
 def test_optimizers_and_epochs_are_those_of_the_plain_loop(
     make: Callable[[], Task], settings: dict[str, Any]

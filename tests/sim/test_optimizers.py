@@ -37,7 +37,13 @@ TRANSFORMATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", TRANSFORMATIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "a dict of numbers" else pytest.param(name, marks=pytest.mark.slow)
+        for name in TRANSFORMATIONS
+    ],
+)
 def test_a_state_of_any_form_is_the_same_in_both(name: str) -> None:
     arms: dict[str, Any] = {"speaks": "full", "silent": "fixed:1e9+ignore"}
     found = [

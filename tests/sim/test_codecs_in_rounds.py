@@ -1,0 +1,78 @@
+"""Codecs inside the round: the engine counts what the plain loop decodes, for all that is combined.
+
+Every codec meets every rule and every stand-in, all arms side by side. Clients outnumber lanes, so
+that slots fill up, are emptied and fill again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from small_tasks import assert_agree, cnn, distance
+
+import taciturn
+from taciturn.core.policy import CODECS, RULES, STAND_INS
+from taciturn.tasks import load
+
+FORMS = {
+    "float32": ["float32"], "float16": ["float16"], "bfloat16": ["bfloat16"],
+    "quantize": ["quantize:2"], "eden": ["eden:0.5", "eden:2"], "top_k": ["top_k:0.1"],
+    "sparse_ternary": ["sparse_ternary:0.1"],
+}  # fmt: skip
+RULE_FORMS = {
+    "full": "full",
+    "fixed": "fixed:0.2",
+    "adaptive": "adaptive,k=0",
+    "random": "random:0.5",
+}
+
+
+def arms() -> dict[str, str]:
+    """As few as have every pair of a codec with a rule and of a codec with a stand-in."""
+    assert set(FORMS) == set(CODECS)
+    assert set(RULE_FORMS) == set(RULES)
+    codecs = list(itertools.chain(*FORMS.values()))
+    pairs = list(zip(RULE_FORMS.values(), STAND_INS, strict=True))  # four of each
+    texts = [f"{rule}+{stand_in}+{codec}" for codec in codecs for rule, stand_in in pairs]
+    return {text: text for text in texts}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lanes", [1, 3, 40])
+def test_every_codec_with_every_rule_and_stand_in_is_the_plain_loop(lanes: int) -> None:
+    assert_agree(load("synthetic"), arms(), cohort=5, rounds=4, seeds=2, lanes=lanes)
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_codecs_side_by_side_are_the_plain_loop(lanes: int) -> None:
+    some = ("full", "adaptive,k=0+ou+eden:0.5", "random:0.5+zero+quantize:2", "full+top_k:0.1")
+    found = assert_agree(
+        load("synthetic"), {text: text for text in some}, cohort=5, rounds=3, lanes=lanes
+    )
+    for text, history in found.items():
+        codec = taciturn.parse(text).codec
+        assert history.bytes_up.sum() == history.spoke.sum() * codec.nbytes(101)
+    # What is lost shows: a codec that wrote nothing would not move the model at all.
+    exact = found["full"].weights
+    assert 1e-3 < distance(found["full+top_k:0.1"].weights, exact) < 1
+
+
+@pytest.mark.slow
+def test_a_convolutional_model_with_codecs_is_the_plain_loop() -> None:
+    some = ("full+eden:0.1", "adaptive,k=0+ignore+eden:1", "adaptive,k=0+ou+quantize:4")
+    for lanes in (1, 3):
+        assert_agree(cnn(), {text: text for text in some}, cohort=4, lanes=lanes)
+
+
+def test_no_adaptive_arm_falls_silent_for_good() -> None:
+    """The rule learns from the norms of every round, also where all are silent and left out."""
+    settings: dict[str, Any] = {"rounds": 40, "cohort": 4, "epochs": 10, "batch": 10, "seeds": 3}
+    arms = {text: text for text in ("adaptive+ignore", "adaptive,k=0+ignore")}
+    for history in taciturn.compare("synthetic", arms, **settings).values():
+        for row in history.spoke[:, 10:]:
+            silent = "".join("s" if count == 0 else "." for count in row)
+            assert "ssss" not in silent
+        assert np.isfinite(history.weights).all()
