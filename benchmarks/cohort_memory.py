@@ -25,7 +25,7 @@ import numpy as np
 
 import taciturn
 from taciturn.core.hashing import bits, fold
-from taciturn.report.terminal import versions
+from taciturn.report.versions import versions
 from taciturn.sim import engine
 
 RESULTS = Path(__file__).parent / "results" / "cohort_memory.json"

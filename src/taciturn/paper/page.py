@@ -128,10 +128,9 @@ def _all_silent(results: Mapping[str, Results]) -> str:
     return (
         f"Rounds of `adaptive ignore` in which nobody spoke, a number per seed: "
         f"{_on_both(results, counted)}. "
-        f"With nobody to average, such a round changes nothing here, the threshold included, so "
-        f"that a threshold above all norms stays until other clients are drawn. The paper's "
-        f"algorithm learns the threshold from the norms all the same: it would have fewer such "
-        f"rounds, and the arm would upload more.\n"
+        f"When these arms were run, a round with nobody to average changed nothing, the threshold "
+        f"included, so that a threshold above all norms stayed until other clients were drawn. Since "
+        f"then rules learn from the norms of every round, as in the paper's algorithm.\n"
     )
 
 
