@@ -16,7 +16,7 @@ import pytest
 from plain_models import plain_two_layers
 
 from taciturn.core import hashing
-from taciturn.models import EmnistCNN, convolution, gpu_convolution, lstm, recurrence
+from taciturn.models import EmnistCNN, convolution, lstm, recurrence
 from taciturn.models.convolution import patches
 from taciturn.models.dropout import dropout
 from taciturn.models.lstm import LSTM
@@ -74,7 +74,7 @@ def over_patches(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
 
 
 def kernels(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
-    return gpu_convolution.convolve_on_gpu(x, kernel, side, rehearsed())
+    return convolution._gpu_convolution()(x, kernel, side, rehearsed())
 
 
 def with_gradients(function: Any, side: int) -> Any:

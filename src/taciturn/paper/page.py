@@ -129,8 +129,8 @@ def _all_silent(results: Mapping[str, Results]) -> str:
         f"Rounds of `adaptive ignore` in which nobody spoke, a number per seed: "
         f"{_on_both(results, counted)}. "
         f"When these arms were run, a round with nobody to average changed nothing, the threshold "
-        f"included, so that a threshold above all norms stayed until other clients were drawn. Since "
-        f"then rules learn from the norms of every round, as in the paper's algorithm.\n"
+        f"included, so that a threshold above all norms stayed until other clients were drawn. "
+        f"Since then rules learn from the norms of every round, as in the paper's algorithm.\n"
     )
 
 
