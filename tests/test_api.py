@@ -206,10 +206,11 @@ def test_a_report_names_the_extra_it_needs(module: str, tmp_path: Path) -> None:
 from taciturn import cli
 from taciturn.errors import MissingExtra
 import rich, matplotlib
+command = cli.read(["report", {str(tmp_path)!r}])  # tyro needs rich itself before 1.0
 for name in [name for name in sys.modules if name.split(".")[0] == "{module}"]:
     sys.modules[name] = None
 try:
-    cli.main(["report", {str(tmp_path)!r}])
+    command.go()
 except MissingExtra as error:
     print(error)
 """,
