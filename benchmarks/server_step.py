@@ -25,13 +25,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax_server
 import numpy as np
 
 from taciturn.core import server, tally
 from taciturn.core.arrays import BLOCK, norm
 from taciturn.core.messages import Message
 from taciturn.core.policy import Policy, parse
-from taciturn.sim import server as compiled
 
 RESULTS = Path(__file__).parent / "results" / "server_step.json"
 SIZE, MESSAGES = 138_357_544, 10
@@ -76,7 +76,7 @@ def jax_round(policy: Policy) -> Round:
         sums = start(state.weights)
         for message in heard:
             sums = add(sums, message, opening)
-        state, info = compiled.close(policy, state, sums)
+        state, info = jax_server.close(policy, state, sums)
         assert int(info.spoke) == MESSAGES
         return jax.block_until_ready(state)
 

@@ -1,7 +1,5 @@
 """`python -m taciturn` and the `taciturn` command."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """Arguments, checked: each returns the value, or raises an error that names the argument."""
 
-from __future__ import annotations
-
 import operator
 from typing import Any
 

@@ -10,8 +10,6 @@
 The command line catches these alone, prints one line and exits with 1.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import re

@@ -5,8 +5,6 @@ one machine and on network file systems that know locks. So a temporary file tha
 nobody's any more, and a process that waits for a dead one waits for nothing.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """What a simulation tells while it runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

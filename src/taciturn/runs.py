@@ -5,8 +5,6 @@ after a crash, sees the old file or the new one and never half of either (see `f
 grows is the exception: its readers leave out a row that is not whole.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

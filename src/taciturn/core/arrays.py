@@ -7,8 +7,6 @@ time. And NumPy can write into a buffer that nobody needs any more, which is wha
 donated one: `donate=True` allows it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

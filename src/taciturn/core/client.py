@@ -1,7 +1,5 @@
 """The client's side of a round: trained weights in, message out (the paper's Algorithm 2)."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ A compiled program is kept for the functions that it was traced from. Names do n
 is edited in a notebook keeps its name, and two closures of the same code may hold other numbers.
 """
 
-from __future__ import annotations
-
 from types import FunctionType, ModuleType
 from typing import Any
 

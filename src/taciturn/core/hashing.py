@@ -5,8 +5,6 @@ shuffles and rotations, at a tenth of the cost of JAX's generator, which is a ci
 without JAX can compute it.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -5,8 +5,6 @@ codec. What the server sends down has the same header (with the context instead 
 the weights as float32.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from typing import NamedTuple

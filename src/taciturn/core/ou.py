@@ -23,8 +23,6 @@ References:
   Welford. Note on a method for calculating corrected sums of squares and products, 1962.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """NumPy on several cores: it gives up the interpreter's lock while it computes, so threads do."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What rules, stand-ins and codecs have in common: a name and the arguments they were made with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

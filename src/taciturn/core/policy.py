@@ -8,8 +8,6 @@ As text, a part is `name[:value][,key=value…]` and parts are joined by `+`:
 default, `adaptive`, `ou` and `float32`.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A rule is three pure functions. The server keeps `state`, broadcasts `state.cont
 with the weights, and learns from the tally of the round; a client decides with `speaks`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ for message in messages:
 state, info = server.close(policy, state, heard)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

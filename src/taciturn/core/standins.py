@@ -1,7 +1,5 @@
 """Stand-ins: what takes the place of a silent client's update."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Tallies merge: any grouping of the clients, a tree of aggregators, or a `psum` o
 the same step, memory does not grow with the cohort, and secure aggregation can deliver them.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

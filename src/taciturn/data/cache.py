@@ -5,8 +5,6 @@ and times, and every array with its form; the arrays follow in that order. What 
 another version or other source files left is noticed and made anew.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Data as they were read: examples of named clients, one after another in flat arrays."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field

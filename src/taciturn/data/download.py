@@ -1,7 +1,5 @@
 """Downloads: resumed where they broke off, checked, and renamed into place when they are whole."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import logging

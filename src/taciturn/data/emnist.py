@@ -1,7 +1,5 @@
 """EMNIST by writer: TFF's files, LEAF's JSON or the Hugging Face Hub, read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Data sets of the Hugging Face Hub, by client: a table with a column that names the client."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any

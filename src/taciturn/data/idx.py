@@ -1,7 +1,5 @@
 """MNIST's idx layout: four files, packed with gzip or not."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import struct

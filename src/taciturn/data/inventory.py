@@ -1,7 +1,5 @@
 """What data are there: the work behind `taciturn data list` and `taciturn data check`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

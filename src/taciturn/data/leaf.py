@@ -6,8 +6,6 @@ References:
   Caldas et al. LEAF: A Benchmark for Federated Settings, 2018.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data that people have themselves: one `npz` file, or a folder of arrays for every client."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

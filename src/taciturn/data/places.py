@@ -1,7 +1,5 @@
 """Where data lie: `--data`, `TACITURN_DATA`, the user's cache folder, and who publishes them."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from pathlib import Path

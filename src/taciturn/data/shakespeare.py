@@ -4,8 +4,6 @@ The two are different tasks. TFF has whole snippets: the paper predicts every ch
 80-character window. LEAF and the Hugging Face Hub have 80 characters and the one that follows.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Data without clients of their own, shared out: evenly, or so that clients have few labels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """TensorFlow Federated's HDF5 layout: `examples/<client>/<feature>`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -6,8 +6,6 @@
 Clients need flwr and NumPy alone. See docs/flower.md.
 """
 
-from __future__ import annotations
-
 from importlib.metadata import version
 
 from taciturn.errors import MissingExtra, install, require

@@ -4,8 +4,6 @@ Flower sends objects under the hash of their bytes. Hashing them only to count w
 double the work of a round; but the length of a hash is known.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The strategies that can be wrapped: which average, which compare replies, which are refused."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The client mod: measures what training changed, and leaves the weights out of a silent reply."""
 
-from __future__ import annotations
-
 from logging import WARNING
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Arrays as Flower writes them, in NumPy's file format: seen, and filled in, without a copy."""
 
-from __future__ import annotations
-
 import io
 import math
 from typing import Any

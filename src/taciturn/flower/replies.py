@@ -1,7 +1,5 @@
 """Replies of clients: read with suspicion, and made complete for the inner strategy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ round; it is what counts: whatever the moment at which a server dies, it points 
 The row is then written to `metrics.csv`, after those of earlier rounds, which stay as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple

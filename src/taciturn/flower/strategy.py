@@ -4,8 +4,6 @@ A round is that of `taciturn.core.server`: open, tally, close. The inner strateg
 the core learns from what the clients did, whatever step is made of it.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

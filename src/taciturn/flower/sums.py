@@ -1,7 +1,5 @@
 """Sums over clients and weights, in few passes over memory and on several cores."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

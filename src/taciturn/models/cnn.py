@@ -1,7 +1,5 @@
 """Convolutional networks for images of 28 × 28."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import equinox as eqx

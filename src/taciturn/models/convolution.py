@@ -6,8 +6,6 @@ but it writes every pixel out side² times. On a GPU that is what the time goes 
 `gpu_convolution.py`.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from typing import Any

@@ -1,7 +1,5 @@
 """Dense layers, and a network of two."""
 
-from __future__ import annotations
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp

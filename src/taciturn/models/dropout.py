@@ -1,7 +1,5 @@
 """Dropout from hashed bits: JAX's own generator would cost a tenth of a local step on a CPU."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 

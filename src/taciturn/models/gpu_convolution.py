@@ -5,8 +5,6 @@ it is not needed, and `convolution.py` does without it where the import fails. W
 Triton is imported by name: a JAX that lacks any of it is noticed there (`dot` came with 0.10.2).
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LSTMs, two of which run at the same time on a GPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import equinox as eqx

@@ -1,7 +1,5 @@
 """The loop over time of an LSTM, with a gradient written by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

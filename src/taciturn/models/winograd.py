@@ -14,8 +14,6 @@ References:
   Lavin, Gray. Fast Algorithms for Convolutional Neural Networks, 2015.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The paper's claims, and whether they hold here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ A reason in quotes is the paper's sentence. `Open` says that the paper leaves it
 contradicts itself, and what was taken instead; "the code" is the first author's public code.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from taciturn.studies.experiment import MATCHED, Experiment, Setting

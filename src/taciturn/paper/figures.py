@@ -1,7 +1,5 @@
 """The paper's figures, as PDF and PNG."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

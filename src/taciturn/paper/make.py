@@ -1,7 +1,5 @@
 """Makes tables, figures and the page of results, running what they need first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page of results, from the files of the experiments alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

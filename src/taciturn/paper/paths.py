@@ -5,8 +5,6 @@ increments are tested against a normal distribution, and an OU process is fitted
 `taciturn.core.ou`, the estimator that the server uses.
 """
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The paper's numbers, as printed."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -1,7 +1,5 @@
 """The paper's tables: its number, and ours as mean ± standard deviation over seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

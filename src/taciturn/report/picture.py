@@ -3,8 +3,6 @@
 Folders of simulations and of Flower runs alike: all that is read is `metrics.csv`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """A picture of a task: examples of a few clients, how much each has, and how many labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

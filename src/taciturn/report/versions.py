@@ -1,7 +1,5 @@
 """What a figure was measured with."""
 
-from __future__ import annotations
-
 import platform
 from importlib.metadata import PackageNotFoundError, version
 

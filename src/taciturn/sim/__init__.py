@@ -1,7 +1,5 @@
 """The simulator: federated experiments on one machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any

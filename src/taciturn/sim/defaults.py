@@ -1,7 +1,5 @@
 """Settings as they are run: checked, with the defaults that are the task's."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The machine: devices, memory, and where compiled programs are kept."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -4,8 +4,6 @@ The run's key is folded with the round, and the round's key split by purpose, so
 depends on chunks, neighbours or devices. The compiled engine and the plain loop draw from here.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

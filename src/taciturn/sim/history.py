@@ -1,7 +1,5 @@
 """What a simulation leaves behind."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

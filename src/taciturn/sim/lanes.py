@@ -5,8 +5,6 @@ one has finished an item; its update goes into its run's sums, and its next item
 no work on padding, and memory grows with lanes and runs, not with cohorts.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass

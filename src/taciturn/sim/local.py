@@ -4,8 +4,6 @@ Shared by the compiled engine and the plain loop: what they differ in, and are c
 other for, is everything around it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ the lane that is free earliest (Graham's LPT rule): lanes end at nearly the same
 is done on padding beyond a client's last partial batch.
 """
 
-from __future__ import annotations
-
 import heapq
 
 import numpy as np

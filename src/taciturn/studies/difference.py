@@ -4,8 +4,6 @@
 that it does not.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

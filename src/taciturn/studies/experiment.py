@@ -1,7 +1,5 @@
 """An experiment: one task, some arms, and a reason for every setting."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What figures share: panels, a legend below them, and files without a time in them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What pages share: tables of settings, of what results were made with, and of text."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

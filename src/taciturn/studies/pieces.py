@@ -6,8 +6,6 @@ its seed, so that a command that was stopped goes on where it was. One that asks
 runs what is missing, and the random arms, whose probability changes with them.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

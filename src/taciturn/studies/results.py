@@ -1,7 +1,5 @@
 """What came out of an experiment: its JSON file as arrays, over seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple

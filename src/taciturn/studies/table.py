@@ -1,7 +1,5 @@
 """A table for people and for programs, with figures over seeds as mean ± standard deviation."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tasks: data split over clients, models, losses and metrics."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

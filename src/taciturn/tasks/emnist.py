@@ -1,7 +1,5 @@
 """EMNIST by writer: which of 62 characters it is, with the paper's CNN."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from taciturn.data.emnist import read

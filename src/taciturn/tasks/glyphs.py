@@ -9,8 +9,6 @@ Characters are kept as signed distance fields, distances to the outline that are
 ink: they stay smooth under any affine map, and a stroke is thickened by adding a number.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Fashion-MNIST and other sets in MNIST's idx layout, split over clients evenly or by label."""
 
-from __future__ import annotations
-
 import logging
 import math
 from pathlib import Path

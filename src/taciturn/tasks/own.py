@@ -1,7 +1,5 @@
 """Your own data: one `npz` file, or a folder of arrays for every client."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Shakespeare by speaking role: the next character, with the paper's LSTM."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Two embedded tasks that are drawn in a moment: the paper's, and SYNTHETIC(1,1)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

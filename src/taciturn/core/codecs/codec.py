@@ -5,8 +5,6 @@ program can make one and its bytes are known before anything is sent. The *key* 
 both sides know (`taciturn.core.hashing`): masks and rotations are drawn from it and never travel.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

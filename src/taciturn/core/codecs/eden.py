@@ -13,8 +13,6 @@ References:
   Vargaftik et al. DRIVE: One-bit Distributed Mean Estimation, 2021.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ References:
   Elias. Efficient Storage and Retrieval by Content and Address of Static Files, 1974.
 """
 
-from __future__ import annotations
-
 from taciturn.core.arrays import Array, namespace
 from taciturn.core.codecs.codec import Form
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack

@@ -1,7 +1,5 @@
 """Floating-point numbers of 32 and of 16 bits, as they are."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ A block of a·b numbers is turned as an a × b tile, H_a X H_b: two matrix produ
 however sparse, comes out with entries that are nearly alike in size; the same signs turn it back.
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

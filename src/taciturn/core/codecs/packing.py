@@ -1,7 +1,5 @@
 """Small whole numbers in few bits: bytes of eight bits, the first in the lowest place."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from taciturn.core.arrays import Array, namespace

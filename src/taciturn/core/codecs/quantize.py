@@ -7,8 +7,6 @@ References:
   Alistarh et al. QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, 2017.
 """
 
-from __future__ import annotations
-
 import math
 
 from taciturn.checks import whole

@@ -4,8 +4,6 @@ References:
   Sattler et al. Robust and Communication-Efficient Federated Learning from Non-IID Data, 2019.
 """
 
-from __future__ import annotations
-
 from statistics import NormalDist
 
 from taciturn.checks import number

@@ -4,8 +4,6 @@ References:
   Aji, Heafield. Sparse Communication for Distributed Gradient Descent, 2017.
 """
 
-from __future__ import annotations
-
 import math
 
 from taciturn.checks import number

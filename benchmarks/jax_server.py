@@ -5,8 +5,6 @@ computes again what it shares with the others, and donated memory is copied beca
 what another overwrites. A small program for each array passes over memory once, and nothing else.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

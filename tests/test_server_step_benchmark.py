@@ -1,5 +1,8 @@
 """The server's step in small programs is that of the core."""
 
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +11,9 @@ import pytest
 from taciturn.core import server, tally
 from taciturn.core.messages import Message
 from taciturn.core.policy import parse
-from taciturn.sim import server as compiled
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import jax_server as compiled
 
 POLICIES = ["adaptive+ou", "adaptive+ou,cap=true", "adaptive+zero", "adaptive+ignore", "full+last"]
 
