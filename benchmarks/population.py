@@ -80,10 +80,7 @@ def only(population: int, rounds: int) -> dict[str, int]:
     original = engine.Program.run
     engine.Program.run = lambda self, *args: (programs.append(self), original(self, *args))[1]  # type: ignore[method-assign]
     play(make(population), rounds)
-    return {
-        "program_bytes": engine._bytes_needed(programs[0]._chunk),
-        "process_bytes": peak(),
-    }
+    return {"program_bytes": engine._bytes_needed(programs[0]._chunk), "process_bytes": peak()}
 
 
 def peak() -> int:

@@ -77,12 +77,7 @@ def start(weights: Array) -> Tally:
 
 
 def add(
-    tally: Tally,
-    message: Message,
-    opening: Opening,
-    codec: Codec = _EXACT,
-    *,
-    donate: bool = False,
+    tally: Tally, message: Message, opening: Opening, codec: Codec = _EXACT, *, donate: bool = False
 ) -> Tally:
     """The tally with one more client in it.
 

@@ -47,10 +47,7 @@ Report = Callable[[str, int, int | None], None]  # (file, bytes so far, bytes in
 
 
 def fetch(
-    download: Download,
-    folder: Path,
-    report: Report | None = None,
-    contents: Sequence[str] = (),
+    download: Download, folder: Path, report: Report | None = None, contents: Sequence[str] = ()
 ) -> Path:
     """Downloads a file into `folder`, and unpacks it there if it is an archive.
 

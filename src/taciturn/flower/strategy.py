@@ -226,12 +226,12 @@ class Taciturn(Strategy):
         absent = heard.errors + heard.missing if self.absent == "stand-in" else 0
         tallied = _with_absent(tallied, absent, now.opening)
 
-        counting, weight = len(heard.speakers), tallied.examples_spoke
+        counting, examples = len(heard.speakers), tallied.examples_spoke
         if policy.stand_in.counts:
             counting += len(heard.silent) + absent
-            weight = weight + tallied.examples_silent
+            examples = examples + tallied.examples_silent
         arrays, metrics = None, None
-        if counting < self.min_clients or not weight > 0:
+        if counting < self.min_clients or not examples > 0:
             log(WARNING, "Taciturn: %d clients count in round %d: the model stays.%s",
                 counting, server_round, self._hint(heard))  # fmt: skip
             _, info = server.close(policy, self._state, _left_out(tallied))
@@ -313,30 +313,30 @@ class Taciturn(Strategy):
         answered: set[int] = set()
         name, whole = self._array_name, byte_counts.record_bytes(now.sent)
         for message in messages:
-            node, size = message.metadata.src_node_id, byte_counts.message_bytes(message)
-            heard.bytes_up += size
+            node, written = message.metadata.src_node_id, byte_counts.message_bytes(message)
+            heard.bytes_up += written
             if message.has_error():
                 heard.errors += 1
-                heard.bytes_up_full += size
+                heard.bytes_up_full += written
                 log(WARNING, "Taciturn: node %d failed: %s", node, message.error.reason)
                 continue
             parts = list(message.content.array_records.values())
             heard.payload_up += sum(byte_counts.payload(part) for part in parts)
             if node not in now.asked or node in answered:
                 heard.reject(node, "it was not asked, or had answered.")
-                heard.bytes_up_full += size
+                heard.bytes_up_full += written
                 continue
             answered.add(node)
             try:
                 reply = replies.read(message, layout, self._weighted_by)
             except InputError as error:
                 heard.reject(node, error)
-                heard.bytes_up_full += size
+                heard.bytes_up_full += written
                 continue
             found.append(reply)
             if reply.weights is None:
-                size = byte_counts.message_bytes_with(message, {name: whole})
-            heard.bytes_up_full += size
+                written = byte_counts.message_bytes_with(message, {name: whole})
+            heard.bytes_up_full += written
         heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
         form = Counter(reply.form for reply in found).most_common(1)
         for reply in found:
@@ -478,15 +478,15 @@ def _with_absent(tallied: Tally, absent: int, opening: Opening) -> Tally:
     answered = int(tallied.n_spoke + tallied.n_silent)
     if not absent or not answered:
         return tallied
-    weight = tallied.norms.weight * absent / answered
+    examples = tallied.norms.weight * absent / answered
     share = (
         min(1.0, float(tallied.norms.mean) / float(opening.stand_in_norm))
         if opening.stand_in_norm > 0
         else 1.0
     )
     return tallied._replace(
-        examples_silent=tallied.examples_silent + weight,
-        examples_capped=tallied.examples_capped + weight * share,
+        examples_silent=tallied.examples_silent + examples,
+        examples_capped=tallied.examples_capped + examples * share,
     )
 
 

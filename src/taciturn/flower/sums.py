@@ -68,7 +68,7 @@ def measure(
     Returns:
       m_k = ‖Δ_k‖, one per client.
     """
-    count, weights = len(trained), np.asarray(examples, dtype)
+    count, n_k = len(trained), np.asarray(examples, dtype)
     block = min(_LONGEST, max(1024, _SCRATCH // max(count, 1)))
 
     def work(part: slice) -> np.ndarray:
@@ -82,7 +82,7 @@ def measure(
                     np.subtract(trained[k][i][cut], sent[i][cut], out=updates[k], dtype=dtype)
                 squares += np.vecdot(updates, updates)
                 if out:
-                    np.einsum("k,kb->b", weights, updates, out=out[i][cut])
+                    np.einsum("k,kb->b", n_k, updates, out=out[i][cut])
         return squares
 
     if not count:

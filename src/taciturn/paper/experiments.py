@@ -11,12 +11,7 @@ from taciturn.studies.experiment import MATCHED, Experiment, Setting
 SEEDS = 5  # the paper has one run for each number and names no seed
 
 
-STAND_INS = {
-    "ou": "ou,mode=paper",
-    "ou constrained": "ou",
-    "zero": "zero",
-    "ignore": "ignore",
-}
+STAND_INS = {"ou": "ou,mode=paper", "ou constrained": "ou", "zero": "zero", "ignore": "ignore"}
 ARMS = (
     {"full": "full"}
     | {f"adaptive {name}": f"adaptive+{text}" for name, text in STAND_INS.items()}
@@ -28,8 +23,7 @@ _ROUNDS = Setting(100, '"All the models are trained for 100 rounds."')
 _COHORT = Setting(10, '"selecting N=10 clients at random in each round"')
 _LOCAL = {
     "epochs": Setting(
-        1,
-        "Open: the code has E = 1; the appendix prints E = 20, with N = 50, for another model.",
+        1, "Open: the code has E = 1; the appendix prints E = 20, with N = 50, for another model."
     ),
     "lr": Setting(0.1, "Open: the code's default, plain SGD."),
     "clip": Setting(

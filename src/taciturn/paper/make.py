@@ -6,13 +6,7 @@ from pathlib import Path
 from taciturn import runs
 from taciturn.errors import RunError, UnknownName
 from taciturn.paper import figures, page, paths
-from taciturn.paper.experiments import (
-    EMNIST,
-    EXPERIMENTS,
-    GLYPHS,
-    SHAKESPEARE,
-    SYNTHETIC,
-)
+from taciturn.paper.experiments import EMNIST, EXPERIMENTS, GLYPHS, SHAKESPEARE, SYNTHETIC
 from taciturn.paper.tables import TABLES
 from taciturn.studies import figure as drawing
 from taciturn.studies import pieces

@@ -7,13 +7,7 @@ from typing import Any
 from taciturn import runs
 from taciturn.paper import paths, published, tables
 from taciturn.paper.claims import claims
-from taciturn.paper.experiments import (
-    BY_COHORT,
-    EMNIST,
-    FIXED,
-    SHAKESPEARE,
-    VARIANTS,
-)
+from taciturn.paper.experiments import BY_COHORT, EMNIST, FIXED, SHAKESPEARE, VARIANTS
 from taciturn.studies import page
 from taciturn.studies.results import Results, read
 

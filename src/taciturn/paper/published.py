@@ -58,9 +58,5 @@ THRESHOLD = {
         "adaptive zero": "0.459 ± 0.0",
         "adaptive ignore": "0.515 ± 0.24",
     },
-    "shakespeare": {
-        "adaptive ou": "0.746",
-        "adaptive zero": "0.776",
-        "adaptive ignore": "0.775",
-    },
+    "shakespeare": {"adaptive ou": "0.746", "adaptive zero": "0.776", "adaptive ignore": "0.775"},
 }

@@ -6,14 +6,7 @@ from typing import Any
 import numpy as np
 
 from taciturn.paper import published
-from taciturn.paper.experiments import (
-    ARMS,
-    BY_COHORT,
-    EMNIST,
-    SHAKESPEARE,
-    STAND_INS,
-    VARIANTS,
-)
+from taciturn.paper.experiments import ARMS, BY_COHORT, EMNIST, SHAKESPEARE, STAND_INS, VARIANTS
 from taciturn.studies.results import Recipe, Results
 from taciturn.studies.table import Spread, Table
 

@@ -265,12 +265,7 @@ class LaneTrainer:
         return heard, waiting
 
     def _add(
-        self,
-        sums: jax.Array,
-        updates: jax.Array,
-        counts: jax.Array,
-        of: Item | Waiting,
-        work: Work,
+        self, sums: jax.Array, updates: jax.Array, counts: jax.Array, of: Item | Waiting, work: Work
     ) -> jax.Array:
         """The runs' sums with n·Δ of the clients that count."""
         examples = work.who.examples[of.seed, of.slot].astype(sums.dtype)
