@@ -147,7 +147,9 @@ class Run(Settings, Command):
         if self.json:
             sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
         else:
-            terminal.print_table(histories, folder)
+            # What all is compared with stands at the top.
+            shown = sorted(histories, key=lambda name: name != "full")
+            terminal.print_table({name: histories[name] for name in shown}, folder)
 
 
 def _named_weights(task: Any, history: History) -> dict[str, Any]:

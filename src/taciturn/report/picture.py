@@ -78,7 +78,10 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
     figure = require("matplotlib.figure", "report").Figure(figsize=(11, 7), layout="constrained")
     (by_round, by_upload), (threshold, spoke) = figure.subplots(2, 2)
     figure.suptitle(title)
-    unit, name = _unit(max(series.uploaded[:, -1].mean() for series in arms.values()))
+    totals = [series.uploaded[:, -1].mean() for series in arms.values()]
+    unit, name = _unit(max(totals))
+    if max(totals) > 20 * min(totals) > 0:  # a codec's curve would be a line on the axis
+        by_upload.set_xscale("log")
     for i, (arm, series) in enumerate(arms.items()):
         colour = _COLOURS[i % len(_COLOURS)]
         rounds = np.arange(1, series.spoke.shape[1] + 1)
