@@ -124,16 +124,8 @@ def test_a_folder_is_needed(tmp_path):
 
 
 @pytest.mark.parametrize(("factor", "scale"), [(2, "linear"), (100, "log")])
-def test_uploads_that_differ_by_far_are_drawn_on_a_log_axis(tmp_path, monkeypatch, factor, scale):
-    figures = []
-    write = Figure.savefig
-
-    def keep(self, *args, **options):
-        figures.append(self)
-        write(self, *args, **options)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
+def test_uploads_that_differ_by_far_are_drawn_on_a_log_axis(tmp_path, drawn, factor, scale):
     table = rows("few", 0, (0.1, 0.5), (1, 1)) + rows("many", 0, (0.1, 0.5), (factor, factor))
     runs.write_csv(tmp_path / "metrics.csv", table)
     picture.draw(picture.read(tmp_path), tmp_path / "report.png")
-    assert figures[0].axes[1].get_xscale() == scale
+    assert drawn[0].axes[1].get_xscale() == scale
