@@ -52,28 +52,11 @@ def without_extras(code: str, but: tuple[str, ...] = ()) -> str:
 
 def test_public_names() -> None:
     assert taciturn.__all__ == [
-        "Generated",
-        "History",
-        "Policy",
-        "Stored",
-        "TaciturnError",
-        "Task",
-        "__version__",
-        "adaptive",
-        "classification",
-        "compare",
-        "fixed",
-        "float32",
-        "full",
-        "ignore",
-        "last",
-        "ou",
-        "parse",
-        "prepare",
-        "random",
-        "simulate",
-        "zero",
-    ]
+        "Generated", "History", "Policy", "Stored", "TaciturnError", "Task", "__version__",
+        "adaptive", "bfloat16", "classification", "compare", "eden", "fixed", "float16",
+        "float32", "full", "ignore", "last", "ou", "parse", "prepare", "quantize", "random",
+        "simulate", "sparse_ternary", "top_k", "zero",
+    ]  # fmt: skip
     assert dir(taciturn) == taciturn.__all__
     for name in taciturn.__all__:
         assert getattr(taciturn, name) is not None

@@ -10,7 +10,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from taciturn.core.codecs import bfloat16 as bfloat16
+    from taciturn.core.codecs import eden as eden
+    from taciturn.core.codecs import float16 as float16
     from taciturn.core.codecs import float32 as float32
+    from taciturn.core.codecs import quantize as quantize
+    from taciturn.core.codecs import sparse_ternary as sparse_ternary
+    from taciturn.core.codecs import top_k as top_k
     from taciturn.core.policy import Policy as Policy
     from taciturn.core.policy import parse as parse
     from taciturn.core.rules import adaptive as adaptive
@@ -36,12 +42,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "taciturn.core.rules": ("full", "fixed", "adaptive", "random"),
     "taciturn.core.standins": ("ou", "zero", "ignore", "last"),
-    "taciturn.core.codecs": ("float32",),
+    "taciturn.core.codecs": (
+        "float32", "float16", "bfloat16", "quantize", "eden", "top_k", "sparse_ternary",
+    ),
     "taciturn.core.policy": ("Policy", "parse"),
     "taciturn.errors": ("TaciturnError",),
     "taciturn.sim": ("History", "compare", "prepare", "simulate"),
     "taciturn.tasks": ("Generated", "Stored", "Task", "classification"),
-}
+}  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME, "__version__"])
