@@ -137,7 +137,7 @@ def test_another_key_is_another_draw_and_the_same_is_the_same(codec: Codec) -> N
     update = vectors(10_000)["dense"]
     first, again, other = (read_back(codec, update, KEYS[i]) for i in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
-    chance = codec.name == "eden" or (codec.name == "quantize" and codec.unbiased)
+    chance = codec.unbiased  # what is lost and yet right on average is drawn
     assert np.array_equal(first, other) != chance
 
 

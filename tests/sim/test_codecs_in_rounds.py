@@ -35,7 +35,9 @@ def arms() -> dict[str, str]:
     assert set(FORMS) == set(CODECS)
     assert set(RULE_FORMS) == set(RULES)
     codecs = list(itertools.chain(*FORMS.values()))
-    pairs = list(zip(RULE_FORMS.values(), STAND_INS, strict=True))  # four of each
+    most = max(len(RULE_FORMS), len(STAND_INS))
+    rules, stand_ins = itertools.cycle(RULE_FORMS.values()), itertools.cycle(STAND_INS)
+    pairs = list(itertools.islice(zip(rules, stand_ins, strict=False), most))
     texts = [f"{rule}+{stand_in}+{codec}" for codec in codecs for rule, stand_in in pairs]
     return {text: text for text in texts}
 
