@@ -165,6 +165,18 @@ def test_a_share_of_the_float32_upload() -> None:
 @given(data=st.data())
 @settings(max_examples=150)
 def test_any_bytes_are_an_update_or_an_error(codec: Codec, data: Any) -> None:
+    read_any_bytes(codec, data)
+
+
+@pytest.mark.slow
+@codecs
+@given(data=st.data())
+@settings(max_examples=3_000)
+def test_thousands_of_any_bytes_are(codec: Codec, data: Any) -> None:
+    read_any_bytes(codec, data)
+
+
+def read_any_bytes(codec: Codec, data: Any) -> None:
     """Never another exception, and never numbers that are not finite."""
     size = data.draw(st.sampled_from((1, 3, 101, 300)))
     right = codec.nbytes(size)
