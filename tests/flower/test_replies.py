@@ -203,9 +203,18 @@ def test_a_round_in_which_nobody_answers_changes_nothing(policy):
 def test_with_too_few_clients_the_model_stays(least, moves):
     strategy, result = run("adaptive,k=0+ou", late=[0], broken=[1, 2], min_clients=least)
     assert flat(result.arrays).any() == moves
-    # Nothing is learned from it either.
-    assert (strategy._state.rule.context > 0) == moves
+    # The rule learns from the norms, the stand-in from nothing.
+    assert strategy._state.rule.context == pytest.approx(strategy.history[0]["norm_mean"])
     assert (strategy._state.stand_in.t == 1) == moves
+
+
+def test_a_threshold_above_all_norms_does_not_stay():
+    """All are silent in the second round and left out; in the third the threshold has come down."""
+    strategy, _ = run("adaptive,k=-1.5+ignore", rounds=3)
+    first, second, third = strategy.history
+    assert (first["spoke"], second["spoke"]) == (5, 0)
+    assert third["threshold"] == pytest.approx(second["norm_mean"] + 1.5 * second["norm_std"])
+    assert third["threshold"] != second["threshold"]
 
 
 def test_silent_clients_count_towards_the_least_unless_they_are_ignored():

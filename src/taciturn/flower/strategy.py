@@ -234,7 +234,8 @@ class Taciturn(Strategy):
         if counting < self.min_clients or not examples > 0:
             log(WARNING, "Taciturn: %d clients count in round %d: the model stays.%s",
                 counting, server_round, self._hint(heard))  # fmt: skip
-            _, info = server.close(policy, self._state, _left_out(tallied))
+            # Nobody moves the model, but the rule learns from the norms.
+            self._state, info = server.close(policy, self._state, _left_out(tallied))
         else:
             averages = compatibility.averages(self.inner)
             hand_over = self._as_one if averages else self._one_by_one
