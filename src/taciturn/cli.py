@@ -7,20 +7,12 @@ Each subcommand is a dataclass: its fields are the options, its docstring is the
 from __future__ import annotations
 
 import sys
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import NoneType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    dataclass_transform,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal, dataclass_transform
 
 import tyro
 
@@ -41,15 +33,15 @@ _File = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint=
 def command(cls: type[Any]) -> Any:
     """A dataclass whose fields are options: None is no default to show, a flag has no opposite."""
     made = dataclass(frozen=True, kw_only=True)(cls)
-    for name, hint in get_type_hints(made, include_extras=True).items():
+    for name, hint in typing.get_type_hints(made, include_extras=True).items():
         default = made.__dataclass_fields__[name].default
-        kind, *others = [kind for kind in get_args(hint) if kind is not NoneType] or [hint]
+        kind, *others = [kind for kind in typing.get_args(hint) if kind is not NoneType] or [hint]
         if hint is bool and default is False:
             hint = tyro.conf.FlagCreatePairsOff[bool]
         elif default is None and kind in _METAVARS:
             shown = tyro.conf.arg(metavar=_METAVARS[kind], help_behavior_hint="")
             hint = Annotated[kind | None, shown]
-        elif others and get_origin(others[0]) is tuple:
+        elif others and typing.get_origin(others[0]) is tuple:
             hint = Annotated[hint, tyro.conf.arg(metavar=f"{_METAVARS[kind]} …")]
         made.__annotations__[name] = hint
     return made

@@ -137,6 +137,6 @@ def _value(text: str) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:.17g}" if isinstance(value, float) and value != float(f"{value:g}") else (
-        f"{value:g}" if isinstance(value, float) else str(value)
-    )  # fmt: skip
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:g}" if value == float(f"{value:g}") else f"{value:.17g}"
