@@ -35,7 +35,7 @@ def plain_loop(policy, wanted, rounds, examples=EXAMPLES, optimizer=None, rate=0
     state = server.init(policy, np.zeros(wanted.shape[1], np.float32), optimizer)
     spoke = []
     for _ in range(rounds):
-        opening = server.open(policy, state)
+        opening = server.open(policy, state.memory)
         heard = tally.start(state.weights)
         for target, n in zip(wanted, examples, strict=True):
             trained = state.weights + np.float32(rate) * (target - state.weights)
@@ -108,9 +108,9 @@ def reference_inner(inner, policy, wanted, rounds):
         messages = list(inner.configure_train(t, arrays, config(), grid))
         messages.sort(key=lambda message: message.metadata.dst_node_id)
         weights = flat(arrays).astype(np.float32)
-        opening = server.open(policy, state)
+        opening = server.open(policy, state.memory)
         heard, replies = tally.start(weights), []
-        stand_in = policy.stand_in.predict(state.stand_in)
+        stand_in = policy.stand_in.predict(state.memory.stand_in)
         for k, message in enumerate(messages):
             trained = weights + np.float32(0.5) * (wanted[k] - weights)
             said = client.respond(policy.rule, weights, trained, EXAMPLES[k], opening.context, 0.0)

@@ -204,8 +204,8 @@ def test_with_too_few_clients_the_model_stays(least, moves):
     strategy, result = run("adaptive,k=0+ou", late=[0], broken=[1, 2], min_clients=least)
     assert flat(result.arrays).any() == moves
     # The rule learns from the norms, the stand-in from nothing.
-    assert strategy._state.rule.context == pytest.approx(strategy.history[0]["norm_mean"])
-    assert (strategy._state.stand_in.t == 1) == moves
+    assert strategy._state.memory.rule.threshold == pytest.approx(strategy.history[0]["norm_mean"])
+    assert (strategy._state.memory.stand_in.t == 1) == moves
 
 
 def test_a_threshold_above_all_norms_does_not_stay():
@@ -225,9 +225,9 @@ def test_silent_clients_count_towards_the_least_unless_they_are_ignored():
         assert [row["silent"] for row in strategy.history] == [0, 5]
         assert (flat(twice.arrays) != flat(once.arrays)).any() == moves
     learned, _ = run("fixed:1e9+ou", min_clients=5)
-    assert learned._state.stand_in.t == 1
+    assert learned._state.memory.stand_in.t == 1
     ignored, _ = run("fixed:1e9+ou", min_clients=6)
-    assert ignored._state.stand_in.t == 0
+    assert ignored._state.memory.stand_in.t == 0
 
 
 def test_a_client_without_the_mod_always_speaks():
