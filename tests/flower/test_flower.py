@@ -101,7 +101,6 @@ def reference_inner(inner, policy, wanted, rounds):
     policy = parse(policy)
     size = wanted.shape[1]
     state = server.init(policy, np.zeros(size, np.float32))
-    handed_on = server.Optimizer(lambda weights: (), lambda s, mean, weights, donate: (weights, s))
     arrays, template = model(size), model(size)
     grid = LocalGrid(None, len(wanted))
     for t in range(1, rounds + 1):
@@ -124,7 +123,8 @@ def reference_inner(inner, policy, wanted, rounds):
             metrics = MetricRecord({"num-examples": EXAMPLES[k], "train_loss": float(k) + 1.0})
             content = RecordDict({"arrays": record(**pieces), "metrics": metrics})
             replies.append(Message(content, reply_to=message))
-        state, _ = server.close(policy, state, heard, handed_on)
+        _, memory, _ = server.learn(policy, state.memory, heard)
+        state = state._replace(memory=memory)
         arrays, metrics = inner.aggregate_train(t, replies)
         arrays = record(**{name: array.numpy().astype("f4") for name, array in arrays.items()})
     return flat(arrays), metrics

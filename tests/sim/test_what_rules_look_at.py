@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from small_tasks import assert_agree, tiny
 
 import taciturn
-from small_tasks import assert_agree, tiny
 from taciturn.core import server, tally
 from taciturn.core.messages import Message
 from taciturn.core.policy import Policy, parse
@@ -75,8 +75,10 @@ def test_with_probabilities_the_mean_is_right_on_average(stand_in: Any) -> None:
     policy = Policy(by_norm(1.0), stand_in)
     state = server.init(policy, np.zeros(3))
     for _ in range(3):  # a forecast that is not 0
-        heard = tally.add(tally.start(state.weights), Message(1, 1.0, rng.normal(0, 1, 3)),
-                          server.open(policy, state.memory)._replace(silent_at_most=np.inf))  # fmt: skip
+        update = rng.normal(0, 1, 3)
+        message = Message(1, float(np.linalg.norm(update)), update)
+        opening = server.open(policy, state.memory)
+        heard = tally.add(tally.start(state.weights), message, opening)
         state, _ = server.close(policy, state, heard)
     opening = server.open(policy, state.memory)
     chances = np.array([0.2, 0.5, 0.9, 1.0])
