@@ -20,28 +20,46 @@ UPDATE = np.array([3.0, -4.0], np.float32)
 
 
 def test_the_bytes_of_a_message() -> None:
-    """Version 2, speaks, two reserved bytes, 2 weights, 7 examples, norm 5, then the update."""
-    expected = struct.pack("<BBHIff", 2, 1, 0, 2, 7, 5.0) + struct.pack("<2f", 3.0, -4.0)
-    assert messages.write(Message(7, 5.0, UPDATE), CODEC) == expected
-    silent = struct.pack("<BBHIff", 2, 0, 0, 0, 7, 5.0)
+    """Version 3, speaks, two reserved bytes, 2 weights, 7 examples, norm 5, norm of what was encoded
+    6, probability 1, then the update.
+    """
+    expected = struct.pack("<BBHIffff", 3, 1, 0, 2, 7, 5.0, 6.0, 1.0) + UPDATE.tobytes()
+    assert messages.write(Message(7, 5.0, UPDATE, 6.0), CODEC) == expected
+    same = struct.pack("<BBHIffff", 3, 1, 0, 2, 7, 5.0, 5.0, 1.0) + UPDATE.tobytes()
+    assert messages.write(Message(7, 5.0, UPDATE), CODEC) == same
+    silent = struct.pack("<BBHIffff", 3, 0, 0, 0, 7, 5.0, 5.0, 1.0)
     assert messages.write(Message(7, 5.0, None), CODEC) == silent
-    assert messages.OVERHEAD == 16
+    assert messages.OVERHEAD == 24
 
 
 @given(
     examples=st.integers(0, 2**24) | st.floats(0, 2**64, width=32),
     norm=st.floats(width=32),
+    encoded=st.floats(width=32),
     update=st.none() | st.lists(FINITE, max_size=20),
 )
-def test_a_message_reads_back(examples: float, norm: float, update: list[float] | None) -> None:
+def test_a_message_reads_back(
+    examples: float, norm: float, encoded: float, update: list[float] | None
+) -> None:
     array = None if update is None else np.array(update, np.float32)
-    back = messages.read(messages.write(Message(examples, norm, array), CODEC), CODEC)
+    back = messages.read(messages.write(Message(examples, norm, array, encoded), CODEC), CODEC)
     assert back.examples == examples
     np.testing.assert_equal(back.norm, norm)
     assert (back.update is None) == (array is None)
     if array is not None:
         np.testing.assert_array_equal(back.update, array)
         assert back.update.dtype == np.float32
+        np.testing.assert_equal(back.encoded_norm, encoded)
+
+
+def test_what_was_left_out_is_said_with_the_next_update_and_silence_leaves_it_alone() -> None:
+    left_out = UPDATE.copy()
+    said = messages.with_residual(Message(7, 5.0, UPDATE), left_out)
+    np.testing.assert_array_equal(said.update, [6, -8])
+    assert (said.norm, said.encoded_norm) == (5, 10)
+    silent = Message(7, 5.0, None)
+    assert messages.with_residual(silent, left_out) == silent
+    assert messages.with_residual(Message(7, 5.0, UPDATE), None).update is UPDATE
 
 
 def test_every_truncation_is_noticed() -> None:
@@ -49,14 +67,14 @@ def test_every_truncation_is_noticed() -> None:
     for length in range(len(data)):
         with pytest.raises(InputError, match=f"got {length}"):
             messages.read(data[:length], CODEC)
-    with pytest.raises(InputError, match="must have 24 bytes, got 25"):
+    with pytest.raises(InputError, match="must have 32 bytes, got 33"):
         messages.read(data + b"\0", CODEC)
 
 
 def test_another_version_is_refused() -> None:
     data = bytearray(messages.write(Message(7, 5.0, UPDATE), CODEC))
     data[0] = 1
-    with pytest.raises(InputError, match="has version 1, this program reads 2"):
+    with pytest.raises(InputError, match="has version 1, this program reads 3"):
         messages.read(bytes(data), CODEC)
 
 

@@ -1,6 +1,6 @@
 """Messages: what a client says, and how it is written down to the byte.
 
-A written message is a header of 16 bytes and, when the client speaks, its update in the policy's
+A written message is a header of 24 bytes and, when the client speaks, its update in the policy's
 codec. What the server sends down has the same header (with the context instead of the norm) and
 the weights as float32.
 """
@@ -9,13 +9,14 @@ import math
 import struct
 from typing import NamedTuple
 
-from taciturn.core.arrays import Array, Scalar
+from taciturn.core.arrays import Array, Scalar, norm
 from taciturn.core.codecs import Codec, from_bytes, to_bytes
 from taciturn.errors import InputError
 
-# Version, speaks, reserved, weights, examples, norm. n_k need not be whole: it is what weighs.
-_HEADER = struct.Struct("<BBHIff")
-_VERSION = 2
+# Version, speaks, reserved, weights, examples, norm, norm of what was encoded, probability (always
+# 1 so far). n_k need not be whole: it is what weighs.
+_HEADER = struct.Struct("<BBHIffff")
+_VERSION = 3
 OVERHEAD = _HEADER.size
 
 
@@ -25,12 +26,27 @@ class Message(NamedTuple):
     Attributes:
       examples: n_k, how many examples it trained on.
       norm: m_k = ‖Δ_k‖, before any codec.
-      update: Δ_k, on the server as decoded; None from a client that stays silent.
+      update: Δ_k, on the server as decoded; None from a client that stays silent. With feedback, what
+        was left out before is in it: Δ_k + e_k.
+      encoded_norm: ‖Δ_k + e_k‖ with feedback; None where it is the norm.
     """
 
     examples: Scalar
     norm: Scalar
     update: Array | None
+    encoded_norm: Scalar | None = None
+
+
+def with_residual(message: Message, residual: Array | None) -> Message:
+    """The message with what was left out before, e_k, in its update; silence stays silence.
+
+    Once it is encoded, e_k becomes Δ_k + e_k, which is the update here, less what is decoded. That
+    of a client that stays silent is left alone.
+    """
+    if message.update is None or residual is None:
+        return message
+    update = message.update + residual
+    return message._replace(update=update, encoded_norm=norm(update))
 
 
 def through(message: Message, codec: Codec, key: Array) -> Message:
@@ -56,10 +72,12 @@ def write(message: Message, codec: Codec, key: Array | None = None) -> bytes:
     if message.update is not None:
         size = message.update.shape[0]
         payload = to_bytes(codec, codec.encode(message.update, key), size)
+    encoded = message.norm if message.encoded_norm is None else message.encoded_norm
     try:
         header = _HEADER.pack(
-            _VERSION, message.update is not None, 0, size, examples, float(message.norm)
-        )
+            _VERSION, message.update is not None, 0, size, examples, float(message.norm),
+            float(encoded), 1.0,
+        )  # fmt: skip
     except (struct.error, OverflowError, ValueError) as error:
         raise InputError(f"The message cannot be written down: {error}.") from None
     return header + payload
@@ -72,13 +90,13 @@ def read(data: bytes, codec: Codec, key: Array | None = None) -> Message:
     """
     if len(data) < OVERHEAD:
         raise InputError(f"A message has at least {OVERHEAD} bytes, got {len(data)}.")
-    version, speaks, _, size, examples, norm = _HEADER.unpack_from(data)
+    version, speaks, _, size, examples, length, encoded, _ = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise InputError(f"The message has version {version}, this program reads {_VERSION}.")
     expected = OVERHEAD + (codec.nbytes(size) if speaks else 0)
     if len(data) != expected:
         raise InputError(f"The message must have {expected} bytes, got {len(data)}.")
     if not speaks:
-        return Message(examples, norm, None)
+        return Message(examples, length, None)
     code = from_bytes(codec, data[OVERHEAD:], size)
-    return Message(examples, norm, codec.decode(code, key, size))
+    return Message(examples, length, codec.decode(code, key, size), encoded)

@@ -105,7 +105,9 @@ def add(
         accepted = (examples > 0) & xp.isfinite(examples) & (reported >= 0) & xp.isfinite(reported)
         if update is not None:
             actual = xp.astype(norm(update), spoken.dtype)
-            accepted = accepted & fits(codec, reported, actual, update.shape[0])
+            said = message.encoded_norm if codec.feedback else None
+            said = reported if said is None else xp.asarray(said, dtype=spoken.dtype)
+            accepted = accepted & fits(codec, said, actual, update.shape[0])
             reported = reported if codec.error else actual
             if not isinstance(accepted, np.bool):
                 # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
@@ -124,7 +126,7 @@ def add(
 
 
 def fits(codec: Codec, reported: Scalar, actual: Scalar, size: int) -> Scalar:
-    """Whether an update with the norm that a client reports can have been decoded to this norm."""
+    """Whether what a client says to have encoded, of this norm, can have been decoded to this one."""
     low, high = codec.norm_range(reported, size)
     return namespace(actual).isfinite(actual) & (low <= actual) & (actual <= high)
 

@@ -78,6 +78,7 @@ def _run_seed(
     keys = draws.run_keys(seed)
     rows, seconds = [], []
     heard_so_far, accuracy = 0, np.nan
+    residuals: dict[int, np.ndarray] = {}  # what clients keep, where the codec has feedback
 
     # Algorithm 1: initialise θ_0, the prediction and the sums behind it.
     state = server.init(policy, np.asarray(model.init(keys.init)), optimizer)
@@ -96,9 +97,13 @@ def _run_seed(
             examples = float(trainer.clients.examples_of(k[None])[0])
             message = client.respond(policy.rule, state.weights, trained, examples,
                                      opening.context, uniforms[slot].item())  # fmt: skip
+            # With feedback, what was left out before is said too.
+            said = messages.with_residual(message, residuals.get(int(k)))
             # What the server counts is what it can read from the client's code.
             words = np.asarray(draws.codec_key(round_keys, k))
-            message = messages.through(message, policy.codec, words)
+            message = messages.through(said, policy.codec, words)
+            if policy.codec.feedback and message.update is not None:
+                residuals[int(k)] = said.update - message.update
             # Silent clients become their stand-ins when the tally is closed (Algorithm 3).
             heard = tally.add(heard, message, opening, policy.codec)
         # τ_{t+1}, θ_{t+1}, and the sums updated with the step.
