@@ -20,8 +20,8 @@ UPDATE = np.array([3.0, -4.0], np.float32)
 
 
 def test_the_bytes_of_a_message() -> None:
-    """Version 3, speaks, two reserved bytes, 2 weights, 7 examples, norm 5, norm of what was encoded
-    6, probability 1, then the update.
+    """Version 3, speaks, two reserved bytes, 2 weights, 7 examples, norm 5, 6 of what was encoded,
+    probability 1, then the update.
     """
     expected = struct.pack("<BBHIffff", 3, 1, 0, 2, 7, 5.0, 6.0, 1.0) + UPDATE.tobytes()
     assert messages.write(Message(7, 5.0, UPDATE, 6.0), CODEC) == expected

@@ -26,8 +26,8 @@ class Message(NamedTuple):
     Attributes:
       examples: n_k, how many examples it trained on.
       norm: m_k = ‖Δ_k‖, before any codec.
-      update: Δ_k, on the server as decoded; None from a client that stays silent. With feedback, what
-        was left out before is in it: Δ_k + e_k.
+      update: Δ_k, on the server as decoded; None from a client that stays silent. With feedback,
+        what was left out before is in it: Δ_k + e_k.
       encoded_norm: ‖Δ_k + e_k‖ with feedback; None where it is the norm.
     """
 

@@ -126,7 +126,7 @@ def add(
 
 
 def fits(codec: Codec, reported: Scalar, actual: Scalar, size: int) -> Scalar:
-    """Whether what a client says to have encoded, of this norm, can have been decoded to this one."""
+    """Whether what has the norm that a client reports can have been decoded to this norm."""
     low, high = codec.norm_range(reported, size)
     return namespace(actual).isfinite(actual) & (low <= actual) & (actual <= high)
 

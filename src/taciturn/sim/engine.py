@@ -23,6 +23,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from taciturn.core import server, tally
 from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
+from taciturn.errors import InputError
 from taciturn.progress import Compiling, Progress, Tell
 from taciturn.settings import Settings
 from taciturn.sim import devices, draws, plan
@@ -50,6 +51,13 @@ class Seen(NamedTuple):
     threshold: Any
     norm_mean: Any
     norm_std: Any
+
+
+class States(NamedTuple):
+    """What rounds hand on."""
+
+    servers: tuple[server.ServerState, ...]  # one per arm, over seeds
+    residuals: Any  # what clients keep, (`LaneTrainer.keeping`, population, size), or None
 
 
 def run(
@@ -201,7 +209,7 @@ class Program:
             seen.append(jax.tree.map(lambda a: np.asarray(a)[..., :count], new))  # noqa: B023
             done += count
             if settings.evaluates(done - 1):
-                result = self._evaluate(tuple(state.weights for state in states), test)
+                result = self._evaluate(tuple(state.weights for state in states.servers), test)
                 for name, table in scores.items():
                     table[:, :, done - 1] = np.asarray(result[name])
             self._tell(arms, tell, seen, scores["accuracy"], done)
@@ -212,7 +220,7 @@ class Program:
                 seeds=settings.all_seeds,
                 cohort=self.cohort,
                 size=self.model.size,
-                weights=np.asarray(states[a].weights),
+                weights=np.asarray(states.servers[a].weights),
                 seconds=seconds,
                 accuracy=scores["accuracy"][a],
                 loss=scores["loss"][a],
@@ -222,10 +230,18 @@ class Program:
         }
 
     def _check_states(self, *arguments: Any) -> None:
-        """Whether the servers' states leave room for anything else."""
-        states = jax.tree.leaves(jax.eval_shape(self._begin, *arguments))
-        needed = 2 * sum(state.size * state.dtype.itemsize for state in states)
-        most = devices.least(devices.memory())
+        """Whether the servers' states, and what clients keep, leave room for anything else."""
+        states = jax.eval_shape(self._begin, *arguments)
+        servers, kept = 2 * _bytes_of(states.servers), _bytes_of(states.residuals)
+        needed, most = servers + kept, devices.least(devices.memory())
+        alone = servers / self.runs + kept / max(1, len(self.trainer.keeping))
+        if kept and alone > 0.9 * most:
+            raise InputError(
+                "With feedback every client keeps what was left out: "
+                f"{self.task.clients.population:,} clients × {self.model.size:,} weights need "
+                f"{alone / 2**30:.1f} GiB and there are {most / 2**30:.1f}. Fewer clients, or a "
+                "codec without feedback, would do."
+            )
         if needed > 0.9 * most and self.runs > 1:
             raise _TooLarge(self.runs, needed, most)
 
@@ -311,15 +327,18 @@ class Program:
 
         return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(keys))(rounds)
 
-    def _first_states(self, keys: draws.RunKeys, rules: Any) -> Any:
+    def _first_states(self, keys: draws.RunKeys, rules: Any) -> States:
         optimizer = self._optimizer(1.0)
         weights = jax.vmap(self.model.init)(keys.init)
-        return tuple(
+        servers = tuple(
             jax.vmap(lambda w, policy=policy: server.init(policy, w, optimizer))(weights)._replace(
                 rule=rule
             )
             for policy, rule in zip(self.policies, rules, strict=True)
         )
+        keeping, population = len(self.trainer.keeping), self.task.clients.population
+        shape = (keeping, population, self.model.size)
+        return States(servers, jnp.zeros(shape, weights.dtype) if keeping else None)
 
     def _optimizer(self, lr: Any) -> server.Optimizer:
         if self.form.server_optimizer == "sgd":
@@ -328,7 +347,7 @@ class Program:
 
     def _rounds(
         self,
-        states: Any,
+        states: States,
         keys: draws.RunKeys,
         numbers: Numbers,
         first: jax.Array,
@@ -339,7 +358,7 @@ class Program:
     ) -> Any:
         """`count` rounds from round `first` on."""
         self.traces += 1
-        arms, dtype = len(self.policies), states[0].weights.dtype
+        arms, dtype = len(self.policies), states.servers[0].weights.dtype
         whole = jnp.zeros((arms, self.seeds, _CHUNK), jnp.int32)
         real = jnp.zeros((arms, self.seeds, _CHUNK), dtype)
         seen = Seen(whole, whole, real, real, real)
@@ -355,7 +374,7 @@ class Program:
 
     def _round(
         self,
-        states: Any,
+        states: States,
         keys: draws.RunKeys,
         numbers: Numbers,
         round: jax.Array,
@@ -367,14 +386,20 @@ class Program:
         round_keys = jax.vmap(lambda key: draws.round_keys(key, round))(keys)
         openings = [
             jax.vmap(lambda s, policy=policy: server.open(policy, s))(state)
-            for policy, state in zip(self.policies, states, strict=True)
+            for policy, state in zip(self.policies, states.servers, strict=True)
         ]
+        keeping, residuals, kept = self.trainer.keeping, states.residuals, None
+        if residuals is not None:
+            # Where those who are asked are in the table.
+            place = (np.arange(len(keeping))[:, None], who.clients[keeping % self.seeds])
+            kept = residuals[place]
         work = Work(
-            thetas=jnp.concatenate([state.weights for state in states]),
+            thetas=jnp.concatenate([state.weights for state in states.servers]),
             contexts=jnp.concatenate([opening.context for opening in openings]),
             uniforms=jax.vmap(lambda key: draws.uniforms(key, self.cohort))(round_keys),
             keys=round_keys,
             who=who,
+            residuals=kept,
         )
         shared, split = PartitionSpec(), PartitionSpec("lanes")
         heard = jax.shard_map(
@@ -392,9 +417,13 @@ class Program:
                 heard.sums[own], who.examples, heard.norms[own], heard.said[own] > 0, openings[a]
             )
             close = functools.partial(server.close, policy, optimizer=optimizer)
-            results.append(jax.vmap(lambda s, t, close=close: close(s, t))(states[a], tallies))
-        states, infos = zip(*results, strict=True)
-        return states, infos
+            before = states.servers[a]
+            results.append(jax.vmap(lambda s, t, close=close: close(s, t))(before, tallies))
+        if kept is not None:
+            said = heard.said[keeping][..., None] > 0
+            residuals = residuals.at[place].set(jnp.where(said, heard.left, kept))
+        servers, infos = zip(*results, strict=True)
+        return States(servers, residuals), infos
 
     def _test_all(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
         """The mean of every metric, (arms, seeds) each; devices share the test set."""
@@ -438,6 +467,10 @@ def _spread(state: Any, count: int) -> Any:
 def _rows(array: np.ndarray, start: int) -> np.ndarray:
     """The `_CHUNK` rows from `start` on; past the end, the last one again."""
     return array[np.minimum(np.arange(start, start + _CHUNK), len(array) - 1)]
+
+
+def _bytes_of(arrays: Any) -> int:
+    return sum(array.size * array.dtype.itemsize for array in jax.tree.leaves(arrays))
 
 
 def _bytes_needed(compiled: Any) -> int:

@@ -55,6 +55,7 @@ class Work(NamedTuple):
     uniforms: jax.Array  # (seeds, cohort)
     keys: draws.RoundKeys  # (seeds,)
     who: Cohorts  # (seeds, cohort)
+    residuals: Any = None  # what clients kept, (`LaneTrainer.keeping`, cohort, size); None: nothing
 
 
 class Item(NamedTuple):
@@ -74,6 +75,7 @@ class Heard(NamedTuple):
     sums: Any  # Σ n·Δ over those who spoke, (runs, size), layer by layer while there is training
     norms: jax.Array  # (runs, cohort)
     said: jax.Array  # who spoke, (runs, cohort)
+    left: Any  # what codecs left out of those who spoke, like `Work.residuals`; 0 for the silent
 
 
 class Waiting(NamedTuple):
@@ -131,6 +133,13 @@ class LaneTrainer:
     def lossy(self) -> bool:
         """Whether what the server decodes differs from what a client sent."""
         return any(policy.codec.error for policy in self.policies)
+
+    @property
+    def keeping(self) -> np.ndarray:
+        """The runs whose clients keep what their codec left out."""
+        codecs = [policy.codec for policy in self.policies]
+        keeps = [codec.feedback and codec.error > 0 for codec in codecs]
+        return np.flatnonzero(np.repeat(keeps, self.seeds))
 
     def steps(self, rows: Any) -> Any:
         """How many local steps clients with so many rows take."""
@@ -211,6 +220,7 @@ class LaneTrainer:
             [jnp.zeros_like(theta) for theta in thetas],
             jnp.zeros((self.runs, self.cohort), dtype),
             jnp.zeros((self.runs, self.cohort), jnp.int32),
+            jax.tree.map(jnp.zeros_like, work.residuals),
         )
         none = jnp.zeros(lanes, jnp.int32)
         waiting = None
@@ -222,10 +232,11 @@ class LaneTrainer:
             until_next_end,
             Lanes(pointer, none, params, slots, heard, waiting),
         )
-        sums = jnp.concatenate(state.heard.sums, axis=1)
+        sums, left = jnp.concatenate(state.heard.sums, axis=1), state.heard.left
         if state.waiting is not None:
-            sums = self._sum(sums, state.waiting, work)
-        return jax.lax.psum(state.heard._replace(sums=sums), "lanes")
+            sums, rest = self._sum(sums, state.waiting, work)
+            left = self._keep(left, rest, state.waiting, _taken(state.waiting))
+        return jax.lax.psum(state.heard._replace(sums=sums, left=left), "lanes")
 
     def _hear(
         self,
@@ -247,12 +258,14 @@ class LaneTrainer:
             item.run // self.seeds, jnp.arange(len(ended))
         ]
         said = said & jnp.isfinite(norms)
-        counts, sums = ended & said, heard.sums
+        counts, sums, left = ended & said, heard.sums, heard.left
         if waiting is not None:
-            sums, waiting = self._wait(sums, waiting, item, counts, updates[0], work)
+            sums, left, waiting = self._wait(sums, left, waiting, item, counts, updates[0], work)
         elif self.lossy:
             add = functools.partial(self._add_decoded, item=item, updates=updates, work=work)
-            sums = jax.lax.cond(counts[0], add, lambda sums: sums, sums)
+            kept = self._kept(item, work)
+            sums, rest = jax.lax.cond(counts[0], add, lambda *same: same, sums, kept)
+            left = self._keep(left, rest, item, counts)
         else:
             pairs = zip(sums, updates, strict=True)
             sums = [self._add(*pair, counts, item, work) for pair in pairs]
@@ -261,6 +274,7 @@ class LaneTrainer:
             sums,
             heard.norms.at[row, item.slot].set(norms, mode="drop"),
             heard.said.at[row, item.slot].set(said.astype(jnp.int32), mode="drop"),
+            left,
         )
         return heard, waiting
 
@@ -278,43 +292,55 @@ class LaneTrainer:
         return sums + jnp.matmul(chosen, scaled, precision="highest")
 
     def _add_decoded(
-        self, sums: list[jax.Array], item: Item, updates: list[jax.Array], work: Work
-    ) -> list[jax.Array]:
-        """The sums with what the server decodes of a single lane's update, layer by layer."""
+        self, sums: list[jax.Array], kept: Any, item: Item, updates: list[jax.Array], work: Work
+    ) -> tuple[list[jax.Array], Any]:
+        """The sums with what the server decodes of a single lane's update, layer by layer.
+
+        Returns:
+          These, and what was left out of the update and of what the client had kept, if anything.
+        """
         key = self._keys(item, work)[0]
         ends = np.cumsum([update.shape[1] for update in updates])[:-1]
 
-        def through(codec: Codec) -> Callable[..., list[jax.Array]]:
-            def call(updates: list[jax.Array]) -> list[jax.Array]:
+        def through(codec: Codec) -> Callable[..., Any]:
+            def call(updates: list[jax.Array], kept: Any) -> Any:
                 if not codec.error:
-                    return updates
+                    return updates, kept
                 whole = jax.lax.optimization_barrier(jnp.concatenate(updates, axis=1)[0])
-                return jnp.split(_through(codec, whole, key)[None], ends, axis=1)
+                if kept is not None:
+                    whole = whole + kept[0]
+                read = _through(codec, whole, key)
+                rest = None if kept is None else (whole - read)[None]
+                return jnp.split(read[None], ends, axis=1), rest
 
             return call
 
         codecs = [through(policy.codec) for policy in self.policies]
-        updates = jax.lax.switch(item.run[0] // self.seeds, codecs, updates)
+        updates, rest = jax.lax.switch(item.run[0] // self.seeds, codecs, updates, kept)
         pairs = zip(sums, updates, strict=True)
-        return [self._add(*pair, jnp.array([True]), item, work) for pair in pairs]
+        return [self._add(*pair, jnp.array([True]), item, work) for pair in pairs], rest
 
     def _wait(
         self,
         sums: list[jax.Array],
+        left: Any,
         waiting: Waiting,
         item: Item,
         counts: jax.Array,
         updates: jax.Array,
         work: Work,
-    ) -> tuple[list[jax.Array], Waiting]:
-        """Puts the updates that were spoken into free slots; sums first if there are too few."""
+    ) -> tuple[list[jax.Array], Any, Waiting]:
+        """Puts what was spoken into free slots, with what clients had kept; sums first if there are
+        too few."""
         lanes, more = len(counts), jnp.sum(counts, dtype=jnp.int32)
+        kept = self._kept(item, work)
 
-        def empty(sums: jax.Array) -> jax.Array:
+        def empty(sums: jax.Array) -> Any:
             return self._sum(sums, waiting, work)
 
         full = waiting.taken + more > lanes
-        total = jax.lax.cond(full, empty, lambda sums: sums, sums[0])
+        total, rest = jax.lax.cond(full, empty, lambda sums: (sums, kept), sums[0])
+        left = self._keep(left, rest, waiting, full & _taken(waiting))
         first = jnp.where(full, 0, waiting.taken)
         place = jnp.where(counts, first + jnp.cumsum(counts) - 1, lanes)  # out of bounds, dropped
 
@@ -323,14 +349,15 @@ class LaneTrainer:
 
         new = Waiting(
             first + more,
-            put(waiting.updates, updates),
+            put(waiting.updates, updates if kept is None else updates + kept),
             *(put(getattr(waiting, name), getattr(item, name)) for name in Waiting._fields[2:]),
         )
-        return [total], new
+        return [total], left, new
 
-    def _sum(self, sums: jax.Array, waiting: Waiting, work: Work) -> jax.Array:
-        """The sums with what the server decodes of the updates that wait."""
-        taken = jnp.arange(len(waiting.run)) < waiting.taken
+    def _sum(self, sums: jax.Array, waiting: Waiting, work: Work) -> tuple[jax.Array, Any]:
+        """The sums with what the server decodes of the updates that wait; and what that leaves out,
+        if clients keep it."""
+        taken = _taken(waiting)
         keys, arm = self._keys(waiting, work), waiting.run // self.seeds
         decoded = waiting.updates
         for codec in {policy.codec.structure: policy.codec for policy in self.policies}.values():
@@ -345,12 +372,37 @@ class LaneTrainer:
                 keys,
             )
             decoded = _where(own, read, decoded)
-        return self._add(sums, decoded, taken, waiting, work)
+        rest = None if work.residuals is None else waiting.updates - decoded
+        return self._add(sums, decoded, taken, waiting, work), rest
+
+    def _rows(self, of: Item | Waiting) -> jax.Array:
+        """The rows of these runs in `Work.residuals`; out of bounds for those that keep nothing."""
+        rows = np.full(self.runs, len(self.keeping), np.int32)
+        rows[self.keeping] = np.arange(len(self.keeping))
+        return jnp.asarray(rows)[of.run]
+
+    def _kept(self, item: Item, work: Work) -> Any:
+        """What these clients kept, (lanes, size), 0 in runs that keep nothing; None in all such."""
+        if work.residuals is None:
+            return None
+        return work.residuals.at[self._rows(item), item.slot].get(mode="fill", fill_value=0)
+
+    def _keep(self, left: Any, rest: Any, of: Item | Waiting, which: jax.Array) -> Any:
+        """What is left out, with that of the chosen clients."""
+        if left is None:
+            return None
+        rows = jnp.where(which, self._rows(of), len(left))  # out of bounds, and dropped
+        return left.at[rows, of.slot].set(rest, mode="drop")
 
     def _keys(self, of: Item | Waiting, work: Work) -> jax.Array:
         """The keys of the codecs of these clients, (lanes, 2)."""
         keys = jax.tree.map(lambda k: k[of.seed], work.keys)
         return jax.vmap(draws.codec_key)(keys, of.client)
+
+
+def _taken(waiting: Waiting) -> jax.Array:
+    """Which slots are, (lanes,)."""
+    return jnp.arange(len(waiting.run)) < waiting.taken
 
 
 def _through(codec: Codec, update: jax.Array, key: jax.Array) -> jax.Array:
