@@ -23,12 +23,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 from taciturn.core import server, tally
 from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
+from taciturn.errors import InputError
 from taciturn.progress import Compiling, Progress, Tell
 from taciturn.settings import Settings
 from taciturn.sim import devices, draws, plan
 from taciturn.sim.defaults import PRECISIONS
+from taciturn.sim.hearing import Cohorts, Hearing, Work
 from taciturn.sim.history import History, join
-from taciturn.sim.lanes import Cohorts, LaneTrainer, Numbers, Schedule, Work
+from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
 from taciturn.sim.local import flat_model, make_evaluate, make_step, optimizer_of, server_optimizer
 from taciturn.tasks.task import Clients, Task, with_test
 
@@ -58,10 +60,12 @@ class Carried(NamedTuple):
       servers: a server's state per arm, (seeds, …) each.
       silence: how often in a row each client was silent, (runs, population); None where no rule
         looks at it.
+      residuals: what clients keep, (`Hearing.keeping`, population, size); None where nothing is.
     """
 
     servers: tuple[server.ServerState, ...]
-    silence: jax.Array | None
+    silence: Any
+    residuals: Any
 
 
 def run(
@@ -150,13 +154,12 @@ class Program:
         self.everywhere = NamedSharding(self.mesh, PartitionSpec())
         self.model = flat_model(task)
         transformation = optimizer_of(form.client_optimizer)
+        self.hearing = Hearing(tuple(policies), self.seeds, self.cohort)
         self.trainer = LaneTrainer(
             model=self.model,
             step=make_step(task, transformation, form.precision),
             transformation=transformation,
-            policies=tuple(policies),
-            seeds=self.seeds,
-            cohort=self.cohort,
+            hearing=self.hearing,
             batch=form.batch,
             epochs=form.epochs,
         )
@@ -234,10 +237,18 @@ class Program:
         }
 
     def _check_states(self, keys: draws.RunKeys, rules: Any, population: int) -> None:
-        """Whether the servers' states leave room for anything else."""
-        states = jax.tree.leaves(self._begin.eval_shape(keys, rules, population))
-        needed = 2 * sum(state.size * state.dtype.itemsize for state in states)
-        most = devices.least(devices.memory())
+        """Whether the servers' states, and what clients keep, leave room for anything else."""
+        states = self._begin.eval_shape(keys, rules, population)
+        servers, kept = 2 * _bytes_of(states.servers), _bytes_of(states.residuals)
+        needed, most = servers + kept, devices.least(devices.memory())
+        alone = servers / self.runs + kept / max(1, len(self.hearing.keeping))
+        if kept and alone > 0.9 * most:
+            raise InputError(
+                "With feedback every client keeps what was left out: "
+                f"{population:,} clients × {self.model.size:,} weights need "
+                f"{alone / 2**30:.1f} GiB and there are {most / 2**30:.1f}. Fewer clients, or a "
+                "codec without feedback, would do."
+            )
         if needed > 0.9 * most and self.runs > 1:
             raise _TooLarge(self.runs, needed, most)
 
@@ -335,10 +346,12 @@ class Program:
             jax.vmap(functools.partial(first, policy=policy))(weights, rule)
             for policy, rule in zip(self.policies, rules, strict=True)
         )
-        silence = None
-        if self.trainer.looks_at("silence"):
+        silence, residuals, keeping = None, None, len(self.hearing.keeping)
+        if self.hearing.looks_at("silence"):
             silence = jnp.zeros((self.runs, population), jnp.int32)
-        return Carried(servers, silence)
+        if keeping:
+            residuals = jnp.zeros((keeping, population, self.model.size), weights.dtype)
+        return Carried(servers, silence, residuals)
 
     def _rounds(
         self,
@@ -384,13 +397,18 @@ class Program:
             for policy, state in zip(self.policies, states.servers, strict=True)
         ]
         whose = (jnp.arange(self.runs)[:, None], jnp.tile(who.clients, (len(self.policies), 1)))
+        # Where those who are asked, and keep something, are in the table.
+        keeping, residuals = self.hearing.keeping, states.residuals
+        place = (np.arange(len(keeping))[:, None], who.clients[keeping % self.seeds])
+        kept: Any = None if residuals is None else residuals[place]
         work = Work(
             thetas=jnp.concatenate([state.weights for state in states.servers]),
             contexts=tuple(opening.context for opening in openings),
             uniforms=jax.vmap(lambda key: draws.uniforms(key, self.cohort))(round_keys),
-            silence=None if states.silence is None else states.silence[whose],
             keys=round_keys,
             who=who,
+            silence=None if states.silence is None else states.silence[whose],
+            residuals=kept,
         )
         shared, split = PartitionSpec(), PartitionSpec("lanes")
         heard = jax.shard_map(
@@ -415,7 +433,10 @@ class Program:
         silence = states.silence
         if silence is not None:
             silence = silence.at[whose].set(jnp.where(said, 0, work.silence + 1))
-        return Carried(servers, silence), infos
+        if residuals is not None:
+            left = jnp.where(said[keeping][..., None], heard.left, kept)
+            residuals = residuals.at[place].set(left)
+        return Carried(servers, silence, residuals), infos
 
     def _test_all(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
         """The mean of every metric, (arms, seeds) each; devices share the test set."""
@@ -452,6 +473,10 @@ def _spread(state: Any, count: int) -> Any:
 def _rows(array: np.ndarray, start: int) -> np.ndarray:
     """The `_CHUNK` rows from `start` on; past the end, the last one again."""
     return array[np.minimum(np.arange(start, start + _CHUNK), len(array) - 1)]
+
+
+def _bytes_of(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _bytes_needed(compiled: Any) -> int:

@@ -82,6 +82,7 @@ def _run_seed(
     optimizer = server_optimizer(settings.server_optimizer, settings.server_lr)
     keys = draws.run_keys(seed)
     rows, seconds = [], []
+    residuals: dict[int, np.ndarray] = {}  # what clients keep, where the codec has feedback
     silence: Counter[int] = Counter()  # how often in a row each client was silent
     heard_so_far, accuracy = 0, np.nan
 
@@ -104,9 +105,13 @@ def _run_seed(
                                      opening.context, uniforms[slot].item(), loss=loss,
                                      silence=silence[int(k)])  # fmt: skip
             silence[int(k)] = 0 if message.update is not None else silence[int(k)] + 1
+            # With feedback, what was left out before is said too.
+            said = messages.with_residual(message, residuals.get(int(k)))
             # What the server counts is what it can read from the client's code.
             words = np.asarray(draws.codec_key(round_keys, k))
-            message = messages.through(message, policy.codec, words)
+            message = messages.through(said, policy.codec, words)
+            if policy.codec.feedback and message.update is not None:
+                residuals[int(k)] = said.update - message.update
             # Silent clients become their stand-ins when the tally is closed (Algorithm 3).
             heard = tally.add(heard, message, opening, policy.codec)
         # τ_{t+1}, θ_{t+1}, and the sums updated with the step.
