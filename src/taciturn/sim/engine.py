@@ -26,7 +26,7 @@ from taciturn.core.policy import Policy
 from taciturn.errors import InputError
 from taciturn.progress import Compiling, Progress, Tell
 from taciturn.settings import Settings
-from taciturn.sim import devices, draws, plan
+from taciturn.sim import devices, draws, plan, residuals
 from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.history import History, join
 from taciturn.sim.lanes import Cohorts, LaneTrainer, Numbers, Schedule, Work
@@ -57,7 +57,7 @@ class States(NamedTuple):
     """What rounds hand on."""
 
     servers: tuple[server.ServerState, ...]  # one per arm, over seeds
-    residuals: Any  # what clients keep, (`LaneTrainer.keeping`, population, size), or None
+    residuals: Any  # what clients keep, (keeping, population, size), see `residuals.py`
 
 
 def run(
@@ -388,11 +388,10 @@ class Program:
             jax.vmap(lambda s, policy=policy: server.open(policy, s))(state)
             for policy, state in zip(self.policies, states.servers, strict=True)
         ]
-        keeping, residuals, kept = self.trainer.keeping, states.residuals, None
-        if residuals is not None:
-            # Where those who are asked are in the table.
-            place = (np.arange(len(keeping))[:, None], who.clients[keeping % self.seeds])
-            kept = residuals[place]
+        keeping, table, kept = self.trainer.keeping, states.residuals, None
+        if table is not None:
+            place = residuals.places(keeping, who.clients)
+            kept = table[place]
         work = Work(
             thetas=jnp.concatenate([state.weights for state in states.servers]),
             contexts=jnp.concatenate([opening.context for opening in openings]),
@@ -421,9 +420,9 @@ class Program:
             results.append(jax.vmap(lambda s, t, close=close: close(s, t))(before, tallies))
         if kept is not None:
             said = heard.said[keeping][..., None] > 0
-            residuals = residuals.at[place].set(jnp.where(said, heard.left, kept))
+            table = table.at[place].set(jnp.where(said, heard.left, kept))
         servers, infos = zip(*results, strict=True)
-        return States(servers, residuals), infos
+        return States(servers, table), infos
 
     def _test_all(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
         """The mean of every metric, (arms, seeds) each; devices share the test set."""

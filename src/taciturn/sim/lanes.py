@@ -18,7 +18,7 @@ import optax
 from taciturn.core import arrays
 from taciturn.core.codecs import Codec
 from taciturn.core.policy import Policy
-from taciturn.sim import draws
+from taciturn.sim import draws, residuals
 from taciturn.sim.local import Model
 from taciturn.tasks.task import Clients
 
@@ -55,7 +55,7 @@ class Work(NamedTuple):
     uniforms: jax.Array  # (seeds, cohort)
     keys: draws.RoundKeys  # (seeds,)
     who: Cohorts  # (seeds, cohort)
-    residuals: Any = None  # what clients kept, (`LaneTrainer.keeping`, cohort, size); None: nothing
+    residuals: Any = None  # what clients kept, (keeping, cohort, size)
 
 
 class Item(NamedTuple):
@@ -75,7 +75,7 @@ class Heard(NamedTuple):
     sums: Any  # Σ n·Δ over those who spoke, (runs, size), layer by layer while there is training
     norms: jax.Array  # (runs, cohort)
     said: jax.Array  # who spoke, (runs, cohort)
-    left: Any  # what codecs left out of those who spoke, like `Work.residuals`; 0 for the silent
+    left: Any  # what was left out of those who spoke, (keeping, cohort, size)
 
 
 class Waiting(NamedTuple):
@@ -90,6 +90,10 @@ class Waiting(NamedTuple):
     seed: jax.Array
     slot: jax.Array
     client: jax.Array
+
+    @property
+    def filled(self) -> jax.Array:
+        return jnp.arange(len(self.run)) < self.taken
 
 
 class Lanes(NamedTuple):
@@ -134,12 +138,9 @@ class LaneTrainer:
         """Whether what the server decodes differs from what a client sent."""
         return any(policy.codec.error for policy in self.policies)
 
-    @property
+    @functools.cached_property
     def keeping(self) -> np.ndarray:
-        """The runs whose clients keep what their codec left out."""
-        codecs = [policy.codec for policy in self.policies]
-        keeps = [codec.feedback and codec.error > 0 for codec in codecs]
-        return np.flatnonzero(np.repeat(keeps, self.seeds))
+        return residuals.keeping(self.policies, self.seeds)
 
     def steps(self, rows: Any) -> Any:
         """How many local steps clients with so many rows take."""
@@ -235,7 +236,7 @@ class LaneTrainer:
         sums, left = jnp.concatenate(state.heard.sums, axis=1), state.heard.left
         if state.waiting is not None:
             sums, rest = self._sum(sums, state.waiting, work)
-            left = self._keep(left, rest, state.waiting, _taken(state.waiting))
+            left = residuals.keep(left, rest, self.keeping, state.waiting, state.waiting.filled)
         return jax.lax.psum(state.heard._replace(sums=sums, left=left), "lanes")
 
     def _hear(
@@ -263,9 +264,9 @@ class LaneTrainer:
             sums, left, waiting = self._wait(sums, left, waiting, item, counts, updates[0], work)
         elif self.lossy:
             add = functools.partial(self._add_decoded, item=item, updates=updates, work=work)
-            kept = self._kept(item, work)
+            kept = residuals.kept(work.residuals, self.keeping, item)
             sums, rest = jax.lax.cond(counts[0], add, lambda *same: same, sums, kept)
-            left = self._keep(left, rest, item, counts)
+            left = residuals.keep(left, rest, self.keeping, item, counts)
         else:
             pairs = zip(sums, updates, strict=True)
             sums = [self._add(*pair, counts, item, work) for pair in pairs]
@@ -294,11 +295,8 @@ class LaneTrainer:
     def _add_decoded(
         self, sums: list[jax.Array], kept: Any, item: Item, updates: list[jax.Array], work: Work
     ) -> tuple[list[jax.Array], Any]:
-        """The sums with what the server decodes of a single lane's update, layer by layer.
-
-        Returns:
-          These, and what was left out of the update and of what the client had kept, if anything.
-        """
+        """The sums with what the server decodes of a single lane's update, layer by layer; and what
+        is left out of it and of what the client kept."""
         key = self._keys(item, work)[0]
         ends = np.cumsum([update.shape[1] for update in updates])[:-1]
 
@@ -307,8 +305,7 @@ class LaneTrainer:
                 if not codec.error:
                     return updates, kept
                 whole = jax.lax.optimization_barrier(jnp.concatenate(updates, axis=1)[0])
-                if kept is not None:
-                    whole = whole + kept[0]
+                whole = whole if kept is None else whole + kept[0]
                 read = _through(codec, whole, key)
                 rest = None if kept is None else (whole - read)[None]
                 return jnp.split(read[None], ends, axis=1), rest
@@ -330,17 +327,13 @@ class LaneTrainer:
         updates: jax.Array,
         work: Work,
     ) -> tuple[list[jax.Array], Any, Waiting]:
-        """Puts what was spoken into free slots, with what clients had kept; sums first if there are
-        too few."""
+        """Puts what is spoken, and was kept, into free slots; sums first if there are too few."""
         lanes, more = len(counts), jnp.sum(counts, dtype=jnp.int32)
-        kept = self._kept(item, work)
-
-        def empty(sums: jax.Array) -> Any:
-            return self._sum(sums, waiting, work)
-
+        kept = residuals.kept(work.residuals, self.keeping, item)
+        empty = functools.partial(self._sum, waiting=waiting, work=work)
         full = waiting.taken + more > lanes
         total, rest = jax.lax.cond(full, empty, lambda sums: (sums, kept), sums[0])
-        left = self._keep(left, rest, waiting, full & _taken(waiting))
+        left = residuals.keep(left, rest, self.keeping, waiting, full & waiting.filled)
         first = jnp.where(full, 0, waiting.taken)
         place = jnp.where(counts, first + jnp.cumsum(counts) - 1, lanes)  # out of bounds, dropped
 
@@ -355,9 +348,8 @@ class LaneTrainer:
         return [total], left, new
 
     def _sum(self, sums: jax.Array, waiting: Waiting, work: Work) -> tuple[jax.Array, Any]:
-        """The sums with what the server decodes of the updates that wait; and what that leaves out,
-        if clients keep it."""
-        taken = _taken(waiting)
+        """The sums with what the server decodes of the updates that wait; and what is left out."""
+        taken = waiting.filled
         keys, arm = self._keys(waiting, work), waiting.run // self.seeds
         decoded = waiting.updates
         for codec in {policy.codec.structure: policy.codec for policy in self.policies}.values():
@@ -375,34 +367,10 @@ class LaneTrainer:
         rest = None if work.residuals is None else waiting.updates - decoded
         return self._add(sums, decoded, taken, waiting, work), rest
 
-    def _rows(self, of: Item | Waiting) -> jax.Array:
-        """The rows of these runs in `Work.residuals`; out of bounds for those that keep nothing."""
-        rows = np.full(self.runs, len(self.keeping), np.int32)
-        rows[self.keeping] = np.arange(len(self.keeping))
-        return jnp.asarray(rows)[of.run]
-
-    def _kept(self, item: Item, work: Work) -> Any:
-        """What these clients kept, (lanes, size), 0 in runs that keep nothing; None in all such."""
-        if work.residuals is None:
-            return None
-        return work.residuals.at[self._rows(item), item.slot].get(mode="fill", fill_value=0)
-
-    def _keep(self, left: Any, rest: Any, of: Item | Waiting, which: jax.Array) -> Any:
-        """What is left out, with that of the chosen clients."""
-        if left is None:
-            return None
-        rows = jnp.where(which, self._rows(of), len(left))  # out of bounds, and dropped
-        return left.at[rows, of.slot].set(rest, mode="drop")
-
     def _keys(self, of: Item | Waiting, work: Work) -> jax.Array:
         """The keys of the codecs of these clients, (lanes, 2)."""
         keys = jax.tree.map(lambda k: k[of.seed], work.keys)
         return jax.vmap(draws.codec_key)(keys, of.client)
-
-
-def _taken(waiting: Waiting) -> jax.Array:
-    """Which slots are, (lanes,)."""
-    return jnp.arange(len(waiting.run)) < waiting.taken
 
 
 def _through(codec: Codec, update: jax.Array, key: jax.Array) -> jax.Array:
