@@ -67,7 +67,7 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_p
     assert summary["threshold_mean"] is None
     assert len(summary["accuracy"]) == 2
     assert summary["accuracy_mean"] == pytest.approx(np.mean(summary["accuracy"]))
-    assert summary["upload_overhead_bytes"] == 2 * 3 * 16
+    assert summary["upload_overhead_bytes"] == 2 * 3 * 24
     assert summary["upload_bytes"] == pytest.approx(summary["spoke_share"] / 100 * 6 * 101 * 4)
     assert summary["run"] == "there"
     assert summary["baseline"]["rule"] == "full"

@@ -67,7 +67,8 @@ class Run(Settings, Command):
     `--policy adaptive,k=0+ou,cap=true`. Without one, the paper's policy and the recommended one are
     run beside full communication.
     Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY. Stand-ins: ou, zero, ignore, last.
-    Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE.
+    Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE;
+    the last four with feedback, as in `eden:0.1,feedback=true`: clients keep what was left out.
     """
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "glyphs"

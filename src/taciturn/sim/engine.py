@@ -26,7 +26,7 @@ from taciturn.core.policy import Policy
 from taciturn.errors import InputError
 from taciturn.progress import Compiling, Progress, Tell
 from taciturn.settings import Settings
-from taciturn.sim import devices, draws, plan
+from taciturn.sim import devices, draws, plan, residuals
 from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.hearing import Cohorts, Hearing, Work
 from taciturn.sim.history import History, join
@@ -346,12 +346,12 @@ class Program:
             jax.vmap(functools.partial(first, policy=policy))(weights, rule)
             for policy, rule in zip(self.policies, rules, strict=True)
         )
-        silence, residuals, keeping = None, None, len(self.hearing.keeping)
+        silence, table, keeping = None, None, len(self.hearing.keeping)
         if self.hearing.looks_at("silence"):
             silence = jnp.zeros((self.runs, population), jnp.int32)
         if keeping:
-            residuals = jnp.zeros((keeping, population, self.model.size), weights.dtype)
-        return Carried(servers, silence, residuals)
+            table = jnp.zeros((keeping, population, self.model.size), weights.dtype)
+        return Carried(servers, silence, table)
 
     def _rounds(
         self,
@@ -397,10 +397,9 @@ class Program:
             for policy, state in zip(self.policies, states.servers, strict=True)
         ]
         whose = (jnp.arange(self.runs)[:, None], jnp.tile(who.clients, (len(self.policies), 1)))
-        # Where those who are asked, and keep something, are in the table.
-        keeping, residuals = self.hearing.keeping, states.residuals
-        place = (np.arange(len(keeping))[:, None], who.clients[keeping % self.seeds])
-        kept: Any = None if residuals is None else residuals[place]
+        keeping, table = self.hearing.keeping, states.residuals
+        place = residuals.places(keeping, who.clients)
+        kept: Any = None if table is None else table[place]
         work = Work(
             thetas=jnp.concatenate([state.weights for state in states.servers]),
             contexts=tuple(opening.context for opening in openings),
@@ -433,10 +432,9 @@ class Program:
         silence = states.silence
         if silence is not None:
             silence = silence.at[whose].set(jnp.where(said, 0, work.silence + 1))
-        if residuals is not None:
-            left = jnp.where(said[keeping][..., None], heard.left, kept)
-            residuals = residuals.at[place].set(left)
-        return Carried(servers, silence, residuals), infos
+        if table is not None:
+            table = table.at[place].set(jnp.where(said[keeping][..., None], heard.left, kept))
+        return Carried(servers, silence, table), infos
 
     def _test_all(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
         """The mean of every metric, (arms, seeds) each; devices share the test set."""

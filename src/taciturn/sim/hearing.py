@@ -19,7 +19,7 @@ from taciturn.core import arrays
 from taciturn.core.codecs import Codec
 from taciturn.core.policy import Policy
 from taciturn.core.rules import Rule, Situation
-from taciturn.sim import draws
+from taciturn.sim import draws, residuals
 
 
 class Cohorts(NamedTuple):
@@ -111,12 +111,10 @@ class Hearing:
         """Whether what the server decodes differs from what a client sent."""
         return any(policy.codec.error for policy in self.policies)
 
-    @property
+    @functools.cached_property
     def keeping(self) -> np.ndarray:
         """The runs whose clients keep what their codec left out."""
-        codecs = [policy.codec for policy in self.policies]
-        keeps = [codec.feedback and codec.error > 0 for codec in codecs]
-        return np.flatnonzero(np.repeat(keeps, self.seeds))
+        return residuals.keeping(self.policies, self.seeds)
 
     def begin(self, thetas: list[jax.Array], lanes: int, work: Work) -> Heard:
         """Nobody is heard yet; `thetas` are the runs' weights, layer by layer."""
@@ -203,9 +201,10 @@ class Hearing:
         add = functools.partial(
             self._add_decoded, item=item, weight=weight, updates=updates, work=work
         )
-        kept = self._kept(item, work)
+        kept = residuals.kept(work.residuals, self.keeping, item)
         sums, rest = jax.lax.cond(counts[0], add, lambda *same: same, heard.sums, kept)
-        return heard._replace(sums=sums, left=self._keep(heard.left, rest, item, counts))
+        left = residuals.keep(heard.left, rest, self.keeping, item, counts)
+        return heard._replace(sums=sums, left=left)
 
     def _add(
         self, sums: jax.Array, updates: jax.Array, counts: jax.Array, run: jax.Array,
@@ -262,7 +261,7 @@ class Hearing:
         total, left = jax.lax.cond(crowded, empty, lambda *same: same, heard.sums[0], heard.left)
         first = jnp.where(crowded, 0, waiting.taken)
         place = jnp.where(counts, first + jnp.cumsum(counts) - 1, lanes)  # out of bounds, dropped
-        kept = self._kept(item, work)
+        kept = residuals.kept(work.residuals, self.keeping, item)
         spoken = {"updates": updates if kept is None else updates + kept, "weight": weight}
         spoken |= {name: getattr(item, name) for name in ("run", "seed", "slot", "client")}
         put = {name: getattr(waiting, name).at[place].set(new, mode="drop")
@@ -289,27 +288,9 @@ class Hearing:
             )
             decoded = _where(own, read, decoded)
         if left is not None:
-            left = self._keep(left, waiting.updates - decoded, waiting, taken)
+            rest = waiting.updates - decoded
+            left = residuals.keep(left, rest, self.keeping, waiting, taken)
         return self._add(sums, decoded, taken, waiting.run, waiting.weight), left
-
-    def _rows(self, of: Item | Waiting) -> jax.Array:
-        """The rows of these runs in `Work.residuals`; out of bounds for those that keep nothing."""
-        rows = np.full(self.runs, len(self.keeping), np.int32)
-        rows[self.keeping] = np.arange(len(self.keeping))
-        return jnp.asarray(rows)[of.run]
-
-    def _kept(self, item: Item, work: Work) -> Any:
-        """What these clients kept, (lanes, size), 0 in runs that keep nothing; None in all such."""
-        if work.residuals is None:
-            return None
-        return work.residuals.at[self._rows(item), item.slot].get(mode="fill", fill_value=0)
-
-    def _keep(self, left: Any, rest: Any, of: Item | Waiting, which: jax.Array) -> Any:
-        """What is left out, with that of the chosen clients."""
-        if left is None:
-            return None
-        rows = jnp.where(which, self._rows(of), len(left))  # out of bounds, and dropped
-        return left.at[rows, of.slot].set(rest, mode="drop")
 
     def _keys(self, of: Item | Waiting, work: Work) -> jax.Array:
         """The keys of the codecs of these clients, (lanes, 2)."""
