@@ -6,7 +6,8 @@ Slow and obvious on purpose. The compiled engine is checked against it; read thi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,19 +15,25 @@ import numpy as np
 
 from taciturn.core import client, messages, server, tally
 from taciturn.core.policy import Policy
-from taciturn.progress import Progress, Tell
+from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
 from taciturn.sim import draws
-from taciturn.sim.history import History
+from taciturn.sim.history import TESTED, as_recorded
 from taciturn.sim.local import Model, flat_model, make_evaluate, make_step, optimizer_of
 from taciturn.sim.local import server_optimizer as make_server_optimizer
+from taciturn.sim.states import unpack
 from taciturn.tasks.task import Clients, Task, with_test
 
 
-def run(
-    task: Task, arms: Mapping[str, Policy], settings: Settings, tell: Tell
-) -> dict[str, History]:
-    """Every policy of `arms` with every seed, one after another."""
+def stream(
+    task: Task, arms: Mapping[str, Policy], settings: Settings, groups: Sequence[Group] = ()
+) -> Iterator[Chunk]:
+    """Every policy of `arms` with every seed, one after another, round by round.
+
+    Args:
+      task, arms, settings: what is simulated.
+      groups: what is left of a simulation that goes on; all of it by default.
+    """
     model = flat_model(task)
     clients, test = with_test(task)
     trainer = Trainer(task, model, clients, settings)
@@ -37,51 +44,40 @@ def run(
         found = sums(weights, test, np.zeros(1, np.int32))
         return {name: float(value / weight) for name, (value, weight) in found.items()}
 
-    return {
-        name: _run_arm(name, policy, settings, model, trainer, evaluate, tell)
-        for name, policy in arms.items()
-    }
-
-
-def _run_arm(
-    name: str,
-    policy: Policy,
-    settings: Settings,
-    model: Model,
-    trainer: Trainer,
-    evaluate: Callable[[np.ndarray], dict[str, float]],
-    tell: Tell,
-) -> History:
-    runs = [_run_seed(name, policy, settings, seed, model, trainer, evaluate, tell)
-            for seed in settings.all_seeds]  # fmt: skip
-    columns, weights, seconds = zip(*runs, strict=True)
-    stacked = {key: np.stack([column[key] for column in columns]) for key in columns[0]}
-    return History(
-        policy=policy, seeds=settings.all_seeds, cohort=settings.cohort, size=model.size,
-        weights=np.stack(weights), seconds=np.mean(seconds, axis=0), **stacked,
-    )  # fmt: skip
+    runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
+    for i, run in enumerate(runs):
+        (arm,), done = run.arms, run.done
+        for state, row, seconds in _run_seed(arms[arm], settings, run, model, trainer, evaluate):
+            done += 1
+            yield Chunk(
+                run._replace(done=done, state=state),
+                as_recorded({name: [[[value]]] for name, value in row.items()}),
+                np.array([seconds]),
+                model.size,
+                waiting=tuple(runs[i + 1 :]),
+                weights=state.weights[None, None] if done == settings.rounds else None,
+            )
 
 
 def _run_seed(
-    name: str,
     policy: Policy,
     settings: Settings,
-    seed: int,
+    run: Group,
     model: Model,
     trainer: Trainer,
     evaluate: Callable[[np.ndarray], dict[str, float]],
-    tell: Tell,
-) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+) -> Iterator[tuple[server.ServerState, dict[str, Any], float]]:
+    """The state after every round, what was recorded of it, and seconds."""
     optimizer = server.averaging()
     if settings.server_optimizer != "sgd" or settings.server_lr != 1.0:
         optimizer = make_server_optimizer(settings.server_optimizer, settings.server_lr)
-    keys = draws.run_keys(seed)
-    rows, seconds = [], []
-    heard_so_far, accuracy = 0, np.nan
+    keys = draws.run_keys(run.seeds[0])
 
     # Algorithm 1: initialise θ_0, the prediction and the sums behind it.
     state = server.init(policy, np.asarray(model.init(keys.init)), optimizer)
-    for t in range(settings.rounds):
+    if run.done:
+        state = unpack(state, run.state)
+    for t in range(run.done, settings.rounds):
         began = time.perf_counter()
         round_keys = draws.round_keys(keys, t)
         # C_t ← random set of N clients; they are sent θ_t and τ_t.
@@ -103,26 +99,14 @@ def _run_seed(
             heard = tally.add(heard, message, opening, policy.codec)
         # τ_{t+1}, θ_{t+1}, and the sums updated with the step.
         state, info = server.close(policy, state, heard, optimizer)
-        seconds.append(time.perf_counter() - began)
+        seconds = time.perf_counter() - began
 
-        tested = {"accuracy": np.nan, "loss": np.nan}
+        row = info._asdict() | dict.fromkeys(TESTED, np.nan)
+        del row["silent"]
         if settings.evaluates(t):
             scores = evaluate(state.weights)
-            tested = {key: scores[key] for key in tested}
-            accuracy = tested["accuracy"]
-        heard_so_far += int(info.spoke)
-        row = info._asdict() | tested
-        del row["silent"]
-        rows.append({key: float(value) for key, value in row.items()})
-        tell(
-            Progress(name, seed, t + 1, accuracy, heard_so_far, (t + 1) * settings.cohort,
-                     heard_so_far * policy.codec.nbytes(model.size))
-        )  # fmt: skip
-
-    columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
-    for key in ("spoke", "rejected"):
-        columns[key] = columns[key].astype(np.int32)
-    return columns, state.weights, np.array(seconds)
+            row |= {name: scores[name] for name in TESTED}
+        yield state, row, seconds
 
 
 class Trainer:
