@@ -9,19 +9,16 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, dataclass_transform
+from typing import Annotated, Any, Literal, dataclass_transform
 
 import tyro
 
 from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part
 from taciturn.errors import InputError, UnknownName, require
-from taciturn.settings import Settings
-
-if TYPE_CHECKING:
-    from taciturn.sim.history import History
+from taciturn.settings import Plan
 
 _ABOUT = "Federated learning in which a client speaks only when it has something to say."
 RECOMMENDED = "adaptive+ignore+eden:0.5"  # full accuracy at little more than 1 % of the upload
@@ -60,12 +57,12 @@ class Command:
 
 
 @command
-class Run(Settings, Command):
+class Run(Plan, Command):
     """Train federatedly with clients that stay silent, beside a run in which all speak.
 
     A policy is a rule, a stand-in and a codec, with arguments: `--policy adaptive+ignore+eden:0.5`,
     `--policy adaptive,k=0+ou,cap=true`. Without one, the paper's policy and the recommended one are
-    run beside full communication.
+    run beside full communication. Ctrl-C stops and saves; `taciturn resume` goes on.
     Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY. Stand-ins: ou, zero, ignore, last.
     Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE;
     the last four with feedback, as in `eden:0.1,feedback=true`: clients keep what was left out.
@@ -73,20 +70,12 @@ class Run(Settings, Command):
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "glyphs"
     """What to learn: glyphs, emnist, shakespeare, fashion, … (see `taciturn list`)."""
-    data: Path | None = None
-    """Where the task's data lie (default: TACITURN_DATA, the cache folder, or a download)."""
-    split: str | None = None
-    """How `fashion` and `idx` are split over clients: iid or dirichlet (default: iid)."""
-    alpha: float | None = None
-    """Of the Dirichlet split; small means that clients have few labels (default: 0.3)."""
     rule: str | None = None
     """Who speaks (default: adaptive)."""
     stand_in: str | None = None
     """What takes the place of a silent client's update (default: ou)."""
     policy: str | None = None
     """Rule, stand-in and codec as one text, instead of the two above."""
-    plain: bool = False
-    """Run the plain loop that reads like the paper, slowly, instead of the engine."""
     baseline: bool = True
     """Whether to run full communication beside it, with the same seeds."""
     out: Path | None = None
@@ -94,8 +83,12 @@ class Run(Settings, Command):
     json: bool = False
     """Print the summary as one JSON object, and nothing else, on stdout."""
 
-    def arms(self) -> dict[str, Policy]:
-        """The policy that was asked for, and what it is compared with."""
+    def policies(self) -> str:
+        """The policy that was asked for, and what it is compared with, which stands first."""
+        if self.arms is not None:
+            if (self.policy, self.rule, self.stand_in) != (None, None, None):
+                raise InputError("`--arms` takes the place of `--policy`, `--rule`, `--stand-in`.")
+            return self.arms
         if self.policy is not None:
             if self.rule is not None or self.stand_in is not None:
                 raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
@@ -104,60 +97,59 @@ class Run(Settings, Command):
             rule = parse_part("rule", self.rule or "adaptive")
             policy = Policy(rule, parse_part("stand-in", self.stand_in or "ou"))
         texts = ["full"] if self.baseline else []
+        texts.append(str(policy))
         if self.baseline and self.policy is self.rule is self.stand_in is None:
             texts.append(RECOMMENDED)
-        return {str(policy): policy} | {text: parse(text) for text in texts}
+        return "; ".join(dict.fromkeys(texts))
 
     def go(self) -> None:
-        arms = self.arms()
-        for module in ("jax", "optax", "rich"):
-            require(module, "sim")
-        from taciturn import runs, sim
-        from taciturn.report import picture, terminal
-        from taciturn.report.versions import versions
-        from taciturn.tasks import load
+        values = {field.name: getattr(self, field.name) for field in fields(Plan)}
+        values["arms"] = self.policies()
+        _need_simulator()
+        from taciturn import sim
+        from taciturn.studies import comparison
 
         sim.prepare()
-        task = load(self.task, data=self.data, split=self.split, alpha=self.alpha)
-        filled = sim.fill_in(self, task)  # wrong settings leave no folder behind
-        folder = runs.create(self.out, task.name)
-        paths = {"out": self.out and str(self.out), "data": self.data and str(self.data)}
-        runs.write_toml(folder / "config.toml", asdict(filled) | paths)
-        settings = {field.name: getattr(filled, field.name) for field in fields(Settings)}
-        with terminal.Live(list(arms), filled) as live:
-            histories = sim.compare(task, arms, progress=live, plain=self.plain, **settings)
-        first = next(iter(histories))
-        summary = {"task": task.name} | histories[first].summary() | {"run": str(folder)}
-        for key, name in (("baseline", "full"), ("recommended", RECOMMENDED)):
-            if name in histories and first != name:
-                summary[key] = histories[name].summary()
-        summary["versions"] = versions()
-        rows = [{"arm": name} | row for name, h in histories.items() for row in h.rows()]
-        runs.write_csv(folder / "metrics.csv", rows)
-        runs.write_arrays(folder / "weights.safetensors", _named_weights(task, histories[first]))
-        runs.write_json(folder / "summary.json", summary)
-        picture.draw(picture.read(folder), folder / "report.png", task.name)
-        if self.json:
-            sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
-        else:
-            # What all is compared with stands at the top.
-            shown = sorted(histories, key=lambda name: name != "full")
-            terminal.print_table({name: histories[name] for name in shown}, folder)
+        folder, summary = comparison.start(values, self.out)
+        _show(summary, folder, self.json)
 
 
-def _named_weights(task: Any, history: History) -> dict[str, Any]:
-    """The final weights of every seed as the arrays of the model, by their names in it."""
-    import jax
-    import numpy as np
+@command
+class Resume(Command):
+    """Go on with a run that was stopped, killed, or ran out of disk.
 
-    from taciturn.sim.local import flat_model
+    It ends where it would have ended without that, to the last bit.
+    """
 
-    model = flat_model(task)
-    return {
-        f"seed{seed}{jax.tree_util.keystr(path)}": np.asarray(leaf)
-        for seed, weights in zip(history.seeds, history.weights, strict=True)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(model.unravel(weights))
-    }
+    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """The folder of the run."""
+    json: bool = False
+    """Print the summary as one JSON object, and nothing else, on stdout."""
+
+    def go(self) -> None:
+        _need_simulator()
+        from taciturn import sim
+        from taciturn.studies import comparison
+
+        if comparison.is_complete(self.folder):
+            _tell(f"{self.folder} is complete.")
+        sim.prepare()
+        _show(comparison.go_on(self.folder), self.folder, self.json)
+
+
+def _need_simulator() -> None:
+    for module in ("jax", "optax", "rich", "scipy"):
+        require(module, "sim")
+
+
+def _show(summary: Mapping[str, Any], folder: Path, as_json: bool) -> None:
+    from taciturn import runs
+    from taciturn.report import terminal
+
+    if as_json:
+        sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
+    else:
+        terminal.print_table(summary["arms"], folder)
 
 
 @command
@@ -315,7 +307,14 @@ def _tell(line: str) -> None:
 def read(arguments: list[str] | None = None) -> Command:
     """The command that the command line asks for; wrong options exit with 2."""
     return tyro.extras.subcommand_cli_from_dict(
-        {"run": Run, "list": List, "data": Data, "report": Report, "paper": Paper},
+        {
+            "run": Run,
+            "resume": Resume,
+            "list": List,
+            "data": Data,
+            "report": Report,
+            "paper": Paper,
+        },
         args=arguments,
         prog="taciturn",
         description=_ABOUT,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -15,9 +15,6 @@ from rich.table import Table
 from taciturn.progress import Compiling
 from taciturn.progress import Progress as Done
 from taciturn.settings import Settings
-
-if TYPE_CHECKING:  # tables of Flower runs are shown where there is no simulator
-    from taciturn.sim.history import History
 
 
 class Live:
@@ -64,23 +61,22 @@ class Live:
             return
         bar = self._tasks[done.arm]
         self._bars.start_task(bar)
-        before = 0 if done.seed is None else self._seeds[done.seed] * self._rounds
-        rounds = done.round * len(self._seeds) if done.seed is None else before + done.round
+        before = self._seeds[done.seeds[0]] * self._rounds  # of seeds that ran before these
+        rounds = before + done.round * len(done.seeds)
         accuracy = "" if math.isnan(done.accuracy) else f"accuracy {100 * done.accuracy:5.1f} %  "
         share = 100 * done.spoke / done.asked
         figures = f"{accuracy}spoke {share:3.0f} %  up {byte_text(done.bytes_up)}"
         self._bars.update(bar, completed=rounds, figures=figures)
 
 
-def print_table(histories: Mapping[str, History], folder: Path) -> None:
-    """The figures of every arm, side by side."""
+def print_table(arms: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
+    """The figures of every arm, side by side, as `summary.json` has them."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("policy", overflow="fold")
     for heading in ("accuracy", "spoke", "uploaded", "of full", "a round"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, history in histories.items():
-        figures = history.summary()
-        spread = f" ± {figures['accuracy_std']:.2f}" if len(history.seeds) > 1 else ""
+    for name, figures in arms.items():
+        spread = f" ± {figures['accuracy_std']:.2f}" if len(figures["seeds"]) > 1 else ""
         table.add_row(
             name,
             f"{figures['accuracy_mean']:.2f}{spread} %",

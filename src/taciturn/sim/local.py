@@ -4,7 +4,7 @@ Shared by the compiled engine and the plain loop: what they differ in, and are c
 other for, is everything around it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -80,6 +80,16 @@ def flat_model(task: Task) -> Model:
         return ravel_pytree(params)[0]
 
     return Model(lambda key: ravel(task.init(key)), ravel, unravel, vector.size)
+
+
+def named_weights(task: Task, seeds: Sequence[int], weights: np.ndarray) -> dict[str, np.ndarray]:
+    """The weights of every seed, (seeds, size), as the arrays of the model by their names in it."""
+    model = flat_model(task)
+    return {
+        f"seed{seed}{jax.tree_util.keystr(path)}": np.asarray(leaf)
+        for seed, own in zip(seeds, weights, strict=True)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(model.unravel(own))
+    }
 
 
 def make_step(

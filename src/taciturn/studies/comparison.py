@@ -1,0 +1,174 @@
+"""Plans, run in folders: begun, stopped, gone on with, and what they leave behind.
+
+A folder has the plan (`config.toml`), the rounds (`metrics.csv`), checkpoints while it runs, and at
+the end weights, a picture and the summary: a run without a summary was stopped. Where a plan has a
+list, a sweep, its folder has a folder for every value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from taciturn import runs
+from taciturn.core.policy import Policy, parse
+from taciturn.errors import InputError, RunError, Stopped, WriteError
+from taciturn.report import picture, terminal
+from taciturn.report.versions import versions
+from taciturn.settings import Plan, Settings, points, read_values
+from taciturn.sim import History, fill_in, follow
+from taciturn.sim.journal import remove_checkpoints
+from taciturn.sim.local import named_weights
+from taciturn.tasks import load
+from taciturn.tasks.task import Task
+
+BASELINE = "full"
+
+
+class _Ready(NamedTuple):
+    """A plan that can be run: checked, and with its data."""
+
+    plan: Plan
+    task: Task
+    policies: dict[str, Policy]
+
+
+def policies_of(text: str) -> dict[str, Policy]:
+    """The arms of a text such as `full; adaptive+ou`."""
+    found = {}
+    for part in text.split(";"):
+        policy = parse(part.strip())
+        if str(policy) in found:
+            raise InputError(f"The policy {policy} is there twice.")
+        found[str(policy)] = policy
+    return found
+
+
+def start(values: Mapping[str, Any], out: Path | None) -> tuple[Path, dict[str, Any]]:
+    """Runs a plan, or every combination of its lists, in a new folder.
+
+    Args:
+      values: fields of a `Plan`; a list is a sweep.
+      out: the folder; one in `runs/` by default.
+
+    Returns:
+      The folder, and what its `summary.json` has.
+    """
+    ready = _prepare(values)  # what is wrong leaves no folder behind
+    with runs.create(out, next(iter(ready.values())).task.name) as folder:
+        runs.write_toml(folder / "config.toml", _config(values, ready))
+        with _saying_how(folder):
+            return folder, _run_all(ready, folder)
+
+
+def go_on(folder: Path) -> dict[str, Any]:
+    """Goes on with a run that was stopped; what its `summary.json` has in the end."""
+    if not (folder / "config.toml").exists():
+        raise RunError(f"{folder} has no config.toml: it is not the folder of a run.")
+    with runs.claimed(folder):
+        ready = _prepare(read_config(folder / "config.toml"))
+        with _saying_how(folder):
+            return _run_all(ready, folder)
+
+
+def is_complete(folder: Path) -> bool:
+    return (folder / "summary.json").exists()
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The fields of a `Plan` that a file has."""
+    try:
+        return read_values(tomllib.loads(path.read_text("utf-8")))
+    except (OSError, ValueError) as error:  # InputError is a ValueError
+        raise RunError(f"{path} cannot be used: {error}") from None
+
+
+def _prepare(values: Mapping[str, Any]) -> dict[str, _Ready]:
+    """Every point of a sweep, checked; of a plan without lists there is one, called ``."""
+    open_task = functools.cache(load)  # the same task is the same program
+    ready = {}
+    for label, point in points(values).items():
+        plan = Plan(**point)
+        policies = policies_of(plan.arms or BASELINE)
+        task = open_task(plan.task, data=plan.data, split=plan.split, alpha=plan.alpha)
+        if plan.devices is None and not plan.plain:  # others add up in another order
+            plan = replace(plan, devices=len(jax.devices()))
+        ready[label] = _Ready(fill_in(plan, task), task, policies)
+    return ready
+
+
+def _config(values: Mapping[str, Any], ready: Mapping[str, _Ready]) -> dict[str, Any]:
+    """What runs the same again: all settings, also those that were left out."""
+    found = asdict(next(iter(ready.values())).plan)
+    found |= {name: value for name, value in values.items() if isinstance(value, list)}
+    if found["data"] is not None:
+        found["data"] = str(Path(found["data"]).absolute())
+    return found
+
+
+def _run_all(ready: Mapping[str, _Ready], folder: Path) -> dict[str, Any]:
+    if len(ready) == 1:
+        return _run(next(iter(ready.values())), folder)
+    if is_complete(folder):
+        return runs.read_json(folder / "summary.json")
+    found = {}
+    for label, one in ready.items():
+        below = folder / label
+        below.mkdir(exist_ok=True)
+        if not (below / "config.toml").exists():
+            runs.write_toml(below / "config.toml", _config({}, {label: one}))
+        found[label] = _run(one, below, label)
+    summary = {"run": str(folder), "points": found, "versions": versions()}
+    runs.write_json(folder / "summary.json", summary)
+    return summary
+
+
+def _run(ready: _Ready, folder: Path, label: str = "") -> dict[str, Any]:
+    """Runs a plan in its folder from where it is, and writes down what came out."""
+    plan, task, policies = ready
+    if is_complete(folder):
+        remove_checkpoints(folder)
+        return runs.read_json(folder / "summary.json")
+    settings = Settings(**{field.name: getattr(plan, field.name) for field in fields(Settings)})
+    with terminal.Live(list(policies), settings) as live:
+        histories = follow(task, policies, settings, live, plan.plain, folder)
+    weights: dict[str, Any] = {}
+    for arm, history in histories.items():
+        named = named_weights(task, history.seeds, history.weights)
+        weights |= {f"{arm}/{name}": array for name, array in named.items()}
+    runs.write_arrays(folder / "weights.safetensors", weights)
+    picture.draw(picture.read(folder), folder / "report.png", task.name)
+    summary = _summary(task, histories, folder)
+    runs.write_json(folder / "summary.json", summary)  # the last file: with it a run is complete
+    remove_checkpoints(folder)
+    return summary
+
+
+def _summary(task: Task, histories: Mapping[str, History], folder: Path) -> dict[str, Any]:
+    """The first arm that is not full communication on top, and all arms below."""
+    arms = {name: history.summary() for name, history in histories.items()}
+    first = next((name for name in arms if name != BASELINE), BASELINE)
+    found = {"task": task.name} | arms[first] | {"run": str(folder)}
+    return found | {"arms": arms, "versions": versions()}
+
+
+@contextlib.contextmanager
+def _saying_how(folder: Path) -> Iterator[None]:
+    """A block whose end before its time says how to go on."""
+    how = f"`taciturn resume {folder}` goes on."
+    try:
+        yield
+    except Stopped as error:
+        raise Stopped(f"{error} {how}", error.signal) from None
+    except KeyboardInterrupt:
+        raise Stopped(f"Stopped. {how}", signal.SIGINT) from None
+    except WriteError as error:
+        raise WriteError(f"{error} {how}") from None
