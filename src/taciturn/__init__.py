@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from taciturn.core.rules import adaptive as adaptive
     from taciturn.core.rules import fixed as fixed
     from taciturn.core.rules import full as full
+    from taciturn.core.rules import optimal as optimal
     from taciturn.core.rules import random as random
     from taciturn.core.standins import ignore as ignore
     from taciturn.core.standins import last as last
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "taciturn.core.rules": ("full", "fixed", "adaptive", "random"),
+    "taciturn.core.rules": ("full", "fixed", "adaptive", "random", "optimal"),
     "taciturn.core.standins": ("ou", "zero", "ignore", "last"),
     "taciturn.core.codecs": (
         "float32", "float16", "bfloat16", "quantize", "eden", "top_k", "sparse_ternary",

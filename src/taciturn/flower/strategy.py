@@ -148,7 +148,10 @@ class Taciturn(Strategy):
             self._begin(arrays)
         opening = server.open(self.policy, self._memory)
         server_round += self._done
-        request = protocol.request(self.policy, opening, self.exclude, self.seed, server_round)
+        request = protocol.Request(
+            self.policy.rule, opening.context, self.policy.codec, tuple(self.exclude),
+            self._weighted_by, self.seed, server_round,
+        )  # fmt: skip
         # A copy, because strategies write into the config that they are given.
         config = ConfigRecord(dict(config))
         protocol.write_request(request, config)
