@@ -137,8 +137,10 @@ def _config(values: Mapping[str, Any], ready: Mapping[str, _Ready]) -> dict[str,
     """
     plan = next(iter(ready.values())).plan
     found = asdict(plan) if len(ready) == 1 else {**values, "devices": plan.devices}
-    if found["data"] is not None:
-        found["data"] = str(Path(found["data"]).absolute())
+    where = found["data"]
+    if where is not None:
+        places = [str(path.absolute()) for path in (where if isinstance(where, list) else [where])]
+        found["data"] = places if isinstance(where, list) else places[0]
     return found
 
 
