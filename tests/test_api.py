@@ -146,7 +146,9 @@ def test_in_a_source_tree_the_install_command_is_for_a_clone(
         require("no_such_module", "sim")
 
 
-@pytest.mark.parametrize(("command", "extra"), [("run", "sim"), ("report", "report")])
+@pytest.mark.parametrize(
+    ("command", "extra"), [("run", "sim"), ("report", "report"), ("runs", "report")]
+)
 def test_the_command_names_the_extra_it_needs(command: str, extra: str) -> None:
     out = without_extras(
         f"""

@@ -184,7 +184,8 @@ def test_help_names_the_options(taciturn: Any) -> None:
     assert code == 0
     for option in (
         "--rule", "--stand-in", "--policy", "--rounds", "--cohort", "--epochs", "--batch", "--lr",
-        "--clip", "--seeds", "--no-baseline", "--out", "--json", "--debug",
+        "--clip", "--seeds", "--no-baseline", "--out", "--json", "--debug", "--arms", "--config",
+        "--sweep",
     ):  # fmt: skip
         assert option in out
 

@@ -26,6 +26,9 @@ _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "DIR"}
 _Task = Annotated[
     tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TASK", help_behavior_hint="")
 ]
+_Sweep = Annotated[
+    tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,VALUE …", help_behavior_hint="")
+]
 _File = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 
 
@@ -68,8 +71,8 @@ class Simulation(Plan, Command):
     config: _File = None
     """A file with options, such as the config.toml of a run; those that are given here count more.
     A list in it, but for seeds, is a sweep."""
-    sweep: tuple[str, ...] = ()
-    """Settings to run with several values each: lr=0.03,0.1,0.3 cohort=5,10."""
+    sweep: _Sweep = ()
+    """Settings to run with several values each: `--sweep lr=0.03,0.1,0.3 cohort=5,10`."""
     out: Path | None = None
     """Folder for the results (default: runs/ and a name with task and time)."""
     json: bool = False

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taciturn import files, runs
-from taciturn.errors import RunError, require
+from taciturn.errors import RunError, WriteError, require
 from taciturn.summary import summarise
 
 _COLOURS = ("#0072B2", "#4D4D4D", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -110,7 +110,7 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
         with files.replacing(path, "wb") as file:
             figure.savefig(file, dpi=110, format="png", metadata={"Software": None})
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}.") from None
+        raise WriteError(f"{path} cannot be written: {error.strerror}.") from None
     return path
 
 

@@ -75,6 +75,9 @@ def go_on(folder: Path) -> dict[str, Any]:
     if not (folder / "config.toml").exists():
         raise RunError(f"{folder} has no config.toml: it is not the folder of a run.")
     with runs.claimed(folder):
+        if is_complete(folder):
+            remove_checkpoints(folder)  # if it was killed before it could
+            return runs.read_json(folder / "summary.json")
         ready = _prepare(read_config(folder / "config.toml"))
         with _saying_how(folder):
             return _run_all(ready, folder)
@@ -88,7 +91,7 @@ def load_model(
     Args:
       folder: of a run that is complete.
       arm: whose model; by default the first that is not full communication.
-      seed: of which run; by default the first.
+      seed: of which run; by default the lowest.
       task: what was learned; by default the task that the folder's `config.toml` names.
 
     Returns:
@@ -137,29 +140,28 @@ def _config(values: Mapping[str, Any], ready: Mapping[str, _Ready]) -> dict[str,
     """
     plan = next(iter(ready.values())).plan
     found = asdict(plan) if len(ready) == 1 else {**values, "devices": plan.devices}
-    if found["data"] is not None:
-        found["data"] = str(Path(found["data"]).absolute())
+    where = found["data"]
+    if where is not None:
+        places = [str(path.absolute()) for path in (where if isinstance(where, list) else [where])]
+        found["data"] = places if isinstance(where, list) else places[0]
     return found
 
 
 def _run_all(ready: Mapping[str, _Ready], folder: Path) -> dict[str, Any]:
     if len(ready) == 1:
         return _run(next(iter(ready.values())), folder)
-    if is_complete(folder):
-        return runs.read_json(folder / "summary.json")
     found = {}
     for label, one in ready.items():
-        below = folder / label
-        below.mkdir(exist_ok=True)
-        if not (below / "config.toml").exists():
-            runs.write_toml(below / "config.toml", _config({}, {label: one}))
-        found[label] = _run(one, below, label)
+        with runs.claimed(folder / label) as below:
+            if not (below / "config.toml").exists():
+                runs.write_toml(below / "config.toml", _config({}, {label: one}))
+            found[label] = _run(one, below)
     summary = {"run": str(folder), "points": found, "versions": versions()}
     runs.write_json(folder / "summary.json", summary)
     return summary
 
 
-def _run(ready: _Ready, folder: Path, label: str = "") -> dict[str, Any]:
+def _run(ready: _Ready, folder: Path) -> dict[str, Any]:
     """Runs a plan in its folder from where it is, and writes down what came out."""
     plan, task, policies = ready
     if is_complete(folder):
