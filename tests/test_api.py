@@ -146,7 +146,9 @@ def test_in_a_source_tree_the_install_command_is_for_a_clone(
         require("no_such_module", "sim")
 
 
-@pytest.mark.parametrize(("command", "extra"), [("run", "sim"), ("report", "report")])
+@pytest.mark.parametrize(
+    ("command", "extra"), [("run", "sim"), ("report", "report"), ("watch", "report")]
+)
 def test_the_command_names_the_extra_it_needs(command: str, extra: str) -> None:
     out = without_extras(
         f"""
@@ -173,12 +175,15 @@ def test_a_report_needs_no_simulator_and_no_flower(tmp_path: Path) -> None:
 from taciturn.__main__ import main
 sys.argv = ["taciturn", "report", {str(tmp_path)!r}]
 main()
+sys.argv += ["-o", {str(tmp_path / "report.png")!r}]
+main()
 print([name for name in ("jax", "flwr", "scipy", "optax") if name in sys.modules])
 """,
         but=("tyro", "rich", "matplotlib"),
     )
     assert "75.00 %" in out
     assert out.endswith("[]\n")
+    assert (tmp_path / "report.html").read_text("utf-8").startswith("<!doctype html>")
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -189,7 +194,8 @@ def test_a_report_names_the_extra_it_needs(module: str, tmp_path: Path) -> None:
 from taciturn import cli
 from taciturn.errors import MissingExtra
 import rich, matplotlib
-command = cli.read(["report", {str(tmp_path)!r}])  # tyro needs rich itself before 1.0
+# tyro needs rich itself before 1.0
+command = cli.read(["report", {str(tmp_path)!r}, "-o", "x.png"])
 for name in [name for name in sys.modules if name.split(".")[0] == "{module}"]:
     sys.modules[name] = None
 try:

@@ -9,7 +9,7 @@ from taciturn.errors import TaciturnError, require
 def main() -> None:
     debug = False
     try:
-        require("tyro", "report" if sys.argv[1:2] == ["report"] else "sim")
+        require("tyro", "report" if sys.argv[1:2] in (["report"], ["watch"]) else "sim")
         from taciturn import cli
 
         command = cli.read()

@@ -27,6 +27,12 @@ _ABOUT = "Federated learning in which a client speaks only when it has something
 RECOMMENDED = "adaptive+ignore+eden:0.5"  # full accuracy at little more than 1 % of the upload
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "DIR"}
 _File = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
+_Folders = Annotated[
+    tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN …", help_behavior_hint="")
+]
+_Accuracies = Annotated[
+    tuple[float, ...], tyro.conf.arg(metavar="PERCENT …", help_behavior_hint="")
+]
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -112,7 +118,7 @@ class Run(Settings, Command):
         for module in ("jax", "optax", "rich"):
             require(module, "sim")
         from taciturn import runs, sim
-        from taciturn.report import picture, terminal
+        from taciturn.report import picture, series, terminal
         from taciturn.report.versions import versions
         from taciturn.tasks import load
 
@@ -135,7 +141,7 @@ class Run(Settings, Command):
         runs.write_csv(folder / "metrics.csv", rows)
         runs.write_arrays(folder / "weights.safetensors", _named_weights(task, histories[first]))
         runs.write_json(folder / "summary.json", summary)
-        picture.draw(picture.read(folder), folder / "report.png", task.name)
+        picture.draw(series.read(folder), folder / "report.png", task.name)
         if self.json:
             sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
         else:
@@ -218,29 +224,74 @@ class Data(Command):
 
 @command
 class Report(Command):
-    """Look at runs again: a table, and a picture of accuracy, upload and thresholds.
+    """Look at runs again: a table here, and a page with curves, tables and settings.
 
     For folders that `taciturn run` has left and of Flower federations, these also while they run;
-    several at a time to compare them.
+    several at a time to compare them. The page is one HTML file that needs no network.
     """
 
-    folders: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR")]
+    folders: _Folders
     """Run folders."""
-    out: _File = None
-    """The picture, a PNG (default: report.png in the folder; of several, in the current one)."""
+    out: Annotated[_File, tyro.conf.arg(aliases=["-o"])] = None
+    """The page, or with the ending .png a picture of the main curves (default: report.html in the
+    folder; of several, in the current one)."""
+    accuracies: _Accuracies = ()
+    """Accuracies, of 100, until which uploads are counted (default: 90, 95 and 99 % of what full
+    communication reached, or the best where it did not run)."""
 
     def go(self) -> None:
-        for module in ("rich", "matplotlib"):
+        out = self.out or _beside(self.folders, "report.html")
+        for module in ("rich", *(["matplotlib"] if out.suffix == ".png" else [])):
             require(module, "report")
-        from taciturn.report import picture, terminal
+        from taciturn.report import page, picture, series, terminal
+
+        arms = series.read_all(self.folders)
+        terminal.print_series({name: one.summary() for name, one in arms.items()})
+        if out.suffix == ".png":
+            picture.draw(arms, out, ", ".join(series.labels(self.folders)))
+        else:
+            page.write(self.folders, arms, out, self.accuracies)
+        sys.stdout.write(f"{out}\n")
+
+
+@command
+class Watch(Command):
+    """Look at runs while they go on: the page of `taciturn report`, live.
+
+    A server on this machine shows the page until Ctrl-C. It reads the folders of simulations and of
+    Flower federations and writes nothing. The folder may still be without rounds.
+    """
+
+    folders: _Folders
+    """Run folders."""
+    host: str = "127.0.0.1"
+    """Where to listen; 0.0.0.0 shows the page to whoever can reach this machine."""
+    port: int | None = None
+    """At which port (default: one that is free)."""
+    accuracies: _Accuracies = ()
+    """As for `taciturn report`."""
+
+    def go(self) -> None:
+        from taciturn.report import watch
 
         if not self.folders:
-            raise InputError("`taciturn report` needs a run folder, such as one in runs/.")
-        arms = picture.read_all(self.folders)
-        one = self.folders[0] / "report.png" if len(self.folders) == 1 else Path("report.png")
-        terminal.print_series({name: series.summary() for name, series in arms.items()})
-        path = picture.draw(arms, self.out or one, ", ".join(f.name for f in self.folders))
-        sys.stdout.write(f"{path}\n")
+            raise InputError("A run folder is needed, such as one in runs/.")
+        source = watch.Source(self.folders, self.accuracies)
+        with watch.serve(source, self.host, self.port or 0) as server:
+            host, port = server.server_address[:2]
+            sys.stdout.write(f"http://{host!s}:{port} shows it; Ctrl-C ends it.\n")
+            sys.stdout.flush()
+            try:
+                server.serve_forever()
+            except KeyboardInterrupt:
+                sys.stdout.write("\n")
+
+
+def _beside(folders: tuple[Path, ...], name: str) -> Path:
+    """A file in the folder; of several, in the current one."""
+    if not folders:
+        raise InputError("A run folder is needed, such as one in runs/.")
+    return folders[0] / name if len(folders) == 1 else Path(name)
 
 
 @command
@@ -314,7 +365,7 @@ def _tell(line: str) -> None:
 def read(arguments: list[str] | None = None) -> Command:
     """The command that the command line asks for; wrong options exit with 2."""
     return tyro.extras.subcommand_cli_from_dict(
-        {"run": Run, "list": List, "data": Data, "report": Report, "paper": Paper},
+        {"run": Run, "list": List, "data": Data, "report": Report, "watch": Watch, "paper": Paper},
         args=arguments,
         prog="taciturn",
         description=_ABOUT,

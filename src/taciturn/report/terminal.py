@@ -14,6 +14,7 @@ from rich.table import Table
 
 from taciturn.progress import Compiling
 from taciturn.progress import Progress as Done
+from taciturn.report.units import byte_text
 from taciturn.settings import Settings
 
 if TYPE_CHECKING:  # tables of Flower runs are shown where there is no simulator
@@ -95,7 +96,7 @@ def print_table(histories: Mapping[str, History], folder: Path) -> None:
 
 
 def print_series(arms: Mapping[str, Mapping[str, float]]) -> None:
-    """The figures of `picture.Series.summary`, a line per arm."""
+    """The figures of `series.Series.summary`, a line per arm."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("arm", overflow="fold")
     for heading in ("rounds", "accuracy", "spoke a round", "uploaded"):
@@ -111,12 +112,3 @@ def print_series(arms: Mapping[str, Mapping[str, float]]) -> None:
             byte_text(figures["uploaded"]),
         )
     Console().print(table)
-
-
-def byte_text(count: float) -> str:
-    """A number of bytes for people: 4.49 GiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} TiB"
