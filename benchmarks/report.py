@@ -47,8 +47,9 @@ def make(folder: Path, rounds: int, arms: int) -> None:
             rows.append(
                 {"arm": name, "seed": 0, "round": t, "spoke": spoke[t], "rejected": 0,
                  "threshold": 0.5 + noise[t, 1] if arm % 2 else np.nan,
-                 "norm_mean": 1 + noise[t, 2], "norm_std": 0.1 + noise[t, 1] ** 2, "bytes_up": 4000 * spoke[t],
-                 "overhead_up": 160, "bytes_down": 40000, "overhead_down": 160,
+                 "norm_mean": 1 + noise[t, 2], "norm_std": 0.1 + noise[t, 1] ** 2,
+                 "bytes_up": 4000 * spoke[t], "overhead_up": 160,
+                 "bytes_down": 40000, "overhead_down": 160,
                  "accuracy": accuracy if t % 5 == 4 else np.nan,
                  "loss": 2 - accuracy if t % 5 == 4 else np.nan}
             )  # fmt: skip

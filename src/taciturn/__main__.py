@@ -3,12 +3,16 @@
 import os
 import sys
 
+from taciturn import __version__
 from taciturn.errors import TaciturnError, require
 
 
 def main() -> None:
     debug = False
     try:
+        if sys.argv[1:] == ["--version"]:
+            sys.stdout.write(f"taciturn {__version__}\n")
+            return
         require("tyro", "report" if sys.argv[1:2] in (["report"], ["watch"]) else "sim")
         from taciturn import cli
 

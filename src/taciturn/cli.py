@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import NoneType
@@ -18,12 +19,15 @@ import tyro
 
 from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part
 from taciturn.errors import InputError, UnknownName, require
+from taciturn.progress import silence
 from taciturn.settings import Settings
 
 if TYPE_CHECKING:
     from taciturn.sim.history import History
 
-_ABOUT = "Federated learning in which a client speaks only when it has something to say."
+_ABOUT = """Federated learning in which a client speaks only when it has something to say.
+
+`taciturn COMMAND --help` has the options of each, `taciturn --version` the version."""
 RECOMMENDED = "adaptive+ignore+eden:0.5"  # full accuracy at little more than 1 % of the upload
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "DIR"}
 _File = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
@@ -98,6 +102,8 @@ class Run(Settings, Command):
     """Folder for the results (default: runs/ and a name with task and time)."""
     json: bool = False
     """Print the summary as one JSON object, and nothing else, on stdout."""
+    quiet: bool = False
+    """Show no progress, and at the end the folder of the results alone."""
 
     def arms(self) -> dict[str, Policy]:
         """The policy that was asked for, and what it is compared with."""
@@ -129,8 +135,9 @@ class Run(Settings, Command):
         paths = {"out": self.out and str(self.out), "data": self.data and str(self.data)}
         runs.write_toml(folder / "config.toml", asdict(filled) | paths)
         settings = {field.name: getattr(filled, field.name) for field in fields(Settings)}
-        with terminal.Live(list(arms), filled) as live:
-            histories = sim.compare(task, arms, progress=live, plain=self.plain, **settings)
+        shown: Any = nullcontext(silence) if self.quiet else terminal.Live(list(arms), filled)
+        with shown as tell:
+            histories = sim.compare(task, arms, progress=tell, plain=self.plain, **settings)
         first = next(iter(histories))
         summary = {"task": task.name} | histories[first].summary() | {"run": str(folder)}
         for key, name in (("baseline", "full"), ("recommended", RECOMMENDED)):
@@ -144,6 +151,8 @@ class Run(Settings, Command):
         picture.draw(series.read(folder), folder / "report.png", task.name)
         if self.json:
             sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
+        elif self.quiet:
+            sys.stdout.write(f"{folder}\n")
         else:
             # What all is compared with stands at the top.
             shown = sorted(histories, key=lambda name: name != "full")
