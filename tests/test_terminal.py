@@ -11,9 +11,9 @@ from taciturn.report import terminal
 from taciturn.settings import Settings
 
 
-def done(arm, round, accuracy=math.nan, seed=None):
-    return Progress(arm, seed, round, accuracy, spoke=5 * round, asked=10 * round,
-                    bytes_up=1024 * round)  # fmt: skip
+def done(arm, round, accuracy=math.nan, seeds=(0,)):
+    return Progress(arm, None, round, accuracy, spoke=5 * round, asked=10 * round,
+                    bytes_up=1024 * round, seeds=seeds)  # fmt: skip
 
 
 class Clock:
@@ -60,9 +60,9 @@ def test_a_long_run_does_not_fill_a_disk():
 def test_where_seeds_run_one_after_another_rounds_are_those_of_all():
     live, file, clock = shown(arms=["full"], seeds=(3, 5))
     clock.now = 100.0
-    live(done("full", 50, seed=3))
+    live(done("full", 50, seeds=(3,)))
     clock.now = 200.0
-    live(done("full", 50, seed=5))
+    live(done("full", 50, seeds=(5,)))
     assert (
         file.getvalue().splitlines()[-1] == "full: round 150/200, spoke 50 %, up 50 KiB, 00:50 left"
     )

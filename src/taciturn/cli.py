@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import NoneType
@@ -19,8 +19,9 @@ import tyro
 
 from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part
 from taciturn.errors import InputError, UnknownName, require
-from taciturn.progress import silence
+from taciturn.progress import Tell, to_all
 from taciturn.settings import Settings
+from taciturn.track import Tracker, library
 
 if TYPE_CHECKING:
     from taciturn.sim.history import History
@@ -104,6 +105,11 @@ class Run(Settings, Command):
     """Print the summary as one JSON object, and nothing else, on stdout."""
     quiet: bool = False
     """Show no progress, and at the end the folder of the results alone."""
+    track: Annotated[
+        Literal["tensorboard", "wandb", "mlflow", "trackio"] | None,
+        tyro.conf.arg(help_behavior_hint=""),
+    ] = None
+    """Pass the figures of every round on to a tracker."""
 
     def arms(self) -> dict[str, Policy]:
         """The policy that was asked for, and what it is compared with."""
@@ -123,6 +129,8 @@ class Run(Settings, Command):
         arms = self.arms()
         for module in ("jax", "optax", "rich"):
             require(module, "sim")
+        if self.track is not None:
+            library(self.track)  # what is missing leaves no folder behind
         from taciturn import runs, sim
         from taciturn.report import picture, series, terminal
         from taciturn.report.versions import versions
@@ -135,8 +143,18 @@ class Run(Settings, Command):
         paths = {"out": self.out and str(self.out), "data": self.data and str(self.data)}
         runs.write_toml(folder / "config.toml", asdict(filled) | paths)
         settings = {field.name: getattr(filled, field.name) for field in fields(Settings)}
-        shown: Any = nullcontext(silence) if self.quiet else terminal.Live(list(arms), filled)
-        with shown as tell:
+        with ExitStack() as stack:
+            tells: list[Tell] = []
+            if not self.quiet:
+                tells.append(stack.enter_context(terminal.Live(list(arms), filled)))
+            if self.track is not None:
+                about = {"task": task.name} | settings
+                tracker = stack.enter_context(Tracker(self.track, folder, about, filled.all_seeds))
+                if not self.plain:  # which tells of every seed by itself
+                    for arm in arms:
+                        tracker.open(arm)
+                tells.append(tracker)
+            tell = to_all(*tells)
             histories = sim.compare(task, arms, progress=tell, plain=self.plain, **settings)
         first = next(iter(histories))
         summary = {"task": task.name} | histories[first].summary() | {"run": str(folder)}

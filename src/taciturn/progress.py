@@ -1,7 +1,7 @@
 """What a simulation tells while it runs."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 
 class Compiling(NamedTuple):
@@ -21,6 +21,8 @@ class Progress(NamedTuple):
       spoke: how many clients spoke so far, mean over seeds.
       asked: how many were asked so far.
       bytes_up: bytes of updates uploaded so far, mean over seeds.
+      seeds: the runs that this is told of.
+      new: what was recorded of the rounds since it was last told, (seeds, rounds) each.
     """
 
     arm: str
@@ -30,6 +32,8 @@ class Progress(NamedTuple):
     spoke: float
     asked: int
     bytes_up: float
+    seeds: tuple[int, ...] = ()
+    new: Mapping[str, Any] = {}
 
 
 Tell = Callable[[Progress | Compiling], None]
@@ -37,3 +41,13 @@ Tell = Callable[[Progress | Compiling], None]
 
 def silence(_: Progress | Compiling) -> None:
     """Tells nobody."""
+
+
+def to_all(*tells: Tell) -> Tell:
+    """Tells several."""
+
+    def tell(told: Progress | Compiling) -> None:
+        for one in tells:
+            one(told)
+
+    return tell

@@ -6,7 +6,7 @@ the core learns from what the clients did, whatever step is made of it.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from logging import INFO, WARNING
 from pathlib import Path
@@ -30,6 +30,7 @@ from taciturn.flower.records import Layout
 from taciturn.flower.replies import Details, Reply
 from taciturn.flower.state import Store
 from taciturn.flower.sums import HANDED_ON
+from taciturn.track import Tracker
 
 
 @dataclass
@@ -93,6 +94,7 @@ class Taciturn(Strategy):
       folder: a run folder. The state is saved there after every round, and a run that is started
         again goes on from it. Use an absolute path: Flower starts a ServerApp where it likes.
       compares: whether `inner` compares replies, for strategies that are not Flower's own.
+      track: a tracker that gets the figures of every round: tensorboard, wandb, mlflow or trackio.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class Taciturn(Strategy):
         min_clients: int = 1,
         folder: str | Path | None = None,
         compares: bool | None = None,
+        track: str | None = None,
     ) -> None:
         if not isinstance(inner, Strategy):
             raise InputError(f"The inner strategy must be a Flower Strategy, got {inner!r}.")
@@ -130,6 +133,10 @@ class Taciturn(Strategy):
         self._weighted_by: str = getattr(inner, "weighted_by_key", "num-examples")
         self._array_name: str = getattr(inner, "arrayrecord_key", "arrays")
         self._store = None if folder is None else Store(Path(folder), inner)
+        self._tracker: Tracker | None = None
+        if track is not None:
+            about = {"policy": str(policy), "inner": type(inner).__name__}
+            self._tracker = Tracker(track, Path(folder or "."), about)
         self._done = 0  # rounds of earlier starts
         self._layout: Layout | None = None
         self._state: Any = None
@@ -165,6 +172,8 @@ class Taciturn(Strategy):
             self._done, self.history, arrays, self._state = saved
             log(INFO, "Taciturn: going on after round %d of %d.", self._done, num_rounds)
         done = self._done
+        if self._tracker is not None:
+            self._tracker.open(str(self.policy))
 
         def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
             metrics = evaluate_fn(round + done, arrays) if evaluate_fn else None
@@ -187,6 +196,8 @@ class Taciturn(Strategy):
             setattr(result, kind, {t + done: m for t, m in getattr(result, kind).items()})
         if self._store is not None:
             self._store.finish(self.policy, self.history, result.arrays)
+        if self._tracker is not None:
+            self._tracker.close()
         return result
 
     def configure_train(
@@ -279,6 +290,7 @@ class Taciturn(Strategy):
         if self._store is not None:
             model = now.sent if arrays is None else arrays
             self._store.save(server_round, policy, self.history, model, self._state)
+        self._track(server_round, row)
         return arrays, metrics
 
     def configure_evaluate(
@@ -468,10 +480,17 @@ class Taciturn(Strategy):
         """Keeps a round's `accuracy` and `loss` for the run folder."""
         if metrics is None or not self.history or self.history[-1]["round"] != round:
             return
-        self.history[-1] |= {key: float(metrics[key]) for key in ("accuracy", "loss")
-                             if isinstance(metrics.get(key), int | float)}  # fmt: skip
+        tested = {key: float(metrics[key]) for key in ("accuracy", "loss")
+                  if isinstance(metrics.get(key), int | float)}  # fmt: skip
+        self.history[-1] |= tested
         if self._store is not None:
             self._store.note(self.history[-1])
+        self._track(round, tested)
+
+    def _track(self, round: int, figures: Mapping[str, float]) -> None:
+        if self._tracker is not None:
+            named = {key: value for key, value in figures.items() if key != "round"}
+            self._tracker.add(str(self.policy), [(round, named)])
 
 
 def _with_absent(tallied: Tally, absent: int, opening: Opening) -> Tally:

@@ -153,11 +153,12 @@ class _Arm:
         return ", ".join(form.format(figure) for form, figure in figures if figure)
 
     def _counts(self, done: Done) -> tuple[int, int]:
-        """Rounds that are done, of how many; of all seeds where one runs after another."""
-        if done.seed is None:
+        """Rounds that are done, of how many; of all seeds where some run after others."""
+        side_by_side, every = len(done.seeds), len(self._seeds)
+        if side_by_side == every:
             return done.round, self._rounds
-        before = self._seeds.index(done.seed)
-        return before * self._rounds + done.round, len(self._seeds) * self._rounds
+        before = self._seeds.index(done.seeds[0])
+        return before * self._rounds + side_by_side * done.round, every * self._rounds
 
     def _left(self, now: float) -> str:
         if self._first is None or self.share in (1, self._first[1]):

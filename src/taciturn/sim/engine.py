@@ -204,7 +204,7 @@ class Program:
                 result = self._evaluate(tuple(state.weights for state in states), test)
                 for name, table in scores.items():
                     table[:, :, done - 1] = np.asarray(result[name])
-            self._tell(arms, tell, seen, scores["accuracy"], done)
+            self._tell(arms, tell, seen, scores, done, settings.all_seeds)
         columns = jax.tree.map(lambda *parts: np.concatenate(parts, axis=-1), *seen)
         return {
             name: History(
@@ -286,7 +286,11 @@ class Program:
             cohorts, count = arguments[5], int(arguments[4])
             arguments = (*arguments[:6], self._schedule(cohorts, count), *arguments[7:])
 
-    def _tell(self, arms: Any, tell: Tell, seen: Any, accuracy: Any, done: int) -> None:
+    def _tell(
+        self, arms: Any, tell: Tell, seen: Any, scores: Any, done: int, seeds: tuple[int, ...]
+    ) -> None:
+        accuracy, last = scores["accuracy"], seen[-1]
+        first = done - last.spoke.shape[-1]
         for a, (name, policy) in enumerate(arms.items()):
             spoke = float(sum(part.spoke[a].sum() for part in seen)) / self.seeds
             tested = accuracy[a][:, ~np.isnan(accuracy[a][0])]
@@ -299,6 +303,9 @@ class Program:
                     spoke=spoke,
                     asked=done * self.cohort,
                     bytes_up=spoke * policy.codec.nbytes(self.model.size),
+                    seeds=seeds,
+                    new={key: value[a] for key, value in last._asdict().items()}
+                    | {key: table[a][:, first:done] for key, table in scores.items()},
                 )
             )
 

@@ -116,7 +116,8 @@ def _run_seed(
         rows.append({key: float(value) for key, value in row.items()})
         tell(
             Progress(name, seed, t + 1, accuracy, heard_so_far, (t + 1) * settings.cohort,
-                     heard_so_far * policy.codec.nbytes(model.size))
+                     heard_so_far * policy.codec.nbytes(model.size), (seed,),
+                     {key: np.array([[value]]) for key, value in rows[-1].items()})
         )  # fmt: skip
 
     columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
