@@ -231,7 +231,7 @@ MAY_IMPORT = {
     "tasks": {"checks", "core", "data", "models"},
     "sim": {"checks", "settings", "progress", "core", "data", "tasks", "runs"},
     "flower": {"checks", "core", "runs", "track"},
-    "report": {"settings", "progress", "core", "data", "tasks", "sim", "files", "runs"},
+    "report": {"settings", "progress", "track", "core", "data", "tasks", "sim", "files", "runs"},
     "studies": {"settings", "core", "tasks", "sim", "report", "files", "runs"},
     "paper": {"core", "tasks", "sim", "report", "studies", "runs"},
 }

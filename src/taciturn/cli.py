@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import NoneType
@@ -19,9 +18,8 @@ import tyro
 
 from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part
 from taciturn.errors import InputError, UnknownName, require
-from taciturn.progress import Tell, to_all
 from taciturn.settings import Settings
-from taciturn.track import Tracker, library
+from taciturn.track import library
 
 if TYPE_CHECKING:
     from taciturn.sim.history import History
@@ -133,6 +131,7 @@ class Run(Settings, Command):
             library(self.track)  # what is missing leaves no folder behind
         from taciturn import runs, sim
         from taciturn.report import picture, series, terminal
+        from taciturn.report.following import following
         from taciturn.report.versions import versions
         from taciturn.tasks import load
 
@@ -143,18 +142,9 @@ class Run(Settings, Command):
         paths = {"out": self.out and str(self.out), "data": self.data and str(self.data)}
         runs.write_toml(folder / "config.toml", asdict(filled) | paths)
         settings = {field.name: getattr(filled, field.name) for field in fields(Settings)}
-        with ExitStack() as stack:
-            tells: list[Tell] = []
-            if not self.quiet:
-                tells.append(stack.enter_context(terminal.Live(list(arms), filled)))
-            if self.track is not None:
-                about = {"task": task.name} | settings
-                tracker = stack.enter_context(Tracker(self.track, folder, about, filled.all_seeds))
-                if not self.plain:  # which tells of every seed by itself
-                    for arm in arms:
-                        tracker.open(arm)
-                tells.append(tracker)
-            tell = to_all(*tells)
+        with following(
+            list(arms), filled, folder, quiet=self.quiet, track=self.track, plain=self.plain
+        ) as tell:
             histories = sim.compare(task, arms, progress=tell, plain=self.plain, **settings)
         first = next(iter(histories))
         summary = {"task": task.name} | histories[first].summary() | {"run": str(folder)}
