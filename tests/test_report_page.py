@@ -112,8 +112,8 @@ def test_the_table_has_payload_and_overhead(folder):
         "arm": "adaptive,k=0+ou", "accuracy": "80.50 ± 0.71 %", "spoke": "50.0 %",
         "bits per weight": "32", "payload up": "781.2 KiB", "overhead up": "6.25 KiB",
         "payload down": "1.526 MiB", "overhead down": "6.25 KiB", "rejected": "0",
-        "upload at 1 Mbit/s": "6.5 s", "upload at 10 Mbit/s": "0.65 s",
-        "upload at 100 Mbit/s": "0.065 s", "rounds": "40", "seeds": "2",
+        "upload at 1 Mbit/s": "6.45 s", "upload at 10 Mbit/s": "645 ms",
+        "upload at 100 Mbit/s": "64.5 ms", "rounds": "40", "seeds": "2",
     }  # fmt: skip
     assert full[0] == "full"  # what all is compared with stands at the top
     assert 'title="800,000 bytes"' in content(folder)["tables"]
@@ -172,6 +172,19 @@ def test_several_runs_overlay(folder, tmp_path):
     assert ["lr", "0.1", "0.3"] in cells(shown, "Settings")
 
 
+def test_what_differs_between_runs_stands_out(folder, tmp_path):
+    other = make(tmp_path / "other", rows("full"), config={"lr": 0.3})
+    assert "<strong>lr</strong>" in content(folder, other)["tables"]
+    assert "<strong>cohort" not in content(folder, other)["tables"]
+
+
+def test_seeds_that_run_after_others_do_not_cut_them_off(tmp_path):
+    shown = content(make(tmp_path / "run", rows("full", 0), rows("full", 1, rounds=3)))
+    assert shown["subtitle"] == "1 arm, 40 rounds, 1 seed"
+    shown = content(make(tmp_path / "run", rows("full", 0), rows("full", 1, rounds=39)))
+    assert shown["subtitle"].startswith("1 arm, 39 of 40 rounds, 2 seeds")
+
+
 def test_names_are_text_and_never_markup(tmp_path):
     name = '</script><img src=x onerror="alert(1)">'
     shown = content(make(tmp_path / "run", rows(name)))
@@ -226,8 +239,8 @@ def test_an_arm_keeps_its_colour():
 
 @pytest.mark.parametrize(
     ("count", "speed", "text"),
-    [(1e6, 1, "8 s"), (1e6, 100, "0.08 s"), (90e6, 1, "12 min"), (1e9, 1, "2.22 h"),
-     (1e12, 1, "2.22e+03 h")],
+    [(1e6, 1, "8 s"), (1e6, 100, "80 ms"), (90e6, 1, "12 min"), (1e9, 1, "2.22 h"),
+     (1e12, 1, "2,222 h")],
 )  # fmt: skip
 def test_bytes_as_time_of_upload(count, speed, text):
     assert units.upload_time(count, speed) == text

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import sqlite3
 import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ class Recorded:
         self.runs, self.closed = {}, []
         self.fails = fails
         monkeypatch.setitem(track._OPEN, "wandb", self.open)
-        monkeypatch.setattr(track, "require", lambda module, extra: None)
+        monkeypatch.setattr(track, "require", lambda module, extra: pytest)  # any module
 
     def open(self, library, run, folder, settings):
         if self.fails == "open":
@@ -102,6 +103,10 @@ def test_what_is_missing_is_named_before_anything_is_made(monkeypatch, tmp_path)
     with pytest.raises(MissingExtra, match=r"`trackio` is not installed. .*pip install"):
         cli.main(["run", *SMALL, "--track", "trackio"])
     assert list(tmp_path.iterdir()) == []
+    # A folder of the same name, as trackers make them, is no library.
+    monkeypatch.setattr(track, "require", lambda module, extra: ModuleType(module))
+    with pytest.raises(MissingExtra, match=r"`wandb` is not installed. .*pip install"):
+        track.library("wandb")
 
 
 # With the real libraries -----------------------------------------------------------------------

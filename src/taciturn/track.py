@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, NamedTuple
 
-from taciturn.errors import RunError, UnknownName, require
+from taciturn.errors import MissingExtra, RunError, UnknownName, install, require
 from taciturn.progress import Compiling, Progress
 
 log = logging.getLogger("taciturn")
@@ -40,7 +40,10 @@ def library(name: str) -> ModuleType:
     """The tracker's library; what is not installed is named with the command that does."""
     if name not in _MODULES:
         raise UnknownName("tracker", name, _MODULES)
-    return require(_MODULES[name], name)
+    found = require(_MODULES[name], name)
+    if getattr(found, "__file__", None) is None:  # a folder that a tracker has left here
+        raise MissingExtra(f"`{name}` is not installed. {install(name)}")
+    return found
 
 
 class Tracker:

@@ -28,7 +28,7 @@ def start(rounds=3, **options):
 
 def test_a_tracker_gets_every_round(tmp_path, monkeypatch):
     got, closed = [], []
-    monkeypatch.setattr(track, "require", lambda module, extra: None)
+    monkeypatch.setattr(track, "require", lambda module, extra: pytest)  # any module
     monkeypatch.setitem(
         track._OPEN, "mlflow",
         lambda library, run, folder, settings: track.Run(got.extend, lambda: closed.append(run)),

@@ -205,8 +205,11 @@ def _about(folders: Sequence[Path], names: list[str]) -> Iterable[tuple[str, str
                 for config, known in zip(configs, policy, strict=True)]  # fmt: skip
     for title, columns in (("Settings", settings), ("Versions", versions)):
         keys = list(dict.fromkeys(key for column in columns for key in column))
-        rows = [[escape(key), *(escape(_plain(column.get(key, ""))) for column in columns)]
-                for key in keys]  # fmt: skip
+        rows = []
+        for key in keys:
+            values = [escape(_plain(column.get(key, ""))) for column in columns]
+            name = escape(key) if len(set(values)) == 1 else f"<strong>{escape(key)}</strong>"
+            rows.append([name, *values])
         if rows:
             yield title, _table(["", *map(escape, names)], rows)
     commands = [f"<pre>{escape(command(config))}</pre>" for config in configs if config]

@@ -102,7 +102,9 @@ def read(folder: Path) -> dict[str, Series]:
 
 
 def _series(name: str, parts: list[np.ndarray], table: dict[str, np.ndarray]) -> Series:
-    """The rounds that all seeds have."""
+    """The rounds that all seeds have; without seeds that are far behind, which run after others."""
+    longest = max(map(len, parts))
+    parts = [part for part in parts if len(part) >= longest / 2]
     rows = np.stack([part[: min(map(len, parts))] for part in parts])
     nothing = np.full(rows.shape, np.nan)
     columns = {key: table[key][rows] if key in table else nothing for key in (*_NEEDED, *_OTHERS)}

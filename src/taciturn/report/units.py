@@ -21,6 +21,11 @@ def byte_text(count: float) -> str:
 def upload_time(count: float, speed: float) -> str:
     """How long an upload of so many bytes takes at `speed` Mbit/s: 2.5 h."""
     seconds = 8 * count / (speed * 1e6)
+    if seconds < 1:
+        return f"{1000 * seconds:.3g} ms"
     if seconds < 60:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:,.3g} h"
+        return f"{seconds:.3g} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.3g} min"
+    hours = seconds / 3600
+    return f"{hours:.3g} h" if hours < 100 else f"{hours:,.0f} h"
