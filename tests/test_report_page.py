@@ -227,6 +227,31 @@ def test_a_page_of_many_arms_stays_small(tmp_path):
     assert len(text.encode()) < 2_500_000
 
 
+def test_what_differs_from_round_to_round_is_drawn_as_means(tmp_path):
+    table = rows("full", rounds=1010)
+    for row in table:
+        row["spoke"] = row["round"] % 6
+    shown = content(make(tmp_path / "run", table))
+    x, y = lines(shown, "spoke")["full"]
+    assert x.tolist() == [*range(6, 1010, 6), 1010]
+    assert y == pytest.approx([25.0] * 168 + [5.0])  # 0 and 1 in the last two rounds
+    (panel,) = [panel for panel in shown["panels"] if panel["key"] == "spoke"]
+    assert panel["note"] == "share of the clients asked, means of 6 rounds"
+    assert len(lines(shown, "accuracy")["full"][0]) == 505
+
+
+def test_a_log_axis_has_no_place_for_nothing(tmp_path):
+    table = rows("full", rounds=10)
+    for row in table[:4]:
+        row["bytes_up"] = row["overhead_up"] = 0
+    shown = content(make(tmp_path / "run", table))
+    assert lines(shown, "bits")["full"][0].tolist() == [5, 6, 7, 8, 9, 10]
+    assert lines(shown, "accuracy-upload")["full"][0][0] > 0
+    nothing = rows("full", bytes_up=0)
+    keys = {panel["key"] for panel in content(make(tmp_path / "run", nothing))["panels"]}
+    assert "bits" not in keys
+
+
 def test_an_arm_keeps_its_colour():
     alone = colours.colours(["adaptive+ou"])["adaptive+ou"]
     others = [f"random:{i}+zero" for i in range(30)]

@@ -16,6 +16,7 @@ from taciturn.report.units import unit
 _CURVES_BYTES = 700_000  # of all curves of a page
 _POINT_BYTES = 8  # a round and a float32 in base64
 _MOST, _LEAST = 1000, 60  # points of a curve
+_STRETCHES = 200  # of rounds, where means are drawn
 
 Panel = dict[str, Any]
 
@@ -35,6 +36,9 @@ def panels(arms: Mapping[str, Series]) -> list[Panel]:
     size, unit_name = unit(total)
     shares = all(np.isfinite(s.asked).all() and (s.asked > 0).all() for s in arms.values())
     percent, from_zero = {"ticksuffix": " %"}, {"rangemode": "tozero"}
+    # What differs from round to round would fill a panel with colour: means of stretches are drawn.
+    wide = -(-max((s.rounds for s in arms.values()), default=1) // _STRETCHES)
+    means = f", means of {wide} rounds" if wide > 1 else ""
 
     def by_upload(s: Series) -> Iterable[Line]:
         sent, tested = s.uploaded.mean(0) / size, _tested(s.accuracy)
@@ -48,26 +52,27 @@ def panels(arms: Mapping[str, Series]) -> list[Panel]:
         yield from _measured(s, down, "down", "dot")
 
     def norms(s: Series) -> Iterable[Line]:
-        yield from _measured(s, s.threshold, "threshold")
-        yield from _measured(s, s.norm_mean, "mean norm", "dot")
+        yield from _measured(s, s.threshold, "threshold", wide=wide)
+        yield from _measured(s, s.norm_mean, "mean norm", "dot", wide)
 
     def spoke(s: Series) -> Iterable[Line]:
-        return _measured(s, 100 * s.spoke / s.asked if shares else s.spoke)
+        return _measured(s, 100 * s.spoke / s.asked if shares else s.spoke, wide=wide)
 
     made = [
-        _panel("accuracy", "Accuracy by round", "round", "test accuracy", percent),
+        _panel("accuracy", "Accuracy by round", "round", "on the test set", percent),
         _panel("accuracy-upload", "Accuracy by upload", f"uploaded so far, {unit_name}",
-               "test accuracy", percent, {"type": "log"}),
-        _panel("worst-tenth", "The worst tenth of clients", "round", "their test accuracy",
+               "on the test set", percent, {"type": "log"}),
+        _panel("worst-tenth", "The worst tenth of clients", "round", "their accuracy",
                percent),
         _panel("spoke", "Who spoke", "round",
-               "clients that spoke" + (", of those asked" if shares else ""),
+               ("share of the clients asked" if shares else "clients") + means,
                percent | from_zero if shares else from_zero),
-        _panel("norms", "Thresholds and norms", "round", "threshold, and mean norm (dotted)",
-               from_zero),
+        _panel("norms", "Thresholds and norms", "round",
+               f"the rule's threshold, and (dotted) the mean norm of updates{means}", from_zero),
         _panel("bytes", "Bytes up and down", "round",
-               f"{unit_name} since the start: up, and down (dotted)", {"type": "log"}),
-        _panel("bits", "Bits per weight", "round", "payload per client asked", {"type": "log"}),
+               f"{unit_name} since the start, up and (dotted) down", {"type": "log"}),
+        _panel("bits", "Bits per weight", "round", f"of payload, over all clients asked{means}",
+               {"type": "log", "dtick": "D2"}),
         _panel("rejected", "Rejected replies", "round", "since the start", from_zero),
     ]  # fmt: skip
     draw: dict[str, Callable[[Series], Iterable[Line]]] = {
@@ -77,7 +82,7 @@ def panels(arms: Mapping[str, Series]) -> list[Panel]:
         "spoke": spoke,
         "norms": norms,
         "bytes": sums,
-        "bits": lambda s: _measured(s, bits(s)),
+        "bits": lambda s: _measured(s, bits(s), wide=wide),
         "rejected": lambda s: _measured(s, s.rejected.cumsum(1)) if s.rejected.any() else (),
     }
     lines = {panel["key"]: {name: list(draw[panel["key"]](s)) for name, s in arms.items()}
@@ -100,7 +105,7 @@ def bits(s: Series) -> np.ndarray:
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         found = 32 * s.bytes_up / s.bytes_down
-    return np.where(np.isfinite(found) & (found > 0), found, np.nan)
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def thin(curve: np.ndarray, most: int) -> np.ndarray:
@@ -127,22 +132,27 @@ def _tested(values: np.ndarray) -> np.ndarray:
 
 
 def _measured(
-    s: Series, values: np.ndarray, what: str = "", dash: str | None = None
+    s: Series, values: np.ndarray, what: str = "", dash: str | None = None, wide: int = 1
 ) -> Iterable[Line]:
-    """A line over rounds, counted from 1; none where nothing was measured."""
+    """A line over rounds, counted from 1, or over means of `wide` rounds; none where nothing was
+    measured."""
     shown = _tested(values)
-    if shown.any():
-        yield Line(np.arange(1, s.rounds + 1)[shown], values[:, shown], what, dash)
+    x, y = np.arange(1, s.rounds + 1)[shown], values[:, shown]
+    if wide > 1 and len(x) > wide:
+        starts = np.arange(0, len(x), wide)
+        counts = np.diff(starts, append=len(x))
+        x, y = x[starts + counts - 1], np.add.reduceat(y, starts, axis=1) / counts
+    if len(x):
+        yield Line(x, y, what, dash)
 
 
 def _panel(
-    key: str, title: str, x: str, y: str, y_axis: dict[str, Any], x_axis: Any = None
+    key: str, title: str, x: str, note: str, y_axis: dict[str, Any], x_axis: Any = None
 ) -> Panel:
-    layout = {"xaxis": {"title": {"text": x}} | (x_axis or {}),
-              "yaxis": {"title": {"text": y}} | y_axis}  # fmt: skip
+    layout = {"xaxis": {"title": {"text": x}} | (x_axis or {}), "yaxis": dict(y_axis)}
     for axis in layout.values():
         axis["exponentformat"] = "none"
-    return {"key": key, "title": title, "data": [], "layout": layout}
+    return {"key": key, "title": title, "note": note, "data": [], "layout": layout}
 
 
 def _traces(
@@ -150,6 +160,11 @@ def _traces(
 ) -> list[dict[str, Any]]:
     """The mean over seeds, and a shade from the lowest seed to the highest."""
     colour, dash = look
+    if layout["yaxis"].get("type") == "log":  # which has no place for nothing
+        shown = (line.y > 0).all(0)
+        line = line._replace(x=line.x[shown], y=line.y[:, shown])
+    if not len(line.x):
+        return []
     mean = line.y.mean(0)
     chosen = thin(mean, points)
     x, mean = line.x[chosen], mean[chosen]

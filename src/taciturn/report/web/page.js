@@ -13,7 +13,7 @@
     const ink = colour("--ink"), grid = colour("--rule");
     const axis = (own) => ({
       gridcolor: grid, zerolinecolor: grid, linecolor: grid, automargin: true, ...own,
-      title: { ...own.title, standoff: 8, font: { size: 13 } },
+      title: { text: "", standoff: 8, font: { size: 13 }, ...own.title },
     });
     return {
       xaxis: axis(panel.layout.xaxis),
@@ -29,16 +29,16 @@
 
   // Before anything is drawn, so that figures find the width that they will have.
   function places() {
-    for (const panel of shown.panels) {
-      if (element(`plot-${panel.key}`)) continue;
+    for (const panel of shown.panels.filter((one) => !element(`plot-${one.key}`))) {
       const card = document.createElement("div");
       const title = document.createElement("h2");
+      const note = document.createElement("p");
       const plot = document.createElement("div");
       card.className = "panel";
       title.textContent = panel.title;
       plot.id = `plot-${panel.key}`;
       plot.className = "plot";
-      card.append(title, plot);
+      card.append(title, note, plot);
       element("panels").append(card);
     }
   }
@@ -51,6 +51,7 @@
       const traces = panel.data.map((trace) => ({
         ...trace, visible: !hidden.has(shown.arms[trace.meta].name),
       }));
+      element(`plot-${panel.key}`).previousSibling.textContent = panel.note;
       Plotly.react(`plot-${panel.key}`, traces, layout(panel), {
         responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover",
         modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
