@@ -258,6 +258,8 @@ class Report(Command):
 
     def go(self) -> None:
         out = self.out or _beside(self.folders, "report.html")
+        if out.suffix not in (".html", ".htm", ".png"):
+            raise InputError(f"`--out` must end in .html or .png, got {out}.")
         for module in ("rich", *(["matplotlib"] if out.suffix == ".png" else [])):
             require(module, "report")
         from taciturn.report import page, picture, series, terminal
