@@ -58,7 +58,7 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_p
     keys = [
         "task", "rule", "stand_in", "codec", "rounds", "cohort", "seeds", "accuracy",
         "accuracy_mean", "accuracy_std", "spoke_share", "upload_bytes", "upload_overhead_bytes",
-        "upload_share", "threshold_mean", "seconds_per_round", "run",
+        "upload_share", "threshold_mean", "seconds_per_round", "difference", "run",
     ]  # fmt: skip
     assert list(summary)[: len(keys)] == keys
     assert summary["task"] == "synthetic"
@@ -119,7 +119,7 @@ def test_without_a_policy_the_papers_and_the_recommended_are_shown(taciturn: Any
     assert (summary["rule"], summary["stand_in"], summary["codec"]) == ("adaptive", "ou", "float32")
     arms = ["full", "adaptive+ou", "adaptive+ignore+eden:0.5"]
     assert list(summary["arms"]) == arms
-    assert summary["arms"][arms[-1]]["upload_share"] < 5
+    assert summary["arms"][arms[-1]]["upload_share"] < 7
     assert {row["arm"] for row in table(Path("x"))} == set(arms)
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +37,16 @@ def taciturn(
     return lambda *arguments: call(monkeypatch, capsys, *arguments)
 
 
-@pytest.fixture
-def after_two_rounds(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is called once when two rounds are told, and then forgotten."""
-    real, calls = terminal.Live.__call__, []
+def when_two_rounds_are_told(monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any]) -> None:
+    """Does something once, when a run has told two rounds."""
+    real, left = terminal.Live.__call__, [do]
 
     def tell(self: terminal.Live, record: Any) -> None:
         real(self, record)
-        if isinstance(record, Progress) and record.round == 2 and calls:
-            calls.pop()()
+        if isinstance(record, Progress) and record.round == 2 and left:
+            left.pop()()
 
     monkeypatch.setattr(terminal.Live, "__call__", tell)
-    return calls
 
 
 def assert_same_files(one: Path, other: Path) -> None:
@@ -64,10 +63,10 @@ def assert_same_files(one: Path, other: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_says_how_to_go_on_and_does(
-    number: int, taciturn: Any, after_two_rounds: list[Any]
+    number: int, taciturn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert taciturn("run", *OPTIONS, "--out", "whole")[0] == 0
-    after_two_rounds.append(lambda: os.kill(os.getpid(), number))
+    when_two_rounds_are_told(monkeypatch, lambda: os.kill(os.getpid(), number))
     code, out, err = taciturn("run", *OPTIONS, "--out", "a")
     assert (code, out) == (128 + number, "")
     assert err.endswith("taciturn: Stopped after round 3. `taciturn resume a` goes on.\n")
@@ -143,9 +142,9 @@ def test_a_configuration_that_is_damaged_is_named(taciturn: Any, text: str, mess
 
 
 def test_a_configuration_of_another_run_is_named(
-    taciturn: Any, after_two_rounds: list[Any]
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    after_two_rounds.append(lambda: os.kill(os.getpid(), signal.SIGINT))
+    when_two_rounds_are_told(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGINT))
     taciturn("run", *OPTIONS, "--out", "a")
     config = Path("a/config.toml")
     right = config.read_text()
@@ -163,8 +162,10 @@ def test_what_is_no_run_is_named(taciturn: Any) -> None:
     assert not Path("a").exists()
 
 
-def test_two_processes_do_not_share_a_folder(taciturn: Any, after_two_rounds: list[Any]) -> None:
-    after_two_rounds.append(lambda: os.kill(os.getpid(), signal.SIGINT))
+def test_two_processes_do_not_share_a_folder(
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    when_two_rounds_are_told(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGINT))
     taciturn("run", *OPTIONS, "--out", "a")
     with runs.claimed(Path("a")):
         for command in (["resume", "a"], ["run", *OPTIONS, "--out", "a"]):

@@ -136,6 +136,7 @@ def test_a_table_grows_by_chunks_and_goes_on_where_it_was(tmp_path: Path) -> Non
     assert [row["c"] for row in rows] == ["0.5", "", "1e-07"] * 2
     again = runs.StreamedTable(path)
     assert again.go_on(size, checksum) == rows[:2]
+    assert path.stat().st_size == size  # readers see what is gone on from, and nothing beyond
     again.add([column[2:] for column in columns])
     again.close()
     assert path.read_bytes() == whole

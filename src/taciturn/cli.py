@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import sys
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, dataclass_transform
+from typing import Annotated, Any, Literal, Self, dataclass_transform
 
 import tyro
 
 from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part
 from taciturn.errors import InputError, UnknownName, require
-from taciturn.settings import Plan
+from taciturn.settings import Plan, read_config, read_values
 
 _ABOUT = "Federated learning in which a client speaks only when it has something to say."
 RECOMMENDED = "adaptive+ignore+eden:0.5"  # full accuracy at little more than 1 % of the upload
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "DIR"}
+_Task = Annotated[
+    tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TASK", help_behavior_hint="")
+]
 _File = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 
 
@@ -56,8 +59,57 @@ class Command:
         raise NotImplementedError
 
 
+@dataclass(frozen=True, kw_only=True)
+class Simulation(Plan, Command):
+    """What `run` and `compare` have in common: a plan, where it is from, and where it goes."""
+
+    task: _Task = None  # type: ignore[assignment]
+    """What to learn: glyphs (the default), emnist, shakespeare, … (see `taciturn list`)."""
+    config: _File = None
+    """A file with options, such as the config.toml of a run; those that are given here count more.
+    A list in it, but for seeds, is a sweep."""
+    sweep: tuple[str, ...] = ()
+    """Settings to run with several values each: lr=0.03,0.1,0.3 cohort=5,10."""
+    out: Path | None = None
+    """Folder for the results (default: runs/ and a name with task and time)."""
+    json: bool = False
+    """Print the summary as one JSON object, and nothing else, on stdout."""
+
+    def with_config(self, given: Collection[str]) -> Self:
+        """The options of the configuration file, but for those that were given."""
+        if self.config is None:
+            return self
+        values = read_config(self.config)
+        if {"seed", "seeds"} & set(given):  # one takes the place of the other
+            given = {*given, "seed", "seeds"}
+        return replace(self, **{name: v for name, v in values.items() if name not in given})
+
+    def policies(self) -> str:
+        """The policies to run, separated by semicolons."""
+        raise NotImplementedError
+
+    def values(self) -> dict[str, Any]:
+        """The fields of the plan; lists are sweeps."""
+        found = {field.name: getattr(self, field.name) for field in fields(Plan)}
+        for text in self.sweep:
+            name, equals, several = text.partition("=")
+            if not equals or name in ("arms", "seeds", "seed", "plain"):
+                raise InputError(f"A sweep is written name=value,value of a setting, got `{text}`.")
+            found |= read_values({name.replace("-", "_"): several.split(",")})
+        return found | {"task": self.task or Plan.task, "arms": self.policies()}
+
+    def go(self) -> None:
+        values = self.values()
+        _need_simulator()
+        from taciturn import sim
+        from taciturn.studies import comparison
+
+        sim.prepare()
+        _show(*comparison.start(values, self.out), self.json)
+
+
 @command
-class Run(Plan, Command):
+class Run(Simulation):
     """Train federatedly with clients that stay silent, beside a run in which all speak.
 
     A policy is a rule, a stand-in and a codec, with arguments: `--policy adaptive+ignore+eden:0.5`,
@@ -68,8 +120,6 @@ class Run(Plan, Command):
     the last four with feedback, as in `eden:0.1,feedback=true`: clients keep what was left out.
     """
 
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "glyphs"
-    """What to learn: glyphs, emnist, shakespeare, fashion, … (see `taciturn list`)."""
     rule: str | None = None
     """Who speaks (default: adaptive)."""
     stand_in: str | None = None
@@ -78,21 +128,15 @@ class Run(Plan, Command):
     """Rule, stand-in and codec as one text, instead of the two above."""
     baseline: bool = True
     """Whether to run full communication beside it, with the same seeds."""
-    out: Path | None = None
-    """Folder for the results (default: runs/ and a name with task and time)."""
-    json: bool = False
-    """Print the summary as one JSON object, and nothing else, on stdout."""
 
     def policies(self) -> str:
         """The policy that was asked for, and what it is compared with, which stands first."""
-        if self.arms is not None:
-            if (self.policy, self.rule, self.stand_in) != (None, None, None):
-                raise InputError("`--arms` takes the place of `--policy`, `--rule`, `--stand-in`.")
-            return self.arms
         if self.policy is not None:
             if self.rule is not None or self.stand_in is not None:
                 raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
             policy = parse(self.policy)
+        elif self.arms is not None and self.rule is self.stand_in is None:
+            return self.arms
         else:
             rule = parse_part("rule", self.rule or "adaptive")
             policy = Policy(rule, parse_part("stand-in", self.stand_in or "ou"))
@@ -102,16 +146,22 @@ class Run(Plan, Command):
             texts.append(RECOMMENDED)
         return "; ".join(dict.fromkeys(texts))
 
-    def go(self) -> None:
-        values = {field.name: getattr(self, field.name) for field in fields(Plan)}
-        values["arms"] = self.policies()
-        _need_simulator()
-        from taciturn import sim
-        from taciturn.studies import comparison
 
-        sim.prepare()
-        folder, summary = comparison.start(values, self.out)
-        _show(summary, folder, self.json)
+@command
+class Compare(Simulation):
+    """Run policies side by side, and say how they differ from the first one.
+
+    All have the same seeds, clients and batches, so that differences are taken seed by seed; ± is
+    half of the 95 % interval of their mean (Student's t). `taciturn run --help` says how policies
+    are written.
+    """
+
+    def policies(self) -> str:
+        if self.arms is None:
+            raise InputError(
+                '`taciturn compare` needs policies, such as `--arms "full; adaptive+ou"`.'
+            )
+        return self.arms
 
 
 @command
@@ -134,7 +184,21 @@ class Resume(Command):
         if comparison.is_complete(self.folder):
             _tell(f"{self.folder} is complete.")
         sim.prepare()
-        _show(comparison.go_on(self.folder), self.folder, self.json)
+        _show(self.folder, comparison.go_on(self.folder), self.json)
+
+
+@command
+class Runs(Command):
+    """List the runs that are on disk: complete, stopped, or running."""
+
+    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")] = Path("runs")
+    """Where to look."""
+
+    def go(self) -> None:
+        require("rich", "report")
+        from taciturn.report import listing
+
+        listing.show(self.folder)
 
 
 def _need_simulator() -> None:
@@ -142,14 +206,16 @@ def _need_simulator() -> None:
         require(module, "sim")
 
 
-def _show(summary: Mapping[str, Any], folder: Path, as_json: bool) -> None:
+def _show(folder: Path, summary: Mapping[str, Any], as_json: bool) -> None:
     from taciturn import runs
     from taciturn.report import terminal
 
     if as_json:
         sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
-    else:
-        terminal.print_table(summary["arms"], folder)
+        return
+    for title, point in summary.get("points", {"": summary}).items():
+        terminal.print_table(point["arms"], title)
+    sys.stdout.write(f"Results are in {folder}\n")
 
 
 @command
@@ -231,7 +297,7 @@ class Report(Command):
             raise InputError("`taciturn report` needs a run folder, such as one in runs/.")
         arms = picture.read_all(self.folders)
         one = self.folders[0] / "report.png" if len(self.folders) == 1 else Path("report.png")
-        terminal.print_series({name: series.summary() for name, series in arms.items()})
+        terminal.print_table({name: series.summary() for name, series in arms.items()})
         path = picture.draw(arms, self.out or one, ", ".join(f.name for f in self.folders))
         sys.stdout.write(f"{path}\n")
 
@@ -304,21 +370,23 @@ def _tell(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "run": Run, "compare": Compare, "resume": Resume, "runs": Runs, "report": Report, "list": List,
+    "data": Data, "paper": Paper,
+}  # fmt: skip
+
+
 def read(arguments: list[str] | None = None) -> Command:
     """The command that the command line asks for; wrong options exit with 2."""
-    return tyro.extras.subcommand_cli_from_dict(
-        {
-            "run": Run,
-            "resume": Resume,
-            "list": List,
-            "data": Data,
-            "report": Report,
-            "paper": Paper,
-        },
-        args=arguments,
-        prog="taciturn",
-        description=_ABOUT,
+    arguments = sys.argv[1:] if arguments is None else arguments
+    found: Command = tyro.extras.subcommand_cli_from_dict(
+        _COMMANDS, args=arguments, prog="taciturn", description=_ABOUT
     )
+    if not isinstance(found, Simulation):
+        return found
+    options = [word[2:].partition("=")[0] for word in arguments if word.startswith("--")]
+    given = {option.replace("-", "_").removeprefix("no_") for option in options}
+    return found.with_config(given | ({"task"} if found.task is not None else set()))
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -44,6 +44,18 @@ def claimed(folder: Path) -> Iterator[Path]:
         yield folder
 
 
+def is_claimed(folder: Path) -> bool:
+    """Whether a process is writing into the folder."""
+    path = folder / _LOCK
+    if not path.exists():
+        return False
+    lock = hold(path)
+    if lock is None:
+        return True
+    with held(path, lock):
+        return False
+
+
 @contextmanager
 def create(out: Path | None, task: str) -> Iterator[Path]:
     """A new, empty run folder, claimed: `out`, or one under `runs/` named after task and time."""

@@ -9,13 +9,14 @@ that the command line can be read without it.
 from __future__ import annotations
 
 import itertools
+import tomllib
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from taciturn.errors import InputError, UnknownName
+from taciturn.errors import InputError, RunError, UnknownName
 
 if TYPE_CHECKING:
     Optimizer: TypeAlias = Any  # a name, or an Optax transformation
@@ -124,6 +125,14 @@ def read_values(found: Mapping[str, Any]) -> dict[str, Any]:
         else:
             values[name] = _typed(name, value)
     return values
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The fields of a `Plan` that a TOML file has; a list is a sweep."""
+    try:
+        return read_values(tomllib.loads(path.read_text("utf-8")))
+    except (OSError, ValueError) as error:  # InputError is a ValueError
+        raise RunError(f"{path} cannot be used: {error}") from None
 
 
 def _typed(name: str, value: Any) -> Any:

@@ -8,8 +8,10 @@ import numpy as np
 
 from taciturn.core import messages
 from taciturn.core.policy import Policy, spell
+from taciturn.errors import require
 from taciturn.progress import Chunk
 from taciturn.settings import Settings
+from taciturn.summary import summarise
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,14 @@ class History:
     def _traffic(self, name: str) -> np.ndarray:
         return traffic(self.policy, self.cohort, self.size, self.spoke)[name]
 
+    def columns(self) -> dict[str, np.ndarray]:
+        """All that was recorded or counted of every round, (seeds, rounds) each."""
+        measured = {name: getattr(self, name) for name in (*MEASURED, *TESTED)}
+        found = measured | traffic(self.policy, self.cohort, self.size, self.spoke)
+        return {name: found[name] for name in COLUMNS}
+
     def summary(self) -> dict[str, Any]:
         """The figures that a comparison needs; percentages are of 100."""
-        accuracy = 100 * self.accuracy[:, -1]
-        sent = self.bytes_up.sum(1).mean()
-        everything = self.rounds * self.cohort * 4 * self.size
-        thresholds = self.threshold[np.isfinite(self.threshold)]
         return {
             "rule": spell(self.policy.rule),
             "stand_in": spell(self.policy.stand_in),
@@ -84,20 +88,13 @@ class History:
             "rounds": self.rounds,
             "cohort": self.cohort,
             "seeds": list(self.seeds),
-            "accuracy": [float(a) for a in accuracy],
-            "accuracy_mean": float(accuracy.mean()),
-            "accuracy_std": float(accuracy.std()),
-            "spoke_share": float(100 * self.spoke.mean() / self.cohort),
-            "upload_bytes": float(sent),
-            "upload_overhead_bytes": float(self.overhead_up.sum(1).mean()),
-            "upload_share": float(100 * sent / everything),
-            "threshold_mean": float(thresholds.mean()) if thresholds.size else None,
+            **summarise(self.columns()),
             "seconds_per_round": float(self.seconds.mean()),
         }
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per seed and round, counted from 1, for a table."""
-        columns = {name: getattr(self, name) for name in COLUMNS}
+        columns = self.columns()
         return [
             {"seed": seed, "round": t + 1}
             | {name: array[i, t].item() for name, array in columns.items()}
@@ -105,22 +102,46 @@ class History:
             for t in range(self.rounds)
         ]
 
+    def to_pandas(self) -> Any:
+        """One row per seed and round, as a pandas DataFrame."""
+        return require("pandas", "frames").DataFrame(self._table())
+
+    def to_polars(self) -> Any:
+        """One row per seed and round, as a Polars DataFrame; NaN is null there."""
+        return require("polars", "frames").DataFrame(self._table(), nan_to_null=True)
+
+    def _table(self) -> dict[str, Any]:
+        """The columns of `rows`, all runs below each other."""
+        count = len(self.seeds) * self.rounds
+        labels = {
+            "arm": [str(self.policy)] * count,
+            "seed": np.repeat(np.array(self.seeds), self.rounds),
+            "round": np.tile(np.arange(1, self.rounds + 1), len(self.seeds)),
+        }
+        return labels | {name: column.reshape(-1) for name, column in self.columns().items()}
+
 
 MEASURED = ("spoke", "rejected", "threshold", "norm_mean", "norm_std")
-COUNTED = ("bytes_up", "overhead_up", "bytes_down", "overhead_down")
+COUNTED = ("asked", "bytes_up", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down")
 TESTED = ("accuracy", "loss")
 COLUMNS = (*MEASURED, *COUNTED, *TESTED)
 _WHOLE = ("spoke", "rejected")
 
 
 def traffic(policy: Policy, cohort: int, size: int, spoke: np.ndarray) -> dict[str, np.ndarray]:
-    """Bytes of updates and weights and of what is around them, where so many clients spoke."""
-    header = np.full(spoke.shape, cohort * messages.OVERHEAD, np.int64)
+    """Bytes of updates and weights and of what is around them, where so many clients spoke.
+
+    `bytes_up_full` is all that would have come up if everyone had spoken, in float32.
+    """
+    asked = np.full(spoke.shape, cohort, np.int64)
+    overhead, weights = asked * messages.OVERHEAD, asked * 4 * size
     return {
+        "asked": asked,
         "bytes_up": spoke.astype(np.int64) * policy.codec.nbytes(size),
-        "overhead_up": header,
-        "bytes_down": np.full(spoke.shape, cohort * 4 * size, np.int64),
-        "overhead_down": header,
+        "overhead_up": overhead,
+        "bytes_up_full": weights + overhead,
+        "bytes_down": weights,
+        "overhead_down": overhead,
     }
 
 

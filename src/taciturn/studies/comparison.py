@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import signal
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -20,13 +20,14 @@ import jax
 
 from taciturn import runs
 from taciturn.core.policy import Policy, parse
-from taciturn.errors import InputError, RunError, Stopped, WriteError
+from taciturn.errors import InputError, RunError, Stopped, UnknownName, WriteError
 from taciturn.report import picture, terminal
 from taciturn.report.versions import versions
-from taciturn.settings import Plan, Settings, points, read_values
+from taciturn.settings import Plan, Settings, points, read_config
 from taciturn.sim import History, fill_in, follow
 from taciturn.sim.journal import remove_checkpoints
-from taciturn.sim.local import named_weights
+from taciturn.sim.local import model_of, named_weights
+from taciturn.studies.difference import difference
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 
@@ -79,16 +80,40 @@ def go_on(folder: Path) -> dict[str, Any]:
             return _run_all(ready, folder)
 
 
+def load_model(
+    folder: Path | str, arm: str | None = None, seed: int | None = None, task: Task | None = None
+) -> Any:
+    """The model that a run has trained, with its final weights.
+
+    Args:
+      folder: of a run that is complete.
+      arm: whose model; by default the first that is not full communication.
+      seed: of which run; by default the first.
+      task: what was learned; by default the task that the folder's `config.toml` names.
+
+    Returns:
+      What the task's `init` makes, such as an Equinox module: call it on inputs.
+    """
+    folder = Path(folder)
+    weights = runs.read_arrays(folder / "weights.safetensors")
+    if task is None:
+        plan = Plan(**read_config(folder / "config.toml"))
+        task = load(plan.task, data=plan.data, split=plan.split, alpha=plan.alpha)
+    there = list(dict.fromkeys(name.rpartition("/seed")[0] for name in weights))
+    arm = arm or next((name for name in there if name != BASELINE), BASELINE)
+    own = {name.removeprefix(f"{arm}/"): array for name, array in weights.items()
+           if name.startswith(f"{arm}/seed")}  # fmt: skip
+    if not own:
+        raise UnknownName("arm", arm, there)
+    seeds = {int(re.match(r"seed(\d+)", name)[1]) for name in own}  # type: ignore[index]
+    seed = min(seeds) if seed is None else seed
+    if seed not in seeds:
+        raise InputError(f"`seed` must be one of {sorted(seeds)}, got {seed}.")
+    return model_of(task, seed, own)
+
+
 def is_complete(folder: Path) -> bool:
     return (folder / "summary.json").exists()
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """The fields of a `Plan` that a file has."""
-    try:
-        return read_values(tomllib.loads(path.read_text("utf-8")))
-    except (OSError, ValueError) as error:  # InputError is a ValueError
-        raise RunError(f"{path} cannot be used: {error}") from None
 
 
 def _prepare(values: Mapping[str, Any]) -> dict[str, _Ready]:
@@ -106,9 +131,12 @@ def _prepare(values: Mapping[str, Any]) -> dict[str, _Ready]:
 
 
 def _config(values: Mapping[str, Any], ready: Mapping[str, _Ready]) -> dict[str, Any]:
-    """What runs the same again: all settings, also those that were left out."""
-    found = asdict(next(iter(ready.values())).plan)
-    found |= {name: value for name, value in values.items() if isinstance(value, list)}
+    """What runs the same again: all settings, also those that were left out.
+
+    Of a sweep, those that were given: what is left out may be another value at every point.
+    """
+    plan = next(iter(ready.values())).plan
+    found = asdict(plan) if len(ready) == 1 else {**values, "devices": plan.devices}
     if found["data"] is not None:
         found["data"] = str(Path(found["data"]).absolute())
     return found
@@ -155,6 +183,11 @@ def _run(ready: _Ready, folder: Path, label: str = "") -> dict[str, Any]:
 def _summary(task: Task, histories: Mapping[str, History], folder: Path) -> dict[str, Any]:
     """The first arm that is not full communication on top, and all arms below."""
     arms = {name: history.summary() for name, history in histories.items()}
+    reference, *others = arms.values()
+    if len(reference["seeds"]) > 1:
+        for figures in others:
+            paired = difference(figures["accuracy"], reference["accuracy"])
+            figures["difference"] = paired._asdict()
     first = next((name for name in arms if name != BASELINE), BASELINE)
     found = {"task": task.name} | arms[first] | {"run": str(folder)}
     return found | {"arms": arms, "versions": versions()}
