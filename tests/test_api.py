@@ -54,8 +54,8 @@ def test_public_names() -> None:
     assert taciturn.__all__ == [
         "Generated", "History", "Policy", "Stored", "TaciturnError", "Task", "__version__",
         "adaptive", "bfloat16", "classification", "compare", "eden", "fixed", "float16",
-        "float32", "full", "ignore", "last", "ou", "parse", "prepare", "quantize", "random",
-        "simulate", "sparse_ternary", "top_k", "zero",
+        "float32", "full", "ignore", "last", "load_model", "ou", "parse", "prepare", "quantize",
+        "random", "simulate", "sparse_ternary", "top_k", "zero",
     ]  # fmt: skip
     assert dir(taciturn) == taciturn.__all__
     for name in taciturn.__all__:
@@ -89,7 +89,7 @@ print(state.weights.tolist(), info.spoke)
     assert out == "[3.0, 3.0] 1\n"
 
 
-@pytest.mark.parametrize("name", ["simulate", "compare", "History", "Task", "Stored"])
+@pytest.mark.parametrize("name", ["simulate", "compare", "load_model", "History", "Task", "Stored"])
 def test_what_needs_an_extra_names_it(name: str) -> None:
     out = without_extras(
         f"""
@@ -223,15 +223,38 @@ MAY_IMPORT = {
     "settings": set(),
     "progress": set(),
     "track": {"progress"},
+    "stopping": set(),
+    "summary": set(),
     "files": set(),
     "runs": {"files"},
     "core": {"checks"},
     "data": {"checks", "files"},
     "models": {"core"},
     "tasks": {"checks", "core", "data", "models"},
-    "sim": {"checks", "settings", "progress", "core", "data", "tasks", "runs"},
-    "flower": {"checks", "core", "runs", "track"},
-    "report": {"settings", "progress", "track", "core", "data", "tasks", "sim", "files", "runs"},
+    "sim": {
+        "checks",
+        "settings",
+        "progress",
+        "stopping",
+        "summary",
+        "core",
+        "data",
+        "tasks",
+        "runs",
+    },
+    "flower": {"checks", "core", "runs", "summary", "track"},
+    "report": {
+        "settings",
+        "progress",
+        "track",
+        "summary",
+        "core",
+        "data",
+        "tasks",
+        "sim",
+        "files",
+        "runs",
+    },
     "studies": {"settings", "core", "tasks", "sim", "report", "files", "runs"},
     "paper": {"core", "tasks", "sim", "report", "studies", "runs"},
 }

@@ -1,6 +1,7 @@
 """The page of run folders, and the server that shows it live; how it looks is in test_browser."""
 
 import base64
+import html
 import json
 import re
 import shlex
@@ -24,9 +25,10 @@ def rows(arm, seed=0, rounds=40, best=0.8, **others):
     """Rounds tested every second one, up to `best`; all clients speak in `full`, half elsewhere."""
     spoke = 10 if arm == "full" else 5
     return [
-        {"arm": arm, "seed": seed, "round": t, "spoke": spoke, "rejected": 0,
+        {"arm": arm, "seed": seed, "round": t + 1, "spoke": spoke, "asked": 10, "rejected": 0,
          "threshold": float("nan") if arm == "full" else 0.5 + t, "norm_mean": 1.0 + seed,
-         "norm_std": 0.1, "bytes_up": 4000 * spoke, "overhead_up": 160, "bytes_down": 40000,
+         "norm_std": 0.1, "bytes_up": 4000 * spoke, "overhead_up": 160, "bytes_up_full": 40160,
+         "bytes_down": 40000,
          "overhead_down": 160,
          "accuracy": best * (t + 1) / rounds + 0.01 * seed if t % 2 else float("nan")}
         | others for t in range(rounds)
@@ -37,8 +39,7 @@ def make(folder, *tables, config=None):
     folder.mkdir(exist_ok=True)
     runs.write_csv(folder / "metrics.csv", [row for table in tables for row in table])
     settings = {"task": "synthetic", "rounds": 40, "cohort": 10, "seeds": [0, 1], "lr": 0.1,
-                "policy": "adaptive,k=0+ou", "plain": True, "baseline": True, "json": False,
-                "out": "there"}  # fmt: skip
+                "arms": "full; adaptive,k=0+ou", "plain": True}  # fmt: skip
     runs.write_toml(folder / "config.toml", settings | (config or {}))
     return folder
 
@@ -100,7 +101,8 @@ def test_there_are_no_empty_panels(folder, tmp_path):
     assert keys(rows("full")) == always
     assert keys(rows("full", accuracy=float("nan"))) == always - {"accuracy", "accuracy-upload"}
     assert keys(rows("full", rejected=1, worst_tenth=0.2)) == always | {"rejected", "worst-tenth"}
-    bare = ("norm_mean", "norm_std", "threshold", "bytes_down", "overhead_down", "rejected")
+    bare = ("norm_mean", "norm_std", "threshold", "bytes_up_full", "bytes_down",
+            "overhead_down", "rejected", "asked")  # fmt: skip
     table = [{k: v for k, v in row.items() if k not in bare} for row in rows("full")]
     assert keys(table) == {"accuracy", "accuracy-upload", "spoke", "bytes"}
 
@@ -112,7 +114,7 @@ def test_the_table_has_payload_and_overhead(folder):
         "arm": "adaptive,k=0+ou", "accuracy": "80.50 ± 0.71 %", "spoke": "50.0 %",
         "bits per weight": "32", "payload up": "781.2 KiB", "overhead up": "6.25 KiB",
         "payload down": "1.526 MiB", "overhead down": "6.25 KiB", "rejected": "0",
-        "upload at 1 Mbit/s": "6.45 s", "upload at 10 Mbit/s": "645 ms",
+        "upload of full": "50.2 %", "upload at 1 Mbit/s": "6.45 s", "upload at 10 Mbit/s": "645 ms",
         "upload at 100 Mbit/s": "64.5 ms", "rounds": "40", "seeds": "2",
     }  # fmt: skip
     assert full[0] == "full"  # what all is compared with stands at the top
@@ -139,12 +141,12 @@ def test_settings_and_the_command_that_repeats_them(folder):
     shown = content(folder)
     assert ["lr", "0.1"] in cells(shown, "Settings")
     (line,) = re.findall("<pre>(.*?)</pre>", shown["tables"])
-    words = shlex.split(line)
+    words = shlex.split(html.unescape(line))
     assert words[:2] == ["taciturn", "run"]
     command = cli.read(words[1:])
     assert (command.task, command.rounds, command.cohort, command.lr) == ("synthetic", 40, 10, 0.1)
-    assert (command.policy, command.seeds, command.plain) == ("adaptive,k=0+ou", (0, 1), True)
-    assert command.out is None
+    assert (command.policies(), command.seeds, command.plain) == (
+        "full; adaptive,k=0+ou", (0, 1), True)  # fmt: skip
 
 
 def test_what_a_folder_lacks_is_left_out(tmp_path):
@@ -230,7 +232,7 @@ def test_a_page_of_many_arms_stays_small(tmp_path):
 def test_what_differs_from_round_to_round_is_drawn_as_means(tmp_path):
     table = rows("full", rounds=1010)
     for row in table:
-        row["spoke"] = row["round"] % 6
+        row["spoke"] = (row["round"] - 1) % 6
     shown = content(make(tmp_path / "run", table))
     x, y = lines(shown, "spoke")["full"]
     assert x.tolist() == [*range(6, 1010, 6), 1010]

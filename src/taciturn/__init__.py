@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from taciturn.sim import compare as compare
     from taciturn.sim import prepare as prepare
     from taciturn.sim import simulate as simulate
+    from taciturn.studies.comparison import load_model as load_model
     from taciturn.tasks import Generated as Generated
     from taciturn.tasks import Stored as Stored
     from taciturn.tasks import Task as Task
@@ -48,6 +49,7 @@ _HOMES = {
     "taciturn.core.policy": ("Policy", "parse"),
     "taciturn.errors": ("TaciturnError",),
     "taciturn.sim": ("History", "compare", "prepare", "simulate"),
+    "taciturn.studies.comparison": ("load_model",),
     "taciturn.tasks": ("Generated", "Stored", "Task", "classification"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -4,7 +4,7 @@ import os
 import sys
 
 from taciturn import __version__
-from taciturn.errors import TaciturnError, require
+from taciturn.errors import Stopped, TaciturnError, require
 
 
 def main() -> None:
@@ -13,7 +13,8 @@ def main() -> None:
         if sys.argv[1:] == ["--version"]:
             sys.stdout.write(f"taciturn {__version__}\n")
             return
-        require("tyro", "report" if sys.argv[1:2] in (["report"], ["watch"]) else "sim")
+        to_look = sys.argv[1:2] in (["report"], ["watch"], ["runs"])
+        require("tyro", "report" if to_look else "sim")
         from taciturn import cli
 
         command = cli.read()
@@ -24,7 +25,7 @@ def main() -> None:
         if debug:
             raise
         sys.stderr.write(f"taciturn: {error}\n")
-        sys.exit(1)
+        sys.exit(128 + error.signal if isinstance(error, Stopped) else 1)
     except BrokenPipeError:  # the reader of `taciturn list | head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

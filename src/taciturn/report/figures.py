@@ -60,8 +60,9 @@ def panels(arms: Mapping[str, Series]) -> list[Panel]:
 
     made = [
         _panel("accuracy", "Accuracy by round", "round", "on the test set", percent),
-        _panel("accuracy-upload", "Accuracy by upload", f"uploaded so far, {unit_name}",
-               "on the test set", percent, {"type": "log"}),
+        _panel("accuracy-upload", "Accuracy by upload",
+               f"payload and overhead uploaded, {unit_name}", "on the test set", percent,
+               {"type": "log"}),
         _panel("worst-tenth", "The worst tenth of clients", "round", "their accuracy",
                percent),
         _panel("spoke", "Who spoke", "round",
@@ -99,12 +100,9 @@ def panels(arms: Mapping[str, Series]) -> list[Panel]:
 
 
 def bits(s: Series) -> np.ndarray:
-    """Bits of payload for each weight, over all clients that were asked; 32 is everything.
-
-    What the server sends is the whole model as float32, to each of them.
-    """
+    """Bits of payload for each weight, over all clients that were asked; 32 is everything."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = 32 * s.bytes_up / s.bytes_down
+        found = 32 * s.bytes_up / (s.bytes_up_full - s.overhead_up)
     return np.where(np.isfinite(found), found, np.nan)
 
 

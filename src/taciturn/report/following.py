@@ -7,37 +7,31 @@ from pathlib import Path
 
 from taciturn.progress import Tell, to_all
 from taciturn.report.terminal import Live
-from taciturn.settings import Settings
+from taciturn.settings import Plan
 from taciturn.track import Tracker
 
 
 @contextmanager
 def following(
-    arms: Sequence[str],
-    settings: Settings,
-    folder: Path,
-    *,
-    quiet: bool = False,
-    track: str | None = None,
-    plain: bool = False,
+    arms: Sequence[str], plan: Plan, folder: Path, quiet: bool = False, track: str | None = None
 ) -> Iterator[Tell]:
     """A function to be told of progress, until the end of the block.
 
     Args:
       arms: their names.
-      settings: those of the simulation, or more; a tracker shows them.
+      plan: what is run; a tracker shows it.
       folder: the run folder.
       quiet: whether the terminal shows nothing.
       track: the name of a tracker, if there is to be one.
-      plain: whether seeds run one after another.
     """
     with ExitStack() as stack:
         tells: list[Tell] = []
         if not quiet:
-            tells.append(stack.enter_context(Live(arms, settings)))
+            tells.append(stack.enter_context(Live(arms, plan)))
         if track is not None:
-            tracker = Tracker(track, folder, asdict(settings), settings.all_seeds)
+            tracker = Tracker(track, folder, asdict(plan), plan.all_seeds)
             tells.append(stack.enter_context(tracker))
-            for arm in () if plain else arms:  # what is wrong shows before anything is compiled
+            # What is wrong shows before anything is compiled. Of the plain loop, a seed is a run.
+            for arm in () if plan.plain else arms:
                 tracker.open(arm)
         yield to_all(*tells)

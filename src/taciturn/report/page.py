@@ -22,7 +22,6 @@ from taciturn.report.series import Series
 from taciturn.report.units import SPEEDS, byte_text, upload_time
 
 SHARES = (0.9, 0.95, 0.99)  # of the best accuracy, to which uploads are counted
-_NOT_REPEATED = ("out", "json", "debug", "quiet", "track")  # where a run is told, not what it does
 _OF_A_FEDERATION: tuple[str, ...] = ("task", "rule", "stand_in", "codec")
 
 
@@ -121,12 +120,9 @@ def command(config: Mapping[str, Any]) -> str:
     words = ["taciturn", "run", str(config.get("task", ""))]
     for key, value in config.items():
         option = f"--{key.replace('_', '-')}"
-        if key == "task" or key in _NOT_REPEATED or value is None:
-            continue
         if isinstance(value, bool):
-            default = key == "baseline"
-            words += [] if value is default else [option if value else f"--no-{key}"]
-        else:
+            words += [option] if value else []
+        elif key != "task":
             words += [option, *map(str, value if isinstance(value, list) else [value])]
     return shlex.join(words)
 
@@ -155,21 +151,21 @@ def _figures_of_arms(arms: Mapping[str, Series], looks: Mapping[str, tuple[str, 
     for name, s in arms.items():
         total = {key: float(getattr(s, key).sum(1).mean()) for key in (
             "bytes_up", "overhead_up", "bytes_down", "overhead_down", "rejected")}  # fmt: skip
-        final, worst = s.final, s.worst_tenth[:, np.isfinite(s.worst_tenth).all(0)]
+        summary, worst = s.summary(), s.worst_tenth[:, np.isfinite(s.worst_tenth).all(0)]
         sent = total["bytes_up"] + total["overhead_up"]
         rows.append([
             _arm(name, looks[name]),
-            _mean(final, "{:.2f}", " %"),
-            _mean(100 * worst[:, -1], "{:.2f}", " %") if worst.size else "",
-            _share(s), _number(_bits_of_speakers(s), "{:.4g}"),
+            _mean(summary["accuracy"]), _mean(100 * worst[:, -1]) if worst.size else "",
+            _percent(summary["spoke_share"], ".1f"), _number(_bits_of_speakers(s), "{:.4g}"),
             *(_bytes(total[key]) for key in (
                 "bytes_up", "overhead_up", "bytes_down", "overhead_down")),
-            _number(total["rejected"], "{:,.4g}"),
+            _percent(summary["upload_share"], ".3g"), _number(total["rejected"], "{:,.4g}"),
             *(upload_time(sent, speed) for speed in SPEEDS),
             f"{s.rounds:,}", f"{len(s.spoke)}",
         ])  # fmt: skip
     headings = ["arm", "accuracy", "worst tenth", "spoke", "bits per weight",
-                "payload up", "overhead up", "payload down", "overhead down", "rejected",
+                "payload up", "overhead up", "payload down", "overhead down", "upload of full",
+                "rejected",
                 *(f"upload at {speed} Mbit/s" for speed in SPEEDS), "rounds", "seeds"]  # fmt: skip
     return _table(headings, rows, "Bytes are sums over rounds and clients, means over seeds; "
                   "point at one for all its digits. ± is the standard deviation over seeds. Bits "
@@ -200,9 +196,7 @@ def _about(folders: Sequence[Path], names: list[str]) -> Iterable[tuple[str, str
               for summary in summaries]  # fmt: skip
     versions = [v if isinstance(v := summary.get("versions"), dict) else {}
                 for summary in summaries]  # fmt: skip
-    settings = [{key: value for key, value in (config or known).items()
-                 if key not in _NOT_REPEATED}
-                for config, known in zip(configs, policy, strict=True)]  # fmt: skip
+    settings = [config or known for config, known in zip(configs, policy, strict=True)]
     for title, columns in (("Settings", settings), ("Versions", versions)):
         keys = list(dict.fromkeys(key for column in columns for key in column))
         rows = []
@@ -224,20 +218,20 @@ def _plain(value: Any) -> str:
 
 
 def _bits_of_speakers(s: Series) -> float:
-    down = (s.bytes_down * s.spoke / np.where(s.asked > 0, s.asked, np.nan)).sum()
-    return float(32 * s.bytes_up.sum() / down) if down > 0 else math.nan
+    whole = ((s.bytes_up_full - s.overhead_up) * s.spoke / s.asked).sum()
+    return float(32 * s.bytes_up.sum() / whole) if whole > 0 else math.nan
 
 
-def _share(s: Series) -> str:
-    asked = s.asked.sum()
-    if asked > 0:
-        return f"{100 * s.spoke.sum() / asked:.1f} %"
-    return f"{s.spoke.mean():.2f} per round"
+def _percent(share: float | None, form: str) -> str:
+    return "" if share is None else f"{share:{form}} %"
 
 
-def _mean(values: np.ndarray, form: str, after: str) -> str:
-    spread = f" ± {form.format(values.std(ddof=1))}" if len(values) > 1 else ""
-    return "" if np.isnan(values).any() else f"{form.format(values.mean())}{spread}{after}"
+def _mean(values: Sequence[float] | np.ndarray) -> str:
+    """The mean over seeds, and their standard deviation."""
+    if not len(values):
+        return ""
+    spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.2f}{spread} %"
 
 
 def _number(value: float, form: str) -> str:

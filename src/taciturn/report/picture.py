@@ -20,7 +20,7 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
     figure = require("matplotlib.figure", "report").Figure(figsize=(11, 7), layout="constrained")
     (by_round, by_upload), (threshold, spoke) = figure.subplots(2, 2)
     figure.suptitle(title)
-    totals = [series.uploaded[:, -1].mean() for series in arms.values()]
+    totals = [series.bytes_up.sum(1).mean() for series in arms.values()]
     size, name = unit(max(totals))
     if max(totals) > 20 * min(totals) > 0:  # a codec's curve would be a line on the axis
         by_upload.set_xscale("log")
@@ -31,13 +31,13 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
         tested = ~np.isnan(series.accuracy).any(0)
         accuracy = 100 * series.accuracy[:, tested]
         line(by_round, rounds[tested], accuracy, colour, arm, style)
-        sent = series.uploaded.mean(0)[tested] / size
+        sent = series.bytes_up.cumsum(1).mean(0)[tested] / size
         by_upload.plot(sent, accuracy.mean(0), color=colour, ls=style)
         if not np.isnan(series.threshold).all():
             line(threshold, rounds, series.threshold, colour, arm, style)
         line(spoke, rounds, series.spoke, colour, arm, style)
     by_round.set(xlabel="round", ylabel="test accuracy, %")
-    by_upload.set(xlabel=f"uploaded, {name}", ylabel="test accuracy, %")
+    by_upload.set(xlabel=f"payload uploaded, {name}", ylabel="test accuracy, %")
     threshold.set(xlabel="round", ylabel="threshold")
     spoke.set(xlabel="round", ylabel="clients that spoke", ylim=(0, None))
     for axes in (by_round, by_upload, threshold, spoke):

@@ -17,10 +17,11 @@ import numpy as np
 
 from taciturn import runs
 from taciturn.errors import RunError
+from taciturn.summary import summarise
 
 _NEEDED = ("spoke", "bytes_up", "overhead_up", "accuracy")
-_OTHERS = ("asked", "rejected", "threshold", "norm_mean", "norm_std", "bytes_down", "overhead_down",
-           "worst_tenth")  # fmt: skip
+_OTHERS = ("asked", "rejected", "threshold", "norm_mean", "norm_std", "bytes_up_full", "bytes_down",
+           "overhead_down", "worst_tenth")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,17 @@ class Series:
 
     Attributes:
       arm: its name in the folder.
+      seeds: one per run.
       accuracy, worst_tenth: on the test set, of all clients and of the tenth that fares worst.
       asked, spoke, rejected: how many clients.
       threshold, norm_mean, norm_std: of the rule, and of the clients' updates.
       bytes_up, overhead_up: payload of the updates, and what is around it.
+      bytes_up_full: both, if all had spoken in float32.
       bytes_down, overhead_down: the same from the server to the clients.
     """
 
     arm: str
+    seeds: tuple[int, ...]
     accuracy: np.ndarray
     worst_tenth: np.ndarray
     asked: np.ndarray
@@ -47,6 +51,7 @@ class Series:
     norm_std: np.ndarray
     bytes_up: np.ndarray
     overhead_up: np.ndarray
+    bytes_up_full: np.ndarray
     bytes_down: np.ndarray
     overhead_down: np.ndarray
 
@@ -59,23 +64,12 @@ class Series:
         """Bytes since the start, payload and overhead."""
         return (self.bytes_up + self.overhead_up).cumsum(1)
 
-    @property
-    def final(self) -> np.ndarray:
-        """The last accuracy of every seed, of 100; a single NaN where one has none."""
-        last = [row[~np.isnan(row)][-1:] for row in self.accuracy]
-        return 100 * np.concatenate(last) if all(len(x) for x in last) else np.array([np.nan])
-
-    def summary(self) -> dict[str, float]:
+    def summary(self) -> dict[str, Any]:
         """What a table shows; percentages are of 100."""
-        final = self.final
-        return {
-            "rounds": self.rounds,
-            "seeds": len(self.spoke),
-            "accuracy": float(final.mean()),
-            "deviation": float(final.std(ddof=1)) if len(final) > 1 else float("nan"),
-            "spoke": float(self.spoke.mean()),
-            "uploaded": float(self.uploaded[:, -1].mean()),
-        }
+        columns = {key: getattr(self, key) for key in (*_NEEDED, *_OTHERS)}
+        known = {key: column for key, column in columns.items()
+                 if key in (*_NEEDED, "threshold") or np.isfinite(column).all()}  # fmt: skip
+        return {"rounds": self.rounds, "seeds": list(self.seeds)} | summarise(known)
 
 
 def read(folder: Path) -> dict[str, Series]:
@@ -108,7 +102,7 @@ def _series(name: str, parts: list[np.ndarray], table: dict[str, np.ndarray]) ->
     rows = np.stack([part[: min(map(len, parts))] for part in parts])
     nothing = np.full(rows.shape, np.nan)
     columns = {key: table[key][rows] if key in table else nothing for key in (*_NEEDED, *_OTHERS)}
-    return Series(name, **columns)
+    return Series(name, tuple(table["seed"][rows[:, 0]].astype(int).tolist()), **columns)
 
 
 def _table(data: bytes) -> tuple[list[str], dict[str, np.ndarray]]:

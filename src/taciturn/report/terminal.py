@@ -7,9 +7,8 @@ import math
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -21,9 +20,6 @@ from taciturn.progress import Compiling
 from taciturn.progress import Progress as Done
 from taciturn.report.units import byte_text
 from taciturn.settings import Settings
-
-if TYPE_CHECKING:  # tables of Flower runs are shown where there is no simulator
-    from taciturn.sim.history import History
 
 _SHORTEST, _LONGEST = 10.0, 600.0  # seconds between lines in a file
 _SPARK = 24  # cells of a spark line, where there is room
@@ -184,42 +180,59 @@ def spark(values: Sequence[tuple[float, float]], width: int) -> str:
     return "".join(cells)
 
 
-def print_table(histories: Mapping[str, History], folder: Path) -> None:
-    """The figures of every arm, side by side."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
+def print_table(arms: Mapping[str, Mapping[str, Any]], title: str = "") -> None:
+    """The figures of every arm, a line each, as `summary.json` has them."""
+    first, *_ = arms.values()
+    compared = any("difference" in figures for figures in arms.values())
+    differ = len({figures["rounds"] for figures in arms.values()}) > 1
+    table = Table(box=None, header_style="bold", pad_edge=False, title=title or None,
+                  title_justify="left")  # fmt: skip
     table.add_column("policy", overflow="fold")
-    for heading in ("accuracy", "spoke", "uploaded", "of full", "a round"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, history in histories.items():
-        figures = history.summary()
-        spread = f" ± {figures['accuracy_std']:.2f}" if len(history.seeds) > 1 else ""
-        table.add_row(
-            name,
-            f"{figures['accuracy_mean']:.2f}{spread} %",
-            f"{figures['spoke_share']:.1f} %",
-            byte_text(figures["upload_bytes"]),
-            f"{figures['upload_share']:.3g} %",
-            f"{1000 * figures['seconds_per_round']:.1f} ms",
-        )
-    console = Console()
-    console.print(table)
-    console.print(f"Results are in {folder}", highlight=False, soft_wrap=True)
-
-
-def print_series(arms: Mapping[str, Mapping[str, float]]) -> None:
-    """The figures of `series.Series.summary`, a line per arm."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("arm", overflow="fold")
-    for heading in ("rounds", "accuracy", "spoke a round", "uploaded"):
+    figures_of: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        **({"rounds": lambda f: f"{f['rounds']}"} if differ else {}),
+        "accuracy": _accuracy,
+        **({"difference": _difference} if compared else {}),
+        "spoke": lambda f: _percent(f["spoke_share"], ".1f"),
+        "payload": lambda f: byte_text(f["upload_bytes"]),
+        # A line has 80 characters.
+        **({} if compared else {"overhead": lambda f: byte_text(f["upload_overhead_bytes"])}),
+        "of full": lambda f: _percent(f["upload_share"], ".3g"),
+    }
+    for heading in figures_of:
         table.add_column(heading, justify="right", no_wrap=True)
     for name, figures in arms.items():
-        known = not math.isnan(figures["accuracy"])
-        spread = "" if math.isnan(figures["deviation"]) else f" ± {figures['deviation']:.2f}"
-        table.add_row(
-            name,
-            f"{figures['rounds']:.0f}",
-            f"{figures['accuracy']:.2f}{spread} %" if known else "not tested",
-            f"{figures['spoke']:.2f}",
-            byte_text(figures["uploaded"]),
-        )
-    Console().print(table)
+        table.add_row(name, *(text(figures) for text in figures_of.values()))
+    console = Console()
+    console.print(table)
+    console.print(_notes(first, compared, differ), highlight=False, style="dim", soft_wrap=True)
+
+
+def _notes(figures: Mapping[str, Any], compared: bool, differ: bool) -> str:
+    """What a reader of the table must know."""
+    seeds = len(figures["seeds"])
+    notes = [f"{seeds} seed{'s' * (seeds > 1)}"]
+    if not differ:
+        notes.insert(0, f"{figures['rounds']} round{'s' * (figures['rounds'] > 1)}")
+    text = f"{', '.join(notes)}."
+    if seeds > 1:
+        text += " ± is the standard deviation over seeds"
+        text += "; of a difference to the first, half of its 95 % interval." if compared else "."
+    if "seconds_per_round" in figures:
+        text += f" A round of all takes {1000 * figures['seconds_per_round']:.3g} ms."
+    return text
+
+
+def _accuracy(figures: Mapping[str, Any]) -> str:
+    if figures["accuracy_mean"] is None:
+        return "not tested"
+    spread = "" if figures["accuracy_std"] is None else f" ± {figures['accuracy_std']:.2f}"
+    return f"{figures['accuracy_mean']:.2f}{spread} %"
+
+
+def _difference(figures: Mapping[str, Any]) -> str:
+    difference = figures.get("difference")
+    return "" if difference is None else f"{difference['mean']:+.2f} ± {difference['half']:.2f}"
+
+
+def _percent(share: float | None, form: str) -> str:
+    return "" if share is None else f"{share:{form}} %"
