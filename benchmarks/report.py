@@ -45,11 +45,11 @@ def make(folder: Path, rounds: int, arms: int) -> None:
         for t in range(rounds):
             accuracy = 0.9 - 0.8 * np.exp(-5 * t / rounds) + noise[t, 0]
             rows.append(
-                {"arm": name, "seed": 0, "round": t, "spoke": spoke[t], "rejected": 0,
+                {"arm": name, "seed": 0, "round": t + 1, "spoke": spoke[t], "rejected": 0,
                  "threshold": 0.5 + noise[t, 1] if arm % 2 else np.nan,
                  "norm_mean": 1 + noise[t, 2], "norm_std": 0.1 + noise[t, 1] ** 2,
-                 "bytes_up": 4000 * spoke[t], "overhead_up": 160,
-                 "bytes_down": 40000, "overhead_down": 160,
+                 "bytes_up": 4000 * spoke[t], "overhead_up": 240,
+                 "asked": 10, "bytes_up_full": 40240, "bytes_down": 40000, "overhead_down": 160,
                  "accuracy": accuracy if t % 5 == 4 else np.nan,
                  "loss": 2 - accuracy if t % 5 == 4 else np.nan}
             )  # fmt: skip

@@ -128,7 +128,7 @@ def test_what_is_no_run_is_named(tmp_path, text):
 
 def test_a_folder_is_needed(tmp_path):
     with pytest.raises(InputError, match="run folder"):
-        cli.main(["report"])
+        cli.main(["report", "-o", "x.html"])
     with pytest.raises(InputError, match=r"must end in \.html or \.png, got x\.pdf"):
         cli.main(["report", str(tmp_path), "-o", "x.pdf"])
     with pytest.raises(RunError, match="No such file"):

@@ -174,6 +174,19 @@ def test_several_runs_overlay(folder, tmp_path):
     assert ["lr", "0.1", "0.3"] in cells(shown, "Settings")
 
 
+def test_the_folder_of_a_sweep_is_the_folders_in_it(tmp_path, folder, capsys):
+    sweep = tmp_path / "sweep"
+    sweep.mkdir()
+    for lr in ("0.1", "0.3"):
+        make(sweep / f"lr={lr}", rows("full"))
+    cli.main(["report", str(sweep), str(folder), "-o", str(tmp_path / "x.html")])
+    shown = capsys.readouterr().out
+    assert "lr=0.1: full" in shown
+    assert "lr=0.3: full" in shown
+    assert "run: full" in shown
+    assert watch.Source([sweep]).content()["title"] == "lr=0.1, lr=0.3"
+
+
 def test_what_differs_between_runs_stands_out(folder, tmp_path):
     other = make(tmp_path / "other", rows("full"), config={"lr": 0.3})
     assert "<strong>lr</strong>" in content(folder, other)["tables"]

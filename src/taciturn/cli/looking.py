@@ -37,8 +37,8 @@ class Runs(Command):
 class Report(Command):
     """Look at runs again: a table here, and a page with curves, tables and settings.
 
-    For folders that `taciturn run` has left and of Flower federations, these also while they run;
-    several at a time to compare them. The page is one HTML file that needs no network.
+    For folders of simulations and of Flower federations, also while they run; several at a time to
+    compare them. The page is one HTML file that needs no network.
     """
 
     folders: _Folders
@@ -51,19 +51,21 @@ class Report(Command):
     communication reached, or the best where it did not run)."""
 
     def go(self) -> None:
-        out = self.out or _beside(self.folders, "report.html")
+        beside = _beside(self.folders, "report.html")
+        out = self.out or beside
         if out.suffix not in (".html", ".htm", ".png"):
             raise InputError(f"`--out` must end in .html or .png, got {out}.")
         for module in ("rich", *(["matplotlib"] if out.suffix == ".png" else [])):
             require(module, "report")
         from taciturn.report import page, picture, series, terminal
 
-        arms = series.read_all(self.folders)
+        folders = series.expand(self.folders)
+        arms = series.read_all(folders)
         terminal.print_table({name: one.summary() for name, one in arms.items()})
         if out.suffix == ".png":
-            picture.draw(arms, out, ", ".join(series.labels(self.folders)))
+            picture.draw(arms, out, ", ".join(series.labels(folders)))
         else:
-            page.write(self.folders, arms, out, self.accuracies)
+            page.write(folders, arms, out, self.accuracies)
         sys.stdout.write(f"{out}\n")
 
 

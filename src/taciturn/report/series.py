@@ -145,6 +145,15 @@ def read_all(folders: Sequence[Path]) -> dict[str, Series]:
     return found
 
 
+def expand(folders: Sequence[Path]) -> list[Path]:
+    """The folders, and for that of a sweep those that lie in it."""
+    found: list[Path] = []
+    for folder in folders:
+        below = [] if (folder / "metrics.csv").exists() else sorted(folder.glob("*/metrics.csv"))
+        found += [path.parent for path in below] or [folder]
+    return found
+
+
 def labels(folders: Sequence[Path]) -> list[str]:
     """Short names of folders that tell them apart."""
     names = [folder.resolve().name for folder in folders]

@@ -42,20 +42,21 @@ class Source:
             return self._content
 
     def _read(self) -> dict[str, Any]:
-        ready = [folder for folder in self._folders if (folder / "metrics.csv").exists()]
+        folders = series.expand(self._folders)
         try:
-            return page.content(self._folders, series.read_all(self._folders), self._accuracies)
+            return page.content(folders, series.read_all(folders), self._accuracies)
         except RunError as error:
             # Before the first rounds there is nothing to read.
-            why = str(error) if len(ready) == len(self._folders) else "no rounds yet"
-            title = ", ".join(series.labels(self._folders))
+            ready = all((folder / "metrics.csv").exists() for folder in folders)
+            why = str(error) if ready else "no rounds yet"
+            title = ", ".join(series.labels(folders))
             return {"title": title, "subtitle": why, "arms": [], "panels": [], "tables": "",
                     "ended": False}  # fmt: skip
 
     def _version(self) -> str:
         """Sizes and times of the files that are read."""
         found = []
-        for folder in self._folders:
+        for folder in series.expand(self._folders):
             for name in ("metrics.csv", "config.toml", "summary.json"):
                 try:
                     about = (folder / name).stat()
