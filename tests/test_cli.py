@@ -56,8 +56,8 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_p
     assert out.count("\n") == 1
     keys = [
         "task", "rule", "stand_in", "codec", "rounds", "cohort", "seeds", "accuracy",
-        "accuracy_mean", "accuracy_std", "spoke_share", "upload_bytes", "upload_overhead_bytes",
-        "upload_share", "threshold_mean", "seconds_per_round", "run",
+        "accuracy_mean", "accuracy_std", "spoke_share", "rejected_share", "upload_bytes",
+        "upload_overhead_bytes", "upload_share", "threshold_mean", "seconds_per_round", "run",
     ]  # fmt: skip
     assert list(summary)[: len(keys)] == keys
     assert summary["task"] == "synthetic"
@@ -106,6 +106,24 @@ def test_a_run_for_people_shows_a_table_beside_full_communication(taciturn: Any)
     folder = next(Path("runs").iterdir())
     assert folder.name.startswith("synthetic-")
     assert lines[-1] == f"Results are in {folder}"
+
+
+def test_when_no_reply_counts_the_table_says_so(taciturn: Any) -> None:
+    code, out, _ = taciturn("run", *SMALL, "--lr", "1e30", "--no-baseline", "--out", "x")
+    assert code == 0
+    assert "nothing learned" in out
+    assert "100 % of the replies had numbers that are not finite" in out
+    assert runs.read_json(Path("x/summary.json"))["rejected_share"] == 100
+
+
+def test_the_summary_says_what_was_tested_on(taciturn: Any) -> None:
+    code, out, _ = taciturn("run", *SMALL, "--no-baseline", "--out", "x")
+    assert code == 0
+    assert "Tested on 2,000 examples that came as a test set." in out
+    code, out, err = taciturn("run", *SMALL, "--hold-out", "last")
+    assert (code, err) == (
+        1, "taciturn: `hold_out` cannot be chosen: `synthetic` comes with a test set.\n",
+    )  # fmt: skip
 
 
 def test_without_a_policy_the_papers_and_the_recommended_are_shown(taciturn: Any) -> None:

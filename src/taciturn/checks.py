@@ -1,6 +1,8 @@
 """Arguments, checked: each returns the value, or raises an error that names the argument."""
 
 import operator
+import os
+from pathlib import Path
 from typing import Any
 
 from taciturn.errors import InputError
@@ -47,3 +49,19 @@ def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"`{name}` must be true or false, got {value!r}.")
     return value
+
+
+def path_of(name: str, value: Any) -> Path:
+    """`value` as a path that the system takes, or an error that names the argument."""
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise InputError(f"`{name}` must be a path, got {value!r}.")
+    path = Path(value)
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return path
+    except (OSError, ValueError) as error:  # a name that is too long, or has a null character
+        reason = getattr(error, "strerror", None) or error
+        shown = str(path) if len(str(path)) < 100 else f"{str(path)[:80]}…"
+        raise InputError(f"`{name}` cannot be {shown!r}: {reason}.") from None
+    return path

@@ -78,6 +78,9 @@ class Run(Settings, Command):
     """How `fashion` and `idx` are split over clients: iid or dirichlet (default: iid)."""
     alpha: float | None = None
     """Of the Dirichlet split; small means that clients have few labels (default: 0.3)."""
+    hold_out: str | None = None
+    """Which tenth of every client is tested on, where data come without a test set: random (by
+    label) or last, where rows are in the order of time (default: random)."""
     rule: str | None = None
     """Who speaks (default: adaptive)."""
     stand_in: str | None = None
@@ -115,9 +118,11 @@ class Run(Settings, Command):
         from taciturn.report import picture, terminal
         from taciturn.report.versions import versions
         from taciturn.tasks import load
+        from taciturn.tasks.task import how_tested
 
         sim.prepare()
-        task = load(self.task, data=self.data, split=self.split, alpha=self.alpha)
+        task = load(self.task, data=self.data, split=self.split, alpha=self.alpha,
+                    hold_out=self.hold_out)  # fmt: skip
         filled = sim.fill_in(self, task)  # wrong settings leave no folder behind
         folder = runs.create(self.out, task.name)
         paths = {"out": self.out and str(self.out), "data": self.data and str(self.data)}
@@ -130,7 +135,7 @@ class Run(Settings, Command):
         for key, name in (("baseline", "full"), ("recommended", RECOMMENDED)):
             if name in histories and first != name:
                 summary[key] = histories[name].summary()
-        summary["versions"] = versions()
+        summary |= {"tested_on": how_tested(task), "versions": versions()}
         rows = [{"arm": name} | row for name, h in histories.items() for row in h.rows()]
         runs.write_csv(folder / "metrics.csv", rows)
         runs.write_arrays(folder / "weights.safetensors", _named_weights(task, histories[first]))
@@ -141,7 +146,8 @@ class Run(Settings, Command):
         else:
             # What all is compared with stands at the top.
             shown = sorted(histories, key=lambda name: name != "full")
-            terminal.print_table({name: histories[name] for name in shown}, folder)
+            arms_shown = {name: histories[name] for name in shown}
+            terminal.print_table(arms_shown, folder, summary["tested_on"])
 
 
 def _named_weights(task: Any, history: History) -> dict[str, Any]:

@@ -46,7 +46,8 @@ def read(folder: Path) -> dict[str, Series]:
             by_arm.setdefault(row["arm"], {}).setdefault(row["seed"], []).append(row)
         found = {arm: _series(list(seeds.values())) for arm, seeds in by_arm.items()}
     except (KeyError, ValueError) as error:
-        raise RunError(f"{path} cannot be read as a run's metrics: {error!r}.") from None
+        what = f"no column {error}" if isinstance(error, KeyError) else str(error)
+        raise RunError(f"{path} cannot be read as a run's metrics: {what}.") from None
     if not found:
         raise RunError(f"{path} has no rounds yet.")
     return found
@@ -55,11 +56,18 @@ def read(folder: Path) -> dict[str, Series]:
 def _series(seeds: list[list[dict[str, str]]]) -> Series:
     rounds = min(len(rows) for rows in seeds)
 
-    def column(name: str) -> np.ndarray:
-        return np.array([[float(row[name] or "nan") for row in rows[:rounds]] for rows in seeds])
+    def column(name: str, known: bool = False) -> np.ndarray:
+        cells = [[float(row[name] or "nan") for row in rows[:rounds]] for rows in seeds]
+        found = np.array(cells)
+        if known and not np.isfinite(found).all():
+            seed, round = np.argwhere(~np.isfinite(found))[0]
+            row = seeds[seed][round]
+            raise ValueError(f"no `{name}` in round {row.get('round')} of seed {row.get('seed')}")
+        return found
 
-    sent = column("bytes_up") + column("overhead_up")
-    return Series(column("accuracy"), column("spoke"), column("threshold"), sent.cumsum(1))
+    sent = column("bytes_up", known=True) + column("overhead_up", known=True)
+    spoke = column("spoke", known=True)
+    return Series(column("accuracy"), spoke, column("threshold"), sent.cumsum(1))
 
 
 def read_all(folders: Sequence[Path]) -> dict[str, Series]:

@@ -72,8 +72,8 @@ class Live:
         self._bars.update(bar, completed=rounds, figures=figures)
 
 
-def print_table(histories: Mapping[str, History], folder: Path) -> None:
-    """The figures of every arm, side by side."""
+def print_table(histories: Mapping[str, History], folder: Path, tested_on: str) -> None:
+    """The figures of every arm, side by side, and what they were tested on."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("policy", overflow="fold")
     for heading in ("accuracy", "spoke", "uploaded", "of full", "a round"):
@@ -83,7 +83,7 @@ def print_table(histories: Mapping[str, History], folder: Path) -> None:
         spread = f" ± {figures['accuracy_std']:.2f}" if len(history.seeds) > 1 else ""
         table.add_row(
             name,
-            f"{figures['accuracy_mean']:.2f}{spread} %",
+            _judged(f"{figures['accuracy_mean']:.2f}{spread} %", figures["rejected_share"]),
             f"{figures['spoke_share']:.1f} %",
             byte_text(figures["upload_bytes"]),
             f"{figures['upload_share']:.3g} %",
@@ -91,7 +91,19 @@ def print_table(histories: Mapping[str, History], folder: Path) -> None:
         )
     console = Console()
     console.print(table)
+    console.print(f"Tested on {tested_on}.", highlight=False, soft_wrap=True)
+    for name, history in histories.items():
+        if rejected := history.summary()["rejected_share"]:
+            console.print(
+                f"{name}: {rejected:.3g} % of the replies had numbers that are not finite, and did "
+                f"not count. A smaller `--lr` may help.", highlight=False, soft_wrap=True,
+            )  # fmt: skip
     console.print(f"Results are in {folder}", highlight=False, soft_wrap=True)
+
+
+def _judged(accuracy: str, rejected: float) -> str:
+    """An accuracy, unless no reply counted: then it is that of the first weights."""
+    return accuracy if rejected < 100 else "nothing learned"
 
 
 def print_series(arms: Mapping[str, Mapping[str, float]]) -> None:

@@ -64,6 +64,10 @@ def compare(
     if not arms:
         raise InputError("A comparison needs at least one policy, got none.")
     policies = {name: parse(p) if isinstance(p, str) else p for name, p in arms.items()}
+    if plain:
+        for name in ("devices", "lanes"):
+            if settings.get(name) is not None:
+                raise InputError(f"`{name}` is the engine's: the plain loop (`plain`) has none.")
     run = reference.run if plain else engine.run
     known = [field.name for field in fields(Settings)]
     for name in settings:

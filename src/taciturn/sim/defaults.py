@@ -9,6 +9,7 @@ from taciturn.checks import number, whole
 from taciturn.errors import InputError, UnknownName
 from taciturn.settings import Settings
 from taciturn.sim.local import optimizer_of
+from taciturn.tasks.check import check
 from taciturn.tasks.task import Task
 
 # What JAX calls the precision of matrix products. Weights and sums are float32 in all of them.
@@ -19,7 +20,8 @@ _S = TypeVar("_S", bound=Settings)
 
 
 def fill_in(settings: _S, task: Task) -> _S:
-    """The settings, checked, with the defaults that are the task's."""
+    """The settings, checked like the task, with the defaults that are the task's."""
+    check(task)
     if settings.precision not in PRECISIONS:
         raise UnknownName("precision", settings.precision, PRECISIONS)
     for name, which, rate in (

@@ -82,6 +82,7 @@ class History:
             "accuracy_mean": float(accuracy.mean()),
             "accuracy_std": float(accuracy.std()),
             "spoke_share": float(100 * self.spoke.mean() / self.cohort),
+            "rejected_share": float(100 * self.rejected.mean() / self.cohort),
             "upload_bytes": float(sent),
             "upload_overhead_bytes": float(self.overhead_up.sum(1).mean()),
             "upload_share": float(100 * sent / everything),

@@ -17,6 +17,7 @@ from taciturn.core.policy import Policy
 from taciturn.progress import Progress, Tell
 from taciturn.settings import Settings
 from taciturn.sim import draws
+from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.history import History
 from taciturn.sim.local import Model, flat_model, make_evaluate, make_step, optimizer_of
 from taciturn.sim.local import server_optimizer as make_server_optimizer
@@ -37,10 +38,11 @@ def run(
         found = sums(weights, test, np.zeros(1, np.int32))
         return {name: float(value / weight) for name, (value, weight) in found.items()}
 
-    return {
-        name: _run_arm(name, policy, settings, model, trainer, evaluate, tell)
-        for name, policy in arms.items()
-    }
+    with jax.default_matmul_precision(PRECISIONS[settings.precision]):
+        return {
+            name: _run_arm(name, policy, settings, model, trainer, evaluate, tell)
+            for name, policy in arms.items()
+        }
 
 
 def _run_arm(
@@ -133,7 +135,7 @@ class Trainer:
         self.settings = settings
         self.transformation = optimizer_of(settings.client_optimizer)
         self.model = model
-        self.step = jax.jit(make_step(task, self.transformation))
+        self.step = jax.jit(make_step(task, self.transformation, settings.precision))
         self.batch = jax.jit(self._batch)
 
     @staticmethod

@@ -55,7 +55,7 @@ def _task(name: str, dataset: Dataset, hidden: int) -> Task:
     loss, metrics = classification(lambda model, x, key: model(unit(x), key))
     return Task(
         name,
-        Stored.of(dataset.train, dataset.rows),
+        Stored.of(dataset.train, dataset.rows, names=dataset.names),
         init=lambda key: MLP(key, inputs, hidden, classes),
         loss=loss,
         metrics=metrics,
