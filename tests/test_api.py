@@ -217,7 +217,7 @@ MAY_IMPORT = {
     "settings": set(),
     "progress": set(),
     "files": set(),
-    "runs": {"files"},
+    "runs": {"checks", "files"},
     "core": {"checks"},
     "data": {"checks", "files"},
     "models": {"core"},

@@ -23,7 +23,7 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
 
 def choice(name: str, value: Any, known: tuple[str, ...]) -> str:
     """`value` if it is one of `known`, or an error that lists them."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise InputError(f"`{name}` must be {' or '.join(known)}, got {value!r}.")
     return str(value)
 
@@ -35,7 +35,7 @@ def number(name: str, value: Any, low: float, high: float, interval: str) -> flo
     """
     try:
         result = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"`{name}` must be a number, got {value!r}.") from None
     above = result > low if interval[0] == "(" else result >= low
     below = result < high if interval[-1] == ")" else result <= high
@@ -57,11 +57,12 @@ def path_of(name: str, value: Any) -> Path:
         raise InputError(f"`{name}` must be a path, got {value!r}.")
     path = Path(value)
     try:
+        str(path).encode()
         path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return path
-    except (OSError, ValueError) as error:  # a name that is too long, or has a null character
-        reason = getattr(error, "strerror", None) or error
-        shown = str(path) if len(str(path)) < 100 else f"{str(path)[:80]}…"
-        raise InputError(f"`{name}` cannot be {shown!r}: {reason}.") from None
+    except (OSError, ValueError) as error:  # too long, below a file, with a null, not UTF-8
+        reason = getattr(error, "strerror", None) or str(error).partition(":")[0]
+        shown = ascii(str(path) if len(str(path)) < 100 else f"{str(path)[:80]}…")
+        raise InputError(f"`{name}` cannot be {shown}: {reason}.") from None
     return path

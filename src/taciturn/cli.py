@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, dataclass_transform
 
 import tyro
 
+from taciturn.checks import path_of
 from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part
 from taciturn.errors import InputError, UnknownName, require
 from taciturn.settings import Settings
@@ -103,8 +104,9 @@ class Run(Settings, Command):
                 raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
             policy = parse(self.policy)
         else:
-            rule = parse_part("rule", self.rule or "adaptive")
-            policy = Policy(rule, parse_part("stand-in", self.stand_in or "ou"))
+            rule = parse_part("rule", "adaptive" if self.rule is None else self.rule)
+            stand_in = parse_part("stand-in", "ou" if self.stand_in is None else self.stand_in)
+            policy = Policy(rule, stand_in)
         texts = ["full"] if self.baseline else []
         if self.baseline and self.policy is self.rule is self.stand_in is None:
             texts.append(RECOMMENDED)
@@ -123,7 +125,7 @@ class Run(Settings, Command):
         sim.prepare()
         task = load(self.task, data=self.data, split=self.split, alpha=self.alpha,
                     hold_out=self.hold_out)  # fmt: skip
-        filled = sim.fill_in(self, task)  # wrong settings leave no folder behind
+        filled = sim.fill_in(self, task, self.plain)  # wrong settings leave no folder behind
         folder = runs.create(self.out, task.name)
         paths = {"out": self.out and str(self.out), "data": self.data and str(self.data)}
         runs.write_toml(folder / "config.toml", asdict(filled) | paths)
@@ -217,7 +219,7 @@ class Data(Command):
         elif self.action == "check":
             lines = inventory.check(name, self.data)
         else:
-            picture = self.out or Path(f"{name}.png")
+            picture = path_of("out", self.out or Path(f"{name}.png"))
             lines = [str(show.show(load(name, data=self.data), picture))]
         sys.stdout.write("\n".join(lines) + "\n")
 
@@ -242,10 +244,10 @@ class Report(Command):
 
         if not self.folders:
             raise InputError("`taciturn report` needs a run folder, such as one in runs/.")
-        arms = picture.read_all(self.folders)
+        arms = picture.read_all([path_of("folders", folder) for folder in self.folders])
         one = self.folders[0] / "report.png" if len(self.folders) == 1 else Path("report.png")
-        terminal.print_series({name: series.summary() for name, series in arms.items()})
         path = picture.draw(arms, self.out or one, ", ".join(f.name for f in self.folders))
+        terminal.print_series({name: series.summary() for name, series in arms.items()})
         sys.stdout.write(f"{path}\n")
 
 
@@ -296,8 +298,10 @@ class Paper(Command):
             raise UnknownName("precision", self.precision, PRECISIONS)
         if self.action == "all" and self.quick:
             raise InputError("`all` has no quick form; `table main --quick` has.")
-        if self.page is not None and self.page.is_dir():
+        if self.page is not None and path_of("page", self.page).is_dir():
             raise InputError(f"`--page` must be a file, {self.page} is a folder.")
+        if path_of("out", self.out).exists() and not self.out.is_dir():
+            raise InputError(f"`--out` must be a folder, {self.out} is a file.")
         prepare()
         name, seeds = self.name or "", self.seeds or (1 if self.quick else SEEDS)
         options = Options(self.out, seeds, self.rounds, self.precision, self.data)

@@ -10,22 +10,36 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
+from taciturn import files
+from taciturn.checks import path_of
 from taciturn.errors import RunError
-from taciturn.files import replacing, sweep
+from taciturn.files import sweep
+
+
+@contextmanager
+def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """As `files.replacing`; what cannot be written is one error."""
+    try:
+        with files.replacing(path, mode) as file:
+            yield file
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
 def create(out: Path | None, task: str) -> Path:
     """A new, empty run folder: `out`, or one under `runs/` named after task and time."""
     if out is not None:
+        path_of("out", out)
         sweep(out)
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise RunError(f"{out} is already there and not an empty folder.")

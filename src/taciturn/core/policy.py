@@ -65,6 +65,8 @@ class Policy:
 
 def parse(text: str) -> Policy:
     """The policy that `text` describes; `str` of it gives the text back, shortest form."""
+    if not isinstance(text, str):
+        raise InputError(f"A policy as text must be a string, got {text!r}.")
     found: dict[str, Part] = {}
     everything = {name: kind for kind, names in _KINDS.items() for name in names}
     for piece in text.split("+"):

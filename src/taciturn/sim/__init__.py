@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from taciturn.checks import flag
+from taciturn.core.parts import Part
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError, UnknownName
 from taciturn.progress import Tell, silence
@@ -40,7 +42,7 @@ def simulate(
     Returns:
       What happened, for every seed and round.
     """
-    policy = parse(policy) if isinstance(policy, str) else policy
+    policy = _policy("policy", policy)
     arms = {str(policy): policy}
     return compare(task, arms, plain=plain, progress=progress, **settings)[str(policy)]
 
@@ -61,16 +63,26 @@ def compare(
       plain, progress, **settings: as for `simulate`.
     """
     task = load(task) if isinstance(task, str) else task
+    if not isinstance(arms, Mapping):
+        raise InputError(f"`arms` must be a dict with a name and a policy for each, got {arms!r}.")
     if not arms:
-        raise InputError("A comparison needs at least one policy, got none.")
-    policies = {name: parse(p) if isinstance(p, str) else p for name, p in arms.items()}
-    if plain:
-        for name in ("devices", "lanes"):
-            if settings.get(name) is not None:
-                raise InputError(f"`{name}` is the engine's: the plain loop (`plain`) has none.")
+        raise InputError("A comparison needs at least one policy: `arms` is empty.")
+    policies = {str(name): _policy(f"arms[{name!r}]", p) for name, p in arms.items()}
+    if not callable(progress):
+        raise InputError(f"`progress` must be a function, got {progress!r}.")
+    flag("plain", plain)
     run = reference.run if plain else engine.run
     known = [field.name for field in fields(Settings)]
     for name in settings:
         if name not in known:
             raise UnknownName("setting", name, known)
-    return run(task, policies, fill_in(Settings(**settings), task), progress)
+    return run(task, policies, fill_in(Settings(**settings), task, plain), progress)
+
+
+def _policy(name: str, value: Any) -> Policy:
+    if isinstance(value, str):
+        return parse(value)
+    if not isinstance(value, Policy):
+        hint = ": a part alone is `Policy(rule)`" if isinstance(value, Part) else ""
+        raise InputError(f"`{name}` must be a policy or its text, got {value!r}{hint}.")
+    return value

@@ -40,7 +40,7 @@ def load(name: str, *, hold_out: str | None = None, **options: Any) -> Task:
         test set.
       **options: arguments of the task's function; what is left out or None has its default.
     """
-    if name not in TASKS:
+    if not isinstance(name, str) or name not in TASKS:
         raise UnknownName("task", name, TASKS)
     known = inspect.signature(TASKS[name]).parameters
     options = {key: value for key, value in options.items() if value is not None}

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from taciturn.checks import choice
+from taciturn.checks import choice, whole
 from taciturn.errors import InputError, TaciturnError
-from taciturn.tasks.task import HOLD_OUT, Batch, Stored, Task
+from taciturn.tasks.task import HOLD_OUT, Batch, Stored, Task, held_out
 
 _EXAMPLES = 3  # in the batch that functions are tried with
 _LOOKED_AT = 1 << 24  # numbers of an array; of a larger one, evenly spaced rows
@@ -23,11 +23,17 @@ def check(task: Task) -> None:
 
     Functions are only traced, so that nothing is computed or compiled.
     """
+    if not all(hasattr(task, name) for name in ("name", "clients", "init", "loss", "metrics")):
+        raise InputError(f"A task is a `taciturn.Task` or the name of one, got {task!r:.60}.")
     if task in _checked:
         return
+    for name in ("population", "longest"):
+        whole(f"clients.{name}", getattr(task.clients, name, None))
     choice("hold_out", task.hold_out, HOLD_OUT)
     if isinstance(task.clients, Stored):
         check_arrays(task.name, "training", task.clients.arrays)
+        if task.test is None and not held_out(task.clients.rows).any():
+            raise InputError("No client has two examples, so none can be held out for testing.")
     if task.test is not None:
         check_arrays(task.name, "test", task.test)
     key = jax.eval_shape(lambda: jax.random.key(0))

@@ -97,7 +97,10 @@ class Stored:
           examples: n_k, by default as many as rows.
         """
         rows = np.asarray(rows)
-        totals = {len(array) for array in jax.tree.leaves(arrays)}
+        leaves = jax.tree.leaves(arrays)
+        if not all(hasattr(array, "dtype") and array.ndim for array in leaves):
+            raise InputError("`arrays` must be arrays whose first axis runs over all rows.")
+        totals = {len(array) for array in leaves}
         if rows.ndim != 1 or not len(rows) or not np.issubdtype(rows.dtype, np.integer):
             raise InputError("`rows` must be a non-empty list of whole numbers, one per client.")
         if rows.min() < 1:
