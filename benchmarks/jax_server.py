@@ -29,20 +29,21 @@ def close(
     policy: Policy, state: server.ServerState, tally: Tally
 ) -> tuple[server.ServerState, server.RoundInfo]:
     """As `taciturn.core.server.close` with plain averaging; `state` and `tally` are used up."""
-    info = server.look(policy, state, tally)
     silent, total = server.weigh(policy, tally)
-    if not total > 0:
+    info = server.look(policy, state.memory, tally, total > 0)
+    if not info.counts:
         return state, info
     programs = _programs(policy)
-    rule = programs.rule(state.rule, tally._replace(spoken=None))
-    mean = programs.mean(tally.spoken, state.stand_in, silent, total)
-    stand_in = state.stand_in
+    rule = programs.rule(state.memory.rule, tally._replace(spoken=None))
+    stand_in = state.memory.stand_in
+    mean = programs.mean(tally.spoken, stand_in, silent, total)
     for name, update in programs.fields:
         others = stand_in._replace(**{name: None})
         stand_in = stand_in._replace(**{name: update(getattr(stand_in, name), others, mean)})
     if not programs.fields:
         stand_in = programs.learn(stand_in, mean)
-    return server.ServerState(programs.move(state.weights, mean), rule, stand_in, ()), info
+    memory = server.Memory(rule, stand_in)
+    return server.ServerState(programs.move(state.weights, mean), memory, ()), info
 
 
 @functools.cache

@@ -55,7 +55,7 @@ def messages(size: int, xp: Any) -> list[Message]:
 
 def numpy_round(policy: Policy) -> Round:
     def play(state: Any, heard: list[Message]) -> Any:
-        opening = server.open(policy, state)
+        opening = server.open(policy, state.memory)
         sums = tally.start(state.weights)
         for message in heard:
             sums = tally.add(sums, message, opening, donate=True)
@@ -72,7 +72,7 @@ def jax_round(policy: Policy) -> Round:
     start = jax.jit(tally.start)
 
     def play(state: Any, heard: list[Message]) -> Any:
-        opening = server.open(policy, state)
+        opening = server.open(policy, state.memory)
         sums = start(state.weights)
         for message in heard:
             sums = add(sums, message, opening)

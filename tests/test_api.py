@@ -79,7 +79,7 @@ from taciturn.core import client, messages, server, tally
 policy = taciturn.parse("adaptive+ou")
 state = server.init(policy, np.zeros(2))
 for _ in range(3):
-    opening = server.open(policy, state)
+    opening = server.open(policy, state.memory)
     reply = client.respond(policy.rule, state.weights, state.weights + 1, 5, opening.context, 0.5)
     reply = messages.read(messages.write(reply, policy.codec), policy.codec)
     state, info = server.close(policy, state, tally.add(tally.start(state.weights), reply, opening))

@@ -192,7 +192,7 @@ def read_any_bytes(codec: Codec, data: Any) -> None:
     # What the server makes of it: a client that counts, or one that is rejected.
     policy = Policy(codec=codec)
     state = server.init(policy, np.zeros(size, np.float32))
-    opening = server.open(policy, state)
+    opening = server.open(policy, state.memory)
     heard = tally.add(tally.start(state.weights), messages.Message(1, 1.0, update), opening, codec)
     after, info = server.close(policy, state, heard)
     assert info.spoke + info.rejected == 1

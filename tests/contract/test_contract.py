@@ -18,6 +18,7 @@ from float64 import enable_x64
 
 from taciturn.core import client, server, tally
 from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part, spell
+from taciturn.core.rules import Situation
 
 ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "fixed": [{"threshold": 0.0}, {"threshold": 1.25}, {"threshold": float("inf")}],
@@ -112,7 +113,9 @@ def test_a_rule_keeps_form_dtype_and_library(rule: Any, dtype: str) -> None:
             for heard in some_tallies(xp, dtype):
                 state = rule.learn(state, heard)
                 assert_like(state, rule.init(), library, wide(dtype))
-                assert np.shape(state.context) == ()
+                context = rule.broadcast(state)
+                assert all(np.shape(number) == () for number in context)
+                assert context._fields == rule.broadcast(rule.init())._fields
 
 
 @rules
@@ -121,7 +124,8 @@ def test_a_rule_learns_the_same_in_jax(rule: Any, dtype: str) -> None:
     with precise(dtype):
         plain = compiled = rule.init()
         lanes = jax.tree.map(lambda leaf: jnp.full(2, leaf, wide(dtype)), rule.init())
-        learn, learn_lanes = jax.jit(rule.learn), jax.jit(jax.vmap(rule.learn, (0, None)))
+        learn = jax.jit(rule.learn)
+        learn_lanes = jax.jit(jax.vmap(rule.learn, (0, None), axis_size=2))
         for ours, theirs in zip(some_tallies(np, dtype), some_tallies(jnp, dtype), strict=True):
             plain, compiled = rule.learn(plain, ours), learn(compiled, theirs)
             lanes = learn_lanes(lanes, theirs)
@@ -131,21 +135,36 @@ def test_a_rule_learns_the_same_in_jax(rule: Any, dtype: str) -> None:
 
 @rules
 def test_a_rule_says_yes_or_no_and_the_same_in_jax(rule: Any) -> None:
-    context = rule.learn(rule.init(), some_tallies(np, "float32")[0]).context
+    context = rule.broadcast(rule.learn(rule.init(), some_tallies(np, "float32")[0]))
     grid = np.array(
         list(itertools.product([0.0, 0.4, 1.3, 9.0], [0.0, 0.499, 0.5, 0.999])), np.float32
     )
-    one_by_one = [bool(rule.speaks(m, u, context)) for m, u in grid]
-    lanes = jax.jit(jax.vmap(rule.speaks, (0, 0, None)))(*grid.T, jnp.float32(context))
+    one_by_one = [bool(rule.speaks(Situation(m, u), context)) for m, u in grid]
+    speaks = jax.vmap(lambda m, u, context: rule.speaks(Situation(m, u), context), (0, 0, None))
+    lanes = jax.jit(speaks)(*grid.T, jax.tree.map(jnp.float32, context))
     assert lanes.dtype == bool
     assert lanes.tolist() == one_by_one
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULE_PARTS if rule.has_threshold], ids=label)
-def test_silence_under_a_threshold_rule_means_a_norm_of_at_most_the_context(rule: Any) -> None:
-    for context in (0.0, 0.7):
+@rules
+def test_silence_where_a_threshold_is_broadcast_means_a_norm_of_at_most_that(rule: Any) -> None:
+    first = rule.broadcast(rule.init())
+    assert hasattr(first, "threshold") == (rule.name in ("fixed", "adaptive"))
+    if not hasattr(first, "threshold"):
+        return
+    for threshold in (0.0, 0.7):
         for m in (0.0, 0.69, 0.7, 0.71, 3.0):
-            assert bool(rule.speaks(m, 0.5, context)) == (m > context)
+            context = first._replace(threshold=threshold)
+            assert bool(rule.speaks(Situation(m, 0.5), context)) == (m > threshold)
+
+
+@rules
+def test_a_rule_looks_only_at_what_it_names(rule: Any) -> None:
+    context = rule.broadcast(rule.init())
+    here, there = Situation(0.4, 0.4, 0.4, 1), Situation(9.0, 0.9, 9.0, 50)
+    for name in set(Situation._fields) - set(rule.looks_at):
+        other = here._replace(**{name: getattr(there, name)})
+        assert rule.speaks(other, context) == rule.speaks(here, context)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +182,8 @@ def test_a_rule_keeps_its_numbers_in_the_state(rule: Any, other: Any) -> None:
     borrowed, own = rule.learn(other.init(), heard), other.learn(other.init(), heard)
     assert borrowed == own
     for m, u in itertools.product([0.4, 1.2, 1.3], [0.1, 0.6]):
-        assert rule.speaks(m, u, own.context) == other.speaks(m, u, own.context)
+        context, situation = rule.broadcast(own), Situation(m, u)
+        assert rule.speaks(situation, context) == other.speaks(situation, context)
 
 
 def test_structure_is_all_but_the_floats() -> None:
@@ -239,7 +259,7 @@ def play(policy: Policy, updates: np.ndarray) -> list[Any]:
     states = [server.init(policy, np.ones(SIZE, updates.dtype))]
     infos = []
     for t in range(ROUNDS):
-        opening = server.open(policy, states[-1])
+        opening = server.open(policy, states[-1].memory)
         heard = tally.start(states[-1].weights)
         for k in range(CLIENTS):
             trained = states[-1].weights + updates[t, k]
@@ -257,19 +277,20 @@ def play_compiled(policy: Policy, updates: np.ndarray) -> list[Any]:
     """The fast way: who speaks by `vmap`, sums by a product, one compiled program."""
 
     def one_round(state: Any, updates: Any) -> Any:
-        opening = server.open(policy, state)
+        opening = server.open(policy, state.memory)
         trained = state.weights + updates
         moved = (trained - state.weights).astype(wide(updates.dtype))
         norms = jnp.sqrt(jnp.sum(moved * moved, axis=1))
         uniforms = 0.3 * jnp.arange(CLIENTS).astype(norms.dtype)
-        spoke = jax.vmap(policy.rule.speaks, (0, 0, None))(norms, uniforms, opening.context)
+        spoke = policy.rule.speaks(Situation(norms, uniforms), opening.context)
         n = jnp.asarray(EXAMPLES, norms.dtype)
         spoken = jnp.where(spoke, n, 0) @ moved
         heard = tally.of(spoken, n, norms, spoke, opening)
         return server.close(policy, state, heard)
 
     numbers = jax.tree.map(lambda leaf: jnp.asarray(leaf, wide(updates.dtype)), policy.rule.init())
-    states = [server.init(policy, jnp.ones(SIZE, updates.dtype))._replace(rule=numbers)]
+    state = server.init(policy, jnp.ones(SIZE, updates.dtype))
+    states = [state._replace(memory=state.memory._replace(rule=numbers))]
     infos = []
     compiled = jax.jit(one_round)
     with jax.numpy_rank_promotion("allow"):
@@ -298,10 +319,10 @@ def test_a_round_is_the_same_in_numpy_and_jax(policy: Policy, dtype: str) -> Non
         compiled, infos_compiled = play_compiled(policy, updates)
         for state in plain:
             assert_like(state.weights, state.weights, np.ndarray, dtype)
-            assert_like(state.stand_in, plain[0].stand_in, np.ndarray, wide(dtype))
+            assert_like(state.memory.stand_in, plain[0].memory.stand_in, np.ndarray, wide(dtype))
         for state in compiled:
             assert_like(state.weights, state.weights, jax.Array, dtype)
-            assert_like(state.stand_in, compiled[0].stand_in, jax.Array, wide(dtype))
+            assert_like(state.memory.stand_in, compiled[0].memory.stand_in, jax.Array, wide(dtype))
         # The paper's fit multiplies rounding errors like everything else.
         same(plain, compiled, 50 * TOLERANCE[dtype])
         same(infos, infos_compiled, 50 * TOLERANCE[dtype])

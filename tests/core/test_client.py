@@ -9,18 +9,20 @@ import pytest
 
 from taciturn.core import client, rules, tally
 from taciturn.core.codecs import float32
+from taciturn.core.rules import Situation
 
 
 @pytest.mark.parametrize(("norm", "speaks"), [(0.4, False), (0.5, False), (0.6, True)])
 def test_a_client_that_knows_its_norm_can_decide(norm, speaks):
-    assert client.decide(rules.fixed(0.5), norm, 0.5, 0.0) == (norm, speaks)
+    rule = rules.fixed(0.5)
+    assert client.decide(rule, Situation(norm), rule.init()) == (speaks, norm, 1.0)
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
 def test_a_norm_that_is_not_finite_is_reported_as_nan_in_silence(norm):
-    reported, speaks = client.decide(rules.full(), norm, -math.inf, 0.0)
-    assert math.isnan(reported)
-    assert not speaks
+    decision = client.decide(rules.full(), Situation(norm), rules.full().init())
+    assert math.isnan(decision.norm)
+    assert not decision.speaks
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ UPDATE = np.array([3.0, -4.0], np.float32)
 
 
 def test_the_bytes_of_a_message() -> None:
-    """Version 2, speaks, two reserved bytes, 2 weights, 7 examples, norm 5, then the update."""
-    expected = struct.pack("<BBHIff", 2, 1, 0, 2, 7, 5.0) + struct.pack("<2f", 3.0, -4.0)
+    """Version 3, speaks, two reserved bytes, 2 weights, 7 examples, norm 5, then the update."""
+    expected = struct.pack("<BBHIffff", 3, 1, 0, 2, 7, 5.0, 5.0, 1) + struct.pack("<2f", 3.0, -4.0)
     assert messages.write(Message(7, 5.0, UPDATE), CODEC) == expected
-    silent = struct.pack("<BBHIff", 2, 0, 0, 0, 7, 5.0)
-    assert messages.write(Message(7, 5.0, None), CODEC) == silent
-    assert messages.OVERHEAD == 16
+    silent = struct.pack("<BBHIffff", 3, 0, 0, 0, 7, 5.0, 5.0, 0.25)
+    assert messages.write(Message(7, 5.0, None, probability=0.25), CODEC) == silent
+    assert messages.OVERHEAD == 24
 
 
 @given(
@@ -49,14 +49,14 @@ def test_every_truncation_is_noticed() -> None:
     for length in range(len(data)):
         with pytest.raises(InputError, match=f"got {length}"):
             messages.read(data[:length], CODEC)
-    with pytest.raises(InputError, match="must have 24 bytes, got 25"):
+    with pytest.raises(InputError, match="must have 32 bytes, got 33"):
         messages.read(data + b"\0", CODEC)
 
 
 def test_another_version_is_refused() -> None:
     data = bytearray(messages.write(Message(7, 5.0, UPDATE), CODEC))
     data[0] = 1
-    with pytest.raises(InputError, match="has version 1, this program reads 2"):
+    with pytest.raises(InputError, match="has version 1, this program reads 3"):
         messages.read(bytes(data), CODEC)
 
 

@@ -11,6 +11,7 @@ import pytest
 from taciturn.core import client, server, tally
 from taciturn.core.messages import Message
 from taciturn.core.policy import parse
+from taciturn.core.rules import Situation
 from taciturn.errors import InputError
 
 # Three clients, n = 1, 1, 2, with updates of norm 5, 2 and 1.
@@ -24,7 +25,7 @@ STD = math.sqrt(10.75 / 4)
 
 def play(policy: Any, state: Any, clients: list[tuple[int, list[float]]]) -> tuple[Any, Any]:
     """A round in which every client follows the rule; its update is given, and its draw is 0.5."""
-    opening = server.open(policy, state)
+    opening = server.open(policy, state.memory)
     heard = tally.start(state.weights)
     for examples, update in clients:
         trained = state.weights + np.array(update)
@@ -62,14 +63,14 @@ def test_everyone_speaks_in_the_first_round_and_the_mean_is_weighted() -> None:
 )
 def test_the_threshold_after_a_round(rule: str, threshold: float) -> None:
     policy, state = begin(f"{rule}+zero")
-    state = state._replace(rule=policy.rule.init())
-    opening = server.open(policy, state)
+    state = state._replace(memory=state.memory._replace(rule=policy.rule.init()))
+    opening = server.open(policy, state.memory)
     heard = tally.start(state.weights)
     for n, update in FIRST:
         heard = tally.add(heard, Message(n, np.linalg.norm(update), np.array(update)), opening)
     state, info = server.close(policy, state, heard)
-    assert server.open(policy, state).context == pytest.approx(threshold)
-    assert info.threshold == policy.rule.init().context
+    assert server.open(policy, state.memory).context.threshold == pytest.approx(threshold)
+    assert info.threshold == policy.rule.init().threshold
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_silent_norms_count_towards_the_threshold() -> None:
     policy, state = begin("adaptive,k=0+zero")
     for _ in range(2):
         state, _ = play(policy, state, FIRST)
-    assert state.rule.context == pytest.approx(2.25)
+    assert state.memory.rule.threshold == pytest.approx(2.25)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_a_capped_stand_in_is_no_longer_than_the_silent_update(
     for d in (1.25, 0.75):  # then Δ̂ = (0.45, 0)
         state, _ = play_spoken(policy, state, [d, 0.0])
     before = state.weights
-    opening = server.open(policy, state)
+    opening = server.open(policy, state.memory)
     assert opening.stand_in_norm == pytest.approx(0.45)
     heard = tally.start(state.weights)
     for n, m in zip((1, 3), norms, strict=True):
@@ -148,7 +149,7 @@ def test_a_capped_stand_in_is_no_longer_than_the_silent_update(
 
 
 def play_spoken(policy: Any, state: Any, update: list[float]) -> tuple[Any, Any]:
-    opening = server.open(policy, state)
+    opening = server.open(policy, state.memory)
     message = Message(1, np.linalg.norm(update), np.array(update))
     return server.close(policy, state, tally.add(tally.start(state.weights), message, opening))
 
@@ -157,13 +158,15 @@ def play_spoken(policy: Any, state: Any, update: list[float]) -> tuple[Any, Any]
 def test_a_round_in_which_nobody_counts_changes_nothing(stand_in: str) -> None:
     policy, state = begin(f"adaptive,k=0+{stand_in}")
     state, _ = play(policy, state, FIRST)
-    opening = server.open(policy, state)
+    opening = server.open(policy, state.memory)
     heard = tally.add(tally.start(state.weights), Message(3, math.nan, None), opening)
     after, info = server.close(policy, state, heard)
     assert info.rejected == 1
-    assert after is state
+    assert after.weights is state.weights
+    assert after.memory == state.memory
     after, _ = server.close(policy, state, tally.start(state.weights))
-    assert after is state
+    assert after.weights is state.weights
+    assert after.memory == state.memory
 
 
 def test_all_silent_and_ignored_moves_nothing_and_the_threshold_is_learned() -> None:
@@ -173,7 +176,7 @@ def test_all_silent_and_ignored_moves_nothing_and_the_threshold_is_learned() -> 
     after, info = play(policy, state, [(1, [0.5, 0.0]), (1, [0.0, 1.0])])
     assert info.silent == 2
     assert after.weights is state.weights
-    assert after.rule.context == pytest.approx(0.75)  # the mean of 0.5 and 1
+    assert after.memory.rule.threshold == pytest.approx(0.75)  # the mean of 0.5 and 1
 
 
 def test_all_silent_under_zero_is_a_step_of_zero_and_is_learned() -> None:
@@ -182,7 +185,7 @@ def test_all_silent_under_zero_is_a_step_of_zero_and_is_learned() -> None:
     state, info = play(policy, state, [(1, [0.5, 0.0]), (1, [0.0, 1.0])])
     assert info.spoke == 0
     np.testing.assert_allclose(state.weights, MEAN)
-    assert state.rule.context == pytest.approx(0.75)  # the mean of 0.5 and 1
+    assert state.memory.rule.threshold == pytest.approx(0.75)  # the mean of 0.5 and 1
 
 
 def test_all_silent_under_last_or_ou_goes_on_as_predicted() -> None:
@@ -194,7 +197,7 @@ def test_all_silent_under_last_or_ou_goes_on_as_predicted() -> None:
     for update in ([5.0, 0.0], [4.0, 0.0], [0.1, 0.0]):
         state, _ = play(policy, state, [(1, update)])
     np.testing.assert_allclose(state.weights, [5 + 4 + 4**2 / 5, 0])
-    assert state.stand_in.t == 3
+    assert state.memory.stand_in.t == 3
 
 
 @pytest.mark.parametrize("norms", [[1.0, 1.0, 1.0], [1.0, 1.0 + 1e-7, 1.0], [2.0], [0.0, 0.0]])
@@ -202,20 +205,21 @@ def test_norms_that_hardly_differ_make_everyone_speak(norms: list[float]) -> Non
     policy, state = begin("adaptive,k=0+zero")
     state, _ = play(policy, state, FIRST)
     state, _ = play(policy, state, [(1, [m, 0.0]) for m in norms])
-    assert state.rule.context == 0
+    assert state.memory.rule.threshold == 0
 
 
 def test_norms_that_differ_by_more_are_told_apart() -> None:
     policy, state = begin("adaptive,k=0+zero")
     state, _ = play(policy, state, [(1, [1.0, 0.0]), (1, [1.0 + 1e-5, 0.0])])
-    assert state.rule.context == pytest.approx(1 + 5e-6)
+    assert state.memory.rule.threshold == pytest.approx(1 + 5e-6)
 
 
 def test_random_speaks_below_its_probability() -> None:
     policy, state = begin("random:0.5+zero")
-    speaks = [bool(policy.rule.speaks(1.0, u, state.rule.context)) for u in (0, 0.49, 0.5, 0.9)]
+    rule = policy.rule
+    speaks = [bool(rule.speaks(Situation(1.0, u), rule.init())) for u in (0, 0.49, 0.5, 0.9)]
     assert speaks == [True, True, False, False]
-    assert math.isinf(server.open(policy, state).silent_at_most)
+    assert math.isinf(server.open(policy, state.memory).silent_at_most)
 
 
 def test_full_speaks_even_with_nothing_to_say() -> None:
@@ -257,26 +261,26 @@ def test_a_message_that_cannot_be_is_counted_and_changes_nothing(
 ) -> None:
     policy, state = begin("adaptive,k=0+ou,cap=true")
     state, _ = play(policy, state, FIRST)
-    opening = server.open(policy, state)
+    opening = server.open(policy, state.memory)
     honest = tally.add(tally.start(state.weights), Message(1, 5.0, np.array([3.0, 4.0])), opening)
     expected, _ = server.close(policy, state, honest)
     bad = Message(examples, norm, None if update is None else np.array(update))
     after, info = server.close(policy, state, tally.add(honest, bad, opening, donate=donate))
     assert (info.spoke, info.silent, info.rejected) == (1, 0, 1)
     np.testing.assert_array_equal(after.weights, expected.weights)
-    assert after.rule == expected.rule
+    assert after.memory.rule == expected.memory.rule
 
 
 def test_rounding_of_the_norm_on_its_way_is_no_lie() -> None:
     policy, state = begin("full")
-    opening = server.open(policy, state)
+    opening = server.open(policy, state.memory)
     message = Message(1, np.float16(math.sqrt(2)), np.array([1.0, 1.0]))
     assert tally.add(tally.start(state.weights), message, opening).n_rejected == 0
 
 
 def test_a_silent_norm_above_the_threshold_is_taken_as_the_threshold() -> None:
     policy, state = begin("fixed:1.5+zero")
-    opening = server.open(policy, state)
+    opening = server.open(policy, state.memory)
     heard = tally.start(state.weights)
     for m in (1.0, 1e6):
         heard = tally.add(heard, Message(1, m, None), opening)
@@ -288,16 +292,16 @@ def test_a_silent_norm_under_a_threshold_below_zero_is_taken_as_zero() -> None:
     """k = 10 puts τ far below 0; whoever claims to be silent then must not weigh negatively."""
     policy, state = begin("adaptive,k=10+ou,cap=true")
     state, _ = play(policy, state, FIRST)
-    assert state.rule.context < 0
+    assert state.memory.rule.threshold < 0
     heard = tally.add(tally.start(state.weights), Message(1, 3.0, None), tally.Opening(
-        state.rule.context, state.rule.context, 2.0))  # fmt: skip
+        state.memory.rule.threshold, state.memory.rule.threshold, 2.0))  # fmt: skip
     assert heard.norms.mean == 0
     assert heard.examples_capped == 0
 
 
 def test_an_update_of_the_wrong_length_raises() -> None:
     policy, state = begin("full")
-    opening = server.open(policy, state)
+    opening = server.open(policy, state.memory)
     with pytest.raises(InputError, match=r"2 weights like the model, got shape \(3,\)"):
         tally.add(tally.start(state.weights), Message(1, 1.0, np.ones(3)), opening)
 
@@ -319,11 +323,11 @@ def test_a_huge_update_that_is_learned_leaves_a_finite_prediction() -> None:
         for update in ([1e19, 1.0], [-1e19, 1.0], [1e19, 1.0], [1e19, 2.0], [1e19, 1.0]):
             update = np.array(update, np.float32)
             message = Message(1, np.linalg.norm(update.astype(float)), update)
-            opening = server.open(policy, state)
+            opening = server.open(policy, state.memory)
             heard = tally.add(tally.start(state.weights), message, opening)
             assert heard.n_rejected == 0
             state, _ = server.close(policy, state, heard)
-        assert np.isfinite(policy.stand_in.predict(state.stand_in)).all()
+        assert np.isfinite(policy.stand_in.predict(state.memory.stand_in)).all()
 
 
 # What a round leaves untouched.
@@ -332,12 +336,12 @@ def test_a_huge_update_that_is_learned_leaves_a_finite_prediction() -> None:
 def test_without_donate_the_state_before_the_round_is_untouched() -> None:
     policy, state = begin("fixed:0.1+ou")
     state, _ = play(policy, state, FIRST)
-    copies = [np.copy(leaf) for leaf in (state.weights, *state.stand_in[1:])]
-    opening = server.open(policy, state)
+    copies = [np.copy(leaf) for leaf in (state.weights, *state.memory.stand_in[1:])]
+    opening = server.open(policy, state.memory)
     heard = tally.add(tally.start(state.weights), Message(1, 5.0, np.array([3.0, 4.0])), opening)
     spoken = heard.spoken.copy()
     server.close(policy, state, heard)
-    for leaf, copy in zip((state.weights, *state.stand_in[1:]), copies, strict=True):
+    for leaf, copy in zip((state.weights, *state.memory.stand_in[1:]), copies, strict=True):
         np.testing.assert_array_equal(leaf, copy)
     np.testing.assert_array_equal(heard.spoken, spoken)
 
@@ -346,7 +350,7 @@ def test_with_donate_the_numbers_are_the_same_and_the_memory_is_reused() -> None
     policy, state = begin("fixed:0.1+ou")
     for _ in range(3):
         state, _ = play(policy, state, FIRST)
-    opening = server.open(policy, state)
+    opening = server.open(policy, state.memory)
     message = Message(1, 5.0, np.array([3.0, 4.0]))
 
     def hear(donate: bool) -> Any:
@@ -356,10 +360,10 @@ def test_with_donate_the_numbers_are_the_same_and_the_memory_is_reused() -> None
         return heard
 
     kept, _ = server.close(policy, state, hear(False))
-    weights, path = state.weights, state.stand_in
+    weights, path = state.weights, state.memory.stand_in
     given, _ = server.close(policy, state, hear(True), donate=True)
     np.testing.assert_array_equal(kept.weights, given.weights)
-    for a, b in zip(kept.stand_in, given.stand_in, strict=True):
+    for a, b in zip(kept.memory.stand_in, given.memory.stand_in, strict=True):
         np.testing.assert_array_equal(a, b)
     assert given.weights is weights
-    assert given.stand_in.Q is path.Q
+    assert given.memory.stand_in.Q is path.Q

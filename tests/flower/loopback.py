@@ -93,6 +93,7 @@ class Federation:
       superlink, supernode: options of these; `{k}` in them is the node's number.
       connection: how `flwr` reaches the SuperLink.
       federation: settings of the federation, for Flower's simulation.
+      environment: variables for all its processes.
     """
 
     def __init__(
@@ -103,20 +104,25 @@ class Federation:
         supernode: list[str] | None = None,
         connection: dict[str, str] | None = None,
         federation: dict[str, object] | None = None,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.home, self.count, self._federation = home, nodes, federation or {}
         self.port = free_port()
         self._superlink = ["--insecure"] if superlink is None else superlink
         self._supernode = ["--insecure"] if supernode is None else supernode
-        self.environment = os.environ | {
-            "FLWR_HOME": str(home),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(map(str, sys.path)),
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-        }
+        self.environment = (
+            os.environ
+            | {
+                "FLWR_HOME": str(home),
+                "FLWR_TELEMETRY_ENABLED": "0",
+                "FLWR_DISABLE_UPDATE_CHECK": "1",
+                "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+                "PYTHONPATH": os.pathsep.join(map(str, sys.path)),
+                "OMP_NUM_THREADS": "1",
+                "OPENBLAS_NUM_THREADS": "1",
+            }
+            | (environment or {})
+        )
         self.nodes: list[subprocess.Popen[bytes]] = []
         self.proxies: list[Proxy] = []
         self._all: list[subprocess.Popen[bytes]] = []

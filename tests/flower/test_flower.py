@@ -35,7 +35,7 @@ def plain_loop(policy, wanted, rounds, examples=EXAMPLES, optimizer=None, rate=0
     state = server.init(policy, np.zeros(wanted.shape[1], np.float32), optimizer)
     spoke = []
     for _ in range(rounds):
-        opening = server.open(policy, state)
+        opening = server.open(policy, state.memory)
         heard = tally.start(state.weights)
         for target, n in zip(wanted, examples, strict=True):
             trained = state.weights + np.float32(rate) * (target - state.weights)
@@ -101,16 +101,15 @@ def reference_inner(inner, policy, wanted, rounds):
     policy = parse(policy)
     size = wanted.shape[1]
     state = server.init(policy, np.zeros(size, np.float32))
-    handed_on = server.Optimizer(lambda weights: (), lambda s, mean, weights, donate: (weights, s))
     arrays, template = model(size), model(size)
     grid = LocalGrid(None, len(wanted))
     for t in range(1, rounds + 1):
         messages = list(inner.configure_train(t, arrays, config(), grid))
         messages.sort(key=lambda message: message.metadata.dst_node_id)
         weights = flat(arrays).astype(np.float32)
-        opening = server.open(policy, state)
+        opening = server.open(policy, state.memory)
         heard, replies = tally.start(weights), []
-        stand_in = policy.stand_in.predict(state.stand_in)
+        stand_in = policy.stand_in.predict(state.memory.stand_in)
         for k, message in enumerate(messages):
             trained = weights + np.float32(0.5) * (wanted[k] - weights)
             said = client.respond(policy.rule, weights, trained, EXAMPLES[k], opening.context, 0.0)
@@ -124,7 +123,8 @@ def reference_inner(inner, policy, wanted, rounds):
             metrics = MetricRecord({"num-examples": EXAMPLES[k], "train_loss": float(k) + 1.0})
             content = RecordDict({"arrays": record(**pieces), "metrics": metrics})
             replies.append(Message(content, reply_to=message))
-        state, _ = server.close(policy, state, heard, handed_on)
+        _, memory, _ = server.learn(policy, state.memory, heard)
+        state = state._replace(memory=memory)
         arrays, metrics = inner.aggregate_train(t, replies)
         arrays = record(**{name: array.numpy().astype("f4") for name, array in arrays.items()})
     return flat(arrays), metrics

@@ -22,7 +22,12 @@ from flwr.serverapp import strategy as flower
 from loopback import APP, Federation, kill, kill_tree, wait_until
 
 import taciturn
+from taciturn.core import server, tally
+from taciturn.core.codecs import from_bytes
+from taciturn.core.messages import Message
+from taciturn.core.policy import parse
 from taciturn.flower import Taciturn
+from taciturn.flower.protocol import Request
 
 sys.path.insert(0, str(APP))
 from loopback_app import client as client_app
@@ -109,6 +114,53 @@ def five_rounds(federation):
     assert counted < sum(up) < 1.05 * counted
     # Half of the clients were silent.
     assert sum(counts(metrics, "bytes_up_full")) == pytest.approx(2 * counted, rel=0.01)
+
+
+def test_codes_on_the_wire(tmp_path):
+    """A million weights, eden:0.1: a fiftieth of FedAvg's upload, all of Flower's own included."""
+    size, outputs = {"LOOPBACK_OUTPUTS": "10000", "LOOPBACK_RATE": "0.01"}, 10_000
+    federation = Federation(tmp_path / "flower", nodes=3, environment=size)
+    policy, rounds = "full+eden:0.1", 10
+    try:
+        federation.start()
+        federation.run("plain", policy="", nodes=3, rounds=2, seconds=300)
+        once = sum(proxy.up for proxy in federation.proxies)
+        federation.run("coded", policy=policy, nodes=3, rounds=rounds, record=True, seconds=300)
+        coded = sum(proxy.up for proxy in federation.proxies) - once
+    finally:
+        federation.stop()
+    plain = once * rounds / 2
+    assert 3 * rounds * 101 * outputs * 4 < plain
+    assert coded < 0.02 * plain
+    metrics = federation.metrics("coded")
+    assert counts(metrics, "spoke") == [3] * rounds
+    counted = sum(counts(metrics, "bytes_up")) + sum(counts(metrics, "overhead_up"))
+    assert counted < coded
+    np.testing.assert_allclose(
+        federation.model("coded"), fed(federation.home / "coded.codes.npz", policy, 101 * outputs),
+        rtol=0, atol=1e-6,
+    )  # fmt: skip
+
+
+def fed(path, policy, size):
+    """What the simulator's round makes of the bytes that travelled."""
+    policy, state = parse(policy), None
+    state = server.init(policy, np.zeros(size, np.float32))
+    with np.load(path) as codes:
+        seed = int(codes["seed"])
+        asked = sorted({tuple(map(int, name.split("/")[:2])) for name in codes if "/" in name})
+        for t in sorted({round for round, _ in asked}):
+            opening = server.open(policy, state.memory)
+            heard = tally.start(state.weights)
+            for node in (node for round, node in asked if round == t):
+                key = Request(policy.rule, opening.context, policy.codec, (), seed, t).key(node)
+                code = from_bytes(policy.codec, codes[f"{t}/{node}/code"].tobytes(), size)
+                examples, norm = codes[f"{t}/{node}/numbers"]
+                update = policy.codec.decode(code, key, size)
+                heard = tally.add(heard, Message(examples, norm, update), opening, policy.codec)
+            assert heard.n_rejected == 0
+            state, _ = server.close(policy, state, heard)
+    return state.weights
 
 
 def fedadam_and_clipping(federation):

@@ -17,7 +17,8 @@ from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
 from taciturn import TaciturnError, adaptive
 from taciturn.flower import speak
 
-RULE = {"taciturn.rule": "fixed:1", "taciturn.context": 1.0, "taciturn.exclude": []}
+RULE = {"taciturn.protocol": 2, "taciturn.rule": "fixed:1", "taciturn.context.threshold": 1.0,
+        "taciturn.exclude": []}  # fmt: skip
 SENT = {"w": np.zeros((2, 2), np.float32), "b": np.zeros(3, np.float32)}
 
 
@@ -138,11 +139,13 @@ def test_a_rule_that_needs_others_cannot_be_a_clients_own(rule):
 def test_a_rule_that_this_version_does_not_know_makes_it_speak(caplog):
     reply = ask(step(0.5), settings=RULE | {"taciturn.rule": "telepathy:2"})
     assert "arrays" in reply.content
-    assert "`telepathy:2` is unknown here" in caplog.text
+    assert "There is no rule called `telepathy`" in caplog.text
+    assert "no rule called `telepathy`" in reply.content["taciturn"]["problem"]
 
 
 def test_random_clients_draw_anew_every_time():
-    settings = RULE | {"taciturn.rule": "random:0.5", "taciturn.context": 0.5}
+    settings = {"taciturn.protocol": 2, "taciturn.rule": "random:0.5",
+                "taciturn.context.probability": 0.5, "taciturn.exclude": []}  # fmt: skip
     spoke = sum("arrays" in ask(step(1.0), settings=settings).content for _ in range(200))
     assert 50 < spoke < 150  # seven deviations
 

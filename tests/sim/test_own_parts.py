@@ -11,7 +11,7 @@ import pytest
 import taciturn
 from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
-from taciturn.core.rules import Constant, Rule
+from taciturn.core.rules import Chance, Rule
 from taciturn.core.standins import ignore
 from taciturn.sim.engine import _Structure
 from taciturn.tasks import load
@@ -22,8 +22,7 @@ QUICK: dict[str, Any] = {"rounds": 3, "cohort": 4}
 
 def rule(speaks: Any) -> Rule:
     """One that does not say what it depends on."""
-    return Rule("mine", init=lambda: Constant(0.0), speaks=speaks, learn=lambda state, tally: state,
-                has_threshold=False)  # fmt: skip
+    return Rule("mine", init=lambda: Chance(0.0), speaks=speaks)
 
 
 def spoke(own: Rule, plain: bool = False) -> list[int]:
@@ -32,14 +31,14 @@ def spoke(own: Rule, plain: bool = False) -> list[int]:
 
 
 def test_a_rule_that_is_edited_takes_effect() -> None:
-    assert spoke(rule(lambda norm, uniform, context: norm > -1)) == [4, 4, 4]
-    assert spoke(rule(lambda norm, uniform, context: norm > 1e9)) == [0, 0, 0]
-    assert spoke(rule(lambda norm, uniform, context: norm > -1)) == [4, 4, 4]
+    assert spoke(rule(lambda own, context: own.norm > -1)) == [4, 4, 4]
+    assert spoke(rule(lambda own, context: own.norm > 1e9)) == [0, 0, 0]
+    assert spoke(rule(lambda own, context: own.norm > -1)) == [4, 4, 4]
 
 
 def test_arms_that_differ_by_a_number_in_a_closure_are_not_swapped() -> None:
     def above(limit: float) -> Policy:
-        return Policy(rule(lambda norm, uniform, context: uniform < limit), ignore())
+        return Policy(rule(lambda own, context: own.uniform < limit), ignore())
 
     first = taciturn.compare(TASK, {"few": above(0.0), "all": above(1.0)}, **QUICK)
     second = taciturn.compare(TASK, {"all": above(1.0), "few": above(0.0)}, **QUICK)
@@ -51,8 +50,8 @@ def test_arms_that_differ_by_a_number_in_a_closure_are_not_swapped() -> None:
 LIMIT = 2.0
 
 
-def of_a_global(norm: Any, uniform: Any, context: Any) -> Any:
-    return uniform < LIMIT
+def of_a_global(own: Any, context: Any) -> Any:
+    return own.uniform < LIMIT
 
 
 def test_a_global_that_is_changed_takes_effect(monkeypatch: pytest.MonkeyPatch) -> None:

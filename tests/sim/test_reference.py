@@ -84,16 +84,16 @@ def test_history_counts_to_the_byte() -> None:
     assert history.rounds == 6
     assert history.spoke.shape == (2, 6)
     assert 0 < history.spoke.sum() < 48
-    # A header of 16 bytes from everyone, 4 bytes per weight from those who spoke.
+    # A header of 24 bytes from everyone, 4 bytes per weight from those who spoke.
     np.testing.assert_array_equal(history.bytes_up, history.spoke * SIZE * 4)
-    np.testing.assert_array_equal(history.overhead_up, np.full((2, 6), 4 * 16))
+    np.testing.assert_array_equal(history.overhead_up, np.full((2, 6), 4 * 24))
     np.testing.assert_array_equal(history.bytes_down, np.full((2, 6), 4 * SIZE * 4))
-    np.testing.assert_array_equal(history.overhead_down, np.full((2, 6), 4 * 16))
+    np.testing.assert_array_equal(history.overhead_down, np.full((2, 6), 4 * 24))
     assert history.weights.shape == (2, SIZE)
     assert history.seconds.shape == (6,)
     summary = history.summary()
     assert summary["upload_bytes"] == history.spoke.sum(1).mean() * SIZE * 4
-    assert summary["upload_overhead_bytes"] == 6 * 4 * 16
+    assert summary["upload_overhead_bytes"] == 6 * 4 * 24
     assert summary["spoke_share"] == pytest.approx(100 * history.spoke.sum() / 48)
     assert summary["upload_share"] == pytest.approx(summary["spoke_share"])
     assert summary["threshold_mean"] is None

@@ -65,7 +65,7 @@ def norm_of(function: Callable[[Any], Array], record: Any) -> Scalar:
     if _is_numpy(record):
         total, dtype = 0.0, np.float32
         with np.errstate(over="ignore", invalid="ignore"):
-            for _, block in _blocks(record):
+            for _, block in _blocks(record, slice(0, _length(record))):
                 x = np.asarray(function(block))
                 dtype = wide(x)
                 x = x.astype(dtype, copy=False)
@@ -95,8 +95,8 @@ def in_blocks(
     `record` is a (nested) tuple of flat vectors of one length and of scalars. For NumPy the vectors
     are cut into blocks that fit the cache; scalars of the result are those of the last block. With
     `donate`, the result takes the place of `record` in memory, and `function` may write over its
-    blocks itself. With `keep`, only the first so many
-    entries of the tuple are written and returned.
+    blocks itself. With `keep`, only the first so many entries of the tuple are written and
+    returned. Threads share the work.
     """
     if not _is_numpy(record):
         result = function(record)
@@ -105,18 +105,23 @@ def in_blocks(
     out = [
         np.empty_like(leaf) if _is_vector(leaf) and not donate else leaf for leaf in _leaves(target)
     ]
-    with np.errstate(over="ignore", invalid="ignore"):
-        for cut, block in _blocks(record):
-            before = _leaves(block)
-            after = _leaves(function(block))[: len(out)]
-            if donate:
-                after = [_apart(new, before, i) for i, new in enumerate(after)]
-            for i, new in enumerate(after):
-                if not _is_vector(out[i]):
-                    out[i] = new
-                elif not donate or new is not before[i]:
-                    out[i][cut] = new
-    return _rebuild(target, iter(out))
+
+    def work(part: slice) -> list[Any]:
+        found = list(out)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for cut, block in _blocks(record, part):
+                before = _leaves(block)
+                after = _leaves(function(block))[: len(out)]
+                if donate:
+                    after = [_apart(new, before, i) for i, new in enumerate(after)]
+                for i, new in enumerate(after):
+                    if not _is_vector(out[i]):
+                        found[i] = new
+                    elif not donate or new is not before[i]:
+                        out[i][cut] = new
+        return found
+
+    return _rebuild(target, iter(in_parallel(work, _length(record))[-1]))
 
 
 def by_rows(function: Callable[[Array, int], tuple[Array, ...]], rows: Array) -> tuple[Array, ...]:
@@ -171,12 +176,15 @@ def select(condition: Scalar, new: Any, old: Any) -> Any:
     return _rebuild(old, iter(chosen))
 
 
-def _blocks(record: Any) -> Iterator[tuple[slice, Any]]:
-    """The record with its vectors cut to one block after another, and where they were cut."""
+def _length(record: Any) -> int:
+    return next(leaf.shape[0] for leaf in _leaves(record) if _is_vector(leaf))
+
+
+def _blocks(record: Any, part: slice) -> Iterator[tuple[slice, Any]]:
+    """The record with its vectors cut to the blocks of a part, and where they were cut."""
     leaves = _leaves(record)
-    size = next(leaf.shape[0] for leaf in leaves if _is_vector(leaf))
-    for low in range(0, size, BLOCK):
-        cut = slice(low, low + BLOCK)
+    for low in range(part.start, part.stop, BLOCK):
+        cut = slice(low, min(low + BLOCK, part.stop))
         block = (leaf[cut] if _is_vector(leaf) else leaf for leaf in leaves)
         yield cut, _rebuild(record, block)
 

@@ -1,18 +1,27 @@
 """The client's side of a round: trained weights in, message out (the paper's Algorithm 2)."""
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from taciturn.core import arrays
 from taciturn.core.arrays import Array, Scalar, check_flat
 from taciturn.core.messages import Message
-from taciturn.core.rules import Rule
+from taciturn.core.rules import Rule, Situation
 from taciturn.errors import InputError
 
 
 def respond(
-    rule: Rule, weights: Array, trained: Array, examples: float, context: Scalar, uniform: Scalar
+    rule: Rule,
+    weights: Array,
+    trained: Array,
+    examples: float,
+    context: Any,
+    uniform: Scalar,
+    *,
+    loss: Scalar = math.nan,
+    silence: Scalar = 0,
 ) -> Message:
     """What a client says after training.
 
@@ -22,7 +31,7 @@ def respond(
       trained: θ_k, what training made of it.
       examples: n_k, how many examples it trained on.
       context: what the server broadcast with the weights.
-      uniform: a draw from [0, 1) that nobody else uses; only rules with chance look at it.
+      uniform, loss, silence: as in `Situation`; a rule looks at those that it names.
 
     Returns:
       The message. A client whose weights are no longer finite stays silent and reports a norm of
@@ -38,17 +47,26 @@ def respond(
         raise InputError(f"`examples` must be above 0, got {examples!r}.")
     with np.errstate(over="ignore", invalid="ignore"):
         update = trained - weights
-        norm, speaks = decide(rule, arrays.norm(update), context, uniform)
-    return Message(examples, norm, update if speaks else None)
+        situation = Situation(arrays.norm(update), uniform, loss, silence)
+    decision = decide(rule, situation, context)
+    spoken = update if decision.speaks else None
+    return Message(examples, decision.norm, spoken, probability=decision.probability)
 
 
-def decide(rule: Rule, norm: Scalar, context: Scalar, uniform: Scalar) -> tuple[Scalar, bool]:
-    """The norm that a client reports and whether it speaks, where the norm of its update is known.
+class Decision(NamedTuple):
+    """Whether a client speaks, the norm that it reports, and how likely it was to speak."""
 
-    Args:
-      rule, context, uniform: as for `respond`.
-      norm: m_k. Where it is not finite, the client reports NaN and stays silent.
+    speaks: bool
+    norm: Scalar
+    probability: Scalar
+
+
+def decide(rule: Rule, situation: Situation, context: Any) -> Decision:
+    """What a client does, where its situation is known.
+
+    Where the norm is not finite, the client reports NaN and stays silent.
     """
-    if not math.isfinite(float(norm)):
-        return math.nan, False
-    return norm, bool(rule.speaks(norm, uniform, context))
+    if not math.isfinite(float(situation.norm)):
+        return Decision(False, math.nan, 1.0)
+    chance = 1.0 if rule.probability is None else rule.probability(situation, context)
+    return Decision(bool(rule.speaks(situation, context)), situation.norm, chance)

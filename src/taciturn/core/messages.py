@@ -1,6 +1,6 @@
 """Messages: what a client says, and how it is written down to the byte.
 
-A written message is a header of 16 bytes and, when the client speaks, its update in the policy's
+A written message is a header of 24 bytes and, when the client speaks, its update in the policy's
 codec. What the server sends down has the same header (with the context instead of the norm) and
 the weights as float32.
 """
@@ -13,9 +13,10 @@ from taciturn.core.arrays import Array, Scalar
 from taciturn.core.codecs import Codec, from_bytes, to_bytes
 from taciturn.errors import InputError
 
-# Version, speaks, reserved, weights, examples, norm. n_k need not be whole: it is what weighs.
-_HEADER = struct.Struct("<BBHIff")
-_VERSION = 2
+# Version, speaks, reserved, weights, examples, norm, norm of what was encoded, probability.
+# n_k need not be whole: it is what weighs.
+_HEADER = struct.Struct("<BBHIffff")
+_VERSION = 3
 OVERHEAD = _HEADER.size
 
 
@@ -26,11 +27,16 @@ class Message(NamedTuple):
       examples: n_k, how many examples it trained on.
       norm: m_k = ‖Δ_k‖, before any codec.
       update: Δ_k, on the server as decoded; None from a client that stays silent.
+      encoded_norm: that of what was encoded, which holds more than Δ_k under error feedback; None
+        where it is Δ_k.
+      probability: how likely it was to speak, where the rule says so: it then counts 1/p times.
     """
 
     examples: Scalar
     norm: Scalar
     update: Array | None
+    encoded_norm: Scalar | None = None
+    probability: Scalar = 1.0
 
 
 def through(message: Message, codec: Codec, key: Array) -> Message:
@@ -50,6 +56,7 @@ def write(message: Message, codec: Codec, key: Array | None = None) -> bytes:
       key: two words that the server knows too; codecs without chance do not look at it.
     """
     size, payload = 0, b""
+    encoded = message.norm if message.encoded_norm is None else message.encoded_norm
     examples = float(message.examples)
     if not 0 <= examples < math.inf:
         raise InputError(f"`examples` must be in [0, inf), got {message.examples!r}.")
@@ -58,8 +65,9 @@ def write(message: Message, codec: Codec, key: Array | None = None) -> bytes:
         payload = to_bytes(codec, codec.encode(message.update, key), size)
     try:
         header = _HEADER.pack(
-            _VERSION, message.update is not None, 0, size, examples, float(message.norm)
-        )
+            _VERSION, message.update is not None, 0, size, examples, float(message.norm),
+            float(encoded), float(message.probability),
+        )  # fmt: skip
     except (struct.error, OverflowError, ValueError) as error:
         raise InputError(f"The message cannot be written down: {error}.") from None
     return header + payload
@@ -72,13 +80,13 @@ def read(data: bytes, codec: Codec, key: Array | None = None) -> Message:
     """
     if len(data) < OVERHEAD:
         raise InputError(f"A message has at least {OVERHEAD} bytes, got {len(data)}.")
-    version, speaks, _, size, examples, norm = _HEADER.unpack_from(data)
+    version, speaks, _, size, examples, norm, encoded, chance = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise InputError(f"The message has version {version}, this program reads {_VERSION}.")
     expected = OVERHEAD + (codec.nbytes(size) if speaks else 0)
     if len(data) != expected:
         raise InputError(f"The message must have {expected} bytes, got {len(data)}.")
     if not speaks:
-        return Message(examples, norm, None)
+        return Message(examples, norm, None, encoded, chance)
     code = from_bytes(codec, data[OVERHEAD:], size)
-    return Message(examples, norm, codec.decode(code, key, size))
+    return Message(examples, norm, codec.decode(code, key, size), encoded, chance)

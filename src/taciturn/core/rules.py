@@ -1,7 +1,8 @@
 """Rules: who speaks.
 
-A rule is three pure functions. The server keeps `state`, broadcasts `state.context` (one number)
-with the weights, and learns from the tally of the round; a client decides with `speaks`.
+A rule is a few pure functions. The server keeps `state`, broadcasts a *context* made from it with
+the weights, and learns from the tally of the round; a client looks at its own situation and
+decides with `speaks`.
 """
 
 import math
@@ -13,6 +14,23 @@ from taciturn.checks import flag, number
 from taciturn.core.arrays import Scalar, namespace
 from taciturn.core.parts import Part
 from taciturn.core.tally import Tally
+from taciturn.errors import UnknownName
+
+
+class Situation(NamedTuple):
+    """What a client knows when it decides; what the rule does not look at may be missing.
+
+    Attributes:
+      norm: m_k = ‖Δ_k‖.
+      uniform: a draw from [0, 1) that nobody else uses.
+      loss: its mean training loss over the local steps.
+      silence: how many times in a row it was asked and stayed silent.
+    """
+
+    norm: Scalar
+    uniform: Scalar = 0.0
+    loss: Scalar = math.nan
+    silence: Scalar = 0
 
 
 @dataclass(frozen=True)
@@ -20,38 +38,62 @@ class Rule(Part):
     """Decides who speaks.
 
     Attributes:
-      init: `() -> state`, a NamedTuple of numbers with a field `context`.
-      speaks: on the client, `(norm, uniform, context) -> bool`; `uniform` is a draw from [0, 1).
+      init: `() -> state`, a tuple of numbers.
+      broadcast: on the server, `(state) -> context`, a NamedTuple of numbers. A field `threshold`
+        is a promise: a silent client's norm is that at most, and the server takes it as no more.
+      speaks: on the client, `(situation, context) -> bool`.
       learn: on the server, `(state, tally) -> state`.
-      has_threshold: whether `context` is a threshold. Silence then means `norm <= context`, and the
-        server takes a silent client's norm as that at most.
+      looks_at: the fields of `Situation` that `speaks` and `probability` need.
+      probability: on the client, `(situation, context) -> p`, how likely it was to speak, for rules
+        that choose at random and by more than chance. The update of one who spoke then counts 1/p
+        times, so that the mean over all draws is that of everyone. None counts everyone once.
     """
 
     init: Callable[[], Any] = field(kw_only=True, compare=False, repr=False)
-    speaks: Callable[[Scalar, Scalar, Scalar], Scalar] = field(
-        kw_only=True, compare=False, repr=False
+    broadcast: Callable[[Any], Any] = field(
+        default=lambda state: state, kw_only=True, compare=False, repr=False
     )
-    learn: Callable[[Any, Tally], Any] = field(kw_only=True, compare=False, repr=False)
-    has_threshold: bool = field(kw_only=True, compare=False, repr=False)
+    speaks: Callable[[Situation, Any], Scalar] = field(kw_only=True, compare=False, repr=False)
+    learn: Callable[[Any, Tally], Any] = field(
+        default=lambda state, tally: state, kw_only=True, compare=False, repr=False
+    )
+    looks_at: tuple[str, ...] = field(default=("norm",), kw_only=True, compare=False, repr=False)
+    probability: Callable[[Situation, Any], Scalar] | None = field(
+        default=None, kw_only=True, compare=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        for name in self.looks_at:
+            if name not in Situation._fields:
+                raise UnknownName(f"thing for `{self.name}` to look at", name, Situation._fields)
 
 
-class Constant(NamedTuple):
-    """State of a rule that does not learn."""
+class Nothing(NamedTuple):
+    """State and context of a rule that needs none."""
 
-    context: Scalar
+
+class Threshold(NamedTuple):
+    """A client speaks when its norm exceeds it."""
+
+    threshold: Scalar
+
+
+class Chance(NamedTuple):
+    """A client speaks with this probability."""
+
+    probability: Scalar
 
 
 class Adaptive(NamedTuple):
     """State of `adaptive`: the threshold, and how many deviations below the mean it lies."""
 
-    context: Scalar
+    threshold: Scalar
     k: Scalar
 
 
 def full() -> Rule:
     """Everyone speaks: plain federated averaging."""
-    return Rule("full", init=lambda: Constant(-math.inf), speaks=_above, learn=_same,
-                has_threshold=False)  # fmt: skip
+    return Rule("full", init=Nothing, speaks=lambda situation, context: situation.norm >= 0)
 
 
 def fixed(threshold: float) -> Rule:
@@ -61,8 +103,8 @@ def fixed(threshold: float) -> Rule:
       threshold: τ, at least 0.
     """
     threshold = number("threshold", threshold, 0.0, math.inf, "[0, inf]")
-    return Rule("fixed", (("threshold", threshold),), init=lambda: Constant(threshold),
-                speaks=_above, learn=_same, has_threshold=True)  # fmt: skip
+    return Rule("fixed", (("threshold", threshold),), init=lambda: Threshold(threshold),
+                speaks=_above)  # fmt: skip
 
 
 def adaptive(k: float = 1.0, weighted: bool = True) -> Rule:
@@ -95,7 +137,8 @@ def adaptive(k: float = 1.0, weighted: bool = True) -> Rule:
         return Adaptive(xp.where(informative, threshold, xp.zeros_like(threshold)), state.k)
 
     return Rule("adaptive", (("k", k), ("weighted", weighted)), init=lambda: Adaptive(0.0, k),
-                speaks=_above, learn=learn, has_threshold=True)  # fmt: skip
+                broadcast=lambda state: Threshold(state.threshold), speaks=_above,
+                learn=learn)  # fmt: skip
 
 
 def random(probability: float) -> Rule:
@@ -105,14 +148,10 @@ def random(probability: float) -> Rule:
       probability: in [0, 1].
     """
     probability = number("probability", probability, 0.0, 1.0, "[0, 1]")
-    return Rule("random", (("probability", probability),), init=lambda: Constant(probability),
-                speaks=lambda norm, uniform, context: uniform < context, learn=_same,
-                has_threshold=False)  # fmt: skip
+    return Rule("random", (("probability", probability),), init=lambda: Chance(probability),
+                speaks=lambda situation, context: situation.uniform < context.probability,
+                looks_at=("uniform",))  # fmt: skip
 
 
-def _above(norm: Scalar, uniform: Scalar, context: Scalar) -> Scalar:
-    return norm > context
-
-
-def _same(state: Any, tally: Tally) -> Any:
-    return state
+def _above(situation: Situation, context: Threshold) -> Scalar:
+    return situation.norm > context.threshold

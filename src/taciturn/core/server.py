@@ -1,11 +1,14 @@
 """The server's side of a round: a tally in, the next weights and threshold out (Algorithms 1, 3).
 
 state = server.init(policy, weights)
-opening = server.open(policy, state)          # broadcast state.weights and opening.context
+opening = server.open(policy, state.memory)   # broadcast state.weights and opening.context
 heard = tally.start(state.weights)
 for message in messages:
     heard = tally.add(heard, message, opening)
 state, info = server.close(policy, state, heard)
+
+`close` is `learn`, which makes the mean update of the tally and remembers, and `step`, which moves
+the weights by it. Where somebody else takes the step, as in Flower, there is `learn` alone.
 """
 
 import math
@@ -23,7 +26,9 @@ from taciturn.core.arrays import (
     in_blocks,
     namespace,
     norm_of,
+    or_zero,
     select,
+    zeros,
 )
 from taciturn.core.policy import Policy
 from taciturn.core.tally import Opening, Tally
@@ -45,12 +50,18 @@ class Optimizer(NamedTuple):
     choose: Callable[[Scalar, Any, Any], Any] = select
 
 
+class Memory(NamedTuple):
+    """What the server learns from round to round: the states of rule and stand-in."""
+
+    rule: Any
+    stand_in: Any
+
+
 class ServerState(NamedTuple):
     """What the next round needs."""
 
     weights: Array
-    rule: Any
-    stand_in: Any
+    memory: Memory
     optimizer: Any
 
 
@@ -59,6 +70,7 @@ class RoundInfo(NamedTuple):
 
     Attributes:
       spoke, silent, rejected: how many clients there were of each.
+      counts: whether enough of them count for the weights to move.
       threshold: the one that held in this round; NaN where the rule has none.
       norm_mean, norm_std: of the accepted norms, weighted by n.
     """
@@ -66,37 +78,108 @@ class RoundInfo(NamedTuple):
     spoke: Scalar
     silent: Scalar
     rejected: Scalar
+    counts: Scalar
     threshold: Scalar
     norm_mean: Scalar
     norm_std: Scalar
 
 
-def averaging() -> Optimizer:
-    """θ_{t+1} = θ_t + mean update: federated averaging."""
+def averaging(lr: Scalar = 1.0) -> Optimizer:
+    """θ_{t+1} = θ_t + lr · mean update: federated averaging."""
 
     def apply(state: Any, mean: Array, weights: Array, donate: bool) -> tuple[Array, Any]:
-        return add_scaled(weights, 1.0, mean, donate=donate), state
+        return add_scaled(weights, lr, mean, donate=donate), state
 
     return Optimizer(lambda weights: (), apply)
 
 
+def remember(policy: Policy, weights: Array) -> Memory:
+    """The memory before the first round."""
+    check_flat(weights)
+    return Memory(policy.rule.init(), policy.stand_in.init(weights))
+
+
 def init(policy: Policy, weights: Array, optimizer: Optimizer | None = None) -> ServerState:
     """The state before the first round."""
-    check_flat(weights)
-    optimizer = optimizer or averaging()
-    return ServerState(
-        weights, policy.rule.init(), policy.stand_in.init(weights), optimizer.init(weights)
-    )
+    memory = remember(policy, weights)
+    return ServerState(weights, memory, (optimizer or averaging()).init(weights))
 
 
-def open(policy: Policy, state: ServerState) -> Opening:
+def open(policy: Policy, memory: Memory) -> Opening:
     """What the server knows, and broadcasts, when a round begins."""
-    context = state.rule.context
-    silent_at_most = context if policy.rule.has_threshold else math.inf
+    context = policy.rule.broadcast(memory.rule)
     stand_in_norm: Scalar = math.inf
     if policy.stand_in.capped:
-        stand_in_norm = norm_of(policy.stand_in.predict, state.stand_in)
-    return Opening(context, silent_at_most, stand_in_norm)
+        stand_in_norm = norm_of(policy.stand_in.predict, memory.stand_in)
+    return Opening(context, getattr(context, "threshold", math.inf), stand_in_norm)
+
+
+def learn(
+    policy: Policy, memory: Memory, tally: Tally, *, at_least: int = 1, donate: bool = False
+) -> tuple[Array, Memory, RoundInfo]:
+    r"""What a round teaches: the mean update, the memory after it, and what people look at.
+
+        mean = (Σ_spoke n·Δ/p + Σ_silent n·Δ̂) / (Σ_spoke n/p + Σ_silent n)
+
+    is what the stand-in learns from; it is 0 in a round in which nobody counts. The rule learns
+    from the norms of every round in which there are any, whether or not anyone counts: a threshold
+    above all norms would else stay there for good.
+
+    Args:
+      policy: rule, stand-in and codec.
+      memory: that before the round.
+      tally: what was heard.
+      at_least: with fewer clients that count, nobody does.
+      donate: lets NumPy reuse the memory of both, which must not be read afterwards.
+    """
+    stand_in = policy.stand_in
+    silent, total = weigh(policy, tally)
+    counting = tally.n_spoke + (tally.n_silent + tally.n_absent if stand_in.counts else 0)
+    counts = (total > 0) & (counting >= at_least)
+    info = look(policy, memory, tally, counts)
+    heard, rule = tally.norms.weight > 0, policy.rule.learn(memory.rule, tally)
+
+    def move(record: tuple[Array, Any]) -> tuple[Array, Any]:
+        spoken, before = record
+        mean = mean_update(policy, before, spoken, silent, total)
+        if donate and stand_in.growth:
+            return mean, grow(before, stand_in.growth, mean)
+        return mean, stand_in.learn(before, mean)
+
+    if isinstance(counts, np.bool):  # a plain number: nothing is traced
+        rule = rule if heard else memory.rule
+        if not counts:
+            return zeros(tally.spoken), Memory(rule, memory.stand_in), info
+        mean, learned = in_blocks(move, (tally.spoken, memory.stand_in), donate=donate)
+        return mean, Memory(rule, learned), info
+    # Under JAX both ways are computed and one is chosen.
+    mean, learned = move((tally.spoken, memory.stand_in))
+    remembered = Memory(select(heard, rule, memory.rule), select(counts, learned, memory.stand_in))
+    return or_zero(counts, mean), remembered, info
+
+
+def step(
+    optimizer: Optimizer,
+    slots: Any,
+    weights: Array,
+    mean: Array,
+    counts: Scalar,
+    *,
+    donate: bool = False,
+) -> tuple[Array, Any]:
+    """The weights moved by the mean update, and the optimiser's state; both stay if nobody counts.
+
+    Args:
+      optimizer: what is done with the mean.
+      slots: its state.
+      weights: θ_t.
+      mean, counts: from `learn`.
+      donate: lets NumPy reuse the memory of all three.
+    """
+    if isinstance(counts, np.bool):
+        return optimizer.apply(slots, mean, weights, donate) if counts else (weights, slots)
+    moved, new = optimizer.apply(slots, mean, weights, donate)
+    return select(counts, moved, weights), optimizer.choose(counts, new, slots)
 
 
 def close(
@@ -107,13 +190,7 @@ def close(
     *,
     donate: bool = False,
 ) -> tuple[ServerState, RoundInfo]:
-    r"""The state after a round.
-
-        mean = (Σ_spoke n·Δ + Σ_silent n·Δ̂) / (Σ_spoke n + Σ_silent n)
-
-    moves the weights and is what the stand-in learns from. A round in which nobody counts moves
-    nothing. The rule learns from the norms of every round in which there are any, whether or not
-    anyone counts: a threshold above all norms would else stay there for good.
+    """The state after a round: `learn`, then `step`.
 
     Args:
       policy: rule, stand-in and codec.
@@ -122,32 +199,11 @@ def close(
       optimizer: what is done with the mean; plain averaging by default.
       donate: lets NumPy reuse the memory of `state` and `tally`, which must not be read afterwards.
     """
-    optimizer = optimizer or averaging()
-    silent, total = weigh(policy, tally)
-    counts = total > 0
-
-    def step(state: ServerState) -> ServerState:
-        def move(record: tuple[Array, Any]) -> tuple[Array, Any]:
-            spoken, before = record
-            mean = mean_update(policy, before, spoken, silent, total)
-            if donate and policy.stand_in.growth:
-                return mean, grow(before, policy.stand_in.growth, mean)
-            return mean, policy.stand_in.learn(before, mean)
-
-        mean, learned = in_blocks(move, (tally.spoken, state.stand_in), donate=donate)
-        weights, slots = optimizer.apply(state.optimizer, mean, state.weights, donate)
-        return ServerState(weights, state.rule, learned, slots)
-
-    info = look(policy, state, tally)
-    heard, rule = tally.norms.weight > 0, policy.rule.learn(state.rule, tally)
-    if isinstance(counts, np.bool):  # a plain number: nothing is traced
-        closed = step(state) if counts else state
-        return (closed._replace(rule=rule) if heard else closed), info
-    # Under JAX both ways are computed and one is chosen.
-    new = step(state)
-    chosen = optimizer.choose(counts, new.optimizer, state.optimizer)
-    closed = select(counts, new._replace(optimizer=()), state._replace(optimizer=()))
-    return closed._replace(rule=select(heard, rule, state.rule), optimizer=chosen), info
+    mean, memory, info = learn(policy, state.memory, tally, donate=donate)
+    weights, slots = step(
+        optimizer or averaging(), state.optimizer, state.weights, mean, info.counts, donate=donate
+    )
+    return ServerState(weights, memory, slots), info
 
 
 def weigh(policy: Policy, tally: Tally) -> tuple[Scalar, Scalar]:
@@ -169,13 +225,14 @@ def mean_update(
     return spoken / xp.where(total > 0, total, xp.ones_like(total))
 
 
-def look(policy: Policy, state: ServerState, tally: Tally) -> RoundInfo:
-    """What people look at of a round that began in `state`."""
+def look(policy: Policy, memory: Memory, tally: Tally, counts: Scalar) -> RoundInfo:
+    """What people look at of a round that began with `memory`."""
     return RoundInfo(
         spoke=tally.n_spoke,
         silent=tally.n_silent,
         rejected=tally.n_rejected,
-        threshold=state.rule.context if policy.rule.has_threshold else math.nan,
+        counts=counts,
+        threshold=getattr(policy.rule.broadcast(memory.rule), "threshold", math.nan),
         norm_mean=tally.norms.mean,
         norm_std=tally.norms.deviation(),
     )

@@ -36,10 +36,13 @@ class Tally(NamedTuple):
     """What a round comes to.
 
     Attributes:
-      spoken: Σ n·Δ over the clients that spoke.
+      spoken: Σ n·Δ/p over the clients that spoke, each with probability p; p = 1 under most rules.
       n_spoke, n_silent, n_rejected: how many there were of each.
-      examples_spoke, examples_silent: Σ n over those who spoke and over the silent.
-      examples_capped: Σ n·min(1, m/‖Δ̂‖) over the silent.
+      n_absent: how many were not heard and are treated as silent.
+      examples_spoke: Σ n/p over those who spoke.
+      examples_silent: Σ n over the silent, less what those who spoke count beyond themselves,
+        Σ n (1/p − 1): with `examples_spoke` it makes up the examples of everyone.
+      examples_capped: the same with n·min(1, m/‖Δ̂‖) instead of n.
       norms, norms_unweighted: moments of all norms, weighted by n and by 1.
     """
 
@@ -47,6 +50,7 @@ class Tally(NamedTuple):
     n_spoke: Scalar
     n_silent: Scalar
     n_rejected: Scalar
+    n_absent: Scalar
     examples_spoke: Scalar
     examples_silent: Scalar
     examples_capped: Scalar
@@ -58,12 +62,12 @@ class Opening(NamedTuple):
     """What the server knows of a round before anyone answers.
 
     Attributes:
-      context: the number that the rule broadcasts, a threshold or a probability.
+      context: the record that the rule broadcasts, such as a threshold or a probability.
       silent_at_most: the largest norm that a silent client can have.
       stand_in_norm: ‖Δ̂‖, that of what stands in for a silent client; inf where it is not capped.
     """
 
-    context: Scalar
+    context: Any
     silent_at_most: Scalar
     stand_in_norm: Scalar
 
@@ -73,7 +77,7 @@ def start(weights: Array) -> Tally:
     xp = namespace(weights)
     spoken = zeros(weights)
     nothing = xp.zeros((0,), dtype=spoken.dtype)
-    return of(spoken, nothing, nothing, nothing > 0, Opening(0.0, 0.0, 0.0))
+    return of(spoken, nothing, nothing, nothing > 0, Opening((), 0.0, 0.0))
 
 
 def add(
@@ -102,23 +106,27 @@ def add(
     with np.errstate(over="ignore", invalid="ignore"):
         examples = xp.asarray(message.examples, dtype=spoken.dtype)
         reported = xp.asarray(message.norm, dtype=spoken.dtype)
+        chance = xp.asarray(message.probability, dtype=spoken.dtype)
         accepted = (examples > 0) & xp.isfinite(examples) & (reported >= 0) & xp.isfinite(reported)
+        accepted = accepted & (chance > 0) & (chance <= 1)
         if update is not None:
             actual = xp.astype(norm(update), spoken.dtype)
-            accepted = accepted & fits(codec, reported, actual, update.shape[0])
+            encoded = reported if message.encoded_norm is None else message.encoded_norm
+            accepted = accepted & fits(codec, encoded, actual, update.shape[0])
             reported = reported if codec.error else actual
             if not isinstance(accepted, np.bool):
                 # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
                 update = xp.where(accepted, update, xp.zeros_like(update))
-                spoken = add_scaled(spoken, xp.where(accepted, examples, 0.0), update)
+                spoken = add_scaled(spoken, xp.where(accepted, examples / chance, 0.0), update)
             elif accepted:
-                spoken = add_scaled(spoken, examples, update, donate=donate)
+                spoken = add_scaled(spoken, examples / chance, update, donate=donate)
     one = of(
         spoken,
         xp.reshape(examples, (1,)),
         xp.reshape(xp.where(accepted, reported, float("nan")), (1,)),
         xp.asarray([update is not None]),
         opening,
+        xp.reshape(chance, (1,)),
     )
     return _merge_counts(tally, one)
 
@@ -135,15 +143,23 @@ def merge(a: Tally, b: Tally, *, donate: bool = False) -> Tally:
     return _merge_counts(a, b._replace(spoken=spoken))
 
 
-def of(spoken: Array, examples: Array, norms: Array, spoke: Array, opening: Opening) -> Tally:
-    """The tally of a group of clients whose Σ n·Δ is known.
+def of(
+    spoken: Array,
+    examples: Array,
+    norms: Array,
+    spoke: Array,
+    opening: Opening,
+    probabilities: Array | None = None,
+) -> Tally:
+    """The tally of a group of clients whose Σ n·Δ/p is known.
 
     Args:
-      spoken: Σ n·Δ over those of the group that spoke and have a finite norm.
+      spoken: Σ n·Δ/p over those of the group that spoke and have a finite norm.
       examples: n_k, one per client.
       norms: m_k, one per client. A client whose norm is not finite or below 0 is rejected.
       spoke: who spoke, one boolean per client.
       opening: what `server.open` returned for this round.
+      probabilities: p, one per client, of having spoken; all 1 where there are none.
     """
     xp = namespace(norms)
     accepted = xp.isfinite(norms) & (norms >= 0) & xp.isfinite(examples) & (examples > 0)
@@ -157,16 +173,37 @@ def of(spoken: Array, examples: Array, norms: Array, spoke: Array, opening: Open
     longest = xp.asarray(opening.stand_in_norm, dtype=m.dtype) * xp.ones_like(m)
     share = xp.minimum(xp.ones_like(m), _ratio(m, longest, empty=1.0))
     zero = xp.zeros_like(n)
+    # What one who spoke counts beyond itself, it takes from what stands in for the others.
+    beyond = zero
+    if probabilities is not None:
+        known = spoke & (probabilities > 0)
+        beyond = n * xp.where(known, 1 / xp.where(known, probabilities, 1.0) - 1, zero)
+    silence = xp.where(silent, n, -beyond)
     return Tally(
         spoken=spoken,
         n_spoke=_count(spoke),
         n_silent=_count(silent),
         n_rejected=_count(~accepted),
-        examples_spoke=xp.sum(xp.where(spoke, n, zero)),
-        examples_silent=xp.sum(xp.where(silent, n, zero)),
-        examples_capped=xp.sum(xp.where(silent, n * share, zero)),
+        n_absent=xp.zeros((), dtype=xp.int32),
+        examples_spoke=xp.sum(xp.where(spoke, n + beyond, zero)),
+        examples_silent=xp.sum(silence),
+        examples_capped=xp.sum(silence * share),
         norms=_moments(n, m),
         norms_unweighted=_moments(one, m),
+    )
+
+
+def with_absent(tally: Tally, count: int, opening: Opening) -> Tally:
+    """The tally with clients that nothing was heard of: silent, of mean weight and norm."""
+    answered = int(tally.n_spoke + tally.n_silent)
+    if not count or not answered:
+        return tally
+    examples = tally.norms.weight * count / answered
+    share = min(1.0, float(_ratio(tally.norms.mean, np.float64(opening.stand_in_norm), empty=1.0)))
+    return tally._replace(
+        n_absent=tally.n_absent + count,
+        examples_silent=tally.examples_silent + examples,
+        examples_capped=tally.examples_capped + examples * share,
     )
 
 

@@ -4,29 +4,32 @@ from logging import WARNING
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Context, Message, MessageType
+from flwr.app import Array, ArrayRecord, Context, Message, MessageType, MetricRecord
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.supercore import log
 
 from taciturn.core import client
+from taciturn.core.codecs import to_bytes
 from taciturn.core.policy import parse_part
-from taciturn.core.rules import Rule, full
-from taciturn.errors import InputError, UnknownName
+from taciturn.core.rules import Rule, Situation
+from taciturn.errors import InputError
+from taciturn.flower import protocol
+from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
-from taciturn.flower.sums import norm
+from taciturn.flower.sums import difference, norm
 
-# What the strategy writes into the config, and the mod into the metrics.
-RULE, CONTEXT, EXCLUDE = "taciturn.rule", "taciturn.context", "taciturn.exclude"
-NORM = "taciturn.norm"
+_LOSSES = ("train_loss", "loss")  # what apps call it
+_KEPT = "taciturn"  # the record in a node's state
 
 
 def speak(rule: Rule | str | None = None) -> Mod:
     """A client mod that lets a client stay silent when the server's rule says so.
 
     It compares the arrays that the app returns with those it was sent, adds the norm of the
-    difference to the reply's metrics and, in silence, takes the weights out of the reply. It must
-    be listed first, so that it sees what leaves the device. Evaluation, and a server that does not
-    use `Taciturn`, are left alone. Nothing is kept between rounds.
+    difference to the reply's metrics and, in silence, takes the weights out of the reply. One who
+    speaks sends them in the codec that the server names. The mod must be listed first, so that it
+    sees what leaves the device. Evaluation, and a server that does not use `Taciturn`, are left
+    alone.
 
     Args:
       rule: a rule of the client's own, `fixed` or `random`, as an object or as text such as
@@ -42,69 +45,90 @@ def speak(rule: Rule | str | None = None) -> Mod:
         )
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        asked = _asked(message)
-        if asked is None:
+        config = _config(message)
+        if config is None:
             return call_next(message, context)
         # The app may change the records it is given; the arrays in them it can only replace.
         sent = ArrayRecord(dict(next(iter(message.content.array_records.values()))))
+        node = message.metadata.dst_node_id
         reply = call_next(message, context)
-        if not reply.has_error():
-            _answer(reply, sent, asked, own)
+        if reply.has_error():
+            return reply
+        try:
+            _answer(reply, sent, protocol.read_request(config), own, node, context)
+        except InputError as error:
+            # Sent whole, it counts like any other reply, if it can be read.
+            log(WARNING, "taciturn: the reply is left as it is: %s", error)
+            protocol.remark(reply.content, error)
         return reply
 
     return mod
 
 
-def _asked(message: Message) -> dict[str, Any] | None:
+def _config(message: Message) -> dict[str, Any] | None:
     """The server's config if this is a message that may be answered with silence."""
     if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
         return None
     if not message.has_content() or len(message.content.array_records) != 1:
         return None
     for config in message.content.config_records.values():
-        if RULE in config:
+        if protocol.RULE in config:
             return dict(config)
     return None
 
 
-def _answer(reply: Message, sent: ArrayRecord, asked: dict[str, Any], own: Rule | None) -> None:
-    """Adds the norm to the reply and takes the weights out of it in silence."""
+def _answer(
+    reply: Message, sent: ArrayRecord, asked: Request, own: Rule | None, node: int, context: Context
+) -> None:
+    """Adds the norm to the reply, and writes its weights in the codec or takes them out."""
     if len(reply.content.array_records) != 1 or len(reply.content.metric_records) != 1:
-        log(WARNING, "taciturn: a reply needs one ArrayRecord and one MetricRecord; left as it is.")
-        return
+        raise InputError("it needs one ArrayRecord and one MetricRecord")
     name, trained = next(iter(reply.content.array_records.items()))
-    layout = Layout.of(sent, asked[EXCLUDE])
-    try:
-        measured = norm(layout.views(sent), layout.views(trained), layout.wide)
-    except (InputError, KeyError) as error:
-        # What does not fit the model is for the server to reject: it knows what it sent.
-        log(
-            WARNING,
-            "taciturn: the update cannot be measured (%s); the reply is left as it is.",
-            error,
-        )
-        return
-    rule, context = _rule(asked)
-    reported, speaks = client.decide(rule, measured, context, _uniform())
+    metrics = next(iter(reply.content.metric_records.values()))
+    layout = Layout.of(sent, asked.exclude)
+    missing = [layer for layer in layout.names if layer not in trained]
+    if missing:
+        raise InputError(f"`{missing[0]}` is not in it")
+    before, after = layout.views(sent), layout.views(trained)
+    situation = _situation(asked.rule, norm(before, after, layout.wide), metrics, context)
+    decision = client.decide(asked.rule, situation, asked.context)
+    speaks = decision.speaks
     if own is not None and speaks:
-        speaks = bool(own.speaks(reported, _uniform(), own.init().context))
-    next(iter(reply.content.metric_records.values()))[NORM] = float(reported)
-    if not speaks:
-        rest = {key: array for key, array in trained.items() if key not in set(layout.names)}
-        if rest:
-            reply.content[name] = ArrayRecord(rest)
-        else:
-            del reply.content[name]
+        speaks = bool(own.speaks(situation._replace(uniform=_uniform()), own.init()))
+    metrics[protocol.NORM] = float(decision.norm)
+    if asked.rule.probability is not None:
+        metrics[protocol.PROBABILITY] = float(decision.probability)
+    if "silence" in asked.rule.looks_at:
+        context.state[_KEPT] = MetricRecord({"silence": 0 if speaks else situation.silence + 1})
+    if speaks and not asked.coded:
+        return
+    arrays = {key: array for key, array in trained.items() if key not in set(layout.names)}
+    if speaks:
+        arrays[protocol.CODE] = _code(asked, difference(before, after), node)
+    if arrays:
+        reply.content[name] = ArrayRecord(arrays)
+    else:
+        del reply.content[name]
 
 
-def _rule(asked: dict[str, Any]) -> tuple[Rule, float]:
-    """The server's rule and its context; a rule that is unknown here makes the client speak."""
-    try:
-        return parse_part("rule", asked[RULE]), asked[CONTEXT]
-    except UnknownName:
-        log(WARNING, "taciturn: the rule `%s` is unknown here; speaking.", asked[RULE])
-        everyone = full()
-        return everyone, everyone.init().context
+def _situation(rule: Rule, norm: float, metrics: MetricRecord, context: Context) -> Situation:
+    """What this client knows of itself, as far as the rule looks at it."""
+    situation = Situation(norm, _uniform())
+    if "loss" in rule.looks_at:
+        loss = next((metrics[key] for key in _LOSSES if key in metrics), None)
+        if not isinstance(loss, int | float):
+            raise InputError(f"`{rule.name}` looks at the loss: report it as `{_LOSSES[0]}`")
+        situation = situation._replace(loss=float(loss))
+    if "silence" in rule.looks_at and _KEPT in context.state.metric_records:
+        kept = context.state.metric_records[_KEPT]["silence"]
+        situation = situation._replace(silence=int(kept))
+    return situation
+
+
+def _code(asked: Request, update: np.ndarray, node: int) -> Array:
+    """An update as one array of bytes."""
+    code = asked.codec.encode(update, asked.key(node))
+    return Array(np.frombuffer(to_bytes(asked.codec, code, len(update)), np.uint8))
 
 
 def _uniform() -> float:

@@ -70,9 +70,9 @@ class Layout(NamedTuple):
         """The names of the weights."""
         return [layer.name for layer in self.layers]
 
-    def vectors(self) -> list[np.ndarray]:
-        """Memory for sums over weights, a vector per layer."""
-        return [np.empty(layer.size, self.wide) for layer in self.layers]
+    def cut(self, flat: np.ndarray) -> list[np.ndarray]:
+        """The parts of a flat vector, one per layer; nothing is copied."""
+        return [flat[layer.start : layer.start + layer.size] for layer in self.layers]
 
     def views(self, record: Mapping[str, Array]) -> list[np.ndarray]:
         """The weights of `record`, a flat vector per layer, or an error that says what differs."""
@@ -118,10 +118,15 @@ def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:
     return ArrayRecord(arrays)
 
 
-def moved(
-    layout: Layout, sent: Sequence[np.ndarray], update: Sequence[np.ndarray]
-) -> dict[str, Array]:
-    """The arrays of θ + update, computed where they are written: no copy is made."""
+def moved(layout: Layout, record: ArrayRecord, flat: np.ndarray) -> dict[str, Array]:
+    """The arrays of θ + update, computed where they are written: no copy is made.
+
+    Args:
+      layout: that of the model.
+      record: θ.
+      flat: the update, as a flat vector.
+    """
+    sent, update = layout.views(record), layout.cut(flat)
     files = [blank(layer.shape, layer.dtype) for layer in layout.layers]
     after = [np.frombuffer(file.getbuffer(), layer.dtype, layer.size, file.tell())
              for file, layer in zip(files, layout.layers, strict=True)]  # fmt: skip

@@ -8,7 +8,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
 from taciturn.errors import InputError
-from taciturn.flower.mod import NORM
+from taciturn.flower import protocol
+from taciturn.flower.npy import view
+from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
 
 
@@ -18,23 +20,42 @@ class Reply:
 
     Attributes:
       message: as it came.
-      arrays: all arrays of a client that spoke, those that always travel of a silent one.
-      weights: the weights of one that spoke, a flat vector per layer; None from a silent one.
+      arrays: all that came.
+      weights: those of a client that sent them whole, a flat vector per layer.
+      code: the bytes of one that sent its update in a codec.
       metrics: what the app reported, without what the mod added.
       examples: n_k.
       norm: m_k; None from a client without the mod, which always speaks.
+      encoded_norm: that of what was encoded, where it is not m_k.
+      probability: how likely the client was to speak; 1 where the rule does not say.
+      remark: why the reply is not as it was asked for.
+      update: what was decoded, where it is needed again.
     """
 
     message: Message
     arrays: Mapping[str, Array]
     weights: list[np.ndarray] | None
+    code: bytes | None
     metrics: MetricRecord
     examples: float
     norm: float | None
+    encoded_norm: float | None
+    probability: float
+    remark: str | None
+    update: np.ndarray | None = None
 
     @property
     def node(self) -> int:
         return int(self.message.metadata.src_node_id)
+
+    @property
+    def spoke(self) -> bool:
+        return self.weights is not None or self.code is not None
+
+    @property
+    def weight(self) -> float:
+        """n/p, what the update of one who spoke weighs."""
+        return self.examples / self.probability
 
     @property
     def form(self) -> tuple[Any, ...]:
@@ -44,7 +65,7 @@ class Reply:
         return (next(iter(self.message.content.metric_records)), *lengths)
 
 
-def read(message: Message, layout: Layout, weighted_by: str) -> Reply:
+def read(message: Message, layout: Layout, weighted_by: str, request: Request) -> Reply:
     """The reply in a message, or an `InputError` that says what is wrong with it."""
     content = message.content
     if len(content.metric_records) != 1 or len(content.array_records) > 1:
@@ -53,27 +74,47 @@ def read(message: Message, layout: Layout, weighted_by: str) -> Reply:
             f"got {len(content.metric_records)} and {len(content.array_records)}."
         )
     reported = next(iter(content.metric_records.values()))
-    norm, examples = reported.get(NORM), reported.get(weighted_by)
+    norm, encoded_norm = reported.get(protocol.NORM), reported.get(protocol.ENCODED_NORM)
+    examples, chance = reported.get(weighted_by), 1.0
+    if request.rule.probability is not None:
+        chance = reported.get(protocol.PROBABILITY, 1.0)
+        if isinstance(chance, list) or not 1e-6 <= chance <= 1:
+            raise InputError(f"The probability must be in [1e-6, 1], got {chance!r}.")
     # Within these bounds, sums over clients stay finite in float32.
-    if examples is None or isinstance(examples, list) or not 1e-18 < examples < 1e18:
+    if examples is None or isinstance(examples, list) or not 1e-18 < examples / chance < 1e18:
         raise InputError(f"`{weighted_by}` must be a number above 0, got {examples!r}.")
-    if norm is not None and (isinstance(norm, list) or not 0 <= norm < 1e18):
-        raise InputError(f"The norm of its update must be a finite number, got {norm!r}.")
+    for value in (norm, encoded_norm):
+        if value is not None and (isinstance(value, list) or not 0 <= value < 1e18):
+            raise InputError(f"The norm of its update must be a finite number, got {value!r}.")
     arrays = next(iter(content.array_records.values()), ArrayRecord())
     rest = [name for name, _, _ in layout.rest]
-    speaks = norm is None or any(name in arrays for name in layout.names)
-    expected = [*layout.names, *rest] if speaks else rest
+    coded = request.coded and protocol.CODE in arrays
+    whole = not coded and (norm is None or any(name in arrays for name in layout.names))
+    expected = [*(layout.names if whole else []), *rest, *([protocol.CODE] if coded else [])]
     if set(arrays) != set(expected):
         raise InputError(f"Its arrays must be {sorted(expected)}, got {sorted(arrays)}.")
+    if coded and norm is None:
+        raise InputError("It has a code, and does not say the norm of its update.")
     layout.check_rest(arrays)
     return Reply(
         message,
         arrays,
-        layout.views(arrays) if speaks else None,
-        MetricRecord({key: value for key, value in reported.items() if key != NORM}),
+        layout.views(arrays) if whole else None,
+        _bytes(arrays[protocol.CODE]) if coded else None,
+        protocol.without_reported(reported),
         float(examples),
         None if norm is None else float(norm),
+        None if encoded_norm is None else float(encoded_norm),
+        float(chance),
+        protocol.read_remark(content),
     )
+
+
+def _bytes(array: Array) -> bytes:
+    values = view(array)
+    if values.dtype != np.uint8:
+        raise InputError(f"A code must be an array of bytes, got {values.dtype}.")
+    return values.tobytes()
 
 
 @dataclass
@@ -94,7 +135,7 @@ class Details:
 def details(reply: Reply, layout: Layout) -> Details:
     """What a client's own reply holds beside the weights."""
     rest = {name: reply.arrays[name] for name, _, _ in layout.rest}
-    return Details(reply.examples, reply.metrics, rest)
+    return Details(reply.weight, reply.metrics, rest)
 
 
 def mean(parts: Sequence[Details], examples: float | None = None) -> Details:
@@ -123,7 +164,9 @@ def write(
       weights: the weights among them.
       details: the rest of them, and the metrics.
     """
-    content = RecordDict(dict(to.content.config_records))
+    content = RecordDict(
+        {key: record for key, record in to.content.config_records.items() if key != protocol.REMARK}
+    )
     content[name] = ArrayRecord(
         {key: weights[key] if key in weights else details.rest[key] for key in order}
     )

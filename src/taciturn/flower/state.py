@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import Strategy
 
 from taciturn import __version__, runs
 from taciturn.core.policy import Policy, spell
-from taciturn.core.server import ServerState
+from taciturn.core.server import Memory
 from taciturn.errors import RunError
 
 # Flower's optimisers keep the model that they were last given: it is saved already.
@@ -30,7 +30,8 @@ class Saved(NamedTuple):
     round: int
     history: list[dict[str, Any]]
     arrays: ArrayRecord
-    state: ServerState
+    memory: Memory
+    seed: int
 
 
 class Store:
@@ -53,7 +54,8 @@ class Store:
         policy: Policy,
         history: list[dict[str, Any]],
         arrays: ArrayRecord,
-        state: ServerState,
+        memory: Memory,
+        seed: int,
     ) -> None:
         """Saves everything that the next round needs."""
         try:
@@ -62,7 +64,7 @@ class Store:
             raise RunError(f"{self.folder} cannot be made: {error.strerror}.") from None
         tensors = {f"model/{name}": array.numpy() for name, array in arrays.items()}
         for kind in ("rule", "stand_in"):
-            part = getattr(state, kind)
+            part = getattr(memory, kind)
             tensors |= {f"{kind}/{i}": np.asarray(value) for i, value in enumerate(part)}
         kinds = {}
         for path, where in _arrays(self._inner):
@@ -79,6 +81,7 @@ class Store:
             "taciturn": __version__,
             "round": round,
             "policy": str(policy),
+            "seed": seed,
             "arrays": file,
             "model": list(arrays),
             "inner": kinds,
@@ -111,14 +114,14 @@ class Store:
         """A row as in a simulation's folder, where rounds are counted from 0."""
         return {"arm": self._about["policy"], "seed": 0} | row | {"round": row["round"] - 1}
 
-    def load(self, policy: Policy, initial: ArrayRecord, state: ServerState) -> Saved:
+    def load(self, policy: Policy, initial: ArrayRecord, memory: Memory) -> Saved:
         """The state that was saved, checked against what this run was started with.
 
         What `metrics.csv` has beyond it, of a round that was lost, is cut off.
 
         Args:
           policy, initial: those of this run.
-          state: one like that to load.
+          memory: one like that to load.
         """
         path = self.folder / "state.json"
         about = runs.read_json(path)
@@ -135,7 +138,7 @@ class Store:
                 raise RunError(f"{self.folder} holds a model of other arrays: {shapes}.")
             found = {}
             for kind in ("rule", "stand_in"):
-                part = getattr(state, kind)
+                part = getattr(memory, kind)
                 values = [tensors[f"{kind}/{i}"] for i in range(len(part))]
                 if [np.shape(value) for value in values] != [np.shape(value) for value in part]:
                     raise RunError(
@@ -149,7 +152,8 @@ class Store:
             self._about = about
             self._begin_table(history)
             record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
-            return Saved(int(about["round"]), history, record, state._replace(**found))
+            seed = int(about.get("seed", 0))
+            return Saved(int(about["round"]), history, record, Memory(**found), seed)
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{path} cannot be read: {error!r}.") from None
 

@@ -29,8 +29,7 @@ from taciturn.sim import devices, draws, plan
 from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.history import History, join
 from taciturn.sim.lanes import Cohorts, LaneTrainer, Numbers, Schedule, Work
-from taciturn.sim.local import flat_model, make_evaluate, make_step, optimizer_of
-from taciturn.sim.local import server_optimizer as make_server_optimizer
+from taciturn.sim.local import flat_model, make_evaluate, make_step, optimizer_of, server_optimizer
 from taciturn.tasks.task import Clients, Task, with_test
 
 log = logging.getLogger("taciturn")
@@ -50,6 +49,19 @@ class Seen(NamedTuple):
     threshold: Any
     norm_mean: Any
     norm_std: Any
+
+
+class Carried(NamedTuple):
+    """What goes from round to round.
+
+    Attributes:
+      servers: a server's state per arm, (seeds, …) each.
+      silence: how often in a row each client was silent, (runs, population); None where no rule
+        looks at it.
+    """
+
+    servers: tuple[server.ServerState, ...]
+    silence: jax.Array | None
 
 
 def run(
@@ -151,7 +163,7 @@ class Program:
         self.lanes = 0 if form.lanes is None else form.lanes * self.mesh.devices.size
         self.traces = 0
         self._draw = jax.jit(self._draw_cohorts, out_shardings=self.everywhere)
-        self._begin = jax.jit(self._first_states, out_shardings=self.everywhere)
+        self._begin = jax.jit(self._first_states, static_argnums=2, out_shardings=self.everywhere)
         self._evaluate = jax.jit(self._test_all, out_shardings=self.everywhere)
         self._chunk: Callable[..., Any] | None = None
 
@@ -170,8 +182,8 @@ class Program:
         numbers = Numbers(settings.lr, settings.clip, settings.server_lr)
         keys = _run_keys(np.array(settings.all_seeds, np.uint32))
         rules = tuple(_spread(policy.rule.init(), self.seeds) for policy in arms.values())
-        self._check_states(keys, rules)
-        states = self._begin(keys, rules)
+        self._check_states(keys, rules, clients.population)
+        states = self._begin(keys, rules, clients.population)
         seen = []
         scores = {
             name: np.full((len(arms), self.seeds, settings.rounds), np.nan)
@@ -201,7 +213,7 @@ class Program:
             seen.append(jax.tree.map(lambda a: np.asarray(a)[..., :count], new))  # noqa: B023
             done += count
             if settings.evaluates(done - 1):
-                result = self._evaluate(tuple(state.weights for state in states), test)
+                result = self._evaluate(tuple(state.weights for state in states.servers), test)
                 for name, table in scores.items():
                     table[:, :, done - 1] = np.asarray(result[name])
             self._tell(arms, tell, seen, scores["accuracy"], done)
@@ -212,7 +224,7 @@ class Program:
                 seeds=settings.all_seeds,
                 cohort=self.cohort,
                 size=self.model.size,
-                weights=np.asarray(states[a].weights),
+                weights=np.asarray(states.servers[a].weights),
                 seconds=seconds,
                 accuracy=scores["accuracy"][a],
                 loss=scores["loss"][a],
@@ -221,9 +233,9 @@ class Program:
             for a, (name, policy) in enumerate(arms.items())
         }
 
-    def _check_states(self, *arguments: Any) -> None:
+    def _check_states(self, keys: draws.RunKeys, rules: Any, population: int) -> None:
         """Whether the servers' states leave room for anything else."""
-        states = jax.tree.leaves(jax.eval_shape(self._begin, *arguments))
+        states = jax.tree.leaves(self._begin.eval_shape(keys, rules, population))
         needed = 2 * sum(state.size * state.dtype.itemsize for state in states)
         most = devices.least(devices.memory())
         if needed > 0.9 * most and self.runs > 1:
@@ -311,24 +323,26 @@ class Program:
 
         return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(keys))(rounds)
 
-    def _first_states(self, keys: draws.RunKeys, rules: Any) -> Any:
-        optimizer = self._optimizer(1.0)
+    def _first_states(self, keys: draws.RunKeys, rules: Any, population: int) -> Carried:
+        optimizer = server_optimizer(self.form.server_optimizer, 1.0)
         weights = jax.vmap(self.model.init)(keys.init)
-        return tuple(
-            jax.vmap(lambda w, policy=policy: server.init(policy, w, optimizer))(weights)._replace(
-                rule=rule
-            )
+
+        def first(weights: jax.Array, rule: Any, policy: Policy) -> server.ServerState:
+            state = server.init(policy, weights, optimizer)
+            return state._replace(memory=state.memory._replace(rule=rule))
+
+        servers = tuple(
+            jax.vmap(functools.partial(first, policy=policy))(weights, rule)
             for policy, rule in zip(self.policies, rules, strict=True)
         )
-
-    def _optimizer(self, lr: Any) -> server.Optimizer:
-        if self.form.server_optimizer == "sgd":
-            return _scaled_averaging(lr)
-        return make_server_optimizer(self.form.server_optimizer, lr)
+        silence = None
+        if self.trainer.looks_at("silence"):
+            silence = jnp.zeros((self.runs, population), jnp.int32)
+        return Carried(servers, silence)
 
     def _rounds(
         self,
-        states: Any,
+        states: Carried,
         keys: draws.RunKeys,
         numbers: Numbers,
         first: jax.Array,
@@ -339,7 +353,7 @@ class Program:
     ) -> Any:
         """`count` rounds from round `first` on."""
         self.traces += 1
-        arms, dtype = len(self.policies), states[0].weights.dtype
+        arms, dtype = len(self.policies), states.servers[0].weights.dtype
         whole = jnp.zeros((arms, self.seeds, _CHUNK), jnp.int32)
         real = jnp.zeros((arms, self.seeds, _CHUNK), dtype)
         seen = Seen(whole, whole, real, real, real)
@@ -355,7 +369,7 @@ class Program:
 
     def _round(
         self,
-        states: Any,
+        states: Carried,
         keys: draws.RunKeys,
         numbers: Numbers,
         round: jax.Array,
@@ -366,13 +380,15 @@ class Program:
         """One round of every run; compare `reference._run_seed`."""
         round_keys = jax.vmap(lambda key: draws.round_keys(key, round))(keys)
         openings = [
-            jax.vmap(lambda s, policy=policy: server.open(policy, s))(state)
-            for policy, state in zip(self.policies, states, strict=True)
+            jax.vmap(lambda s, policy=policy: server.open(policy, s.memory))(state)
+            for policy, state in zip(self.policies, states.servers, strict=True)
         ]
+        whose = (jnp.arange(self.runs)[:, None], jnp.tile(who.clients, (len(self.policies), 1)))
         work = Work(
-            thetas=jnp.concatenate([state.weights for state in states]),
-            contexts=jnp.concatenate([opening.context for opening in openings]),
+            thetas=jnp.concatenate([state.weights for state in states.servers]),
+            contexts=tuple(opening.context for opening in openings),
             uniforms=jax.vmap(lambda key: draws.uniforms(key, self.cohort))(round_keys),
+            silence=None if states.silence is None else states.silence[whose],
             keys=round_keys,
             who=who,
         )
@@ -384,17 +400,22 @@ class Program:
             out_specs=PartitionSpec(),
             check_vma=False,
         )(schedule, work, numbers, clients)
-        optimizer = self._optimizer(numbers.server_lr)
+        optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
+        said = heard.said > 0
         results = []
         for a, policy in enumerate(self.policies):
             own = slice(a * self.seeds, (a + 1) * self.seeds)
+            chances = heard.chances[own] if policy.rule.probability else None
             tallies = jax.vmap(tally.of)(
-                heard.sums[own], who.examples, heard.norms[own], heard.said[own] > 0, openings[a]
+                heard.sums[own], who.examples, heard.norms[own], said[own], openings[a], chances
             )
             close = functools.partial(server.close, policy, optimizer=optimizer)
-            results.append(jax.vmap(lambda s, t, close=close: close(s, t))(states[a], tallies))
-        states, infos = zip(*results, strict=True)
-        return states, infos
+            results.append(jax.vmap(close)(states.servers[a], tallies))
+        servers, infos = zip(*results, strict=True)
+        silence = states.silence
+        if silence is not None:
+            silence = silence.at[whose].set(jnp.where(said, 0, work.silence + 1))
+        return Carried(servers, silence), infos
 
     def _test_all(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
         """The mean of every metric, (arms, seeds) each; devices share the test set."""
@@ -420,13 +441,6 @@ class Program:
 
 
 _TEST_BATCH, _TEST_BATCH_ON_GPU = 512, 2048
-
-
-def _scaled_averaging(lr: Any) -> server.Optimizer:
-    def apply(state: Any, mean: Any, weights: Any, donate: bool) -> tuple[Any, Any]:
-        return weights + jnp.asarray(lr * mean, weights.dtype), state
-
-    return server.Optimizer(lambda weights: (), apply)
 
 
 def _spread(state: Any, count: int) -> Any:

@@ -18,6 +18,7 @@ import optax
 from taciturn.core import arrays
 from taciturn.core.codecs import Codec
 from taciturn.core.policy import Policy
+from taciturn.core.rules import Rule, Situation
 from taciturn.sim import draws
 from taciturn.sim.local import Model
 from taciturn.tasks.task import Clients
@@ -51,8 +52,9 @@ class Work(NamedTuple):
     """What lanes need to know of a round."""
 
     thetas: jax.Array  # (runs, size), run = arm · seeds + seed
-    contexts: jax.Array  # (runs,)
+    contexts: tuple[Any, ...]  # a rule's record per arm, (seeds,) each
     uniforms: jax.Array  # (seeds, cohort)
+    silence: Any  # (runs, cohort); None where no rule looks at it
     keys: draws.RoundKeys  # (seeds,)
     who: Cohorts  # (seeds, cohort)
 
@@ -74,6 +76,7 @@ class Heard(NamedTuple):
     sums: Any  # Σ n·Δ over those who spoke, (runs, size), layer by layer while there is training
     norms: jax.Array  # (runs, cohort)
     said: jax.Array  # who spoke, (runs, cohort)
+    chances: Any  # of having spoken, (runs, cohort); None where no rule has any
 
 
 class Waiting(NamedTuple):
@@ -84,9 +87,9 @@ class Waiting(NamedTuple):
 
     taken: jax.Array  # how many slots are
     updates: jax.Array  # (lanes, size)
-    run: jax.Array  # (lanes,) each, of the client that spoke
+    weight: jax.Array  # (lanes,) each, of the client that spoke
+    run: jax.Array
     seed: jax.Array
-    slot: jax.Array
     client: jax.Array
 
 
@@ -97,6 +100,7 @@ class Lanes(NamedTuple):
     step: jax.Array  # of the item they are at
     params: Any  # a pytree: a flat vector would be cut up and put together again in every step
     slots: Any  # of the client's optimiser
+    loss: jax.Array | None  # summed over the steps; None where no rule looks at it
     heard: Heard
     waiting: Waiting | None  # None where each is summed when it ends
 
@@ -128,9 +132,22 @@ class LaneTrainer:
         return len(self.policies) * self.seeds
 
     @property
+    def chances(self) -> bool:
+        """Whether any rule says how likely a client was to speak."""
+        return any(rule.probability is not None for rule in self.rules)
+
+    @property
     def lossy(self) -> bool:
         """Whether what the server decodes differs from what a client sent."""
         return any(policy.codec.error for policy in self.policies)
+
+    @property
+    def rules(self) -> list[Rule]:
+        return [policy.rule for policy in self.policies]
+
+    def looks_at(self, what: str) -> bool:
+        """Whether any rule looks at this field of a client's situation."""
+        return any(what in rule.looks_at for rule in self.rules)
 
     def steps(self, rows: Any) -> Any:
         """How many local steps clients with so many rows take."""
@@ -162,7 +179,7 @@ class LaneTrainer:
                 return [jax.vmap(self.model.ravel)(params)]
             return [leaf.reshape(1, -1).astype(dtype) for leaf in jax.tree.leaves(params)]
 
-        def local_step(item: Item, step: jax.Array, params: Any, slots: Any) -> Any:
+        def local_step(item: Item, step: jax.Array, params: Any, slots: Any, loss: Any) -> Any:
             """One step of one lane."""
             keys = jax.tree.map(lambda k: k[item.seed], work.keys)
             in_epoch = -(-item.rows // self.batch)
@@ -170,7 +187,7 @@ class LaneTrainer:
             positions = position + jnp.arange(self.batch)
             inside = jnp.minimum(positions, item.rows - 1)
             indices = draws.shuffled(keys, item.slot, epoch, item.rows, inside)
-            return self.step(
+            params, slots, its_loss = self.step(
                 params,
                 slots,
                 clients.batch(item.client, indices),
@@ -179,6 +196,7 @@ class LaneTrainer:
                 numbers.lr,
                 numbers.clip,
             )
+            return params, slots, None if loss is None else loss + its_loss.astype(dtype)
 
         def until_next_end(state: Lanes) -> Lanes:
             """Steps all lanes until one has finished an item, and takes its update."""
@@ -190,17 +208,19 @@ class LaneTrainer:
             def one(i: jax.Array, carry: Any) -> Any:
                 return over_lanes(local_step)(item, state.step + i, *carry)
 
-            params, slots = jax.lax.fori_loop(0, steps, one, (state.params, state.slots))
+            carry = (state.params, state.slots, state.loss)
+            params, slots, loss = jax.lax.fori_loop(0, steps, one, carry)
             ended = active & (left == steps)
             heard, waiting = self._hear(
-                state.heard, state.waiting, item, ended, layers(params), thetas, work
+                state.heard, state.waiting, item, ended, layers(params), thetas, loss, work
             )
             pointer = state.pointer + ended
             params, slots = jax.tree.map(
                 lambda new, old: _where(ended, new, old), begin(items(pointer)), (params, slots)
             )
             step = jnp.where(ended, 0, state.step + steps)
-            return Lanes(pointer, step, params, slots, heard, waiting)
+            loss = None if loss is None else jnp.where(ended, 0.0, loss)
+            return Lanes(pointer, step, params, slots, loss, heard, waiting)
 
         who = work.who
         pointer = schedule.begins
@@ -211,16 +231,18 @@ class LaneTrainer:
             [jnp.zeros_like(theta) for theta in thetas],
             jnp.zeros((self.runs, self.cohort), dtype),
             jnp.zeros((self.runs, self.cohort), jnp.int32),
+            jnp.zeros((self.runs, self.cohort), dtype) if self.chances else None,
         )
         none = jnp.zeros(lanes, jnp.int32)
+        loss = jnp.zeros(lanes, dtype) if self.looks_at("loss") else None
         waiting = None
         if lanes > 1 and self.lossy:
             empty = jnp.zeros((lanes, work.thetas.shape[1]), dtype)
-            waiting = Waiting(jnp.int32(0), empty, none, none, none, none)
+            waiting = Waiting(jnp.int32(0), empty, empty[:, 0], none, none, none)
         state = jax.lax.while_loop(
             lambda state: jnp.any(state.pointer < schedule.ends),
             until_next_end,
-            Lanes(pointer, none, params, slots, heard, waiting),
+            Lanes(pointer, none, params, slots, loss, heard, waiting),
         )
         sums = jnp.concatenate(state.heard.sums, axis=1)
         if state.waiting is not None:
@@ -235,50 +257,82 @@ class LaneTrainer:
         ended: jax.Array,
         trained: list[jax.Array],
         thetas: list[jax.Array],
+        loss: jax.Array | None,
         work: Work,
     ) -> tuple[Heard, Waiting | None]:
         """Hears the lanes that have ended; compare `client.respond` and `tally.add`."""
         updates = [new - old[item.run] for new, old in zip(trained, thetas, strict=True)]
         norms = jax.vmap(_norm)(updates)
-        uniforms = work.uniforms[item.seed, item.slot]
-        contexts = work.contexts[item.run]
-        rules = [policy.rule for policy in self.policies]
-        said = jnp.stack([rule.speaks(norms, uniforms, contexts) for rule in rules])[
-            item.run // self.seeds, jnp.arange(len(ended))
-        ]
-        said = said & jnp.isfinite(norms)
+        said, chances = self._decide(item, norms, loss, work)
+        row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
+        heard = heard._replace(
+            norms=heard.norms.at[row, item.slot].set(norms, mode="drop"),
+            said=heard.said.at[row, item.slot].set(said.astype(jnp.int32), mode="drop"),
+        )
+        if chances is not None and heard.chances is not None:
+            heard = heard._replace(
+                chances=heard.chances.at[row, item.slot].set(chances, mode="drop")
+            )
         counts, sums = ended & said, heard.sums
+        weight = work.who.examples[item.seed, item.slot].astype(norms.dtype)
+        weight = weight if chances is None else weight / chances
         if waiting is not None:
-            sums, waiting = self._wait(sums, waiting, item, counts, updates[0], work)
+            sums, waiting = self._wait(sums, waiting, item, counts, weight, updates[0], work)
         elif self.lossy:
-            add = functools.partial(self._add_decoded, item=item, updates=updates, work=work)
+            add = functools.partial(
+                self._add_decoded, item=item, weight=weight, updates=updates, work=work
+            )
             sums = jax.lax.cond(counts[0], add, lambda sums: sums, sums)
         else:
             pairs = zip(sums, updates, strict=True)
-            sums = [self._add(*pair, counts, item, work) for pair in pairs]
-        row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
-        heard = Heard(
-            sums,
-            heard.norms.at[row, item.slot].set(norms, mode="drop"),
-            heard.said.at[row, item.slot].set(said.astype(jnp.int32), mode="drop"),
-        )
-        return heard, waiting
+            sums = [self._add(*pair, counts, item.run, weight) for pair in pairs]
+        return heard._replace(sums=sums), waiting
+
+    def _decide(
+        self, item: Item, norms: jax.Array, loss: jax.Array | None, work: Work
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Who speaks, and how likely it was where a rule says so; compare `client.decide`."""
+        situation = Situation(norms, work.uniforms[item.seed, item.slot])
+        if loss is not None:
+            situation = situation._replace(loss=loss / self.steps(item.rows))
+        if work.silence is not None:
+            situation = situation._replace(silence=work.silence[item.run, item.slot])
+        contexts = [jax.tree.map(lambda c: c[item.seed], context) for context in work.contexts]
+        own = (item.run // self.seeds, jnp.arange(len(norms)))
+        said = jnp.stack([rule.speaks(situation, context)
+                          for rule, context in zip(self.rules, contexts, strict=True)])  # fmt: skip
+        said = said[own] & jnp.isfinite(norms)
+        if not self.chances:
+            return said, None
+        every = jnp.ones_like(norms)
+        chances = [every if rule.probability is None else rule.probability(situation, context)
+                   for rule, context in zip(self.rules, contexts, strict=True)]  # fmt: skip
+        return said, jnp.stack(chances)[own]
 
     def _add(
-        self, sums: jax.Array, updates: jax.Array, counts: jax.Array, of: Item | Waiting, work: Work
+        self,
+        sums: jax.Array,
+        updates: jax.Array,
+        counts: jax.Array,
+        run: jax.Array,
+        weight: jax.Array,
     ) -> jax.Array:
-        """The runs' sums with n·Δ of the clients that count."""
-        examples = work.who.examples[of.seed, of.slot].astype(sums.dtype)
-        scaled = _where(counts, examples[:, None] * updates, jnp.zeros_like(updates))
+        """The runs' sums with n·Δ/p of the clients that count."""
+        scaled = _where(counts, weight[:, None] * updates, jnp.zeros_like(updates))
         if len(counts) == 1:
-            return sums.at[of.run[0]].add(scaled[0])
+            return sums.at[run[0]].add(scaled[0])
         # A product with a one-hot matrix: a scatter-add would sum in an order of its own each time
         # on a GPU.
-        chosen = jax.nn.one_hot(of.run, self.runs, axis=0, dtype=sums.dtype)
+        chosen = jax.nn.one_hot(run, self.runs, axis=0, dtype=sums.dtype)
         return sums + jnp.matmul(chosen, scaled, precision="highest")
 
     def _add_decoded(
-        self, sums: list[jax.Array], item: Item, updates: list[jax.Array], work: Work
+        self,
+        sums: list[jax.Array],
+        item: Item,
+        weight: jax.Array,
+        updates: list[jax.Array],
+        work: Work,
     ) -> list[jax.Array]:
         """The sums with what the server decodes of a single lane's update, layer by layer."""
         key = self._keys(item, work)[0]
@@ -296,7 +350,7 @@ class LaneTrainer:
         codecs = [through(policy.codec) for policy in self.policies]
         updates = jax.lax.switch(item.run[0] // self.seeds, codecs, updates)
         pairs = zip(sums, updates, strict=True)
-        return [self._add(*pair, jnp.array([True]), item, work) for pair in pairs]
+        return [self._add(*pair, jnp.array([True]), item.run, weight) for pair in pairs]
 
     def _wait(
         self,
@@ -304,6 +358,7 @@ class LaneTrainer:
         waiting: Waiting,
         item: Item,
         counts: jax.Array,
+        weight: jax.Array,
         updates: jax.Array,
         work: Work,
     ) -> tuple[list[jax.Array], Waiting]:
@@ -324,7 +379,8 @@ class LaneTrainer:
         new = Waiting(
             first + more,
             put(waiting.updates, updates),
-            *(put(getattr(waiting, name), getattr(item, name)) for name in Waiting._fields[2:]),
+            put(waiting.weight, weight),
+            *(put(getattr(waiting, name), getattr(item, name)) for name in Waiting._fields[3:]),
         )
         return [total], new
 
@@ -345,7 +401,7 @@ class LaneTrainer:
                 keys,
             )
             decoded = _where(own, read, decoded)
-        return self._add(sums, decoded, taken, waiting, work)
+        return self._add(sums, decoded, taken, waiting.run, waiting.weight)
 
     def _keys(self, of: Item | Waiting, work: Work) -> jax.Array:
         """The keys of the codecs of these clients, (lanes, 2)."""

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from taciturn.core.server import Optimizer
+from taciturn.core.server import Optimizer, averaging
 from taciturn.errors import InputError, UnknownName
 from taciturn.tasks.task import Batch, Task
 
@@ -42,6 +42,8 @@ def optimizer_of(which: str | optax.GradientTransformation) -> optax.GradientTra
 
 def server_optimizer(which: str | optax.GradientTransformation, lr: Any) -> Optimizer:
     """The mean update as a pseudo-gradient for an Optax transformation, for `taciturn.core`."""
+    if which == "sgd":
+        return averaging(lr)
     transformation = optimizer_of(which)
 
     def apply(state: Any, mean: Any, weights: Any, donate: bool) -> tuple[Any, Any]:
@@ -87,7 +89,7 @@ def flat_model(task: Task) -> Model:
 def make_step(
     task: Task, transformation: optax.GradientTransformation, precision: str = "float32"
 ) -> Any:
-    """One local step: `(params, slots, batch, mask, key, lr, clip) -> (params, slots)`.
+    """One local step: `(params, slots, batch, mask, key, lr, clip) -> (params, slots, loss)`.
 
     The gradient of the mean loss over the examples that `mask` keeps, scaled down to a global norm
     of `clip` where it is longer, goes through the client's optimiser. With precision `bfloat16` the
@@ -108,13 +110,13 @@ def make_step(
         return jnp.sum(losses * mask) / jnp.sum(mask)
 
     def step(params, slots, batch, mask, key, lr, clip):  # type: ignore[no-untyped-def]
-        gradient = jax.grad(mean_loss)(params, batch, mask, key)
+        loss, gradient = jax.value_and_grad(mean_loss)(params, batch, mask, key)
         length = optax.tree.norm(gradient)
         scale = jnp.where(length > clip, clip / length, 1.0)
         gradient = jax.tree.map(lambda g: g * scale.astype(g.dtype), gradient)
         updates, slots = transformation.update(gradient, slots, params)
         params = jax.tree.map(lambda p, u: p + jnp.asarray(lr * u, p.dtype), params, updates)
-        return params, slots
+        return params, slots, loss
 
     return step
 

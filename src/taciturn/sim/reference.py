@@ -6,6 +6,7 @@ Slow and obvious on purpose. The compiled engine is checked against it; read thi
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import jax
@@ -19,8 +20,14 @@ from taciturn.settings import Settings
 from taciturn.sim import draws
 from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.history import History
-from taciturn.sim.local import Model, flat_model, make_evaluate, make_step, optimizer_of
-from taciturn.sim.local import server_optimizer as make_server_optimizer
+from taciturn.sim.local import (
+    Model,
+    flat_model,
+    make_evaluate,
+    make_step,
+    optimizer_of,
+    server_optimizer,
+)
 from taciturn.tasks.task import Clients, Task, with_test
 
 
@@ -74,11 +81,10 @@ def _run_seed(
     evaluate: Callable[[np.ndarray], dict[str, float]],
     tell: Tell,
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    optimizer = server.averaging()
-    if settings.server_optimizer != "sgd" or settings.server_lr != 1.0:
-        optimizer = make_server_optimizer(settings.server_optimizer, settings.server_lr)
+    optimizer = server_optimizer(settings.server_optimizer, settings.server_lr)
     keys = draws.run_keys(seed)
     rows, seconds = [], []
+    silence: Counter[int] = Counter()  # how often in a row each client was silent
     heard_so_far, accuracy = 0, np.nan
 
     # Algorithm 1: initialise θ_0, the prediction and the sums behind it.
@@ -89,15 +95,17 @@ def _run_seed(
         # C_t ← random set of N clients; they are sent θ_t and τ_t.
         cohort = draws.cohort(round_keys, trainer.clients.population, settings.cohort)
         uniforms = draws.uniforms(round_keys, settings.cohort)
-        opening = server.open(policy, state)
+        opening = server.open(policy, state.memory)
         heard = tally.start(state.weights)
         for slot in range(settings.cohort):
             k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
-            trained = trainer(state.weights, k, slot, round_keys)
+            trained, loss = trainer(state.weights, k, slot, round_keys)
             examples = float(trainer.clients.examples_of(k[None])[0])
             message = client.respond(policy.rule, state.weights, trained, examples,
-                                     opening.context, uniforms[slot].item())  # fmt: skip
+                                     opening.context, uniforms[slot].item(), loss=loss,
+                                     silence=silence[int(k)])  # fmt: skip
+            silence[int(k)] = 0 if message.update is not None else silence[int(k)] + 1
             # What the server counts is what it can read from the client's code.
             words = np.asarray(draws.codec_key(round_keys, k))
             message = messages.through(message, policy.codec, words)
@@ -113,8 +121,8 @@ def _run_seed(
             tested = {key: scores[key] for key in tested}
             accuracy = tested["accuracy"]
         heard_so_far += int(info.spoke)
-        row = info._asdict() | tested
-        del row["silent"]
+        row = {key: getattr(info, key) for key in info._fields if key not in ("silent", "counts")}
+        row |= tested
         rows.append({key: float(value) for key, value in row.items()})
         tell(
             Progress(name, seed, t + 1, accuracy, heard_so_far, (t + 1) * settings.cohort,
@@ -145,19 +153,22 @@ class Trainer:
 
     def __call__(
         self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, float]:
+        """The trained weights and the mean loss over the steps."""
         batch_size, done = self.settings.batch, 0
         n = int(self.clients.rows_of(k[None])[0])
         trained = self.model.unravel(jnp.asarray(weights))
         slots = self.transformation.init(trained)
+        total = 0.0
         for epoch in range(self.settings.epochs):
             for start in range(0, n, batch_size):
                 # The last batch of an epoch holds what is left.
                 positions = np.arange(start, min(start + batch_size, n))
                 batch, key = self.batch(self.clients, k, keys, slot, epoch, n, positions, done)
                 mask = np.ones(len(positions), bool)
-                trained, slots = self.step(
+                trained, slots, loss = self.step(
                     trained, slots, batch, mask, key, self.settings.lr, self.settings.clip
                 )
+                total += float(loss)
                 done += 1
-        return np.asarray(self.model.ravel(trained))
+        return np.asarray(self.model.ravel(trained)), total / max(done, 1)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
-INPUTS, OUTPUTS, RATE = 100, 5_000, 0.1
+INPUTS = 100
+OUTPUTS = int(os.environ.get("LOOPBACK_OUTPUTS", "5000"))
+RATE = float(os.environ.get("LOOPBACK_RATE", "0.1"))
 EXAMPLES = (30, 20, 25, 10)
 SCALES = (1.0, 0.8, 0.05, 0.03)  # how much a client's errors count for it
 

@@ -16,12 +16,32 @@ from taciturn.flower import Taciturn
 app = ServerApp()
 
 
+class Recording(Taciturn):
+    """Keeps the codes that travel, by round and node, with the norm and the examples."""
+
+    codes: dict[str, np.ndarray]
+
+    def aggregate_train(self, server_round, replies):
+        replies = list(replies)
+        self.codes = getattr(self, "codes", {})
+        for reply in replies:
+            metrics, name = reply.content["metrics"], f"{server_round}/{reply.metadata.src_node_id}"
+            self.codes[f"{name}/code"] = reply.content["arrays"]["taciturn.code"].numpy()
+            numbers = (metrics["num-examples"], metrics["taciturn.norm"])
+            self.codes[f"{name}/numbers"] = np.array(numbers)
+        return super().aggregate_train(server_round, replies)
+
+
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     run = context.run_config
-    options = {"fraction_evaluate": 0.0, "min_train_nodes": 4, "min_available_nodes": 4}
+    nodes = run["nodes"]
+    options = {"fraction_evaluate": 0.0, "min_train_nodes": nodes, "min_available_nodes": nodes}
     inner = getattr(flower, run["inner"])(**options)
-    strategy = Taciturn(inner, run["policy"], folder=run["folder"] or None)
+    strategy = inner
+    if run["policy"]:
+        kind = Recording if run["record"] else Taciturn
+        strategy = kind(inner, run["policy"], folder=run["folder"] or None)
     config = ConfigRecord({"clipping_norm": run["clip"]} if run["clip"] > 0 else {})
     start = ArrayRecord({name: Array(array) for name, array in data.start().items()})
     result = strategy.start(
@@ -30,4 +50,6 @@ def main(grid: Grid, context: Context) -> None:
     out = Path(run["out"])
     np.savez(out, **{name: array.numpy() for name, array in result.arrays.items()})
     metrics = {t: dict(record) for t, record in result.train_metrics_clientapp.items()}
+    if run["record"]:
+        np.savez(out.with_suffix(".codes.npz"), **strategy.codes, seed=strategy.seed)
     out.with_suffix(".json").write_text(json.dumps(metrics))

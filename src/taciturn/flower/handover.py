@@ -1,0 +1,108 @@
+"""What the inner strategy is given: complete, ordinary replies, with something for the silent."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import ArrayRecord, Message
+from flwr.serverapp import strategy as flower
+from flwr.serverapp.strategy import Strategy
+
+from taciturn.core.arrays import in_blocks
+from taciturn.core.server import Memory
+from taciturn.core.standins import StandIn
+from taciturn.core.tally import Tally
+from taciturn.flower import records, replies
+from taciturn.flower.hearing import Heard
+from taciturn.flower.records import Layout
+from taciturn.flower.replies import Details
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Makes the replies for a strategy.
+
+    Attributes:
+      inner: the strategy.
+      stand_in: what takes the place of silence.
+      layout: that of the model.
+      weighted_by: the metric that says what a reply weighs.
+      name: that of the array record of replies when nobody spoke.
+    """
+
+    inner: Strategy
+    stand_in: StandIn
+    layout: Layout
+    weighted_by: str
+    name: str
+
+    def as_one(
+        self, heard: Heard, sent: ArrayRecord, tallied: Tally, mean: np.ndarray
+    ) -> list[Message]:
+        """The mean of all clients as one reply, for a strategy that would take it anyway."""
+        pattern, name = (heard.speakers or heard.silent)[0].message, self._name(heard)
+        parts = [replies.details(reply, self.layout) for reply in heard.speakers]
+        if self._stands_in(tallied):
+            parts.append(self._silent_details(heard, tallied))
+        whole = replies.mean(parts)
+        whole.metrics[self.weighted_by] = whole.examples
+        # Nothing but their sum is needed of the replies; a cohort's memory is worth having back.
+        for reply in heard.speakers:
+            reply.weights = None
+            for record in reply.message.content.array_records.values():
+                record.clear()
+        weights = records.moved(self.layout, sent, mean)
+        return [replies.write(pattern, name, sent, weights, whole)]
+
+    def one_by_one(
+        self, heard: Heard, sent: ArrayRecord, tallied: Tally, memory: Memory
+    ) -> list[Message]:
+        """Everyone who spoke, and the silent as one reply with their summed weight.
+
+        Args:
+          heard, tallied: the round.
+          sent: the model that clients were sent.
+          memory: that before the round.
+        """
+        name, layout, handed = self._name(heard), self.layout, []
+        for reply in heard.speakers:
+            arrays = reply.arrays
+            if reply.update is not None:
+                arrays, reply.update = records.moved(layout, sent, reply.update), None
+            part = replies.details(reply, layout)
+            handed.append(replies.write(reply.message, name, sent, arrays, part))
+        if not self._stands_in(tallied):
+            return handed
+        weights = records.moved(layout, sent, self._forecast(tallied, memory))
+        whole, known = self._silent_details(heard, tallied), heard.silent or heard.speakers
+        if isinstance(self.inner, flower.QFedAvg):
+            # It weighs clients by their loss, each for itself. They share the arrays' memory.
+            each = [(reply, replies.details(reply, layout)) for reply in heard.silent]
+            each += [(known[0], whole)] * int(tallied.n_absent)
+        else:
+            whole.metrics[self.weighted_by] = whole.examples
+            each = [(known[0], whole)]
+        for reply, part in each:
+            handed.append(replies.write(reply.message, name, sent, weights, part))
+        return handed
+
+    def _stands_in(self, tallied: Tally) -> bool:
+        return self.stand_in.counts and bool(tallied.examples_silent > 0)
+
+    def _forecast(self, tallied: Tally, memory: Memory) -> np.ndarray:
+        """What stands in for the silent, a flat vector."""
+        scale = tallied.examples_capped / tallied.examples_silent if self.stand_in.capped else 1.0
+        nothing = np.zeros(self.layout.size, self.layout.wide)
+        forecast: np.ndarray = in_blocks(
+            lambda pair: (pair[0] + scale * self.stand_in.predict(pair[1]), pair[1]),
+            (nothing, memory.stand_in), donate=True, keep=1,
+        )[0]  # fmt: skip
+        return forecast
+
+    def _silent_details(self, heard: Heard, tallied: Tally) -> Details:
+        """The silent and the absent as one. Of the absent it is assumed that they are alike."""
+        known = [replies.details(reply, self.layout) for reply in heard.silent or heard.speakers]
+        return replies.mean(known, float(tallied.examples_silent))
+
+    def _name(self, heard: Heard) -> str:
+        found = (next(iter(reply.message.content.array_records)) for reply in heard.speakers)
+        return str(next(found, self.name))

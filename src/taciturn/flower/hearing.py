@@ -1,0 +1,224 @@
+"""Hearing a round: from the replies of clients to a tally."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from logging import WARNING
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message
+from flwr.supercore import log
+
+from taciturn.core import tally
+from taciturn.core.arrays import add_scaled
+from taciturn.core.arrays import norm as norm_of
+from taciturn.core.codecs import Codec, float32, from_bytes
+from taciturn.core.tally import Opening, Tally
+from taciturn.errors import InputError
+from taciturn.flower import byte_counts, replies, sums
+from taciturn.flower.protocol import Request
+from taciturn.flower.records import Layout
+from taciturn.flower.replies import Reply
+
+
+@dataclass
+class Round:
+    """What is known of a round when its messages are sent.
+
+    Attributes:
+      opening: what the core knows.
+      request: what the clients are asked.
+      sent: the model that they get.
+      asked: their nodes.
+      bytes_down, payload_down: all bytes that are sent, and those of arrays among them.
+    """
+
+    opening: Opening
+    request: Request
+    sent: ArrayRecord
+    asked: set[int]
+    bytes_down: int
+    payload_down: int
+
+
+@dataclass
+class Heard:
+    """What came back in a round.
+
+    Attributes:
+      speakers, silent: the replies that count, in the order of their nodes.
+      errors, rejected, missing: how many there were of each.
+      bytes_up, payload_up: all bytes that came, and those of arrays among them.
+      bytes_up_full: what would have come if all had sent their weights whole.
+    """
+
+    speakers: list[Reply] = field(default_factory=list)
+    silent: list[Reply] = field(default_factory=list)
+    errors: int = 0
+    rejected: int = 0
+    missing: int = 0
+    bytes_up: int = 0
+    payload_up: int = 0
+    bytes_up_full: int = 0
+
+    def reject(self, node: int, reason: object) -> None:
+        self.rejected += 1
+        log(WARNING, "Taciturn: the reply of node %d is rejected: %s", node, reason)
+
+    def tally(self, total: np.ndarray, opening: Opening) -> Tally:
+        """What was heard, with the sum of the speakers' updates."""
+        everyone = self.speakers + self.silent
+        tallied = tally.of(
+            total,
+            np.asarray([reply.examples for reply in everyone], total.dtype),
+            np.asarray([reply.norm for reply in everyone], total.dtype),
+            np.arange(len(everyone)) < len(self.speakers),
+            opening,
+            np.asarray([reply.probability for reply in everyone], total.dtype),
+        )
+        return tallied._replace(n_rejected=tallied.n_rejected + self.rejected)
+
+
+def hear(
+    messages: Iterable[Message], now: Round, layout: Layout, weighted_by: str, name: str
+) -> Heard:
+    """Reads the replies and sorts out what cannot be one.
+
+    Args:
+      messages: what Flower received.
+      now: the round.
+      layout: that of the model.
+      weighted_by: the metric that has n_k.
+      name: that of the array record of a reply that a silent client would have sent.
+    """
+    heard, found = Heard(), []
+    answered: set[int] = set()
+    whole = byte_counts.record_bytes(now.sent)
+    for message in messages:
+        node, written = message.metadata.src_node_id, byte_counts.message_bytes(message)
+        heard.bytes_up += written
+        if message.has_error():
+            heard.errors += 1
+            heard.bytes_up_full += written
+            log(WARNING, "Taciturn: node %d failed: %s", node, message.error.reason)
+            continue
+        records = message.content.array_records
+        heard.payload_up += sum(byte_counts.payload(record) for record in records.values())
+        try:
+            if node not in now.asked or node in answered:
+                raise InputError("it was not asked, or had answered.")
+            answered.add(node)
+            reply = replies.read(message, layout, weighted_by, now.request)
+        except InputError as error:
+            heard.reject(node, error)
+            heard.bytes_up_full += written
+            continue
+        if reply.remark is not None:
+            log(WARNING, "Taciturn: node %d does not do as it was asked: %s", node, reply.remark)
+        elif now.request.coded and reply.weights is not None:
+            log(WARNING, "Taciturn: node %d sent its weights whole: without `speak()`, or with one "
+                "of a version that knows no codecs.", node)  # fmt: skip
+        found.append(reply)
+        if reply.weights is None:
+            written = byte_counts.message_bytes_with(message, {next(iter(records), name): whole})
+        heard.bytes_up_full += written
+    heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
+    found.sort(key=lambda reply: reply.node)  # sums must not depend on who was first
+    form = Counter(reply.form for reply in found).most_common(1)
+    for reply in found:
+        if reply.form != form[0][0]:
+            heard.reject(reply.node, f"its metrics {reply.form} are not those of most.")
+        else:
+            (heard.speakers if reply.spoke else heard.silent).append(reply)
+    return heard
+
+
+def add_up(heard: Heard, now: Round, layout: Layout, total: np.ndarray, keep: bool) -> None:
+    """Writes Σ n·Δ/p over the speakers to `total`; whose norm does not fit its update is rejected.
+
+    Args:
+      heard: what came; its speakers get their norms.
+      now: the round.
+      layout: that of the model.
+      total: memory for the sum, a flat vector.
+      keep: whether the updates that were decoded stay with the replies.
+    """
+    whole = [reply for reply in heard.speakers if reply.weights is not None]
+    coded = [reply for reply in heard.speakers if reply.code is not None]
+    whole = _add_whole(heard, whole, now, layout, total)
+    coded = [reply for reply in coded if _add_coded(heard, reply, now, layout, total, keep)]
+    heard.speakers = sorted(whole + coded, key=lambda reply: reply.node)
+
+
+def _add_whole(
+    heard: Heard, speakers: list[Reply], now: Round, layout: Layout, total: np.ndarray
+) -> list[Reply]:
+    """Sums the updates of those who sent their weights, and returns those that fit."""
+    before, exact = layout.views(now.sent), float32()
+    while True:
+        trained = [reply.weights or [] for reply in speakers]
+        weights = [reply.weight for reply in speakers]
+        norms = sums.measure(before, trained, layout.wide, weights, total)
+        kept = [reply for reply, norm in zip(speakers, norms, strict=True)
+                if _accept(heard, reply, exact, norm, layout.size)]  # fmt: skip
+        if len(kept) == len(speakers):
+            return kept
+        speakers = kept  # the sum holds what was rejected: once more, without it
+
+
+def _add_coded(
+    heard: Heard, reply: Reply, now: Round, layout: Layout, total: np.ndarray, keep: bool
+) -> bool:
+    """Adds the update in a code to the sum, and says whether it fits."""
+    codec = now.request.codec
+    try:
+        code = from_bytes(codec, reply.code or b"", layout.size)
+    except InputError as error:
+        heard.reject(reply.node, error)
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        update = codec.decode(code, now.request.key(reply.node), layout.size)
+        if not _accept(heard, reply, codec, float(norm_of(update)), layout.size):
+            return False
+    add_scaled(total, total.dtype.type(reply.weight), update, donate=True)
+    reply.update = update if keep else None
+    return True
+
+
+def _accept(heard: Heard, reply: Reply, codec: Codec, actual: float, size: int) -> bool:
+    """Whether a reply's norm can be that of its update; without loss it is replaced by that."""
+    reported = next((norm for norm in (reply.encoded_norm, reply.norm) if norm is not None), actual)
+    fits = tally.fits(codec, np.float64(reported), np.float64(actual), size)
+    if not math.isfinite(actual) or not fits:
+        heard.reject(
+            reply.node,
+            f"its update has the norm {actual:g}, it reported {reported:g}; "
+            "`speak()` must be the first of its mods.",
+        )
+        return False
+    if reply.norm is None or not codec.error:
+        reply.norm = actual
+    return True
+
+
+def row(round: int, now: Round, heard: Heard, info: Any) -> dict[str, Any]:
+    """What the history keeps of a round."""
+    return {
+        "round": round,
+        "asked": len(now.asked),
+        "spoke": int(info.spoke),
+        "silent": int(info.silent),
+        "rejected": heard.rejected,
+        "errors": heard.errors,
+        "missing": heard.missing,
+        "threshold": float(info.threshold),
+        "norm_mean": float(info.norm_mean),
+        "norm_std": float(info.norm_std),
+        "bytes_up": heard.payload_up,
+        "overhead_up": heard.bytes_up - heard.payload_up,
+        "bytes_up_full": heard.bytes_up_full,
+        "bytes_down": now.payload_down,
+        "overhead_down": now.bytes_down - now.payload_down,
+    }

@@ -1,0 +1,121 @@
+"""What strategy and mod tell each other: the request's config, and what a reply holds besides.
+
+Both sides come from this file; they need not be of the same version. A client that cannot read what
+it is asked sends its weights whole, says why, and the round goes on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
+
+from taciturn import __version__
+from taciturn.core.codecs import Codec, float32
+from taciturn.core.hashing import fold
+from taciturn.core.policy import Policy, parse_part, spell
+from taciturn.core.rules import Rule
+from taciturn.core.tally import Opening
+from taciturn.errors import InputError
+
+VERSION = 2
+
+# In the request's config.
+PROTOCOL, RULE, CONTEXT = "taciturn.protocol", "taciturn.rule", "taciturn.context."
+EXCLUDE, CODEC = "taciturn.exclude", "taciturn.codec"
+SEED, ROUND = "taciturn.seed", "taciturn.round"
+
+# In the reply's metrics.
+NORM, ENCODED_NORM = "taciturn.norm", "taciturn.encoded_norm"
+PROBABILITY = "taciturn.probability"
+REPORTED = (NORM, ENCODED_NORM, PROBABILITY)
+
+CODE = "taciturn.code"  # the array with the bytes of all weights
+REMARK = "taciturn"  # the config record of a reply that says what was not understood
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client is asked.
+
+    Attributes:
+      rule, context: who speaks, and what the server broadcasts.
+      codec: how the weights are written; with `float32` they stay as they are.
+      exclude: names of arrays, or patterns, that are always sent.
+      seed, round: what the codec's key is made of; rounds are counted over all starts of a run.
+    """
+
+    rule: Rule
+    context: Any
+    codec: Codec
+    exclude: tuple[str, ...]
+    seed: int
+    round: int
+
+    @property
+    def coded(self) -> bool:
+        return self.codec != float32()
+
+    def key(self, node: int) -> np.ndarray:
+        """The words that a node's codec draws from."""
+        words = np.array([self.seed & 0xFFFFFFFF, self.seed >> 32 & 0xFFFFFFFF], np.uint32)
+        for number in (self.round, node, node >> 32):
+            words = fold(words, number)
+        return words
+
+
+def request(policy: Policy, opening: Opening, exclude: list[str], seed: int, round: int) -> Request:
+    """What all clients of a round are asked."""
+    return Request(policy.rule, opening.context, policy.codec, tuple(exclude), seed, round)
+
+
+def write_request(asked: Request, config: ConfigRecord) -> None:
+    """Adds a request to the config of a message."""
+    config[PROTOCOL] = VERSION
+    config[RULE] = spell(asked.rule)
+    for name, value in asked.context._asdict().items():
+        config[CONTEXT + name] = float(value)
+    config[EXCLUDE] = list(asked.exclude)
+    if asked.coded:
+        config[CODEC] = spell(asked.codec)
+        config[SEED] = asked.seed
+        config[ROUND] = asked.round
+
+
+def read_request(config: Mapping[str, Any]) -> Request:
+    """The request in a config, or an `InputError` that says what is not understood."""
+    version = config.get(PROTOCOL, 1)
+    if version != VERSION:
+        raise InputError(f"the server speaks version {version} of the protocol, this is {VERSION}")
+    rule = parse_part("rule", config[RULE])
+    first = rule.broadcast(rule.init())
+    given = {key.removeprefix(CONTEXT): value for key, value in config.items()
+             if key.startswith(CONTEXT)}  # fmt: skip
+    if set(given) != set(first._fields):
+        raise InputError(
+            f"`{rule.name}` needs the numbers {sorted(first._fields)}, got {sorted(given)}"
+        )
+    codec = parse_part("codec", config[CODEC]) if CODEC in config else float32()
+    return Request(
+        rule, first._replace(**given), codec, tuple(config[EXCLUDE]),
+        int(config.get(SEED, 0)), int(config.get(ROUND, 0)),
+    )  # fmt: skip
+
+
+def remark(content: RecordDict, problem: object) -> None:
+    """Adds to a reply why it is not as it was asked for."""
+    text = f"{problem}".rstrip(".")
+    content[REMARK] = ConfigRecord({"problem": f"{text} (taciturn {__version__})"})
+
+
+def read_remark(content: RecordDict) -> str | None:
+    """Why a reply is not as it was asked for, if it says so."""
+    record = content.config_records.get(REMARK)
+    problem = None if record is None else record.get("problem")
+    return None if problem is None else f"{problem}"[:300]
+
+
+def without_reported(metrics: MetricRecord) -> MetricRecord:
+    """What the app reported, without what the mod added."""
+    return MetricRecord({key: value for key, value in metrics.items() if key not in REPORTED})

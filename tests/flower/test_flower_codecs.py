@@ -1,0 +1,299 @@
+"""Codecs on the wire: what travels, what the server makes of it, and what it rejects."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from federation import LocalGrid, flat, model, pulled, record
+from flwr.app import Array, Message
+from flwr.serverapp import strategy as flower
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_flower import EXAMPLES, NODES, Spy, targets
+from test_replies import BAD, bad
+
+from taciturn.core import client, server, tally
+from taciturn.core import messages as written
+from taciturn.core.policy import parse, spell
+from taciturn.core.rules import Rule, Threshold
+from taciturn.flower import Taciturn, mod, protocol
+from taciturn.flower.protocol import Request
+
+SIZE = 300
+SEED = 7
+CODECS = ["float16", "bfloat16", "quantize:4", "eden:1", "eden:0.3", "eden:3", "top_k:0.1",
+          "sparse_ternary:0.2"]  # fmt: skip
+CODED = "full+eden:1"
+
+
+def plain_loop(text, wanted, rounds):
+    """The round of the core, its messages written to bytes and read again."""
+    policy = parse(text)
+    state = server.init(policy, np.zeros(wanted.shape[1], np.float32))
+    for t in range(1, rounds + 1):
+        opening = server.open(policy, state.memory)
+        request = Request(policy.rule, opening.context, policy.codec, (), SEED, t)
+        heard = tally.start(state.weights)
+        for k, target in enumerate(wanted):
+            trained = state.weights + np.float32(0.5) * (target - state.weights)
+            said = client.respond(
+                policy.rule, state.weights, trained, EXAMPLES[k], opening.context, 0.0
+            )
+            key = request.key(k)
+            read = written.read(written.write(said, policy.codec, key), policy.codec, key)
+            heard = tally.add(heard, read, opening, policy.codec)
+        state, _ = server.close(policy, state, heard)
+    return state.weights
+
+
+def run(text, rounds=1, inner=None, wanted=None, tamper=None, **options):
+    wanted = targets(size=SIZE) if wanted is None else wanted
+    grid = LocalGrid(pulled(wanted, EXAMPLES), NODES, tamper=tamper)
+    inner = flower.FedAvg(fraction_evaluate=0.0) if inner is None else inner
+    strategy = Taciturn(inner, text, seed=SEED, **options)
+    result = strategy.start(grid, model(SIZE), num_rounds=rounds)
+    return strategy, result, grid
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+def test_a_federation_is_the_plain_loop(codec, inner):
+    wanted = targets(size=SIZE)
+    for policy in (f"full+{codec}", f"adaptive,k=0+ou+{codec}", f"adaptive,k=0+ignore+{codec}"):
+        strategy, result, _ = run(policy, 4, inner(fraction_evaluate=0.0), wanted)
+        expected = plain_loop(policy, wanted, 4)
+        np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
+        assert sum(row["rejected"] for row in strategy.history) == 0
+
+
+def test_the_bytes_in_the_history_are_those_that_travel():
+    strategy, _, grid = run(CODED, inner=Spy(fraction_evaluate=0.0))
+    row, codec = strategy.history[0], parse(CODED).codec
+    arrays = [reply.content["arrays"] for reply in grid.received]
+    assert [list(part) for part in arrays] == [[protocol.CODE]] * NODES
+    head = len(Array(np.zeros(0, np.uint8)).data)
+    assert row["bytes_up"] == NODES * (codec.nbytes(SIZE) + head)
+    plain, _, _ = run("full")
+    extra = row["bytes_up_full"] - plain.history[0]["bytes_up"] - plain.history[0]["overhead_up"]
+    assert abs(extra) < 10 * NODES
+
+
+@pytest.mark.parametrize("inner", [flower.FedMedian, flower.Krum, flower.FedAdam, flower.QFedAvg])
+def test_every_strategy_gets_complete_replies(inner):
+    options = {"client_learning_rate": 0.1} if inner is flower.QFedAvg else {}
+    strategy, result, _ = run("full+quantize:8", 3, inner(fraction_evaluate=0.0, **options))
+    plain = inner(fraction_evaluate=0.0, **options)
+    wanted = targets(size=SIZE)
+    whole = plain.start(LocalGrid(pulled(wanted, EXAMPLES, mods=[]), NODES), model(SIZE), 3)
+    assert [row["spoke"] for row in strategy.history] == [NODES] * 3
+    assert set(result.arrays) == set(whole.arrays)
+    gap = np.linalg.norm(flat(result.arrays) - flat(whole.arrays))
+    assert gap < 0.03 * np.linalg.norm(flat(whole.arrays))
+
+
+def test_other_arrays_travel_as_they_are():
+    start = record(w=np.zeros(200, np.float32), head=np.zeros(50, np.float32), steps=np.array([3]))
+    wanted = targets(size=251)
+    grid = LocalGrid(pulled(wanted, EXAMPLES), NODES)
+    strategy = Taciturn(Spy(fraction_evaluate=0.0), CODED, exclude="head")
+    result = strategy.start(grid, start, num_rounds=1)
+    for reply in grid.received:
+        assert set(reply.content["arrays"]) == {protocol.CODE, "head", "steps"}
+    expected = 0.5 * np.array(EXAMPLES) @ wanted[:, 200:250] / sum(EXAMPLES)
+    np.testing.assert_allclose(result.arrays["head"].numpy(), expected, atol=1e-5)
+    assert result.arrays["steps"].numpy().dtype == np.int64
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_models_of_other_precision(dtype):
+    wanted = targets(size=SIZE)
+    start = record(w=np.zeros(SIZE, dtype))
+    grid = LocalGrid(pulled(wanted, EXAMPLES), NODES)
+    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), "full+quantize:8")
+    result = strategy.start(grid, start, num_rounds=1)
+    assert strategy.history[0]["spoke"] == NODES
+    assert result.arrays["w"].dtype == dtype
+    expected = 0.5 * np.array(EXAMPLES) @ wanted / sum(EXAMPLES)
+    np.testing.assert_allclose(result.arrays["w"].numpy(), expected, atol=0.03)
+
+
+def change(edit):
+    """A node whose code is another array."""
+
+    def tamper(content):
+        code = content["arrays"][protocol.CODE].numpy()
+        content["arrays"][protocol.CODE] = Array(edit(code))
+
+    return tamper
+
+
+def scales(value):
+    def edit(code):
+        code = code.copy()
+        code[-4:] = np.frombuffer(np.float32(value).tobytes(), np.uint8)
+        return code
+
+    return change(edit)
+
+
+GARBAGE = {
+    "cut short": change(lambda code: code[:-1]),
+    "nothing": change(lambda code: code[:0]),
+    "too long": change(lambda code: np.append(code, np.uint8(0))),
+    "other numbers": change(lambda code: code.astype(np.float32)),
+    "a NaN scale": scales(np.nan),
+    "an infinite scale": scales(np.inf),
+    "a huge scale": scales(3e38),
+    "a scale that does not fit the norm": scales(1e3),
+    "a norm that does not fit": lambda c: c["metrics"].update({protocol.NORM: 1e-3}),
+    "no norm": lambda c: c["metrics"].pop(protocol.NORM) and None,
+    "weights beside the code": lambda c: c["arrays"].update(record(a=np.zeros((2, 75), "f4"))),
+    "broken bytes": lambda c: c["arrays"].update(
+        {protocol.CODE: Array("uint8", (42,), "numpy.ndarray", b"garbage")}
+    ),
+}
+
+
+@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_a_bad_code_is_rejected_and_nothing_else_happens(kind, inner, caplog):
+    strategy, result, _ = run(CODED, inner=inner(fraction_evaluate=0.0), tamper=bad(GARBAGE[kind]))
+    assert (strategy.history[0]["rejected"], strategy.history[0]["spoke"]) == (1, NODES - 1)
+    assert f"the reply of node {BAD} is rejected" in caplog.text
+    silenced, without, _ = run(
+        CODED, inner=inner(fraction_evaluate=0.0),
+        tamper=bad(lambda c: c["metrics"].update({"num-examples": 0})),
+    )  # fmt: skip
+    np.testing.assert_array_equal(flat(result.arrays), flat(without.arrays))
+    assert silenced.history[0]["norm_mean"] == strategy.history[0]["norm_mean"]
+
+
+def test_a_code_that_nobody_asked_for_is_rejected():
+    extra = {protocol.CODE: Array(np.zeros(9, np.uint8))}
+    strategy, _, _ = run("full", tamper=bad(lambda c: c["arrays"].update(extra)))
+    assert (strategy.history[0]["rejected"], strategy.history[0]["spoke"]) == (1, NODES - 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.binary(max_size=80), norm=st.floats(0, 1e3), as_long=st.booleans())
+def test_any_bytes_are_rejected_or_a_finite_update(data, norm, as_long):
+    length = parse(CODED).codec.nbytes(SIZE)
+    data = (data * length)[:length].ljust(length, b"\0") if as_long else data
+
+    def tamper(content):
+        content["arrays"][protocol.CODE] = Array(np.frombuffer(data, np.uint8))
+        content["metrics"][protocol.NORM] = norm
+
+    strategy, result, _ = run(CODED, tamper=bad(tamper))
+    assert strategy.history[0]["rejected"] + strategy.history[0]["spoke"] == NODES
+    assert np.isfinite(flat(result.arrays)).all()
+
+
+def test_a_client_that_does_not_know_the_codec_says_so_and_the_round_goes_on(caplog, monkeypatch):
+    def too_old(name, config):
+        if name == "codec":
+            config = config.replace("eden", "telepathy")
+        return parse_part(name, config)
+
+    parse_part = protocol.parse_part
+    monkeypatch.setattr(protocol, "parse_part", too_old)
+    strategy, result, grid = run(CODED, inner=Spy(fraction_evaluate=0.0))
+    assert strategy.history[0]["spoke"] == NODES
+    assert set(grid.received[0].content["arrays"]) == {"a", "b"}
+    assert "node 0 does not do as it was asked: There is no codec called" in caplog.text
+    expected = 0.5 * np.array(EXAMPLES) @ targets(size=SIZE) / sum(EXAMPLES)
+    np.testing.assert_allclose(flat(result.arrays), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+def test_a_client_of_another_protocol_says_so_and_counts(inner, caplog, monkeypatch):
+    """One node is of a later version, the others are not: its weights travel whole."""
+
+    class Grid(LocalGrid):
+        def send_and_receive(self, messages, *, timeout=None):
+            for message in messages:
+                if message.metadata.dst_node_id == BAD:
+                    for config in message.content.config_records.values():
+                        config[protocol.PROTOCOL] = 99
+            return super().send_and_receive(messages, timeout=timeout)
+
+    wanted = targets(size=SIZE)
+    spy = inner(fraction_evaluate=0.0)
+    strategy = Taciturn(spy, CODED, seed=SEED)
+    grid = Grid(pulled(wanted, EXAMPLES), NODES)
+    configure = spy.configure_train
+
+    def apart(*arguments):  # every message its own config, as on a wire
+        for message in configure(*arguments):
+            content = type(message.content)(
+                {name: type(item)(dict(item)) for name, item in message.content.items()}
+            )
+            yield Message(content=content, metadata=message.metadata)
+
+    monkeypatch.setattr(spy, "configure_train", apart)
+    strategy.start(grid, model(SIZE), num_rounds=1)
+    assert strategy.history[0]["spoke"] == NODES
+    assert "the server speaks version 99 of the protocol, this is 2" in caplog.text
+    if isinstance(spy, Spy):
+        forms = [set(reply.content["arrays"]) for reply in grid.received]
+        assert forms == [{"a", "b"} if k == BAD else {protocol.CODE} for k in range(NODES)]
+        assert all("taciturn" not in reply.content for reply in spy.seen)
+
+
+def test_a_client_without_the_mod_is_named_and_counts(caplog):
+    wanted = targets(size=SIZE)
+    grid = LocalGrid(pulled(wanted, EXAMPLES, mods=[]), NODES)
+    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), CODED)
+    result = strategy.start(grid, model(SIZE), num_rounds=1)
+    assert "node 4 sent its weights whole" in caplog.text
+    expected = 0.5 * np.array(EXAMPLES) @ wanted / sum(EXAMPLES)
+    np.testing.assert_allclose(flat(result.arrays), expected, atol=1e-6)
+
+
+def test_a_server_that_starts_again_draws_on(tmp_path):
+    _, whole, _ = run(CODED, 4)
+    folder = tmp_path / "run"
+    run(CODED, 2, folder=folder)
+    wanted = targets(size=SIZE)
+    again = Taciturn(flower.FedAvg(fraction_evaluate=0.0), CODED, folder=folder)  # no seed
+    result = again.start(LocalGrid(pulled(wanted, EXAMPLES), NODES), model(SIZE), num_rounds=4)
+    np.testing.assert_array_equal(flat(result.arrays), flat(whole.arrays))
+
+
+def test_keys_differ_between_rounds_and_nodes():
+    asked = Request(parse("full").rule, (), parse("eden:1").codec, (), SEED, 1)
+    others = [asked, dataclasses.replace(asked, round=2), dataclasses.replace(asked, seed=8),
+              dataclasses.replace(asked, seed=SEED + 2**40)]  # fmt: skip
+    keys = {tuple(request.key(node)) for request in others for node in (1, 2, 1 + 2**40)}
+    assert len(keys) == 12
+
+
+def test_a_node_remembers_how_long_it_was_silent(monkeypatch):
+    """A rule of one's own that both sides know: silent, silent, and everyone speaks."""
+    patient = Rule("patient", init=lambda: Threshold(1e9),
+                   speaks=lambda own, context: own.silence >= 2,
+                   looks_at=("silence",))  # fmt: skip
+    policy = dataclasses.replace(parse("full+ignore"), rule=patient)
+    monkeypatch.setitem(protocol.parse_part.__globals__["RULES"], "patient", lambda: patient)
+    assert spell(patient) == "patient"
+    strategy, _, _ = run(policy, 6)
+    assert [row["spoke"] for row in strategy.history] == [0, 0, NODES, 0, 0, NODES]
+
+
+def test_a_rule_that_looks_at_the_loss_needs_one(monkeypatch, caplog):
+    worried = Rule("worried", init=lambda: Threshold(2.5),
+                   speaks=lambda own, context: own.loss > context.threshold,
+                   looks_at=("loss",))  # fmt: skip
+    policy = dataclasses.replace(parse("full+ignore"), rule=worried)
+    monkeypatch.setitem(protocol.parse_part.__globals__["RULES"], "worried", lambda: worried)
+    strategy, _, _ = run(policy)  # their losses are 1, 2, 3, 4 and 5
+    assert strategy.history[0]["spoke"] == 3
+    monkeypatch.setattr(mod, "_LOSSES", ("nothing",))
+    strategy, _, _ = run(policy)
+    assert strategy.history[0]["spoke"] == NODES
+    assert "`worried` looks at the loss: report it as `nothing`" in caplog.text

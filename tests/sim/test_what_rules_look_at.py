@@ -1,0 +1,115 @@
+"""Rules that look at more than the norm, and rules that say how likely a client was to speak."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from small_tasks import assert_agree, tiny
+
+import taciturn
+from taciturn.core import server, tally
+from taciturn.core.messages import Message
+from taciturn.core.policy import Policy, parse
+from taciturn.core.rules import Chance, Rule, Threshold
+from taciturn.core.standins import ignore, last, ou, zero
+from taciturn.errors import InputError
+
+
+def impatient(most: int) -> Rule:
+    """Silent unless it was silent so many times running."""
+    return Rule("impatient", (("most", most),), init=lambda: Threshold(1e9),
+                speaks=lambda own, context: (own.norm > context.threshold) | (own.silence >= most),
+                looks_at=("norm", "silence"))  # fmt: skip
+
+
+def struggling(loss: float) -> Rule:
+    """Speaks where training went badly."""
+    return Rule("struggling", init=lambda: Threshold(loss),
+                speaks=lambda own, context: own.loss > context.threshold,
+                looks_at=("loss",))  # fmt: skip
+
+
+class Scale(NamedTuple):
+    scale: Any
+
+
+def by_norm(scale: float) -> Rule:
+    """Speaks with a probability that grows with the norm, and says so."""
+
+    def chance(own: Any, context: Scale) -> Any:
+        return (own.norm / (own.norm + context.scale)) * 0.9 + 0.1
+
+    return Rule("by_norm", init=lambda: Scale(scale), probability=chance,
+                speaks=lambda own, context: own.uniform < chance(own, context),
+                looks_at=("norm", "uniform"))  # fmt: skip
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_engine_and_plain_loop_agree_on_what_a_client_sees(lanes: int) -> None:
+    arms = {
+        "impatient": Policy(impatient(2), ignore()),
+        "struggling": Policy(struggling(0.6), zero()),
+        "by norm": Policy(by_norm(0.3), ignore()),
+        "by norm, forecast": Policy(by_norm(0.3), last()),
+        "by norm, coded": Policy(by_norm(0.3), zero(), parse("quantize:8").codec),
+        "adaptive": parse("adaptive,k=0+ou"),
+    }
+    found = assert_agree(tiny(), arms, rounds=7, cohort=3, seeds=(0, 1), lanes=lanes)
+    for name, history in found.items():
+        assert 0 < history.spoke.sum() < 2 * 7 * 3, name
+
+
+def test_a_client_speaks_at_the_latest_when_its_patience_is_over() -> None:
+    """All five are asked in every round: silent, silent, and everyone speaks."""
+    history = taciturn.simulate(tiny(), Policy(impatient(2), ignore()), rounds=6, cohort=5)
+    assert history.spoke[0].tolist() == [0, 0, 5, 0, 0, 5]
+
+
+@pytest.mark.parametrize("stand_in", [zero(), last(), ou()], ids=lambda part: part.name)
+def test_with_probabilities_the_mean_is_right_on_average(stand_in: Any) -> None:
+    """f + Σ n (Δ − f)/p / Σ n is the mean of everyone, whatever the forecast f."""
+    rng = np.random.default_rng(0)
+    updates, examples = rng.normal(0, 1, (4, 3)), np.array([1.0, 2.0, 3.0, 6.0])
+    policy = Policy(by_norm(1.0), stand_in)
+    state = server.init(policy, np.zeros(3))
+    for _ in range(3):  # a forecast that is not 0
+        update = rng.normal(0, 1, 3)
+        message = Message(1, float(np.linalg.norm(update)), update)
+        opening = server.open(policy, state.memory)
+        heard = tally.add(tally.start(state.weights), message, opening)
+        state, _ = server.close(policy, state, heard)
+    opening = server.open(policy, state.memory)
+    chances = np.array([0.2, 0.5, 0.9, 1.0])
+    mean, total = np.zeros(3), 0.0
+    for speaks in np.ndindex(2, 2, 2, 2):  # every outcome, with its probability
+        weight = np.prod(np.where(speaks, chances, 1 - chances))
+        heard = tally.start(state.weights)
+        for k, spoke in enumerate(speaks):
+            update = updates[k] if spoke else None
+            norm = float(np.linalg.norm(updates[k]))
+            heard = tally.add(
+                heard, Message(examples[k], norm, update, probability=chances[k]), opening
+            )
+        if weight:
+            step, _, info = server.learn(policy, state.memory, heard)
+            assert info.counts
+            mean, total = mean + weight * step, total + weight
+    assert total == pytest.approx(1.0)
+    np.testing.assert_allclose(mean, examples @ updates / examples.sum(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("chance", [0.0, -0.5, 1.5, float("nan")])
+def test_a_probability_that_is_none_is_rejected(chance: float) -> None:
+    policy = Policy(by_norm(1.0), zero())
+    state = server.init(policy, np.zeros(2))
+    message = Message(1, 1.0, np.array([0.6, 0.8]), probability=chance)
+    heard = tally.add(tally.start(state.weights), message, server.open(policy, state.memory))
+    assert (heard.n_rejected, heard.n_spoke) == (1, 0)
+    assert not heard.spoken.any()
+
+
+def test_a_rule_cannot_look_at_what_there_is_not() -> None:
+    with pytest.raises(InputError, match="`mine` to look at called `mood`"):
+        Rule("mine", init=lambda: Chance(0.5), speaks=lambda own, context: True, looks_at=("mood",))
