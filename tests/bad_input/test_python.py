@@ -203,9 +203,9 @@ OTHERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: load("synthetic-niid", clients=10**9), "`clients` must be at most"),
     (lambda: load("synthetic-niid", hold_out="x"), "`hold_out` must be random or last"),
     (lambda: load("synthetic", hold_out="last"), "`hold_out` cannot be chosen"),
-    (lambda: Rule("", init=None, speaks=None, learn=None, has_threshold=False), "`name`"),
-    (lambda: Rule(5, init=None, speaks=None, learn=None, has_threshold=False), "`name`"),
-    (lambda: Rule("a+b", init=None, speaks=None, learn=None, has_threshold=False), "`name`"),
+    (lambda: Rule("", init=None, speaks=None), "`name`"),
+    (lambda: Rule(5, init=None, speaks=None), "`name`"),
+    (lambda: Rule("a+b", init=None, speaks=None), "`name`"),
 ]  # fmt: skip
 CASES = [
     *((label, call, NAMED.get(name, name)) for label, call, name in OF_SETTINGS),

@@ -318,7 +318,10 @@ class Program:
 
     def _draw_cohorts(self, keys: draws.RunKeys, rounds: jax.Array, clients: Clients) -> Cohorts:
         def one(round: jax.Array, key: draws.RunKeys) -> Cohorts:
-            chosen = draws.cohort(draws.round_keys(key, round), clients.population, self.cohort)
+            chosen = draws.cohort(
+                draws.round_keys(key, round), clients.population, self.cohort, round,
+                self.task.cohort,
+            )  # fmt: skip
             return Cohorts(chosen, clients.rows_of(chosen), clients.examples_of(chosen))
 
         return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(keys))(rounds)

@@ -93,7 +93,8 @@ def _run_seed(
         began = time.perf_counter()
         round_keys = draws.round_keys(keys, t)
         # C_t ← random set of N clients; they are sent θ_t and τ_t.
-        cohort = draws.cohort(round_keys, trainer.clients.population, settings.cohort)
+        cohort = draws.cohort(round_keys, trainer.clients.population, settings.cohort, t,
+                              trainer.own_cohort)  # fmt: skip
         uniforms = draws.uniforms(round_keys, settings.cohort)
         opening = server.open(policy, state.memory)
         heard = tally.start(state.weights)
@@ -140,6 +141,7 @@ class Trainer:
 
     def __init__(self, task: Task, model: Model, clients: Clients, settings: Settings) -> None:
         self.clients = clients
+        self.own_cohort = task.cohort
         self.settings = settings
         self.transformation = optimizer_of(settings.client_optimizer)
         self.model = model

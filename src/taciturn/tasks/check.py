@@ -50,6 +50,15 @@ def check(task: Task) -> None:
     tested = batch if task.test is None else jax.tree.map(_like, task.test)
     _check_metrics(task, _traced(task, "metrics", task.metrics, params, tested))
     _check_labels(task, params, batch, key)
+    if task.cohort is not None:
+        size = min(_EXAMPLES, task.clients.population)
+        number, draw = jax.ShapeDtypeStruct((), jnp.int32), task.cohort
+        drawn = _traced(task, "cohort", lambda key, t: draw(key, t, size), key, number)
+        if getattr(drawn, "shape", None) != (size,):
+            raise InputError(
+                f"`cohort` of task `{task.name}` must draw as many clients as it is asked for: for "
+                f"{size} a shape of ({size},), got {getattr(drawn, 'shape', drawn)}."
+            )
     _checked.add(task)
 
 

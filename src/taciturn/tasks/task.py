@@ -259,7 +259,9 @@ class Task:
       init: `(key) -> params`, a pytree of arrays.
       loss: `(params, batch, key) -> losses`, one number per example.
       metrics: `(params, batch) -> {name: (value, weight)}`, sums and their weights for every
-        example; `accuracy` and `loss` must be among the names.
+        example. `accuracy`, in [0, 1], and `loss` are shown in tables; any other may be there.
+      cohort: `(key, round, size) -> clients`, who is asked in a round: so many different numbers
+        below the population, such as those who are awake. None draws them evenly.
       batch, epochs, lr, clip: the defaults of local training; `clip` is the largest global norm of
         a batch's gradient, None for no clipping.
     """
@@ -275,6 +277,7 @@ class Task:
     lr: float = 0.1
     clip: float | None = 1.0
     hold_out: str = "random"
+    cohort: Callable[[jax.Array, jax.Array, int], jax.Array] | None = None
 
 
 def with_test(task: Task) -> tuple[Clients, Batch]:
