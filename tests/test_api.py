@@ -55,8 +55,8 @@ def test_public_names() -> None:
         "Codec", "Form", "Generated", "History", "Policy", "Rule", "Situation", "StandIn", "Stored",
         "TaciturnError", "Task", "__version__", "adaptive", "bfloat16", "classification", "compare",
         "eden", "evaluate", "fixed", "float16", "float32", "full", "ignore", "last", "load",
-        "model_of", "ou", "parse", "prepare", "quantize", "random", "register", "simulate",
-        "sparse_ternary", "top_k", "zero",
+        "model_of", "ou", "parse", "prepare", "quantize", "random", "register", "regression",
+        "simulate", "sparse_ternary", "table", "top_k", "zero",
     ]  # fmt: skip
     rooms = {"core", "data", "flower", "models", "sim", "tasks"}
     assert set(dir(taciturn)) == {*taciturn.__all__, *rooms}
@@ -71,7 +71,8 @@ def test_modules_are_there_after_importing_the_package() -> None:
 import sys, warnings, taciturn
 loaded = set(sys.modules)
 warnings.simplefilter("ignore")
-print(taciturn.flower.Taciturn.__name__, taciturn.tasks.load.__name__, taciturn.sim.compare.__name__)
+rooms = (taciturn.flower.Taciturn, taciturn.tasks.load, taciturn.sim.compare)
+print(*(found.__name__ for found in rooms))
 print(sorted(loaded & {"jax", "flwr"}))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

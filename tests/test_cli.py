@@ -56,8 +56,9 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_p
     assert out.count("\n") == 1
     keys = [
         "task", "rule", "stand_in", "codec", "rounds", "cohort", "seeds", "accuracy",
-        "accuracy_mean", "accuracy_std", "spoke_share", "rejected_share", "upload_bytes",
-        "upload_overhead_bytes", "upload_share", "threshold_mean", "seconds_per_round", "run",
+        "accuracy_mean", "accuracy_std", "loss_mean", "spoke_share", "rejected_share",
+        "upload_bytes", "upload_overhead_bytes", "upload_share", "threshold_mean",
+        "seconds_per_round", "run",
     ]  # fmt: skip
     assert list(summary)[: len(keys)] == keys
     assert summary["task"] == "synthetic"

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from taciturn.tasks import Task as Task
     from taciturn.tasks import classification as classification
     from taciturn.tasks import load as load
+    from taciturn.tasks import regression as regression
+    from taciturn.tasks import table as table
 
 __version__ = "0.1.0"
 
@@ -58,7 +60,9 @@ _HOMES = {
     "taciturn.core.policy": ("Policy", "parse", "register"),
     "taciturn.errors": ("TaciturnError",),
     "taciturn.sim": ("History", "compare", "evaluate", "model_of", "prepare", "simulate"),
-    "taciturn.tasks": ("Generated", "Stored", "Task", "classification", "load"),
+    "taciturn.tasks": (
+        "Generated", "Stored", "Task", "classification", "load", "regression", "table",
+    ),
 }  # fmt: skip
 _ROOMS = ("core", "data", "flower", "models", "sim", "tasks")  # modules, imported when used
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, dataclass_transform
 import tyro
 
 from taciturn.checks import path_of
-from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part
+from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part, value_of
 from taciturn.errors import InputError, UnknownName, require
 from taciturn.settings import Settings
 
@@ -79,6 +79,16 @@ class Run(Settings, Command):
     """How `fashion` and `idx` are split over clients: iid or dirichlet (default: iid)."""
     alpha: float | None = None
     """Of the Dirichlet split; small means that clients have few labels (default: 0.3)."""
+    client: str | None = None
+    """The column of a `table` that says whose a row is."""
+    label: str | None = None
+    """The column of a `table` that is to be learned: classes, or numbers with fractions."""
+    leave_out: tuple[str, ...] = ()
+    """Columns of a `table` not to learn from."""
+    standardise: bool = False
+    """Bring what a `table` has to learn from to mean 0 and deviation 1."""
+    option: tuple[str, ...] = ()
+    """Any other options of the task, as KEY=VALUE: `--option clients=50 hidden=64`."""
     hold_out: str | None = None
     """Which tenth of every client is tested on, where data come without a test set: random (by
     label) or last, where rows are in the order of time (default: random)."""
@@ -112,6 +122,22 @@ class Run(Settings, Command):
             texts.append(RECOMMENDED)
         return {str(policy): policy} | {text: parse(text) for text in texts}
 
+    def task_options(self) -> dict[str, Any]:
+        """What the task's function is given; what is not said is left out."""
+        given = {
+            "data": self.data, "split": self.split, "alpha": self.alpha, "hold_out": self.hold_out,
+            "client": self.client, "label": self.label, "leave_out": self.leave_out or None,
+            "standardise": self.standardise or None,
+        }  # fmt: skip
+        for pair in self.option:
+            key, equals, value = pair.partition("=")
+            if not equals or given.get(key) is not None:
+                raise InputError(f"`--option` is KEY=VALUE, each once, got `{pair}`.")
+            found = value_of(value)
+            is_whole = isinstance(found, float) and found.is_integer()
+            given[key] = int(found) if is_whole else found
+        return given
+
     def go(self) -> None:
         arms = self.arms()
         for module in ("jax", "optax", "rich"):
@@ -123,8 +149,7 @@ class Run(Settings, Command):
         from taciturn.tasks.task import how_tested
 
         sim.prepare()
-        task = load(self.task, data=self.data, split=self.split, alpha=self.alpha,
-                    hold_out=self.hold_out)  # fmt: skip
+        task = load(self.task, **self.task_options())
         filled = sim.fill_in(self, task, self.plain)  # wrong settings leave no folder behind
         folder = runs.create(self.out, task.name)
         paths = {"out": self.out and str(self.out), "data": self.data and str(self.data)}
@@ -198,6 +223,10 @@ class Data(Command):
     """Of the data set, or for `show` of any task."""
     data: Path | None = None
     """Where to look (default: TACITURN_DATA and the cache folder)."""
+    client: str | None = None
+    """For `show table`: the column that says whose a row is."""
+    label: str | None = None
+    """For `show table`: the column that is to be learned."""
     out: Path | None = None
     """The picture of `show` (default: NAME.png)."""
 
@@ -219,8 +248,9 @@ class Data(Command):
         elif self.action == "check":
             lines = inventory.check(name, self.data)
         else:
+            asked: dict[str, Any] = {"data": self.data, "client": self.client, "label": self.label}
             picture = path_of("out", self.out or Path(f"{name}.png"))
-            lines = [str(show.show(load(name, data=self.data), picture))]
+            lines = [str(show.show(load(name, **asked), picture))]
         sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -111,6 +111,12 @@ LEAF: dict[str, Any] = {  # the content of a JSON file
                          "user_data": {"a": {"x": [[None] * 784], "y": [1]}}},
 }  # fmt: skip
 
+TABLES = {
+    "csv": "user,y,a\nann,0,1\nann,1,2\nbob,0,3\nbob,1,4\n",
+    "csv_cut": "user,y,a\nann,0,1\nann,1",
+    "csv_empty_cell": "user,y,a\nann,0,1\nann,1,\nbob,0,3\n",
+}
+
 HEAD = "arm,seed,round,spoke,threshold,bytes_up,overhead_up,accuracy\n"
 ROW = "full,0,{},4,,100,16,0.5\n"
 RUNS = {  # the content of metrics.csv
@@ -161,6 +167,8 @@ def make(root: Path) -> dict[str, Path]:
     put("leaf_text", lambda path: _folder(path, {"all.json": b"{"}))
     put("leaf_deep", lambda path: _folder(path, {"all.json": b"[" * 200_000}))
     _tff(put)
+    for name, text in TABLES.items():
+        put(name, lambda path, text=text: path.write_text(text))
     for name, text in RUNS.items():
         code = "latin-1" if name.endswith("latin") else "utf-8"
         content = {"metrics.csv": text.encode(code)}

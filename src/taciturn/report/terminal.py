@@ -81,9 +81,12 @@ def print_table(histories: Mapping[str, History], folder: Path, tested_on: str) 
     for name, history in histories.items():
         figures = history.summary()
         spread = f" ± {figures['accuracy_std']:.2f}" if len(history.seeds) > 1 else ""
+        score = f"{figures['accuracy_mean']:.2f}{spread} %"
+        if math.isnan(figures["accuracy_mean"]):  # numbers are predicted, no classes
+            score = f"loss {figures['loss_mean']:.4g}"
         table.add_row(
             name,
-            _judged(f"{figures['accuracy_mean']:.2f}{spread} %", figures["rejected_share"]),
+            _judged(score, figures["rejected_share"]),
             f"{figures['spoke_share']:.1f} %",
             byte_text(figures["upload_bytes"]),
             f"{figures['upload_share']:.3g} %",

@@ -81,6 +81,7 @@ class History:
             "accuracy": [float(a) for a in accuracy],
             "accuracy_mean": float(accuracy.mean()),
             "accuracy_std": float(accuracy.std()),
+            "loss_mean": float(self.loss[:, -1].mean()),
             "spoke_share": float(100 * self.spoke.mean() / self.cohort),
             "rejected_share": float(100 * self.rejected.mean() / self.cohort),
             "upload_bytes": float(sent),

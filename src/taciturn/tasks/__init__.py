@@ -13,6 +13,7 @@ from taciturn.tasks.idx import fashion, idx
 from taciturn.tasks.own import folder, npz
 from taciturn.tasks.shakespeare import shakespeare, shakespeare_leaf
 from taciturn.tasks.synthetic import synthetic, synthetic_niid
+from taciturn.tasks.table import regression, table
 from taciturn.tasks.task import HOLD_OUT, Clients, Generated, Stored, Task, classification
 
 TASKS: dict[str, Callable[..., Task]] = {
@@ -24,11 +25,15 @@ TASKS: dict[str, Callable[..., Task]] = {
     "idx": idx,
     "npz": npz,
     "folder": folder,
+    "table": table,
     "synthetic": synthetic,
     "synthetic-niid": synthetic_niid,
 }
 
-__all__ = ["TASKS", "Clients", "Generated", "Stored", "Task", "classification", "load"]
+__all__ = [
+    "TASKS", "Clients", "Generated", "Stored", "Task", "classification", "load", "regression",
+    "table",
+]  # fmt: skip
 
 
 def load(name: str, *, hold_out: str | None = None, **options: Any) -> Task:
@@ -49,6 +54,8 @@ def load(name: str, *, hold_out: str | None = None, **options: Any) -> Task:
             raise InputError(
                 f"The task `{name}` has no option `{key}`. It has: {', '.join(known) or 'none'}."
             )
+    if hold_out is not None and "hold_out" in known:
+        return TASKS[name](hold_out=hold_out, **options)
     task = TASKS[name](**options)
     if hold_out is None:
         return task
