@@ -3,7 +3,7 @@
     python benchmarks/real_table.py parkinsons_updrs.tsv --json benchmarks/results/real_table.json
 
 Voice recordings of 42 people with Parkinson's disease (Tsanas et al., 2009; UCI): the score of
-movement from 19 numbers. The plain fit is one client that has everyone's rows, with the same model,
+movement from 18 numbers. The plain fit is one client that has everyone's rows, with the same model,
 learning rate, batches and test rows, and as many passes over the data. Between the two lies what it
 costs that people differ: with the same rows dealt to 42 clients at random, the same training shows
 how much of it is federated averaging itself.

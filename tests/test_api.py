@@ -56,7 +56,7 @@ def test_public_names() -> None:
         "TaciturnError", "Task", "__version__", "adaptive", "bfloat16", "classification", "compare",
         "eden", "evaluate", "fixed", "float16", "float32", "full", "ignore", "last", "load",
         "model_of", "ou", "parse", "prepare", "quantize", "random", "register", "regression",
-        "simulate", "sparse_ternary", "table", "top_k", "zero",
+        "save", "saved", "simulate", "sparse_ternary", "table", "top_k", "zero",
     ]  # fmt: skip
     rooms = {"core", "data", "flower", "models", "sim", "tasks"}
     assert set(dir(taciturn)) == {*taciturn.__all__, *rooms}

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from taciturn.sim import evaluate as evaluate
     from taciturn.sim import model_of as model_of
     from taciturn.sim import prepare as prepare
+    from taciturn.sim import save as save
+    from taciturn.sim import saved as saved
     from taciturn.sim import simulate as simulate
     from taciturn.tasks import Generated as Generated
     from taciturn.tasks import Stored as Stored
@@ -59,7 +61,9 @@ _HOMES = {
     ),
     "taciturn.core.policy": ("Policy", "parse", "register"),
     "taciturn.errors": ("TaciturnError",),
-    "taciturn.sim": ("History", "compare", "evaluate", "model_of", "prepare", "simulate"),
+    "taciturn.sim": (
+        "History", "compare", "evaluate", "model_of", "prepare", "save", "saved", "simulate",
+    ),
     "taciturn.tasks": (
         "Generated", "Stored", "Task", "classification", "load", "regression", "table",
     ),

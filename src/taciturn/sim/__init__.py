@@ -14,11 +14,14 @@ from taciturn.sim import engine, reference
 from taciturn.sim.defaults import fill_in
 from taciturn.sim.devices import prepare
 from taciturn.sim.history import History
+from taciturn.sim.kept import save, saved
 from taciturn.sim.trained import evaluate, model_of
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 
-__all__ = ["History", "compare", "evaluate", "fill_in", "model_of", "prepare", "simulate"]
+__all__ = [
+    "History", "compare", "evaluate", "fill_in", "model_of", "prepare", "save", "saved", "simulate",
+]  # fmt: skip
 
 
 def simulate(
