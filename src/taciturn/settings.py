@@ -42,6 +42,10 @@ class Settings:
     client_optimizer: Optimizer = _static("sgd")
     """What clients train with: sgd, momentum, adam or yogi; in Python also an Optax transformation
     with its own rate."""
+    prox: float = _static(0.0)
+    """FedProx: how strongly a client's weights are pulled back to those it was sent, μ."""
+    lr_decay: float = 1.0
+    """What the clients' learning rate is multiplied by after every round."""
     server_optimizer: Optimizer = _static("sgd")
     """What the server does with the mean update, of the same choice; sgd at 1 is averaging."""
     server_lr: float = UNSET

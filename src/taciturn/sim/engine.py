@@ -29,7 +29,13 @@ from taciturn.sim import devices, draws, plan
 from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.history import History, join
 from taciturn.sim.lanes import Cohorts, LaneTrainer, Numbers, Schedule, Work
-from taciturn.sim.local import flat_model, make_evaluate, make_step, optimizer_of, server_optimizer
+from taciturn.sim.local import (
+    client_optimizer,
+    flat_model,
+    make_evaluate,
+    make_step,
+    server_optimizer,
+)
 from taciturn.tasks.task import Clients, Task, with_test
 
 log = logging.getLogger("taciturn")
@@ -149,7 +155,7 @@ class Program:
         self.on_cpu = self.mesh.devices.flat[0].platform == "cpu"
         self.everywhere = NamedSharding(self.mesh, PartitionSpec())
         self.model = flat_model(task)
-        transformation = optimizer_of(form.client_optimizer)
+        transformation = client_optimizer(form)
         self.trainer = LaneTrainer(
             model=self.model,
             step=make_step(task, transformation, form.precision),
@@ -179,7 +185,7 @@ class Program:
     ) -> dict[str, History]:
         clients, test = _placed(self.task, self.everywhere)
         self.lanes = self.lanes or self._choose_lanes(clients)
-        numbers = Numbers(settings.lr, settings.clip, settings.server_lr)
+        numbers = Numbers(settings.lr, settings.clip, settings.server_lr, settings.lr_decay)
         keys = _run_keys(np.array(settings.all_seeds, np.uint32))
         rules = tuple(_spread(policy.rule.init(), self.seeds) for policy in arms.values())
         self._check_states(keys, rules, clients.population)
@@ -402,7 +408,7 @@ class Program:
             in_specs=(Schedule(shared, split, split), shared, shared, shared),
             out_specs=PartitionSpec(),
             check_vma=False,
-        )(schedule, work, numbers, clients)
+        )(schedule, work, numbers.at(round), clients)
         optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
         said = heard.said > 0
         results = []

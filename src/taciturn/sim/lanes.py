@@ -5,6 +5,8 @@ one has finished an item; its update goes into its run's sums, and its next item
 no work on padding, and memory grows with lanes and runs, not with cohorts.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +32,11 @@ class Numbers(NamedTuple):
     lr: Any
     clip: Any
     server_lr: Any
+    lr_decay: Any = 1.0
+
+    def at(self, round: Any) -> Numbers:
+        """Those of a round, counted from 0."""
+        return self._replace(lr=self.lr * jnp.asarray(self.lr_decay) ** round)
 
 
 class Cohorts(NamedTuple):

@@ -22,10 +22,10 @@ from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.history import History
 from taciturn.sim.local import (
     Model,
+    client_optimizer,
     flat_model,
     make_evaluate,
     make_step,
-    optimizer_of,
     server_optimizer,
 )
 from taciturn.tasks.task import Clients, Task, with_test
@@ -101,7 +101,8 @@ def _run_seed(
         for slot in range(settings.cohort):
             k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
-            trained, loss = trainer(state.weights, k, slot, round_keys)
+            rate = settings.lr * settings.lr_decay**t
+            trained, loss = trainer(state.weights, k, slot, round_keys, rate)
             examples = float(trainer.clients.examples_of(k[None])[0])
             message = client.respond(policy.rule, state.weights, trained, examples,
                                      opening.context, uniforms[slot].item(), loss=loss,
@@ -143,7 +144,7 @@ class Trainer:
         self.clients = clients
         self.own_cohort = task.cohort
         self.settings = settings
-        self.transformation = optimizer_of(settings.client_optimizer)
+        self.transformation = client_optimizer(settings)
         self.model = model
         self.step = jax.jit(make_step(task, self.transformation, settings.precision))
         self.batch = jax.jit(self._batch)
@@ -154,7 +155,7 @@ class Trainer:
         return clients.batch(k, indices), draws.dropout_key(keys, slot, step)
 
     def __call__(
-        self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys
+        self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, lr: float
     ) -> tuple[np.ndarray, float]:
         """The trained weights and the mean loss over the steps."""
         batch_size, done = self.settings.batch, 0
@@ -169,7 +170,7 @@ class Trainer:
                 batch, key = self.batch(self.clients, k, keys, slot, epoch, n, positions, done)
                 mask = np.ones(len(positions), bool)
                 trained, slots, loss = self.step(
-                    trained, slots, batch, mask, key, self.settings.lr, self.settings.clip
+                    trained, slots, batch, mask, key, lr, self.settings.clip
                 )
                 total += float(loss)
                 done += 1
