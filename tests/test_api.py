@@ -53,10 +53,10 @@ def without_extras(code: str, but: tuple[str, ...] = ()) -> str:
 def test_public_names() -> None:
     assert taciturn.__all__ == [
         "Codec", "Form", "Generated", "History", "Policy", "Rule", "Situation", "StandIn", "Stored",
-        "TaciturnError", "Task", "__version__", "adaptive", "bfloat16", "classification", "compare",
-        "eden", "evaluate", "fixed", "float16", "float32", "full", "ignore", "last", "load",
-        "model_of", "ou", "parse", "prepare", "quantize", "random", "register", "regression",
-        "save", "saved", "simulate", "sparse_ternary", "table", "top_k", "zero",
+        "TaciturnError", "Task", "__version__", "adaptive", "as_model", "bfloat16",
+        "classification", "compare", "eden", "evaluate", "fixed", "float16", "float32", "full",
+        "ignore", "last", "load", "load_model", "ou", "parse", "prepare", "quantize", "random",
+        "register", "regression", "simulate", "sparse_ternary", "table", "top_k", "zero",
     ]  # fmt: skip
     rooms = {"core", "data", "flower", "models", "sim", "tasks"}
     assert set(dir(taciturn)) == {*taciturn.__all__, *rooms}
@@ -104,7 +104,7 @@ print(state.weights.tolist(), info.spoke)
     assert out == "[3.0, 3.0] 1\n"
 
 
-@pytest.mark.parametrize("name", ["simulate", "compare", "History", "Task", "Stored"])
+@pytest.mark.parametrize("name", ["simulate", "compare", "load_model", "History", "Task", "Stored"])
 def test_what_needs_an_extra_names_it(name: str) -> None:
     out = without_extras(
         f"""
@@ -231,15 +231,27 @@ MAY_IMPORT = {
     "checks": set(),
     "settings": set(),
     "progress": set(),
+    "stopping": set(),
+    "summary": set(),
     "files": set(),
     "runs": {"checks", "files"},
     "core": {"checks"},
     "data": {"checks", "files"},
     "models": {"core"},
     "tasks": {"checks", "core", "data", "models"},
-    "sim": {"checks", "settings", "progress", "core", "data", "tasks", "runs"},
-    "flower": {"checks", "core", "runs"},
-    "report": {"settings", "progress", "core", "data", "tasks", "sim", "files", "runs"},
+    "sim": {
+        "checks",
+        "settings",
+        "progress",
+        "stopping",
+        "summary",
+        "core",
+        "data",
+        "tasks",
+        "runs",
+    },
+    "flower": {"checks", "core", "runs", "summary"},
+    "report": {"settings", "progress", "summary", "core", "data", "tasks", "sim", "files", "runs"},
     "studies": {"settings", "core", "tasks", "sim", "report", "files", "runs"},
     "paper": {"core", "tasks", "sim", "report", "studies", "runs"},
 }

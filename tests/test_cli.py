@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -58,7 +59,7 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_p
         "task", "rule", "stand_in", "codec", "rounds", "cohort", "seeds", "accuracy",
         "accuracy_mean", "accuracy_std", "loss_mean", "spoke_share", "rejected_share",
         "upload_bytes", "upload_overhead_bytes", "upload_share", "threshold_mean",
-        "seconds_per_round", "run",
+        "seconds_per_round", "difference", "run",
     ]  # fmt: skip
     assert list(summary)[: len(keys)] == keys
     assert summary["task"] == "synthetic"
@@ -68,11 +69,12 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_p
     assert summary["threshold_mean"] is None
     assert len(summary["accuracy"]) == 2
     assert summary["accuracy_mean"] == pytest.approx(np.mean(summary["accuracy"]))
-    assert summary["upload_overhead_bytes"] == 2 * 3 * 16
+    assert summary["upload_overhead_bytes"] == 2 * 3 * 24
     assert summary["upload_bytes"] == pytest.approx(summary["spoke_share"] / 100 * 6 * 101 * 4)
     assert summary["run"] == "there"
-    assert summary["baseline"]["rule"] == "full"
-    assert summary["baseline"]["upload_share"] == 100
+    assert list(summary["arms"]) == ["full", policy]
+    assert summary["arms"]["full"]["upload_share"] == 100
+    assert summary["arms"][policy]["accuracy"] == summary["accuracy"]
 
     folder = tmp_path / "there"
     assert {path.name for path in folder.iterdir()} >= {
@@ -81,16 +83,18 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_p
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
     assert runs.read_json(folder / "summary.json") == summary
     config = tomllib.loads((folder / "config.toml").read_text("utf-8"))
-    assert config["policy"] == policy
+    assert config["arms"] == f"full; {policy}"
+    assert (config["task"], config["devices"]) == ("synthetic", len(jax.devices()))
     assert (config["rounds"], config["cohort"], config["seeds"]) == (2, 3, [3, 5])
     assert (config["batch"], config["epochs"], config["lr"], config["clip"]) == (20, 1, 0.1, 1.0)
     rows = table(folder)
     assert {(r["arm"], r["seed"], r["round"]) for r in rows} == {
-        (arm, seed, t) for arm in (policy, "full") for seed in "35" for t in "01"
+        (arm, seed, t) for arm in (policy, "full") for seed in "35" for t in "12"
     }
     weights = runs.read_arrays(folder / "weights.safetensors")
-    assert sorted(array.shape for array in weights.values()) == [(), (), (100,), (100,)]
-    assert all("seed3" in name or "seed5" in name for name in weights)
+    assert sorted(array.shape for array in weights.values()) == [()] * 4 + [(100,)] * 4
+    assert {name.partition("/seed")[0] for name in weights} == {"full", policy}
+    assert {name.partition("/seed")[2][0] for name in weights} == {"3", "5"}
 
     # The folder is in use now.
     code, out, err = taciturn("run", *SMALL, "--out", "there")
@@ -115,6 +119,8 @@ def test_when_no_reply_counts_the_table_says_so(taciturn: Any) -> None:
     assert "nothing learned" in out
     assert "100 % of the replies had numbers that are not finite" in out
     assert runs.read_json(Path("x/summary.json"))["rejected_share"] == 100
+    code, out, _ = taciturn("report", "x")
+    assert "nothing learned" in out
 
 
 def test_the_summary_says_what_was_tested_on(taciturn: Any) -> None:
@@ -127,23 +133,39 @@ def test_the_summary_says_what_was_tested_on(taciturn: Any) -> None:
     )  # fmt: skip
 
 
+def test_a_table_goes_from_file_to_comparison(taciturn: Any) -> None:
+    rows = [f"{who},{i % 2},{i % 2 + 0.1 * who},{i}" for who in range(4) for i in range(20)]
+    Path("a.csv").write_text("\n".join(["who,y,a,time", *rows]))
+    asked = ("--client", "who", "--label", "y", "--leave-out", "time", "--standardise")
+    settings = ("--rounds", "2", "--cohort", "2", "--option", "hidden=3", "--no-baseline")
+    code, out, err = taciturn("run", "table", "--data", "a.csv", *asked, *settings, "--out", "x")
+    assert code == 0, err
+    assert "Tested on a tenth of each client's rows, at random by label." in out
+    config = tomllib.loads(Path("x/config.toml").read_text("utf-8"))
+    assert config["leave_out"] == ["time"]
+    assert (config["client"], config["standardise"], config["option"]) == (
+        "who", True, ["hidden=3"])  # fmt: skip
+    code, again, err = taciturn("run", "--config", "x/config.toml", "--out", "y", "--json")
+    assert code == 0, err
+    assert json.loads(again)["accuracy"] == runs.read_json(Path("x/summary.json"))["accuracy"]
+
+
 def test_without_a_policy_the_papers_and_the_recommended_are_shown(taciturn: Any) -> None:
     code, out, _ = taciturn("run", *SMALL, "--json", "--out", "x")
     assert code == 0
     summary = json.loads(out)
     assert (summary["rule"], summary["stand_in"], summary["codec"]) == ("adaptive", "ou", "float32")
-    assert summary["baseline"]["rule"] == "full"
-    assert summary["recommended"]["codec"] == "eden:0.5"
-    assert summary["recommended"]["upload_share"] < 5
-    arms = {"adaptive+ou", "full", "adaptive+ignore+eden:0.5"}
-    assert {row["arm"] for row in table(Path("x"))} == arms
+    arms = ["full", "adaptive+ou", "adaptive+ignore+eden:0.5"]
+    assert list(summary["arms"]) == arms
+    assert summary["arms"][arms[-1]]["upload_share"] < 7
+    assert {row["arm"] for row in table(Path("x"))} == set(arms)
 
 
 def test_the_baseline_can_be_left_out(taciturn: Any) -> None:
     code, out, _ = taciturn("run", *SMALL, "--no-baseline", "--json", "--out", "x")
     assert code == 0
     summary = json.loads(out)
-    assert "baseline" not in summary
+    assert list(summary["arms"]) == ["adaptive+ou"]
     assert (summary["rule"], summary["stand_in"]) == ("adaptive", "ou")
     assert summary["threshold_mean"] is not None
     assert {row["arm"] for row in table(Path("x"))} == {"adaptive+ou"}

@@ -103,7 +103,8 @@ def test_what_a_killed_writer_leaves_is_removed_by_the_next_one(tmp_path: Path) 
 def test_a_folder_with_nothing_but_litter_is_an_empty_one(tmp_path: Path) -> None:
     with process(WRITES, tmp_path / "large") as writer:
         kill(writer)
-    assert runs.create(tmp_path, "task") == tmp_path
+    with runs.create(tmp_path, "task") as folder:
+        assert folder == tmp_path
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,11 +14,13 @@ def rows(arm, seed, accuracy, spoke):
         {
             "arm": arm,
             "seed": seed,
-            "round": t,
+            "round": t + 1,
             "spoke": s,
             "threshold": float("nan"),
             "bytes_up": 1000 * s,
             "overhead_up": 16,
+            "asked": 4,
+            "bytes_up_full": 4016,
             "accuracy": a,
         }
         for t, (a, s) in enumerate(zip(accuracy, spoke, strict=True))
@@ -37,11 +39,19 @@ def folder(tmp_path):
 def test_figures_are_those_of_the_rounds(folder):
     (series,) = picture.read(folder).values()
     found = series.summary()
-    assert (found["rounds"], found["seeds"]) == (2, 2)
-    assert found["accuracy"] == pytest.approx(60)
-    assert found["deviation"] == pytest.approx(14.142, abs=1e-3)
-    assert found["uploaded"] == 6000 + 32
-    assert found["spoke"] == 3
+    assert (found["rounds"], found["seeds"]) == (2, ["0", "1"])
+    assert found["accuracy"] == pytest.approx([50, 70])
+    assert found["accuracy_mean"] == pytest.approx(60)
+    assert found["accuracy_std"] == pytest.approx(14.142, abs=1e-3)
+    assert (found["upload_bytes"], found["upload_overhead_bytes"]) == (6000, 32)
+    # Of four clients in a round; a folder from before these columns leaves shares open.
+    assert found["spoke_share"] == pytest.approx(75)
+    assert found["upload_share"] == pytest.approx(100 * 6032 / 8032)
+    table = [{k: v for k, v in row.items() if k not in ("asked", "bytes_up_full")}
+             for row in runs.read_csv(folder / "metrics.csv")]  # fmt: skip
+    runs.write_csv(folder / "metrics.csv", table)
+    (series,) = picture.read(folder).values()
+    assert series.summary() == found | {"spoke_share": None, "upload_share": None}
 
 
 def test_a_run_that_goes_on_has_the_rounds_that_all_seeds_have(folder):
@@ -86,14 +96,14 @@ def test_table_and_picture(folder, capsys, drawn):
     # Tested after the second round alone, and never a threshold.
     for axes, x, y in (
         (by_round, [2], [60]),
-        (by_upload, [6032 / 1024], [60]),
+        (by_upload, [6000 / 1024], [60]),
         (spoke, [1, 2], [4, 2]),
     ):
         (line,) = axes.get_lines()
         assert line.get_xdata() == pytest.approx(x)
         assert line.get_ydata() == pytest.approx(y)
     assert not threshold.get_lines()
-    assert by_upload.get_xlabel() == "uploaded, KiB"
+    assert by_upload.get_xlabel() == "payload uploaded, KiB"
     assert [text.get_text() for text in by_round.get_legend().get_texts()] == ["adaptive+ou"]
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -101,6 +105,46 @@ def test_arrays_read_back(tmp_path: Path) -> None:
         assert back[name].shape == array.shape
 
 
+def test_no_bit_of_a_checked_file_changes_unseen(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    content, arrays = {"a": [1, 2], "b": "text"}, {"w": np.arange(4.0), "n": np.array(3)}
+    runs.write_checked(path, content, arrays)
+    found, back = runs.read_checked(path)
+    assert found == content
+    assert {name: array.tolist() for name, array in back.items()} == {"w": [0, 1, 2, 3], "n": 3}
+    data = path.read_bytes()
+    for i in range(len(data)):
+        path.write_bytes(data[:i] + bytes([data[i] ^ 1 << i % 8]) + data[i + 1 :])
+        with pytest.raises(RunError, match=r"a\.safetensors"):
+            runs.read_checked(path)
+
+
+def test_a_table_grows_by_chunks_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    table = runs.StreamedTable(path)
+    table.begin(["name", "a, b", "c"])
+    columns = [np.array(["x,y", 'q"'] * 3), np.arange(6), np.array([0.5, math.nan, 1e-7] * 2)]
+    table.add([column[:2] for column in columns])
+    size, checksum = table.settle()
+    table.add([column[2:] for column in columns])
+    whole = path.read_bytes()
+    table.close()
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == columns[0].tolist()
+    assert [row["a, b"] for row in rows] == list("012345")
+    assert [row["c"] for row in rows] == ["0.5", "", "1e-07"] * 2
+    again = runs.StreamedTable(path)
+    assert again.go_on(size, checksum) == rows[:2]
+    assert path.stat().st_size == size  # readers see what is gone on from, and nothing beyond
+    again.add([column[2:] for column in columns])
+    again.close()
+    assert path.read_bytes() == whole
+    path.write_bytes(whole[:3])
+    with pytest.raises(RunError, match="has 3 bytes, and had"):
+        again.go_on(size, checksum)
+
+
 @pytest.mark.parametrize("read", [runs.read_json, runs.read_arrays])
 def test_what_cannot_be_read_is_named(tmp_path: Path, read: Any) -> None:
     path = tmp_path / "file"
@@ -113,27 +157,56 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, read: Any) -> None:
 
 
 def test_a_folder_is_made_with_its_parents(tmp_path: Path) -> None:
-    folder = runs.create(tmp_path / "a" / "b", "task")
-    assert folder == tmp_path / "a" / "b"
-    assert folder.is_dir()
-    assert runs.create(folder, "task") == folder  # empty: fine
+    for _ in range(2):  # the second time it is there, and empty: fine
+        with runs.create(tmp_path / "a" / "b", "task") as folder:
+            assert folder == tmp_path / "a" / "b"
+            assert folder.is_dir()
+        assert list(folder.iterdir()) == []
 
 
 def test_a_folder_that_is_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(RunError, match="already there and not an empty folder"):
-        runs.create(tmp_path, "task")
-    with pytest.raises(RunError, match="already there and not an empty folder"):
-        runs.create(tmp_path / "file", "task")
-    with pytest.raises(RunError, match="cannot be made: Not a directory"):
-        runs.create(tmp_path / "file" / "below", "task")
+    for folder, message in (
+        (tmp_path, "already there and not an empty folder"),
+        (tmp_path / "file", "already there and not an empty folder"),
+        (tmp_path / "file" / "below", "cannot be made: Not a directory"),
+    ):
+        with pytest.raises(RunError, match=message), runs.create(folder, "task"):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_run_that_was_stopped_is_not_begun_again(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("rounds = 3")
+    message = f"{tmp_path} holds a run that was stopped: `taciturn resume {tmp_path}` goes on."
+    with pytest.raises(RunError, match=re.escape(message)), runs.create(tmp_path, "task"):
+        pass
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(RunError, match="not an empty folder"), runs.create(tmp_path, "task"):
+        pass
+
+
+def test_a_folder_has_one_writer(tmp_path: Path) -> None:
+    code = "import sys, pathlib; from taciturn import runs\n"
+    code += "with runs.claimed(pathlib.Path(sys.argv[1])): print('mine')"
+
+    def other() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, str(tmp_path)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    with runs.claimed(tmp_path):
+        assert f"{tmp_path} is in use: another process is writing into it." in other().stderr
+    assert other().stdout == "mine\n"
 
 
 def test_without_a_folder_each_run_gets_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folders = [runs.create(None, "synthetic") for _ in range(3)]
+    folders = []
+    for _ in range(3):
+        with runs.create(None, "synthetic") as folder:
+            folders.append(folder)
     assert len(set(folders)) == 3
     for folder in folders:
         assert folder.parent == Path("runs")

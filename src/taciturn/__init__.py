@@ -35,13 +35,12 @@ if TYPE_CHECKING:
     from taciturn.core.standins import zero as zero
     from taciturn.errors import TaciturnError as TaciturnError
     from taciturn.sim import History as History
+    from taciturn.sim import as_model as as_model
     from taciturn.sim import compare as compare
     from taciturn.sim import evaluate as evaluate
-    from taciturn.sim import model_of as model_of
     from taciturn.sim import prepare as prepare
-    from taciturn.sim import save as save
-    from taciturn.sim import saved as saved
     from taciturn.sim import simulate as simulate
+    from taciturn.studies.comparison import load_model as load_model
     from taciturn.tasks import Generated as Generated
     from taciturn.tasks import Stored as Stored
     from taciturn.tasks import Task as Task
@@ -61,9 +60,8 @@ _HOMES = {
     ),
     "taciturn.core.policy": ("Policy", "parse", "register"),
     "taciturn.errors": ("TaciturnError",),
-    "taciturn.sim": (
-        "History", "compare", "evaluate", "model_of", "prepare", "save", "saved", "simulate",
-    ),
+    "taciturn.sim": ("History", "as_model", "compare", "evaluate", "prepare", "simulate"),
+    "taciturn.studies.comparison": ("load_model",),
     "taciturn.tasks": (
         "Generated", "Stored", "Task", "classification", "load", "regression", "table",
     ),

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from taciturn.errors import TaciturnError, require
+from taciturn.errors import Stopped, TaciturnError, require
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
         if debug:
             raise
         sys.stderr.write(f"taciturn: {error}\n")
-        sys.exit(1)
+        sys.exit(128 + error.signal if isinstance(error, Stopped) else 1)
     except MemoryError as error:
         if debug:
             raise
@@ -29,7 +29,7 @@ def main() -> None:
     except BrokenPipeError:  # the reader of `taciturn list | head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except OSError as error:  # a disk that is full, a folder that may not be read
+    except OSError as error:  # a folder that may not be read, and the like
         if debug:
             raise
         where = f"{error.filename}: " if error.filename else ""

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import sys
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, dataclass_transform
+from typing import Annotated, Any, Literal, Self, dataclass_transform
 
 import tyro
 
 from taciturn.checks import path_of
-from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part, value_of
+from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part
 from taciturn.errors import InputError, UnknownName, require
-from taciturn.settings import Settings
-
-if TYPE_CHECKING:
-    from taciturn.sim.history import History
+from taciturn.settings import Plan, read_config, read_values
 
 _ABOUT = "Federated learning in which a client speaks only when it has something to say."
 RECOMMENDED = "adaptive+ignore+eden:0.5"  # full accuracy at little more than 1 % of the upload
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "DIR"}
+_Task = Annotated[
+    tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TASK", help_behavior_hint="")
+]
 _File = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 
 
@@ -60,136 +60,167 @@ class Command:
         raise NotImplementedError
 
 
+@dataclass(frozen=True, kw_only=True)
+class Simulation(Plan, Command):
+    """What `run` and `compare` have in common: a plan, where it is from, and where it goes."""
+
+    task: _Task = None  # type: ignore[assignment]
+    """What to learn: glyphs (the default), emnist, shakespeare, … (see `taciturn list`)."""
+    config: _File = None
+    """A file with options, such as the config.toml of a run; those that are given here count more.
+    A list in it, but for seeds, is a sweep."""
+    sweep: tuple[str, ...] = ()
+    """Settings to run with several values each: lr=0.03,0.1,0.3 cohort=5,10."""
+    out: Path | None = None
+    """Folder for the results (default: runs/ and a name with task and time)."""
+    json: bool = False
+    """Print the summary as one JSON object, and nothing else, on stdout."""
+
+    def with_config(self, given: Collection[str]) -> Self:
+        """The options of the configuration file, but for those that were given."""
+        if self.config is None:
+            return self
+        values = read_config(self.config)
+        if {"seed", "seeds"} & set(given):  # one takes the place of the other
+            given = {*given, "seed", "seeds"}
+        return replace(self, **{name: v for name, v in values.items() if name not in given})
+
+    def policies(self) -> str:
+        """The policies to run, separated by semicolons."""
+        raise NotImplementedError
+
+    def values(self) -> dict[str, Any]:
+        """The fields of the plan; lists are sweeps."""
+        found = {field.name: getattr(self, field.name) for field in fields(Plan)}
+        for text in self.sweep:
+            name, equals, several = text.partition("=")
+            if not equals or name in ("arms", "seeds", "seed", "plain"):
+                raise InputError(f"A sweep is written name=value,value of a setting, got `{text}`.")
+            found |= read_values({name.replace("-", "_"): several.split(",")})
+        return found | {
+            "task": Plan.task if self.task is None else self.task,
+            "arms": self.policies(),
+        }
+
+    def go(self) -> None:
+        values = self.values()
+        _need_simulator()
+        from taciturn import sim
+        from taciturn.studies import comparison
+
+        sim.prepare()
+        _show(*comparison.start(values, self.out), self.json)
+
+
 @command
-class Run(Settings, Command):
+class Run(Simulation):
     """Train federatedly with clients that stay silent, beside a run in which all speak.
 
     A policy is a rule, a stand-in and a codec, with arguments: `--policy adaptive+ignore+eden:0.5`,
     `--policy adaptive,k=0+ou,cap=true`. Without one, the paper's policy and the recommended one are
-    run beside full communication.
+    run beside full communication. Ctrl-C stops and saves; `taciturn resume` goes on.
     Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY. Stand-ins: ou, zero, ignore, last.
-    Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE.
+    Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE;
+    the last four with feedback, as in `eden:0.1,feedback=true`: clients keep what was left out.
     """
 
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "glyphs"
-    """What to learn: glyphs, emnist, shakespeare, fashion, … (see `taciturn list`)."""
-    data: Path | None = None
-    """Where the task's data lie (default: TACITURN_DATA, the cache folder, or a download)."""
-    split: str | None = None
-    """How `fashion` and `idx` are split over clients: iid or dirichlet (default: iid)."""
-    alpha: float | None = None
-    """Of the Dirichlet split; small means that clients have few labels (default: 0.3)."""
-    client: str | None = None
-    """The column of a `table` that says whose a row is."""
-    label: str | None = None
-    """The column of a `table` that is to be learned: classes, or numbers with fractions."""
-    leave_out: tuple[str, ...] = ()
-    """Columns of a `table` not to learn from."""
-    standardise: bool = False
-    """Bring what a `table` has to learn from to mean 0 and deviation 1."""
-    option: tuple[str, ...] = ()
-    """Any other options of the task, as KEY=VALUE: `--option clients=50 hidden=64`."""
-    hold_out: str | None = None
-    """Which tenth of every client is tested on, where data come without a test set: random (by
-    label) or last, where rows are in the order of time (default: random)."""
     rule: str | None = None
     """Who speaks (default: adaptive)."""
     stand_in: str | None = None
     """What takes the place of a silent client's update (default: ou)."""
     policy: str | None = None
     """Rule, stand-in and codec as one text, instead of the two above."""
-    plain: bool = False
-    """Run the plain loop that reads like the paper, slowly, instead of the engine."""
     baseline: bool = True
     """Whether to run full communication beside it, with the same seeds."""
-    out: Path | None = None
-    """Folder for the results (default: runs/ and a name with task and time)."""
-    json: bool = False
-    """Print the summary as one JSON object, and nothing else, on stdout."""
 
-    def arms(self) -> dict[str, Policy]:
-        """The policy that was asked for, and what it is compared with."""
+    def policies(self) -> str:
+        """The policy that was asked for, and what it is compared with, which stands first."""
         if self.policy is not None:
             if self.rule is not None or self.stand_in is not None:
                 raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
             policy = parse(self.policy)
+        elif self.arms is not None and self.rule is self.stand_in is None:
+            return self.arms
         else:
-            rule = parse_part("rule", "adaptive" if self.rule is None else self.rule)
-            stand_in = parse_part("stand-in", "ou" if self.stand_in is None else self.stand_in)
-            policy = Policy(rule, stand_in)
+            rule = "adaptive" if self.rule is None else self.rule
+            stand_in = "ou" if self.stand_in is None else self.stand_in
+            policy = Policy(parse_part("rule", rule), parse_part("stand-in", stand_in))
         texts = ["full"] if self.baseline else []
+        texts.append(str(policy))
         if self.baseline and self.policy is self.rule is self.stand_in is None:
             texts.append(RECOMMENDED)
-        return {str(policy): policy} | {text: parse(text) for text in texts}
+        return "; ".join(dict.fromkeys(texts))
 
-    def task_options(self) -> dict[str, Any]:
-        """What the task's function is given; what is not said is left out."""
-        given = {
-            "data": self.data, "split": self.split, "alpha": self.alpha, "hold_out": self.hold_out,
-            "client": self.client, "label": self.label, "leave_out": self.leave_out or None,
-            "standardise": self.standardise or None,
-        }  # fmt: skip
-        for pair in self.option:
-            key, equals, value = pair.partition("=")
-            if not equals or given.get(key) is not None:
-                raise InputError(f"`--option` is KEY=VALUE, each once, got `{pair}`.")
-            found = value_of(value)
-            is_whole = isinstance(found, float) and found.is_integer()
-            given[key] = int(found) if is_whole else found
-        return given
+
+@command
+class Compare(Simulation):
+    """Run policies side by side, and say how they differ from the first one.
+
+    All have the same seeds, clients and batches, so that differences are taken seed by seed; ± is
+    half of the 95 % interval of their mean (Student's t). `taciturn run --help` says how policies
+    are written.
+    """
+
+    def policies(self) -> str:
+        if self.arms is None:
+            raise InputError(
+                '`taciturn compare` needs policies, such as `--arms "full; adaptive+ou"`.'
+            )
+        return self.arms
+
+
+@command
+class Resume(Command):
+    """Go on with a run that was stopped, killed, or ran out of disk.
+
+    It ends where it would have ended without that, to the last bit.
+    """
+
+    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """The folder of the run."""
+    json: bool = False
+    """Print the summary as one JSON object, and nothing else, on stdout."""
 
     def go(self) -> None:
-        arms = self.arms()
-        for module in ("jax", "optax", "rich"):
-            require(module, "sim")
-        from taciturn import runs, sim
-        from taciturn.report import picture, terminal
-        from taciturn.report.versions import versions
-        from taciturn.tasks import load
-        from taciturn.tasks.task import how_tested
+        _need_simulator()
+        from taciturn import sim
+        from taciturn.studies import comparison
 
+        if comparison.is_complete(self.folder):
+            _tell(f"{self.folder} is complete.")
         sim.prepare()
-        task = load(self.task, **self.task_options())
-        filled = sim.fill_in(self, task, self.plain)  # wrong settings leave no folder behind
-        folder = runs.create(self.out, task.name)
-        paths = {"out": self.out and str(self.out), "data": self.data and str(self.data)}
-        runs.write_toml(folder / "config.toml", asdict(filled) | paths)
-        settings = {field.name: getattr(filled, field.name) for field in fields(Settings)}
-        with terminal.Live(list(arms), filled) as live:
-            histories = sim.compare(task, arms, progress=live, plain=self.plain, **settings)
-        first = next(iter(histories))
-        summary = {"task": task.name} | histories[first].summary() | {"run": str(folder)}
-        for key, name in (("baseline", "full"), ("recommended", RECOMMENDED)):
-            if name in histories and first != name:
-                summary[key] = histories[name].summary()
-        summary |= {"tested_on": how_tested(task), "versions": versions()}
-        rows = [{"arm": name} | row for name, h in histories.items() for row in h.rows()]
-        runs.write_csv(folder / "metrics.csv", rows)
-        runs.write_arrays(folder / "weights.safetensors", _named_weights(task, histories[first]))
-        runs.write_json(folder / "summary.json", summary)
-        picture.draw(picture.read(folder), folder / "report.png", task.name)
-        if self.json:
-            sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
-        else:
-            # What all is compared with stands at the top.
-            shown = sorted(histories, key=lambda name: name != "full")
-            arms_shown = {name: histories[name] for name in shown}
-            terminal.print_table(arms_shown, folder, summary["tested_on"])
+        _show(self.folder, comparison.go_on(self.folder), self.json)
 
 
-def _named_weights(task: Any, history: History) -> dict[str, Any]:
-    """The final weights of every seed as the arrays of the model, by their names in it."""
-    import jax
-    import numpy as np
+@command
+class Runs(Command):
+    """List the runs that are on disk: complete, stopped, or running."""
 
-    from taciturn.sim.local import flat_model
+    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")] = Path("runs")
+    """Where to look."""
 
-    model = flat_model(task)
-    return {
-        f"seed{seed}{jax.tree_util.keystr(path)}": np.asarray(leaf)
-        for seed, weights in zip(history.seeds, history.weights, strict=True)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(model.unravel(weights))
-    }
+    def go(self) -> None:
+        require("rich", "report")
+        from taciturn.report import listing
+
+        listing.show(self.folder)
+
+
+def _need_simulator() -> None:
+    for module in ("jax", "optax", "rich", "scipy", "matplotlib"):
+        require(module, "sim")
+
+
+def _show(folder: Path, summary: Mapping[str, Any], as_json: bool) -> None:
+    from taciturn import runs
+    from taciturn.report import terminal
+
+    if as_json:
+        sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
+        return
+    for title, point in summary.get("points", {"": summary}).items():
+        terminal.print_table(point["arms"], title, point.get("tested_on", ""))
+    sys.stdout.write(f"Results are in {folder}\n")
 
 
 @command
@@ -237,9 +268,7 @@ class Data(Command):
         from taciturn.tasks import load
 
         if self.action != "list" and self.name is None:
-            raise InputError(
-                f"`taciturn data {self.action}` needs a name; see `taciturn data list`."
-            )
+            raise InputError(f"`taciturn data {self.action}` needs a name; see `data list`.")
         name = self.name or ""
         if self.action == "list":
             lines = inventory.listing(self.data)
@@ -248,9 +277,8 @@ class Data(Command):
         elif self.action == "check":
             lines = inventory.check(name, self.data)
         else:
-            asked: dict[str, Any] = {"data": self.data, "client": self.client, "label": self.label}
-            picture = path_of("out", self.out or Path(f"{name}.png"))
-            lines = [str(show.show(load(name, **asked), picture))]
+            task = load(name, data=self.data, client=self.client, label=self.label)
+            lines = [str(show.show(task, path_of("out", self.out or Path(f"{name}.png"))))]
         sys.stdout.write("\n".join(lines) + "\n")
 
 
@@ -274,10 +302,10 @@ class Report(Command):
 
         if not self.folders:
             raise InputError("`taciturn report` needs a run folder, such as one in runs/.")
-        arms = picture.read_all([path_of("folders", folder) for folder in self.folders])
+        arms = picture.read_all([path_of("folders", one) for one in self.folders])
         one = self.folders[0] / "report.png" if len(self.folders) == 1 else Path("report.png")
         path = picture.draw(arms, self.out or one, ", ".join(f.name for f in self.folders))
-        terminal.print_series({name: series.summary() for name, series in arms.items()})
+        terminal.print_table({name: series.summary() for name, series in arms.items()})
         sys.stdout.write(f"{path}\n")
 
 
@@ -310,8 +338,7 @@ class Paper(Command):
     """The page of `all` (default: results.md in the folder)."""
 
     def go(self) -> None:
-        for module in ("jax", "optax", "rich", "matplotlib", "scipy"):
-            require(module, "sim")
+        _need_simulator()
         from taciturn.paper import make
         from taciturn.paper.experiments import SEEDS
         from taciturn.sim import prepare
@@ -319,10 +346,8 @@ class Paper(Command):
         from taciturn.studies.pieces import Options
 
         if self.action in ("table", "figure") and self.name is None:
-            raise InputError(
-                f"`taciturn paper {self.action}` needs a name; see `taciturn paper list`."
-            )
-        if any(number is not None and number < 1 for number in (self.seeds, self.rounds)):
+            raise InputError(f"`taciturn paper {self.action}` needs a name; see `paper list`.")
+        if any(count is not None and count < 1 for count in (self.seeds, self.rounds)):
             raise InputError("`--seeds` and `--rounds` must be at least 1.")
         if self.precision is not None and self.precision not in PRECISIONS:
             raise UnknownName("precision", self.precision, PRECISIONS)
@@ -330,7 +355,7 @@ class Paper(Command):
             raise InputError("`all` has no quick form; `table main --quick` has.")
         if self.page is not None and path_of("page", self.page).is_dir():
             raise InputError(f"`--page` must be a file, {self.page} is a folder.")
-        if path_of("out", self.out).exists() and not self.out.is_dir():
+        if path_of("out", self.out).is_file():
             raise InputError(f"`--out` must be a folder, {self.out} is a file.")
         prepare()
         name, seeds = self.name or "", self.seeds or (1 if self.quick else SEEDS)
@@ -351,14 +376,23 @@ def _tell(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "run": Run, "compare": Compare, "resume": Resume, "runs": Runs, "report": Report, "list": List,
+    "data": Data, "paper": Paper,
+}  # fmt: skip
+
+
 def read(arguments: list[str] | None = None) -> Command:
     """The command that the command line asks for; wrong options exit with 2."""
-    return tyro.extras.subcommand_cli_from_dict(
-        {"run": Run, "list": List, "data": Data, "report": Report, "paper": Paper},
-        args=arguments,
-        prog="taciturn",
-        description=_ABOUT,
+    arguments = sys.argv[1:] if arguments is None else arguments
+    found: Command = tyro.extras.subcommand_cli_from_dict(
+        _COMMANDS, args=arguments, prog="taciturn", description=_ABOUT
     )
+    if not isinstance(found, Simulation):
+        return found
+    options = [word[2:].partition("=")[0] for word in arguments if word.startswith("--")]
+    given = {option.replace("-", "_").removeprefix("no_") for option in options}
+    return found.with_config(given | ({"task"} if found.task is not None else set()))
 
 
 def main(arguments: list[str] | None = None) -> None:

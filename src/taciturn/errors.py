@@ -5,7 +5,9 @@
     │   └── UnknownName                       a name that nothing answers to; lists the near ones
     ├── DataError                             a data file that is missing or wrong; names it
     ├── MissingExtra (also ImportError)       an optional dependency; says how to install it
-    └── RunError                              a run folder or file that cannot be read or written
+    ├── RunError                              a run folder or file that cannot be read
+    │   └── WriteError                        one that cannot be written: the disk is full
+    └── Stopped                               a run that was asked to stop, and is saved
 
 The command line catches these alone, prints one line and exits with 1.
 """
@@ -46,7 +48,23 @@ class MissingExtra(TaciturnError, ImportError):
 
 
 class RunError(TaciturnError):
-    """A run folder or a file in it cannot be read or written."""
+    """A run folder or a file in it cannot be used."""
+
+
+class WriteError(RunError):
+    """A file of a run cannot be written: the disk is full, or not ours to write on."""
+
+
+class Stopped(TaciturnError):
+    """A run that was asked to stop, and is saved.
+
+    Attributes:
+      signal: the number of the signal that asked.
+    """
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.signal = signal
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -78,18 +78,38 @@ def alone(path: Path, doing: str) -> Iterator[bool]:
       Whether there was another one to wait for. Where a file system knows no locks, nobody waits.
     """
     waited = False
-    while (file := _held(path)) is None:
+    while (file := hold(path)) is None:
         if not waited:
             log.warning("Another process %s: waiting for it.", doing)
         waited = True
         time.sleep(_PAUSE)
+    with held(path, file):
+        yield waited
+
+
+@contextmanager
+def held(path: Path, file: IO[Any]) -> Iterator[None]:
+    """A block at whose end a lock that `hold` gave is let go."""
     with file:
         try:
-            yield waited
+            yield
         finally:
             # While it is held, so that nobody locks a file that is gone. Windows leaves it there.
             with suppress(OSError):
                 path.unlink()
+
+
+def hold(path: Path) -> IO[Any] | None:
+    """The file, locked by this process; None while another one has it."""
+    file = open(path, "ab")  # noqa: SIM115
+    with suppress(FileNotFoundError):
+        # Whoever had it may have removed it since it was opened: others would not find this one.
+        if _locked(file.fileno()) is not False and os.path.samestat(
+            os.stat(path), os.fstat(file.fileno())
+        ):
+            return file
+    file.close()
+    return None
 
 
 def _beside(path: Path, mode: str) -> tuple[Path, IO[Any]]:
@@ -102,19 +122,6 @@ def _beside(path: Path, mode: str) -> tuple[Path, IO[Any]]:
         if os.name == "nt" or (_locked(file.fileno()) is not False and beside.exists()):
             return beside, file
         file.close()
-
-
-def _held(path: Path) -> IO[Any] | None:
-    """The file, locked by this process; None while another one has it."""
-    file = open(path, "ab")  # noqa: SIM115
-    with suppress(FileNotFoundError):
-        # Whoever had it may have removed it since it was opened: others would not find this one.
-        if _locked(file.fileno()) is not False and os.path.samestat(
-            os.stat(path), os.fstat(file.fileno())
-        ):
-            return file
-    file.close()
-    return None
 
 
 def _locked(descriptor: int) -> bool | None:

@@ -1,7 +1,13 @@
-"""What a simulation tells while it runs."""
+"""What a simulation tells while it runs.
 
-from collections.abc import Callable
-from typing import NamedTuple
+The engine and the plain loop are streams of chunks. One reader adds them up for people (`Totals`),
+one writes them into the run folder, one makes histories of them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
 
 
 class Compiling(NamedTuple):
@@ -10,17 +16,72 @@ class Compiling(NamedTuple):
     runs: int  # side by side in it
 
 
+class Group(NamedTuple):
+    """Runs that go side by side, and how far they are: what a checkpoint keeps.
+
+    Attributes:
+      arms, seeds: each of these arms runs with each of these seeds.
+      done: how many rounds are done.
+      lanes: of every device; None where they are still to be chosen.
+      state: what the next round begins with, a pytree of arrays. In a chunk it is there until the
+        next chunk is asked for; in a group that goes on it is what `states.pack` made of it.
+    """
+
+    arms: tuple[str, ...]
+    seeds: tuple[int, ...]
+    done: int = 0
+    lanes: int | None = None
+    state: Any = None
+
+
+class Chunk(NamedTuple):
+    """Rounds that have just ended.
+
+    Attributes:
+      group: whose rounds, and how far it is now.
+      columns: what was recorded, (arms, seeds, rounds) each; NaN where nothing was tested.
+      seconds: wall time of each round, compilation left out, (rounds,).
+      size: how many weights the model has.
+      waiting: the groups that come after this one.
+      weights: after the group's last round, (arms, seeds, size); None before.
+    """
+
+    group: Group
+    columns: Mapping[str, np.ndarray]
+    seconds: np.ndarray
+    size: int
+    waiting: tuple[Group, ...] = ()
+    weights: np.ndarray | None = None
+
+    @property
+    def first(self) -> int:
+        """How many rounds were done before."""
+        return self.group.done - len(self.seconds)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing comes after it."""
+        return self.weights is not None and not self.waiting
+
+    @property
+    def kept(self) -> Self:
+        """The chunk without its state, whose memory the next one takes."""
+        return self._replace(group=self.group._replace(state=None))
+
+
 class Progress(NamedTuple):
     """How far an arm is, after every round or chunk of rounds.
 
     Attributes:
       arm: the name of the policy.
-      seed: which run, or None where all runs of the arm are side by side.
+      seed: which run, or None where several runs of the arm are side by side.
       round: how many rounds are done.
       accuracy: the last one measured, in [0, 1], mean over seeds; NaN before the first.
       spoke: how many clients spoke so far, mean over seeds.
       asked: how many were asked so far.
       bytes_up: bytes of updates uploaded so far, mean over seeds.
+      seeds: the runs that this is told of.
+      new: what was recorded of the rounds since it was last told, (seeds, rounds) each.
     """
 
     arm: str
@@ -30,6 +91,8 @@ class Progress(NamedTuple):
     spoke: float
     asked: int
     bytes_up: float
+    seeds: tuple[int, ...] = ()
+    new: Mapping[str, np.ndarray] = {}
 
 
 Tell = Callable[[Progress | Compiling], None]
@@ -37,3 +100,39 @@ Tell = Callable[[Progress | Compiling], None]
 
 def silence(_: Progress | Compiling) -> None:
     """Tells nobody."""
+
+
+class Totals:
+    """Adds chunks up: what people are told of them."""
+
+    def __init__(self, cohort: int, nbytes: Callable[[str, int], int]) -> None:
+        """`nbytes(arm, size)` is what an update of so many weights takes."""
+        self._cohort, self._nbytes = cohort, nbytes
+        self._spoke: dict[Any, float] = {}
+        self._accuracy: dict[Any, float] = {}
+
+    def add(self, chunk: Chunk) -> list[Progress]:
+        """How far the arms of the chunk are now."""
+        seeds, told = chunk.group.seeds, []
+        for a, arm in enumerate(chunk.group.arms):
+            new = {name: column[a] for name, column in chunk.columns.items()}
+            key = arm, seeds
+            spoke = self._spoke.get(key, 0.0) + float(new["spoke"].sum()) / len(seeds)
+            tested = new["accuracy"].mean(0)
+            tested = tested[~np.isnan(tested)]
+            accuracy = float(tested[-1]) if tested.size else self._accuracy.get(key, np.nan)
+            self._spoke[key], self._accuracy[key] = spoke, accuracy
+            told.append(
+                Progress(
+                    arm=arm,
+                    seed=seeds[0] if len(seeds) == 1 else None,
+                    round=chunk.group.done,
+                    accuracy=accuracy,
+                    spoke=spoke,
+                    asked=chunk.group.done * self._cohort,
+                    bytes_up=spoke * self._nbytes(arm, chunk.size),
+                    seeds=seeds,
+                    new=new,
+                )
+            )
+        return told

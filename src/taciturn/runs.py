@@ -6,6 +6,8 @@ grows is the exception: its readers leave out a row that is not whole.
 """
 
 import csv
+import functools
+import hashlib
 import io
 import json
 import math
@@ -17,37 +19,62 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save
 
-from taciturn import files
 from taciturn.checks import path_of
-from taciturn.errors import RunError
-from taciturn.files import sweep
+from taciturn.errors import RunError, WriteError
+from taciturn.files import held, hold, replacing, sweep
+
+_LOCK = ".running.lock"
 
 
 @contextmanager
-def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """As `files.replacing`; what cannot be written is one error."""
+def claimed(folder: Path) -> Iterator[Path]:
+    """A block in which no other process writes into the folder, which is made if need be."""
+    if path_of("out", folder).exists() and not folder.is_dir():
+        raise RunError(f"{folder} is already there and not an empty folder.")
     try:
-        with files.replacing(path, mode) as file:
-            yield file
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = hold(folder / _LOCK)
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror or error}.") from None
+        raise RunError(f"{folder} cannot be made: {error.strerror}.") from None
+    if lock is None:
+        raise RunError(f"{folder} is in use: another process is writing into it.")
+    with held(folder / _LOCK, lock):
+        yield folder
 
 
-def create(out: Path | None, task: str) -> Path:
-    """A new, empty run folder: `out`, or one under `runs/` named after task and time."""
-    if out is not None:
-        path_of("out", out)
-        sweep(out)
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise RunError(f"{out} is already there and not an empty folder.")
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{out} cannot be made: {error.strerror}.") from None
-        return out
+def is_claimed(folder: Path) -> bool:
+    """Whether a process is writing into the folder."""
+    path = folder / _LOCK
+    if not path.exists():
+        return False
+    lock = hold(path)
+    if lock is None:
+        return True
+    with held(path, lock):
+        return False
+
+
+@contextmanager
+def create(out: Path | None, task: str) -> Iterator[Path]:
+    """A new, empty run folder, claimed: `out`, or one under `runs/` named after task and time."""
+    folder = out or _new_name(task)
+    with claimed(folder):
+        sweep(folder)
+        there = {path.name for path in folder.iterdir()} - {_LOCK}
+        if "config.toml" in there and "summary.json" not in there:
+            raise RunError(
+                f"{folder} holds a run that was stopped: `taciturn resume {folder}` goes on."
+            )
+        if there:
+            raise RunError(f"{folder} is already there and not an empty folder.")
+        yield folder
+
+
+def _new_name(task: str) -> Path:
+    """A folder that was not there."""
     name = f"{task}-{datetime.now():%Y%m%d-%H%M%S}"
     for attempt in range(1, 1000):
         folder = Path("runs") / (name if attempt == 1 else f"{name}-{attempt}")
@@ -62,7 +89,7 @@ def create(out: Path | None, task: str) -> Path:
 
 
 def write_json(path: Path, value: Any) -> None:
-    with replacing(path) as file:
+    with _replacing(path) as file:
         file.write(to_json(value) + "\n")
 
 
@@ -80,7 +107,7 @@ def read_json(path: Path) -> Any:
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """A table with a header; numbers that are not there are left empty."""
-    with replacing(path) as file:
+    with _replacing(path) as file:
         csv.writer(file, lineterminator="\n").writerow(rows[0])
         file.write(_lines(rows[0], rows))
 
@@ -113,6 +140,87 @@ class GrowingTable:
             self._end = file.tell()
 
 
+class StreamedTable:
+    """A CSV file that grows by many rows at a time, and can be cut back to where it once was.
+
+    What is added is in the file when `add` returns, so that others can read it and the death of
+    this process takes nothing away; `settle` says where the file ends and what it holds.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self._size, self._hash = 0, hashlib.sha256()
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Begins the file with a header; what was there is gone."""
+        self.close()
+        self._size, self._hash = 0, hashlib.sha256()
+        self._file = open(self._path, "wb", buffering=0)  # noqa: SIM115
+        self._write(",".join(map(_cell, names)) + "\n")
+
+    def go_on(self, size: int, checksum: str) -> list[dict[str, str]]:
+        """Cuts the file to `size` bytes, if these are what they were, and gives its rows."""
+        try:
+            with open(self._path, "rb") as file:
+                data = file.read(size)
+        except OSError as error:
+            raise RunError(f"{self._path} cannot be read: {error.strerror}") from None
+        found = hashlib.sha256(data)
+        if len(data) < size:
+            raise RunError(f"{self._path} has {len(data)} bytes, and had {size}")
+        if found.hexdigest() != checksum:
+            raise RunError(
+                f"{self._path} is damaged: its first {size} bytes are not what they were"
+            )
+        self.close()
+        self._size, self._hash = size, found
+        self._file = open(self._path, "r+b", buffering=0)  # noqa: SIM115
+        self._file.truncate(size)
+        self._file.seek(size)
+        return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+
+    def add(self, columns: Iterable[np.ndarray]) -> None:
+        """Adds rows, given by column, in the order of the header."""
+        self._write(
+            "".join(f"{','.join(row)}\n" for row in zip(*map(_texts, columns), strict=True))
+        )
+
+    def settle(self) -> tuple[int, str]:
+        """Brings the file onto the disk; its size and checksum, for `go_on`."""
+        assert self._file is not None
+        os.fsync(self._file.fileno())
+        return self._size, self._hash.hexdigest()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self, text: str) -> None:
+        assert self._file is not None
+        data = text.encode()
+        rest = memoryview(data)
+        while rest:  # a disk that is almost full takes a part
+            rest = rest[self._file.write(rest) :]
+        self._hash.update(data)
+        self._size += len(data)
+
+
+def _texts(column: np.ndarray) -> list[str]:
+    """The cells of a column, as `csv` writes them; NaN is left empty."""
+    values = column.tolist()
+    if column.dtype.kind == "f":
+        return ["" if value != value else repr(value) for value in values]
+    return [_cell(value) for value in values] if column.dtype.kind == "U" else [*map(str, values)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _cell(text: str) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow([text])
+    return line.getvalue()
+
+
 def _lines(columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     csv.DictWriter(text, list(columns), lineterminator="\n").writerows(
@@ -135,7 +243,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 def write_toml(path: Path, values: Mapping[str, Any]) -> None:
     """A flat table of strings, numbers, flags and lists of these; what is None is left out."""
-    with replacing(path) as file:
+    with _replacing(path) as file:
         for key, value in values.items():
             if value is not None:
                 # JSON's numbers, strings, flags and lists are TOML's, but for infinity.
@@ -143,10 +251,13 @@ def write_toml(path: Path, values: Mapping[str, Any]) -> None:
                 file.write(f"{key} = {text}\n")
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Named arrays as safetensors."""
-    with replacing(path, "wb") as file:
-        file.write(save({name: np.asarray(array, order="C") for name, array in arrays.items()}))
+def write_arrays(
+    path: Path, arrays: Mapping[str, np.ndarray], text: Mapping[str, str] | None = None
+) -> None:
+    """Named arrays as safetensors, and named texts beside them."""
+    with _replacing(path, "wb") as file:
+        ready = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+        file.write(save(ready, dict(text) if text else None))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -154,6 +265,42 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path} cannot be read: {error}.") from None
+
+
+def write_checked(path: Path, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """JSON and named arrays in one file, with a checksum of all."""
+    text = to_json(content, indent=None)
+    write_arrays(path, arrays, {"content": text, "sha256": _checksum(text, arrays)})
+
+
+def read_checked(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What `write_checked` wrote, or an error where it is not that."""
+    arrays = read_arrays(path)
+    with safe_open(path, "numpy") as file:
+        text = file.metadata() or {}
+    if "sha256" not in text or "content" not in text:
+        raise RunError(f"{path} is not of this package: it has no checksum.")
+    if _checksum(text["content"], arrays) != text["sha256"]:
+        raise RunError(f"{path} is damaged: its checksum does not fit.")
+    return json.loads(text["content"]), arrays
+
+
+def _checksum(text: str, arrays: Mapping[str, np.ndarray]) -> str:
+    found = hashlib.sha256(text.encode())
+    for name, array in sorted(arrays.items()):
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
+@contextmanager
+def _replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """`files.replacing`, for which a full disk is one line."""
+    try:
+        with replacing(path, mode) as file:
+            yield file
+    except OSError as error:
+        raise WriteError(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def _finite(value: Any) -> Any:

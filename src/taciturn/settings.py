@@ -1,14 +1,22 @@
 """The settings of a simulation, written once.
 
 The fields of `Settings` are the arguments of `simulate` and `compare` and the options of
-`taciturn run`; those marked `_static` are what a compiled program depends on. Nothing here needs
-JAX, so that the command line can be read without it.
+`taciturn run`; those marked `_static` are what a compiled program depends on. With what is learned
+and the policies they are a `Plan`, which is what `config.toml` holds. Nothing here needs JAX, so
+that the command line can be read without it.
 """
 
 from __future__ import annotations
 
+import itertools
+import tomllib
+import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from taciturn.errors import InputError, RunError, UnknownName
 
 if TYPE_CHECKING:
     Optimizer: TypeAlias = Any  # a name, or an Optax transformation
@@ -80,3 +88,123 @@ class Settings:
     def evaluates(self, round: int) -> bool:
         """Whether the model is tested after this round (counted from 0)."""
         return (round + 1) % self.evaluate_every == 0 or round + 1 == self.rounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Settings):
+    """All that decides what comes out of a run: written down, it runs the same again."""
+
+    task: str = "glyphs"
+    """What to learn: glyphs, emnist, shakespeare, fashion, … (see `taciturn list`)."""
+    data: Path | None = None
+    """Where the task's data lie (default: TACITURN_DATA, the cache folder, or a download)."""
+    split: str | None = None
+    """How `fashion` and `idx` are split over clients: iid or dirichlet (default: iid)."""
+    alpha: float | None = None
+    """Of the Dirichlet split; small means that clients have few labels (default: 0.3)."""
+    client: str | None = None
+    """The column of a `table` that says whose a row is."""
+    label: str | None = None
+    """The column of a `table` that is to be learned: classes, or numbers with fractions."""
+    leave_out: tuple[str, ...] = ()
+    """Columns of a `table` not to learn from."""
+    standardise: bool = False
+    """Bring what a `table` has to learn from to mean 0 and deviation 1."""
+    option: tuple[str, ...] = ()
+    """Any other options of the task, as KEY=VALUE: `--option clients=50 hidden=64`."""
+    hold_out: str | None = None
+    """Which tenth of every client is tested on, where data come without a test set: random (by
+    label) or last, where rows are in the order of time (default: random)."""
+    arms: str | None = None
+    """Policies to run side by side, such as "full; adaptive+ou; adaptive+ignore+eden:0.1"."""
+    plain: bool = False
+    """Run the plain loop that reads like the paper, slowly, instead of the engine."""
+
+    @property
+    def task_options(self) -> dict[str, Any]:
+        """What the task's function is given; what is None is left out there."""
+        given: dict[str, Any] = {
+            "data": self.data, "split": self.split, "alpha": self.alpha, "hold_out": self.hold_out,
+            "client": self.client, "label": self.label, "leave_out": self.leave_out or None,
+            "standardise": self.standardise or None,
+        }  # fmt: skip
+        for pair in self.option:
+            key, equals, value = pair.partition("=")
+            if not equals or given.get(key) is not None:
+                raise InputError(f"`--option` is KEY=VALUE, each once, got `{pair}`.")
+            given[key] = _value_of(value)
+        return given
+
+
+def _value_of(text: str) -> Any:
+    """A number, true or false, or the word itself."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+_KINDS = {
+    name: [kind for kind in typing.get_args(hint) if kind is not type(None)] or [hint]
+    for name, hint in typing.get_type_hints(Plan).items()
+}
+TOGETHER = ("seeds", "seed", "arms", "plain", "leave_out", "option")  # in which a list is no sweep
+
+
+def read_values(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a `Plan` from a file or from text: each of its type, or a list where several are
+    to be run."""
+    values: dict[str, Any] = {}
+    for name, value in found.items():
+        if name not in _KINDS:
+            raise UnknownName("setting", name, _KINDS)
+        if isinstance(value, list) and name not in TOGETHER:
+            if not value:
+                raise InputError(f"`{name}` has no value.")
+            values[name] = [_typed(name, item) for item in value]
+        else:
+            values[name] = _typed(name, value)
+    return values
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The fields of a `Plan` that a TOML file has; a list is a sweep."""
+    try:
+        return read_values(tomllib.loads(path.read_text("utf-8")))
+    except (OSError, ValueError) as error:  # InputError is a ValueError
+        raise RunError(f"{path} cannot be used: {error}") from None
+
+
+def _typed(name: str, value: Any) -> Any:
+    kind, *others = _KINDS[name]
+    if isinstance(value, list) and others:
+        return tuple(_typed(name, item) for item in value)
+    if kind is bool and isinstance(value, bool):
+        return value
+    if kind in (str, Path) and isinstance(value, str):
+        return kind(value)
+    if kind in (int, float) and isinstance(value, str | int | float) and value is not True:
+        try:
+            number = kind(value)
+        except ValueError:
+            pass
+        else:
+            if number == value or isinstance(value, str):
+                return number
+    words = {int: "a whole number", float: "a number", bool: "true or false"}
+    raise InputError(f"`{name}` must be {words.get(kind, 'text')}, got {value!r}.")
+
+
+def points(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every combination of what is swept over, by a name such as `lr=0.1,batch=20`."""
+    swept = {name: value for name, value in values.items() if isinstance(value, list)}
+    found = {}
+    for chosen in itertools.product(*swept.values()):
+        point = dict(zip(swept, chosen, strict=True))
+        label = ",".join(f"{name}={str(item).replace('/', '_')}" for name, item in point.items())
+        found[label] = {**values, **point}
+    return found

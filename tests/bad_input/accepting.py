@@ -31,7 +31,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise Accepted(f"nothing was said for {SECONDS} s")
 
     for module in (engine, reference):
-        monkeypatch.setattr(module, "run", accept)
+        monkeypatch.setattr(module, "stream", accept)
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = _memory("VmRSS")

@@ -17,7 +17,7 @@ from accepting import refused
 import taciturn
 from taciturn import Generated, Policy, Stored, Task, compare, parse, simulate
 from taciturn.core.rules import Rule
-from taciturn.errors import TaciturnError
+from taciturn.errors import InputError, TaciturnError
 from taciturn.tasks import load
 
 X = np.zeros((6, 2), np.float32)
@@ -239,8 +239,14 @@ def test_numbers_of_numpy_are_numbers(
     from taciturn.sim import engine
 
     seen: list[Any] = []
-    monkeypatch.setattr(engine, "run", lambda task, arms, filled, tell: seen.append(filled) or arms)
-    run(**settings)
+
+    def stream(task: Any, arms: Any, filled: Any) -> Any:
+        seen.append(filled)
+        raise InputError("enough was seen")
+
+    monkeypatch.setattr(engine, "stream", stream)
+    with pytest.raises(InputError, match="enough was seen"):
+        run(**settings)
     (filled,) = seen
     for name in settings:
         value = getattr(filled, name) if name != "seed" else filled.seeds

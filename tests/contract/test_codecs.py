@@ -19,12 +19,17 @@ from test_contract import CODEC_PARTS, label
 
 from taciturn.core import messages, server, tally
 from taciturn.core.arrays import norm
-from taciturn.core.codecs import Codec, from_bytes, to_bytes
-from taciturn.core.policy import Policy
+from taciturn.core.codecs import Codec, eden, from_bytes, to_bytes
+from taciturn.core.policy import CODECS, Policy, spell
 from taciturn.errors import InputError
 
 codecs = pytest.mark.parametrize("codec", CODEC_PARTS, ids=label)
 lossy = pytest.mark.parametrize("codec", [c for c in CODEC_PARTS if c.error], ids=label)
+with_feedback = pytest.mark.parametrize(
+    "codec", [c for c in CODEC_PARTS if c.feedback], ids=label
+)  # fmt: skip
+KINDS = ["dense", "heavy", "one", "two", "three"]
+kinds = pytest.mark.parametrize("kind", KINDS)
 SIZES = (1, 2, 65, 101, 4096, 10_000)
 KEYS = [np.array([n, 99], np.uint32) for n in range(24)]
 
@@ -74,18 +79,21 @@ def test_nothing_is_read_back_as_nothing(codec: Codec, size: int) -> None:
 
 @codecs
 def test_the_error_is_what_is_declared(codec: Codec) -> None:
-    """Of a dense update of whole blocks, within 5 %; of 16 bits and of `quantize`, at most."""
+    """Of a dense update of whole blocks, within 5 %; of 16 bits and of `quantize`, at most.
+
+    With feedback, `quantize` too keeps within 5 %.
+    """
     update = vectors(8192)["dense"]
     errors = [np.sum((read_back(codec, update, key) - update) ** 2) / np.sum(update**2)
               for key in KEYS]  # fmt: skip
-    if codec.error < 1e-4 or codec.name == "quantize":
+    if codec.error < 1e-5 or (codec.name == "quantize" and codec.unbiased):
         assert np.mean(errors) <= 1.25 * codec.error
     else:
         assert np.mean(errors) == pytest.approx(codec.error, rel=0.05)
 
 
 @lossy
-@pytest.mark.parametrize("kind", ["dense", "heavy", "one", "two", "three"])
+@kinds
 def test_unbiased_means_just_that(codec: Codec, kind: str) -> None:
     """The mean over keys comes nearer with every key, at the rate of independent errors."""
     update = vectors(10_000)[kind].astype(np.float64)
@@ -96,7 +104,7 @@ def test_unbiased_means_just_that(codec: Codec, kind: str) -> None:
     if codec.unbiased:
         # A rotation by signs alone leaves a trace on vectors of few weights: a tenth of the norm.
         assert together < 2 * alone / len(keys) + 0.01 * np.sum(update**2)
-    elif codec.error > 1e-3 and kind == "dense":
+    elif codec.error > 0.1 and kind == "dense":
         assert together > 5 * alone / len(keys)
 
 
@@ -108,6 +116,88 @@ def test_the_decoded_norm_is_in_its_range(codec: Codec, size: int) -> None:
         for key in KEYS:
             found = norm(read_back(codec, update, key))
             assert low <= found <= high, (name, found / norm(update))
+
+
+# Codecs whose clients keep what was left out.
+
+
+@with_feedback
+def test_feedback_changes_neither_bytes_nor_text(codec: Codec) -> None:
+    plain = CODECS[codec.name](**dict(codec.params) | {"feedback": False})
+    assert not plain.feedback
+    assert plain != codec
+    assert spell(codec) == spell(plain) + ",feedback=true"
+    for size in SIZES:
+        assert codec.forms(size) == plain.forms(size)
+
+
+@with_feedback
+@pytest.mark.parametrize("size", SIZES)
+def test_with_feedback_a_codec_is_a_contraction(codec: Codec, size: int) -> None:
+    """‖x − decoded‖² ≤ (1 − δ) ‖x‖² with any key, where √δ is the least norm that is declared."""
+    least, _ = codec.norm_range(1.0, size)
+    assert 0 < least < 1
+    for name, update in vectors(size).items():
+        errors = [np.sum((read_back(codec, update, key) - update) ** 2) / np.sum(update**2)
+                  for key in KEYS]  # fmt: skip
+        assert max(errors) <= 1 - least**2 + 1e-6, name
+
+
+@with_feedback
+def test_with_feedback_no_other_scale_has_less_error(codec: Codec) -> None:
+    """What is left out of whole blocks stands at a right angle to what is decoded."""
+    for name, update in vectors(8192).items():
+        read = read_back(codec, update, KEYS[0]).astype(np.float64)
+        assert abs(read @ (update - read)) < 1e-5 * np.sum(update**2), name
+
+
+def keep_saying(
+    codec: Codec, update: np.ndarray, rounds: int
+) -> tuple[list[float], list[float], np.ndarray]:
+    """The same update in every round, and what was left out before with it.
+
+    Returns:
+      After every round, how far the mean of what was decoded is from the update, and the residual's
+      norm, both over the update's norm; and the residual at the end.
+    """
+    residual, total = np.zeros_like(update), np.zeros(len(update))
+    away, kept = [], []
+    for t in range(rounds):
+        key = np.array([t, 5], np.uint32)
+        said = update + residual
+        decoded = codec.decode(codec.encode(said, key), key, len(update))
+        residual, total = said - decoded, total + decoded
+        away.append(norm(total / (t + 1) - update) / norm(update))
+        kept.append(norm(residual) / norm(update))
+    return away, kept, residual
+
+
+@with_feedback
+@kinds
+def test_with_feedback_nothing_is_left_out_for_good(codec: Codec, kind: str) -> None:
+    """The residual stays bounded, and so the mean of all that is said comes to the update.
+
+    Signs of all weights with one size say little about vectors of few: these take longer.
+    """
+    away, kept, residual = keep_saying(codec, vectors(1000)[kind], 200)
+    assert np.isfinite(residual).all()
+    bound = 60 if kind in ("dense", "heavy") else 180
+    assert max(kept) < bound
+    assert away[-1] < bound / 200
+    assert away[-1] <= 0.9 * away[49] + 1e-6
+    # All that was not said yet is in the residual, and nothing else is.
+    assert kept[-1] / 200 == pytest.approx(away[-1], rel=1e-3, abs=1e-5)
+
+
+def test_around_the_unbiased_form_residuals_would_grow_without_end() -> None:
+    _, kept, _ = keep_saying(eden(0.1), vectors(1000)["dense"], 20)
+    assert kept[-1] > 1e6
+
+
+@with_feedback
+def test_feedback_is_true_or_false(codec: Codec) -> None:
+    with pytest.raises(InputError, match=r"`feedback` must be true or false, got 1\."):
+        CODECS[codec.name](**dict(codec.params) | {"feedback": 1})
 
 
 @codecs
@@ -137,7 +227,8 @@ def test_another_key_is_another_draw_and_the_same_is_the_same(codec: Codec) -> N
     update = vectors(10_000)["dense"]
     first, again, other = (read_back(codec, update, KEYS[i]) for i in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
-    chance = codec.unbiased  # what is lost and yet right on average is drawn
+    # What is lost and yet right on average is drawn; rotations always are.
+    chance = codec.unbiased or codec.name == "eden"
     assert np.array_equal(first, other) != chance
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -20,15 +21,21 @@ from taciturn.core import client, server, tally
 from taciturn.core.policy import CODECS, RULES, STAND_INS, Policy, parse, parse_part, spell
 from taciturn.core.rules import Situation
 
+
+def least(arguments: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """These, and again with clients that keep what was left out."""
+    return [a | more for a in arguments for more in ({}, {"feedback": True})]
+
+
 ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "fixed": [{"threshold": 0.0}, {"threshold": 1.25}, {"threshold": float("inf")}],
     "adaptive": [{}, {"k": 0.0}, {"k": -0.3}, {"weighted": False}, {"k": 1 / 3, "weighted": False}],
     "random": [{"probability": 0.0}, {"probability": 0.5}, {"probability": 1.0}],
     "ou": [{}, {"cap": True}, {"mode": "paper"}, {"mode": "paper", "cap": True}],
-    "quantize": [{"bits": 1}, {"bits": 2}, {"bits": 4}, {"bits": 8}],
-    "eden": [{"bits": bits} for bits in (0.02, 0.1, 0.5, 1.0, 2.0, 3.0, 4.0)],
-    "top_k": [{"share": 0.01}, {"share": 1.0}, {"share": 0.1}],
-    "sparse_ternary": [{"share": 0.01}, {"share": 1.0}, {"share": 0.1}],
+    "quantize": least({"bits": bits} for bits in (1, 2, 4, 8)),
+    "eden": least({"bits": bits} for bits in (0.02, 0.1, 0.5, 1.0, 2.0, 3.0, 4.0)),
+    "top_k": least({"share": share} for share in (0.01, 1.0, 0.1)),
+    "sparse_ternary": least({"share": share} for share in (0.01, 1.0, 0.1)),
 }
 
 

@@ -20,9 +20,13 @@ UPDATE = np.array([3.0, -4.0], np.float32)
 
 
 def test_the_bytes_of_a_message() -> None:
-    """Version 3, speaks, two reserved bytes, 2 weights, 7 examples, norm 5, then the update."""
-    expected = struct.pack("<BBHIffff", 3, 1, 0, 2, 7, 5.0, 5.0, 1) + struct.pack("<2f", 3.0, -4.0)
-    assert messages.write(Message(7, 5.0, UPDATE), CODEC) == expected
+    """Version 3, speaks, two reserved bytes, 2 weights, 7 examples, norm 5, 6 of what was encoded,
+    probability 1, then the update.
+    """
+    expected = struct.pack("<BBHIffff", 3, 1, 0, 2, 7, 5.0, 6.0, 1.0) + UPDATE.tobytes()
+    assert messages.write(Message(7, 5.0, UPDATE, 6.0), CODEC) == expected
+    same = struct.pack("<BBHIffff", 3, 1, 0, 2, 7, 5.0, 5.0, 1.0) + UPDATE.tobytes()
+    assert messages.write(Message(7, 5.0, UPDATE), CODEC) == same
     silent = struct.pack("<BBHIffff", 3, 0, 0, 0, 7, 5.0, 5.0, 0.25)
     assert messages.write(Message(7, 5.0, None, probability=0.25), CODEC) == silent
     assert messages.OVERHEAD == 24
@@ -31,17 +35,31 @@ def test_the_bytes_of_a_message() -> None:
 @given(
     examples=st.integers(0, 2**24) | st.floats(0, 2**64, width=32),
     norm=st.floats(width=32),
+    encoded=st.floats(width=32),
     update=st.none() | st.lists(FINITE, max_size=20),
 )
-def test_a_message_reads_back(examples: float, norm: float, update: list[float] | None) -> None:
+def test_a_message_reads_back(
+    examples: float, norm: float, encoded: float, update: list[float] | None
+) -> None:
     array = None if update is None else np.array(update, np.float32)
-    back = messages.read(messages.write(Message(examples, norm, array), CODEC), CODEC)
+    back = messages.read(messages.write(Message(examples, norm, array, encoded), CODEC), CODEC)
     assert back.examples == examples
     np.testing.assert_equal(back.norm, norm)
     assert (back.update is None) == (array is None)
     if array is not None:
         np.testing.assert_array_equal(back.update, array)
         assert back.update.dtype == np.float32
+        np.testing.assert_equal(back.encoded_norm, encoded)
+
+
+def test_what_was_left_out_is_said_with_the_next_update_and_silence_leaves_it_alone() -> None:
+    left_out = UPDATE.copy()
+    said = messages.with_residual(Message(7, 5.0, UPDATE), left_out)
+    np.testing.assert_array_equal(said.update, [6, -8])
+    assert (said.norm, said.encoded_norm) == (5, 10)
+    silent = Message(7, 5.0, None)
+    assert messages.with_residual(silent, left_out) == silent
+    assert messages.with_residual(Message(7, 5.0, UPDATE), None).update is UPDATE
 
 
 def test_every_truncation_is_noticed() -> None:

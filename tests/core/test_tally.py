@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from taciturn.core import server, tally
 from taciturn.core.messages import Message
-from taciturn.core.policy import parse
+from taciturn.core.policy import parse, parse_part
 
 POLICY = parse("adaptive+ou,cap=true")
 
@@ -157,3 +157,20 @@ def test_a_round_in_which_all_spoke_asks_for_no_prediction() -> None:
     heard = tally.add(tally.start(state.weights), message, server.open(policy, state.memory))
     state, _ = server.close(policy, state, heard)
     np.testing.assert_allclose(state.weights, [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted"), [("top_k:0.5,feedback=true", True), ("top_k:0.5", False)]
+)
+def test_with_feedback_the_norm_of_what_was_encoded_is_checked(text: str, accepted: bool) -> None:
+    """It may be far from the norm of the update, from which thresholds are learned."""
+    codec = parse_part("codec", text)
+    opening = tally.Opening(0.0, 0.0, float("inf"))
+    decoded = np.array([3.0, 0.0], np.float32)
+    heard = tally.add(tally.start(decoded), Message(1, 0.1, decoded, 3.5), opening, codec)
+    assert (heard.n_spoke, heard.n_rejected) == (accepted, not accepted)
+    if accepted:
+        assert heard.norms.mean == np.float32(0.1)
+    for wrong in (2.9, 9.0, -3.5, np.inf, np.nan):
+        heard = tally.add(tally.start(decoded), Message(1, 0.1, decoded, wrong), opening, codec)
+        assert (heard.n_spoke, heard.n_rejected) == (0, 1)

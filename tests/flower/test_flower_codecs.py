@@ -51,6 +51,80 @@ def plain_loop(text, wanted, rounds):
     return state.weights
 
 
+def plain_loop_with_feedback(text, wanted, rounds):
+    """As above, with what every client keeps."""
+    policy, kept = parse(text), [None] * len(wanted)
+    state = server.init(policy, np.zeros(wanted.shape[1], np.float32))
+    for t in range(1, rounds + 1):
+        opening = server.open(policy, state.memory)
+        request = Request(policy.rule, opening.context, policy.codec, (), SEED, t)
+        heard = tally.start(state.weights)
+        for k, target in enumerate(wanted):
+            trained = state.weights + np.float32(0.5) * (target - state.weights)
+            said = client.respond(
+                policy.rule, state.weights, trained, EXAMPLES[k], opening.context, 0.0
+            )
+            said = written.with_residual(said, kept[k])
+            read = written.through(said, policy.codec, request.key(k))
+            if read.update is not None:
+                kept[k] = said.update - read.update
+            heard = tally.add(heard, read, opening, policy.codec)
+        state, _ = server.close(policy, state, heard)
+    return state.weights, kept
+
+
+FEEDBACK = ["eden:0.3,feedback=true", "quantize:1,feedback=true", "top_k:0.05,feedback=true"]
+
+
+@pytest.mark.parametrize("codec", FEEDBACK)
+def test_what_a_codec_leaves_out_stays_on_the_node(codec):
+    """Node and plain loop keep the same; silence leaves it alone; the server checks both norms."""
+    wanted = targets(size=SIZE)
+    for policy in (f"full+{codec}", f"adaptive,k=0+ignore+{codec}"):
+        strategy, result, grid = run(policy, 6, wanted=wanted)
+        expected, kept = plain_loop_with_feedback(policy, wanted, 6)
+        np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
+        assert sum(row["rejected"] for row in strategy.history) == 0
+        for node, residual in enumerate(kept):
+            state = grid.contexts[node].state["taciturn.residual"]["residual"].numpy()
+            np.testing.assert_allclose(state, residual, atol=1e-4)
+
+
+def test_a_node_that_falls_a_round_behind_does_no_harm():
+    """A node that dies loses what it kept in its last round, and says a part of it twice."""
+
+    class Forgetful(LocalGrid):
+        def send_and_receive(self, messages, *, timeout=None):
+            before = dict(self.contexts[BAD].state)
+            replies = super().send_and_receive(messages, timeout=timeout)
+            self.rounds = getattr(self, "rounds", 0) + bool(replies)
+            if self.rounds % 3 == 0:
+                self.contexts[BAD].state.clear()
+                self.contexts[BAD].state.update(before)
+            return replies
+
+    wanted, policy = targets(size=SIZE), "full+eden:0.3,feedback=true"
+    goal = np.array(EXAMPLES) @ wanted / sum(EXAMPLES)
+    away = []
+    for grid in (LocalGrid, Forgetful):
+        strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), policy, seed=SEED)
+        federation = grid(pulled(wanted, EXAMPLES, rate=0.05), NODES)
+        result = strategy.start(federation, model(SIZE), num_rounds=60)
+        assert sum(row["rejected"] for row in strategy.history) == 0
+        away.append(np.linalg.norm(flat(result.arrays) - goal) / np.linalg.norm(goal))
+    undisturbed, behind = away
+    assert undisturbed < 0.2
+    assert behind < 0.3
+
+
+def test_a_residual_of_another_size_is_dropped():
+    _, _, grid = run("full+eden:0.3,feedback=true", 2)
+    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), "full+eden:0.3,feedback=true")
+    grid.app = pulled(targets(size=80), EXAMPLES)
+    strategy.start(grid, model(80), num_rounds=1)
+    assert strategy.history[0]["spoke"] == NODES
+
+
 def run(text, rounds=1, inner=None, wanted=None, tamper=None, **options):
     wanted = targets(size=SIZE) if wanted is None else wanted
     grid = LocalGrid(pulled(wanted, EXAMPLES), NODES, tamper=tamper)

@@ -200,6 +200,16 @@ def test_a_table_that_lacks_rounds_says_so(lost, tmp_path):
         start(tmp_path, 5)
 
 
+def test_a_table_that_counts_from_0_goes_on_from_1(undisturbed, tmp_path):
+    """As folders were until rounds were counted from 1 everywhere."""
+    start(tmp_path, 3)
+    table = tmp_path / "metrics.csv"
+    rows = [row | {"round": int(row["round"]) - 1} for row in runs.read_csv(table)]
+    runs.write_csv(table, rows)
+    start(tmp_path, 4)
+    assert table.read_text() == (undisturbed[0] / "metrics.csv").read_text()
+
+
 def test_a_table_that_is_removed_while_it_runs_is_written_again(tmp_path):
     def remove(round, arrays):
         if round == 2:
@@ -344,7 +354,7 @@ def test_the_folder_can_be_read_like_that_of_a_simulation(tmp_path):
     with open(tmp_path / "metrics.csv") as file:
         rows = list(csv.DictReader(file))
     assert [(row["arm"], row["seed"], row["round"]) for row in rows] == [
-        (POLICY, "0", str(t)) for t in range(3)
+        (POLICY, "0", str(t)) for t in (1, 2, 3)
     ]
     assert [float(row["accuracy"]) for row in rows] == [0.1, 0.2, 0.3]
     columns = {"spoke", "rejected", "threshold", "norm_mean", "norm_std", "bytes_up", "overhead_up",
@@ -356,10 +366,11 @@ def test_the_folder_can_be_read_like_that_of_a_simulation(tmp_path):
     assert keys <= set(summary)
     assert summary["accuracy_mean"] == pytest.approx(30.0)
     (series,) = picture.read(tmp_path).values()
-    assert series.summary()["accuracy"] == pytest.approx(30.0)
-    assert series.summary()["uploaded"] == sum(
-        summary["total"][k] for k in ("bytes_up", "overhead_up")
-    )
+    shown = series.summary()
+    assert shown["accuracy_mean"] == pytest.approx(30.0)
+    for key in ("upload_bytes", "upload_overhead_bytes", "upload_share", "spoke_share"):
+        assert shown[key] == pytest.approx(summary[key])
+    assert shown["upload_bytes"] == summary["total"]["bytes_up"]
     weights = runs.read_arrays(tmp_path / "weights.safetensors")
     np.testing.assert_array_equal(weights["a"], result.arrays["a"].numpy())
 

@@ -7,6 +7,8 @@ import pytest
 
 from taciturn.errors import RunError
 from taciturn.paper.experiments import EXPERIMENTS, SYNTHETIC
+from taciturn.report import terminal
+from taciturn.sim import engine, journal
 from taciturn.studies import pieces
 from taciturn.studies.experiment import MATCHED, partner
 from taciturn.studies.pieces import Options
@@ -44,6 +46,32 @@ def test_what_is_there_is_not_run_again(options, counted):
     assert len(counted) == done
     for name, arm in first.arms.items():
         for one, other in zip(arm, again.arms[name], strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_piece_that_was_stopped_goes_on_where_it_was(options, monkeypatch):
+    wanted = pieces.run(SYNTHETIC, options, quiet)
+    folder = options.folder / "again"
+    options = options._replace(folder=folder)
+    monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(journal, "_LONGEST", 0.0)
+    real, told = terminal.Live.__call__, []
+
+    def tell(self, record):
+        real(self, record)
+        told.append(record)
+        if len(told) == 4:  # in the second round of the first piece
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(terminal.Live, "__call__", tell)
+    with pytest.raises(KeyboardInterrupt):
+        pieces.run(SYNTHETIC, options, quiet)
+    (piece,) = folder.iterdir()
+    assert (piece / "metrics.csv").exists()
+    found = pieces.run(SYNTHETIC, options, quiet)
+    assert [path.name for path in folder.iterdir()] == [f"{SYNTHETIC.name}.json"]
+    for name, arm in wanted.arms.items():
+        for one, other in zip(arm, found.arms[name], strict=True):
             np.testing.assert_array_equal(one, other)
 
 

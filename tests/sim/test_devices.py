@@ -19,7 +19,7 @@ import taciturn
 from taciturn.errors import InputError
 from taciturn.sim import devices
 
-# The same experiment in every process: three arms, two seeds, uneven clients.
+# The same experiment in every process: four arms, two seeds, uneven clients.
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -48,7 +48,9 @@ task = taciturn.Task(
     init=lambda key: {"w": jax.random.normal(key, (2, 3)), "b": jnp.zeros(3)},
     loss=loss, metrics=metrics, test={"x": x[n:], "y": y[n:]}, batch=5, lr=0.5,
 )
-arms = {a: a for a in ("full", "adaptive,k=0+ou", "random:0.5+last")}
+arms = {a: a for a in (
+    "full", "adaptive,k=0+ou", "random:0.5+last", "random:0.5+zero+top_k:0.3,feedback=true"
+)}
 # Processes that would have chunks of one round and of many: they have to agree.
 engine._CHUNK_SECONDS = 0.0 if jax.process_index() else 1e9
 found, told = {}, []

@@ -203,7 +203,7 @@ def test_metrics_of_ones_own_are_there_and_accuracy_is_not_needed() -> None:
         history = taciturn.simulate(task, "full", plain=plain, **QUICK)
         assert np.isnan(history.accuracy).all()
         scores = taciturn.evaluate(task, history.weights[0])
-        model = taciturn.model_of(task, history.weights[0])
+        model = taciturn.as_model(task, history.weights[0])
         assert scores["size"] == pytest.approx(np.abs(model["w"]).sum(), rel=1e-5)
         assert scores["ones"] == pytest.approx(task.test["y"].mean())
     with pytest.raises(InputError, match=r"`weights` must be one vector of 101"):

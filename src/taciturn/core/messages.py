@@ -9,7 +9,7 @@ import math
 import struct
 from typing import NamedTuple
 
-from taciturn.core.arrays import Array, Scalar
+from taciturn.core.arrays import Array, Scalar, norm
 from taciturn.core.codecs import Codec, from_bytes, to_bytes
 from taciturn.errors import InputError
 
@@ -27,8 +27,8 @@ class Message(NamedTuple):
       examples: n_k, how many examples it trained on.
       norm: m_k = ‖Δ_k‖, before any codec.
       update: Δ_k, on the server as decoded; None from a client that stays silent.
-      encoded_norm: that of what was encoded, which holds more than Δ_k under error feedback; None
-        where it is Δ_k.
+        With feedback, what was left out before is in it: Δ_k + e_k.
+      encoded_norm: ‖Δ_k + e_k‖ with feedback; None where it is the norm.
       probability: how likely it was to speak, where the rule says so: it then counts 1/p times.
     """
 
@@ -37,6 +37,18 @@ class Message(NamedTuple):
     update: Array | None
     encoded_norm: Scalar | None = None
     probability: Scalar = 1.0
+
+
+def with_residual(message: Message, residual: Array | None) -> Message:
+    """The message with what was left out before, e_k, in its update; silence stays silence.
+
+    Once it is encoded, e_k becomes Δ_k + e_k, which is the update here, less what is decoded. That
+    of a client that stays silent is left alone.
+    """
+    if message.update is None or residual is None:
+        return message
+    update = message.update + residual
+    return message._replace(update=update, encoded_norm=norm(update))
 
 
 def through(message: Message, codec: Codec, key: Array) -> Message:
@@ -80,13 +92,13 @@ def read(data: bytes, codec: Codec, key: Array | None = None) -> Message:
     """
     if len(data) < OVERHEAD:
         raise InputError(f"A message has at least {OVERHEAD} bytes, got {len(data)}.")
-    version, speaks, _, size, examples, norm, encoded, chance = _HEADER.unpack_from(data)
+    version, speaks, _, size, examples, length, encoded, chance = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise InputError(f"The message has version {version}, this program reads {_VERSION}.")
     expected = OVERHEAD + (codec.nbytes(size) if speaks else 0)
     if len(data) != expected:
         raise InputError(f"The message must have {expected} bytes, got {len(data)}.")
     if not speaks:
-        return Message(examples, norm, None, encoded, chance)
+        return Message(examples, length, None, None, chance)
     code = from_bytes(codec, data[OVERHEAD:], size)
-    return Message(examples, norm, codec.decode(code, key, size), encoded, chance)
+    return Message(examples, length, codec.decode(code, key, size), encoded, chance)

@@ -118,7 +118,7 @@ def parse_part(kind: str, text: str) -> Any:
     if colon:
         if not parameters:
             raise InputError(f"`{name}` takes no value, got `{text}`.")
-        arguments[next(iter(parameters))] = value_of(value)
+        arguments[next(iter(parameters))] = _value(value)
     for pair in pairs:
         key, equals, value = (piece.strip() for piece in pair.partition("="))
         if not equals:
@@ -129,7 +129,7 @@ def parse_part(kind: str, text: str) -> Any:
             raise UnknownName(f"argument of `{name}`", key, parameters)
         if key in arguments:
             raise InputError(f"`{key}` is given twice in `{text}`.")
-        arguments[key] = value_of(value)
+        arguments[key] = _value(value)
     missing = [p.name for p in parameters.values()
                if p.default is p.empty and p.name not in arguments]  # fmt: skip
     if missing:
@@ -154,7 +154,7 @@ def spell(part: Part) -> str:
     return text
 
 
-def value_of(text: str) -> Any:
+def _value(text: str) -> Any:
     """A number, true or false, or the word itself: the factory judges whether it fits."""
     text = text.strip()
     if text.lower() in ("true", "false"):

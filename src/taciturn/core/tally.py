@@ -111,7 +111,8 @@ def add(
         accepted = accepted & (chance > 0) & (chance <= 1)
         if update is not None:
             actual = xp.astype(norm(update), spoken.dtype)
-            encoded = reported if message.encoded_norm is None else message.encoded_norm
+            encoded = message.encoded_norm if codec.feedback else None
+            encoded = reported if encoded is None else xp.asarray(encoded, dtype=spoken.dtype)
             accepted = accepted & fits(codec, encoded, actual, update.shape[0])
             reported = reported if codec.error else actual
             if not isinstance(accepted, np.bool):

@@ -9,6 +9,7 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.supercore import log
 
 from taciturn.core import client
+from taciturn.core.arrays import norm as arrays_norm
 from taciturn.core.codecs import to_bytes
 from taciturn.core.policy import parse_part
 from taciturn.core.rules import Rule, Situation
@@ -19,7 +20,9 @@ from taciturn.flower.records import Layout
 from taciturn.flower.sums import difference, norm
 
 _LOSSES = ("train_loss", "loss")  # what apps call it
-_KEPT = "taciturn"  # the record in a node's state
+
+# Records in a node's state.
+_KEPT, _RESIDUAL = "taciturn", "taciturn.residual"
 
 
 def speak(rule: Rule | str | None = None) -> Mod:
@@ -104,7 +107,16 @@ def _answer(
         return
     arrays = {key: array for key, array in trained.items() if key not in set(layout.names)}
     if speaks:
-        arrays[protocol.CODE] = _code(asked, difference(before, after), node)
+        update = difference(before, after)
+        if asked.codec.feedback:
+            update += _residual(context, len(update))
+            metrics[protocol.ENCODED_NORM] = float(arrays_norm(update))
+        key = asked.key(node)
+        code = asked.codec.encode(update, key)
+        arrays[protocol.CODE] = _array(to_bytes(asked.codec, code, len(update)))
+        if asked.codec.feedback:
+            update -= asked.codec.decode(code, key, len(update))
+            context.state[_RESIDUAL] = ArrayRecord({"residual": Array(update)})
     if arrays:
         reply.content[name] = ArrayRecord(arrays)
     else:
@@ -125,10 +137,15 @@ def _situation(rule: Rule, norm: float, metrics: MetricRecord, context: Context)
     return situation
 
 
-def _code(asked: Request, update: np.ndarray, node: int) -> Array:
-    """An update as one array of bytes."""
-    code = asked.codec.encode(update, asked.key(node))
-    return Array(np.frombuffer(to_bytes(asked.codec, code, len(update)), np.uint8))
+def _residual(context: Context, size: int) -> np.ndarray:
+    """What codecs left out before: 0 on a new node, or where the model has another size."""
+    record = context.state.array_records.get(_RESIDUAL)
+    kept = np.zeros(size, np.float32) if record is None else record["residual"].numpy()
+    return kept if kept.shape == (size,) else np.zeros(size, np.float32)
+
+
+def _array(data: bytes) -> Array:
+    return Array(np.frombuffer(data, np.uint8))
 
 
 def _uniform() -> float:

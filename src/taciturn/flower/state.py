@@ -17,6 +17,7 @@ from taciturn import __version__, runs
 from taciturn.core.policy import Policy, spell
 from taciturn.core.server import Memory
 from taciturn.errors import RunError
+from taciturn.summary import summarise
 
 # Flower's optimisers keep the model that they were last given: it is saved already.
 _THE_MODEL = "current_arrays"
@@ -111,8 +112,8 @@ class Store:
         self._table = runs.GrowingTable(self._metrics, [self._line(row) for row in history])
 
     def _line(self, row: dict[str, Any]) -> dict[str, Any]:
-        """A row as in a simulation's folder, where rounds are counted from 0."""
-        return {"arm": self._about["policy"], "seed": 0} | row | {"round": row["round"] - 1}
+        """A row as in a simulation's folder."""
+        return {"arm": self._about["policy"], "seed": 0} | row
 
     def load(self, policy: Policy, initial: ArrayRecord, memory: Memory) -> Saved:
         """The state that was saved, checked against what this run was started with.
@@ -164,16 +165,12 @@ class Store:
         weights = {name: array.numpy() for name, array in arrays.items()}
         runs.write_arrays(self.folder / "weights.safetensors", weights)
         total = {key: sum(row[key] for row in history) for key in _SUMS}
-        sent = total["bytes_up"] + total["overhead_up"]
+        columns = {key: np.array([[row[key] for row in history]]) for key in history[-1]}
         runs.write_json(
             self.folder / "summary.json",
             {"task": "flower", "rule": spell(policy.rule), "stand_in": spell(policy.stand_in),
-             "codec": spell(policy.codec), "rounds": len(history),
-             "spoke_share": 100 * total["spoke"] / max(total["asked"], 1),
-             "upload_bytes": total["bytes_up"], "upload_overhead_bytes": total["overhead_up"],
-             "upload_share": 100 * sent / max(total["bytes_up_full"], 1),
-             "accuracy_mean": 100 * history[-1]["accuracy"], "total": total,
-             "run": str(self.folder), "versions": {"taciturn": __version__}},
+             "codec": spell(policy.codec), "rounds": len(history), **summarise(columns),
+             "total": total, "run": str(self.folder), "versions": {"taciturn": __version__}},
         )  # fmt: skip
         self._tidy()
 
@@ -191,9 +188,11 @@ class Store:
         last = _with_nan(about.pop("row"))
         before = last["round"] - 1
         lines = runs.read_csv(self._metrics)[:before] if before else []
-        if [line["round"] for line in lines] != [str(t) for t in range(before)]:
+        rounds = [line["round"] for line in lines]
+        first = 0 if rounds[:1] == ["0"] else 1  # older folders count from 0
+        if rounds != [str(first + t) for t in range(before)]:
             raise RunError(f"{self._metrics} lacks rounds before round {last['round']}.")
-        return [*map(_row, lines), last]
+        return [*(_row(line, t + 1) for t, line in enumerate(lines)), last]
 
     def _load_inner(self, about: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
         for path, kind in about["inner"].items():
@@ -257,10 +256,10 @@ def _enumerated(value: Any) -> list[tuple[str, Any]]:
     return [(str(i), item) for i, item in enumerate(values)]
 
 
-def _row(line: dict[str, str]) -> dict[str, Any]:
+def _row(line: dict[str, str], round: int) -> dict[str, Any]:
     """A row of `metrics.csv` as it was in the history."""
     numbers = {key: _number(text) for key, text in line.items() if key not in ("arm", "seed")}
-    return numbers | {"round": int(line["round"]) + 1}
+    return numbers | {"round": round}
 
 
 def _number(text: str) -> float:

@@ -11,30 +11,33 @@ import numpy as np
 
 from taciturn import files, runs
 from taciturn.errors import RunError, require
+from taciturn.summary import summarise
 
 _COLOURS = ("#0072B2", "#4D4D4D", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
 class Series(NamedTuple):
-    """One arm of a run; (seeds, rounds) each. NaN where something was not measured."""
+    """One arm of a run: columns of `metrics.csv`, (seeds, rounds) each. NaN was not measured."""
 
-    accuracy: np.ndarray
-    spoke: np.ndarray
-    threshold: np.ndarray
-    uploaded: np.ndarray  # bytes since the start, with what is around the updates
+    seeds: tuple[str, ...]
+    columns: Mapping[str, np.ndarray]
 
-    def summary(self) -> dict[str, float]:
+    @property
+    def rounds(self) -> int:
+        return self.columns["spoke"].shape[1]
+
+    @property
+    def uploaded(self) -> np.ndarray:
+        """Bytes of updates, the payload, since the start."""
+        return self.columns["bytes_up"].cumsum(1)
+
+    def summary(self) -> dict[str, Any]:
         """What a table shows; percentages are of 100."""
-        last = [row[~np.isnan(row)][-1:] for row in self.accuracy]
-        final = 100 * np.concatenate(last) if all(len(x) for x in last) else np.array([np.nan])
-        return {
-            "rounds": self.spoke.shape[1],
-            "seeds": len(self.spoke),
-            "accuracy": float(final.mean()),
-            "deviation": float(final.std(ddof=1)) if len(final) > 1 else float("nan"),
-            "spoke": float(self.spoke.mean()),
-            "uploaded": float(self.uploaded[:, -1].mean()),
-        }
+        return {"rounds": self.rounds, "seeds": list(self.seeds)} | summarise(self.columns)
+
+
+_NEEDED = ("accuracy", "spoke", "threshold", "bytes_up", "overhead_up")
+_NEWER = ("asked", "bytes_up_full", "rejected", "loss")
 
 
 def read(folder: Path) -> dict[str, Series]:
@@ -44,7 +47,7 @@ def read(folder: Path) -> dict[str, Series]:
         by_arm: dict[str, dict[str, list[dict[str, str]]]] = {}
         for row in runs.read_csv(path):
             by_arm.setdefault(row["arm"], {}).setdefault(row["seed"], []).append(row)
-        found = {arm: _series(list(seeds.values())) for arm, seeds in by_arm.items()}
+        found = {arm: _series(seeds) for arm, seeds in by_arm.items()}
     except (KeyError, ValueError) as error:
         what = f"no column {error}" if isinstance(error, KeyError) else str(error)
         raise RunError(f"{path} cannot be read as a run's metrics: {what}.") from None
@@ -53,21 +56,21 @@ def read(folder: Path) -> dict[str, Series]:
     return found
 
 
-def _series(seeds: list[list[dict[str, str]]]) -> Series:
-    rounds = min(len(rows) for rows in seeds)
-
-    def column(name: str, known: bool = False) -> np.ndarray:
-        cells = [[float(row[name] or "nan") for row in rows[:rounds]] for rows in seeds]
-        found = np.array(cells)
-        if known and not np.isfinite(found).all():
-            seed, round = np.argwhere(~np.isfinite(found))[0]
-            row = seeds[seed][round]
+def _series(seeds: Mapping[str, list[dict[str, str]]]) -> Series:
+    rounds = min(len(rows) for rows in seeds.values())
+    known = next(iter(seeds.values()))[0]
+    names = (*_NEEDED, *(name for name in _NEWER if name in known))
+    columns = {
+        name: np.array([[float(row[name] or "nan") for row in rows[:rounds]]
+                        for rows in seeds.values()])
+        for name in names
+    }  # fmt: skip
+    for name in ("spoke", "bytes_up", "overhead_up"):
+        if not np.isfinite(columns[name]).all():
+            seed, t = np.argwhere(~np.isfinite(columns[name]))[0]
+            row = list(seeds.values())[seed][t]
             raise ValueError(f"no `{name}` in round {row.get('round')} of seed {row.get('seed')}")
-        return found
-
-    sent = column("bytes_up", known=True) + column("overhead_up", known=True)
-    spoke = column("spoke", known=True)
-    return Series(column("accuracy"), spoke, column("threshold"), sent.cumsum(1))
+    return Series(tuple(seeds), columns)
 
 
 def read_all(folders: Sequence[Path]) -> dict[str, Series]:
@@ -92,16 +95,16 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
         by_upload.set_xscale("log")
     for i, (arm, series) in enumerate(arms.items()):
         colour = _COLOURS[i % len(_COLOURS)]
-        rounds = np.arange(1, series.spoke.shape[1] + 1)
-        tested = ~np.isnan(series.accuracy).any(0)
-        accuracy = 100 * series.accuracy[:, tested]
+        rounds = np.arange(1, series.rounds + 1)
+        tested = ~np.isnan(series.columns["accuracy"]).any(0)
+        accuracy = 100 * series.columns["accuracy"][:, tested]
         line(by_round, rounds[tested], accuracy, colour, arm)
         by_upload.plot(series.uploaded.mean(0)[tested] / unit, accuracy.mean(0), color=colour)
-        if not np.isnan(series.threshold).all():
-            line(threshold, rounds, series.threshold, colour, arm)
-        line(spoke, rounds, series.spoke, colour, arm)
+        if not np.isnan(series.columns["threshold"]).all():
+            line(threshold, rounds, series.columns["threshold"], colour, arm)
+        line(spoke, rounds, series.columns["spoke"], colour, arm)
     by_round.set(xlabel="round", ylabel="test accuracy, %")
-    by_upload.set(xlabel=f"uploaded, {name}", ylabel="test accuracy, %")
+    by_upload.set(xlabel=f"payload uploaded, {name}", ylabel="test accuracy, %")
     threshold.set(xlabel="round", ylabel="threshold")
     spoke.set(xlabel="round", ylabel="clients that spoke", ylim=(0, None))
     for axes in (by_round, by_upload, threshold, spoke):

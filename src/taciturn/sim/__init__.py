@@ -1,26 +1,31 @@
 """The simulator: federated experiments on one machine."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
-from taciturn.checks import flag
+from taciturn import runs
+from taciturn.checks import flag, path_of
 from taciturn.core.parts import Part
 from taciturn.core.policy import Policy, parse
-from taciturn.errors import InputError, UnknownName
-from taciturn.progress import Tell, silence
+from taciturn.errors import InputError, Stopped, UnknownName
+from taciturn.progress import Chunk, Compiling, Tell, Totals, silence
 from taciturn.settings import Settings
 from taciturn.sim import engine, reference
 from taciturn.sim.defaults import fill_in
 from taciturn.sim.devices import prepare
-from taciturn.sim.history import History
-from taciturn.sim.kept import save, saved
-from taciturn.sim.trained import evaluate, model_of
+from taciturn.sim.history import History, gather
+from taciturn.sim.journal import Journal
+from taciturn.sim.local import flat_model
+from taciturn.sim.trained import as_model, evaluate
+from taciturn.stopping import noted
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 
 __all__ = [
-    "History", "compare", "evaluate", "fill_in", "model_of", "prepare", "save", "saved", "simulate",
+    "History", "as_model", "compare", "evaluate", "fill_in", "follow", "prepare", "simulate",
 ]  # fmt: skip
 
 
@@ -30,6 +35,7 @@ def simulate(
     *,
     plain: bool = False,
     progress: Tell = silence,
+    folder: Path | str | None = None,
     **settings: Any,
 ) -> History:
     """Simulates one policy on a task.
@@ -40,6 +46,8 @@ def simulate(
       plain: whether to run the plain loop, which reads like the paper, instead of the compiled
         engine.
       progress: called as work goes on.
+      folder: where the metrics of rounds and checkpoints are written as it goes on. A call that was
+        stopped, or killed, goes on from there when it is made again.
       **settings: those of `taciturn.settings.Settings`, which are also the options of
         `taciturn run`: rounds, cohort, seeds, batch, epochs, lr and so on.
 
@@ -48,7 +56,9 @@ def simulate(
     """
     policy = _policy("policy", policy)
     arms = {str(policy): policy}
-    return compare(task, arms, plain=plain, progress=progress, **settings)[str(policy)]
+    return compare(task, arms, plain=plain, progress=progress, folder=folder, **settings)[
+        str(policy)
+    ]
 
 
 def compare(
@@ -57,6 +67,7 @@ def compare(
     *,
     plain: bool = False,
     progress: Tell = silence,
+    folder: Path | str | None = None,
     **settings: Any,
 ) -> dict[str, History]:
     """Simulates several policies on a task, with the same seeds, cohorts and batches.
@@ -64,23 +75,26 @@ def compare(
     Args:
       task: as for `simulate`.
       arms: a name and a policy for each.
-      plain, progress, **settings: as for `simulate`.
+      plain, progress, folder, **settings: as for `simulate`.
     """
     task = load(task) if isinstance(task, str) else task
     if not isinstance(arms, Mapping):
         raise InputError(f"`arms` must be a dict with a name and a policy for each, got {arms!r}.")
     if not arms:
-        raise InputError("A comparison needs at least one policy: `arms` is empty.")
+        raise InputError("A comparison needs at least one policy, got none: `arms` is empty.")
     policies = {str(name): _policy(f"arms[{name!r}]", p) for name, p in arms.items()}
     if not callable(progress):
         raise InputError(f"`progress` must be a function, got {progress!r}.")
     flag("plain", plain)
-    run = reference.run if plain else engine.run
     known = [field.name for field in fields(Settings)]
     for name in settings:
         if name not in known:
             raise UnknownName("setting", name, known)
-    return run(task, policies, fill_in(Settings(**settings), task, plain), progress)
+    filled = fill_in(Settings(**settings), task, plain)
+    if folder is None:
+        return follow(task, policies, filled, progress, plain)
+    with runs.claimed(path_of("folder", folder)):
+        return follow(task, policies, filled, progress, plain, Path(folder))
 
 
 def _policy(name: str, value: Any) -> Policy:
@@ -90,3 +104,50 @@ def _policy(name: str, value: Any) -> Policy:
         hint = ": a part alone is `Policy(rule)`" if isinstance(value, Part) else ""
         raise InputError(f"`{name}` must be a policy or its text, got {value!r}{hint}.")
     return value
+
+
+def follow(
+    task: Task,
+    policies: Mapping[str, Policy],
+    settings: Settings,
+    tell: Tell,
+    plain: bool = False,
+    folder: Path | None = None,
+) -> dict[str, History]:
+    """Follows a simulation to its end: each chunk is written down, told, and kept.
+
+    Args:
+      task, policies, tell, plain: as for `compare`.
+      settings: filled in.
+      folder: as for `compare`, claimed by the caller.
+    """
+    stream = reference.stream if plain else engine.stream
+    totals = Totals(settings.cohort, lambda arm, size: policies[arm].codec.nbytes(size))
+    if folder is None:
+        chunks = []
+        for record in stream(task, policies, settings):
+            _tell(record, totals, tell)
+            if isinstance(record, Chunk):
+                chunks.append(record.kept)
+        return gather(policies, settings, chunks)
+
+    size = flat_model(task).size
+    with closing(Journal(folder, task, policies, settings, size)) as journal, noted() as stopping:
+        chunks, left = journal.find()
+        for chunk in chunks:
+            _tell(chunk, totals, tell)
+        begun = bool(chunks)
+        for record in stream(task, policies, settings, left) if left or not begun else ():
+            signal = stopping()
+            if isinstance(record, Chunk):
+                journal.add(record, stop=bool(signal))
+                chunks.append(record.kept)
+            _tell(record, totals, tell)
+            if signal and isinstance(record, Chunk) and not record.is_last:
+                raise Stopped(f"Stopped after round {record.group.done}.", signal)
+    return gather(policies, settings, chunks)
+
+
+def _tell(record: Chunk | Compiling, totals: Totals, tell: Tell) -> None:
+    for told in totals.add(record) if isinstance(record, Chunk) else [record]:
+        tell(told)

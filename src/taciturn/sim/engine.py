@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -23,12 +23,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 from taciturn.core import server, tally
 from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
-from taciturn.progress import Compiling, Progress, Tell
+from taciturn.errors import InputError, RunError
+from taciturn.progress import Chunk, Compiling, Group
 from taciturn.settings import Settings
-from taciturn.sim import devices, draws, plan
+from taciturn.sim import devices, draws, plan, residuals
 from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.history import History, join
-from taciturn.sim.lanes import Cohorts, LaneTrainer, Numbers, Schedule, Work
+from taciturn.sim.hearing import Cohorts, Hearing, Work
+from taciturn.sim.history import TESTED, as_recorded
+from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
 from taciturn.sim.local import (
     client_optimizer,
     flat_model,
@@ -36,6 +38,7 @@ from taciturn.sim.local import (
     make_step,
     server_optimizer,
 )
+from taciturn.sim.states import unpack
 from taciturn.tasks.task import Clients, Task, with_test
 
 log = logging.getLogger("taciturn")
@@ -64,36 +67,51 @@ class Carried(NamedTuple):
       servers: a server's state per arm, (seeds, …) each.
       silence: how often in a row each client was silent, (runs, population); None where no rule
         looks at it.
+      residuals: what clients keep, (`Hearing.keeping`, population, size); None where nothing is.
     """
 
     servers: tuple[server.ServerState, ...]
-    silence: jax.Array | None
+    silence: Any
+    residuals: Any
 
 
-def run(
-    task: Task, arms: Mapping[str, Policy], settings: Settings, tell: Tell
-) -> dict[str, History]:
-    """Every policy of `arms` with every seed, side by side as far as memory goes."""
-    try:
-        structures = tuple(_Structure(policy) for policy in arms.values())
-        program = _program(task, structures, jnp.zeros(0).dtype, settings.form)
-        return program.run(arms, settings, tell)
-    except _TooLarge as error:
-        log.warning("%s", error)
-        _program.cache_clear()  # their lanes take memory
-    if len(arms) > 1:
-        names = list(arms)
-        groups = (names[: len(names) // 2], names[len(names) // 2 :])
-        found = [
-            run(task, {name: arms[name] for name in group}, settings, tell) for group in groups
-        ]
-        return {name: history for part in found for name, history in part.items()}
-    seeds, middle = settings.all_seeds, len(settings.all_seeds) // 2
-    parts = [
-        run(task, arms, replace(settings, seeds=some), tell)
-        for some in (seeds[:middle], seeds[middle:])
-    ]
-    return {name: join([part[name] for part in parts]) for name in arms}
+def stream(
+    task: Task, arms: Mapping[str, Policy], settings: Settings, groups: Sequence[Group] = ()
+) -> Iterator[Chunk | Compiling]:
+    """Every policy of `arms` with every seed, side by side as far as memory goes, chunk by chunk.
+
+    Args:
+      task, arms, settings: what is simulated.
+      groups: what is left of a simulation that goes on; all of it by default.
+    """
+    waiting = list(groups) or [Group(tuple(arms), settings.all_seeds)]
+    while waiting:
+        group = waiting.pop(0)
+        own = {name: arms[name] for name in group.arms}
+        some = replace(settings, seeds=group.seeds, seed=None)
+        if group.lanes is not None:  # other lanes add up in another order
+            some = replace(some, lanes=group.lanes)
+        structures = tuple(_Structure(policy) for policy in own.values())
+        try:
+            program = _program(task, structures, jnp.zeros(0).dtype, some.form)
+            for record in program.run(own, some, group):
+                if isinstance(record, Chunk):
+                    record = record._replace(waiting=tuple(waiting))
+                yield record
+        except _TooLarge as error:
+            if group.done:
+                raise RunError(f"{error} since they were stopped.") from None
+            log.warning("%s: they go in two groups, one after the other", error)
+            _program.cache_clear()  # their lanes take memory
+            waiting[:0] = _halves(group)
+
+
+def _halves(group: Group) -> list[Group]:
+    """The runs of a group in two: half of the arms each, or half of the seeds of the only arm."""
+    which = "arms" if len(group.arms) > 1 else "seeds"
+    names = getattr(group, which)
+    middle = len(names) // 2
+    return [group._replace(**{which: some}) for some in (names[:middle], names[middle:])]
 
 
 class _TooLarge(Exception):
@@ -102,7 +120,7 @@ class _TooLarge(Exception):
     def __init__(self, runs: int, needed: float, most: float) -> None:
         super().__init__(
             f"{runs} runs side by side need {needed / 2**30:.1f} GiB and there are "
-            f"{most / 2**30:.1f}: they go in two groups, one after the other"
+            f"{most / 2**30:.1f}"
         )
 
 
@@ -156,13 +174,12 @@ class Program:
         self.everywhere = NamedSharding(self.mesh, PartitionSpec())
         self.model = flat_model(task)
         transformation = client_optimizer(form)
+        self.hearing = Hearing(tuple(policies), self.seeds, self.cohort)
         self.trainer = LaneTrainer(
             model=self.model,
             step=make_step(task, transformation, form.precision),
             transformation=transformation,
-            policies=tuple(policies),
-            seeds=self.seeds,
-            cohort=self.cohort,
+            hearing=self.hearing,
             batch=form.batch,
             epochs=form.epochs,
         )
@@ -175,75 +192,108 @@ class Program:
 
     # On the host ---------------------------------------------------------------------------------
 
-    def run(self, arms: Mapping[str, Policy], settings: Settings, tell: Tell) -> dict[str, History]:
-        """Runs the arms, which have the forms that the program was made for."""
-        with jax.default_matmul_precision(PRECISIONS[self.form.precision]):
-            return self._run(arms, settings, tell)
-
-    def _run(
-        self, arms: Mapping[str, Policy], settings: Settings, tell: Tell
-    ) -> dict[str, History]:
-        clients, test = _placed(self.task, self.everywhere)
-        self.lanes = self.lanes or self._choose_lanes(clients)
+    def run(
+        self, arms: Mapping[str, Policy], settings: Settings, group: Group
+    ) -> Iterator[Chunk | Compiling]:
+        """Runs the arms, which have the forms that the program was made for, from `group` on."""
+        # Not around all of it: a generator's caller would have the precision too.
+        precise = functools.partial(jax.default_matmul_precision, PRECISIONS[self.form.precision])
+        with precise():
+            clients, test = _placed(self.task, self.everywhere)
+            self.lanes = self.lanes or self._choose_lanes(clients)
+            keys = _run_keys(np.array(settings.all_seeds, np.uint32))
+            states = self._start(arms, keys, group, clients.population)
         numbers = Numbers(settings.lr, settings.clip, settings.server_lr, settings.lr_decay)
-        keys = _run_keys(np.array(settings.all_seeds, np.uint32))
-        rules = tuple(_spread(policy.rule.init(), self.seeds) for policy in arms.values())
-        self._check_states(keys, rules, clients.population)
-        states = self._begin(keys, rules, clients.population)
-        seen = []
-        scores = {
-            name: np.full((len(arms), self.seeds, settings.rounds), np.nan)
-            for name in ("accuracy", "loss")
-        }
-        seconds = np.zeros(settings.rounds)
-        planned, done, pace = None, 0, 0.0
+        if self._chunk is None:
+            yield Compiling(self.runs)
+        planned, done, pace = None, group.done, 0.0
         while done < settings.rounds:
-            if done % _PLANNED == 0:
-                rounds = np.arange(done, done + _PLANNED, dtype=np.int32)
-                planned = jax.tree.map(np.asarray, self._draw(keys, rounds, clients))
-            count = self._next_count(done, settings, pace)
-            part = done % _PLANNED
-            cohorts = jax.tree.map(lambda a: _rows(a, part), planned)  # noqa: B023
-            arguments = (
-                states, keys, numbers, np.int32(done), np.int32(count), cohorts,
-                self._schedule(cohorts, count), clients,
-            )  # fmt: skip
-            if self._chunk is None:
-                arguments = self._compile(arguments, tell)
-            assert self._chunk is not None
-            began = time.perf_counter()
-            states, new = jax.block_until_ready(self._chunk(*arguments))
-            took = time.perf_counter() - began
-            seconds[done : done + count] = took / count
-            pace = took / count
-            seen.append(jax.tree.map(lambda a: np.asarray(a)[..., :count], new))  # noqa: B023
-            done += count
-            if settings.evaluates(done - 1):
-                result = self._evaluate(tuple(state.weights for state in states.servers), test)
-                for name, table in scores.items():
-                    table[:, :, done - 1] = np.asarray(result[name])
-            self._tell(arms, tell, seen, scores["accuracy"], done)
-        columns = jax.tree.map(lambda *parts: np.concatenate(parts, axis=-1), *seen)
-        return {
-            name: History(
-                policy=policy,
-                seeds=settings.all_seeds,
-                cohort=self.cohort,
-                size=self.model.size,
-                weights=np.asarray(states.servers[a].weights),
-                seconds=seconds,
-                accuracy=scores["accuracy"][a],
-                loss=scores["loss"][a],
-                **{key: value[a] for key, value in columns._asdict().items()},
+            with precise():
+                # Draw.
+                if planned is None or done % _PLANNED == 0:
+                    planned = self._plan(keys, done, clients)
+                cohorts = jax.tree.map(functools.partial(_rows, start=done % _PLANNED), planned)
+                count = self._next_count(done, settings, pace)
+                # Train.
+                states, columns, took = self._train(
+                    states, keys, numbers, done, count, cohorts, clients
+                )
+                done, pace = done + count, took / count
+                # Test.
+                if settings.evaluates(done - 1):
+                    result = self._evaluate(self._weights(states), test)
+                    for name in TESTED:
+                        columns[name][:, :, -1] = np.asarray(result[name])
+            # Tell.
+            last = done == settings.rounds
+            yield Chunk(
+                group._replace(done=done, lanes=self.lanes // self.mesh.devices.size, state=states),
+                columns,
+                np.full(count, pace),
+                self.model.size,
+                weights=np.stack([np.asarray(w) for w in self._weights(states)]) if last else None,
             )
-            for a, (name, policy) in enumerate(arms.items())
-        }
 
-    def _check_states(self, keys: draws.RunKeys, rules: Any, population: int) -> None:
-        """Whether the servers' states leave room for anything else."""
-        states = jax.tree.leaves(self._begin.eval_shape(keys, rules, population))
-        needed = 2 * sum(state.size * state.dtype.itemsize for state in states)
-        most = devices.least(devices.memory())
+    def _start(
+        self, arms: Mapping[str, Policy], keys: draws.RunKeys, group: Group, population: int
+    ) -> Carried:
+        """The states that the group's next round begins with."""
+        rules = tuple(_spread(policy.rule.init(), self.seeds) for policy in arms.values())
+        forms = self._begin.eval_shape(keys, rules, population)
+        self._check_memory(forms, population)
+        if not group.done:
+            return self._begin(keys, rules, population)
+        return jax.device_put(unpack(forms, group.state), self.everywhere)
+
+    @staticmethod
+    def _weights(states: Carried) -> tuple[jax.Array, ...]:
+        """The weights of every arm, (seeds, size) each."""
+        return tuple(state.weights for state in states.servers)
+
+    def _plan(self, keys: draws.RunKeys, done: int, clients: Clients) -> Cohorts:
+        """The cohorts of the `_PLANNED` rounds among which the next one is."""
+        first = done - done % _PLANNED
+        rounds = np.arange(first, first + _PLANNED, dtype=np.int32)
+        return jax.tree.map(np.asarray, self._draw(keys, rounds, clients))
+
+    def _train(
+        self,
+        states: Carried,
+        keys: draws.RunKeys,
+        numbers: Numbers,
+        done: int,
+        count: int,
+        cohorts: Cohorts,
+        clients: Clients,
+    ) -> tuple[Carried, dict[str, np.ndarray], float]:
+        """The next `count` rounds: the states after them, what was recorded, and seconds."""
+        arguments = (
+            states, keys, numbers, np.int32(done), np.int32(count), cohorts,
+            self._schedule(cohorts, count), clients,
+        )  # fmt: skip
+        if self._chunk is None:
+            arguments = self._compile(arguments)
+        assert self._chunk is not None
+        began = time.perf_counter()
+        states, seen = jax.block_until_ready(self._chunk(*arguments))
+        took = time.perf_counter() - began
+        columns = {name: np.asarray(a)[..., :count] for name, a in seen._asdict().items()}
+        shape = (len(self.policies), self.seeds, count)
+        untested = {name: np.full(shape, np.nan) for name in TESTED}
+        return states, as_recorded(columns | untested), took
+
+    def _check_memory(self, states: Carried, population: int) -> None:
+        """Whether the servers' states, and what clients keep, leave room for anything else."""
+        servers, kept = 2 * _bytes_of(states.servers), _bytes_of(states.residuals)
+        needed, most = servers + kept, devices.least(devices.memory())
+        alone = servers / self.runs + kept / max(1, len(self.hearing.keeping))
+        if kept and alone > 0.9 * most:
+            raise InputError(
+                "With feedback every client keeps what was left out: "
+                f"{population:,} clients × {self.model.size:,} weights need "
+                f"{alone / 2**30:.1f} GiB and there are {most / 2**30:.1f}. Fewer clients, or a "
+                "codec without feedback, would do."
+            )
         if needed > 0.9 * most and self.runs > 1:
             raise _TooLarge(self.runs, needed, most)
 
@@ -277,13 +327,12 @@ class Program:
             self.trainer.steps(rows), self.cohort, self.seeds, len(self.policies), count
         )
 
-    def _compile(self, arguments: Any, tell: Tell) -> Any:
+    def _compile(self, arguments: Any) -> Any:
         """Compiles the program; with fewer lanes if it would not fit into memory.
 
         Returns:
           The arguments, with a schedule for the lanes that there are now.
         """
-        tell(Compiling(self.runs))
         while True:
             chunk = jax.jit(self._rounds, donate_argnums=0, out_shardings=self.everywhere)
             compiled = chunk.lower(*arguments).compile()
@@ -303,22 +352,6 @@ class Program:
             )  # fmt: skip
             cohorts, count = arguments[5], int(arguments[4])
             arguments = (*arguments[:6], self._schedule(cohorts, count), *arguments[7:])
-
-    def _tell(self, arms: Any, tell: Tell, seen: Any, accuracy: Any, done: int) -> None:
-        for a, (name, policy) in enumerate(arms.items()):
-            spoke = float(sum(part.spoke[a].sum() for part in seen)) / self.seeds
-            tested = accuracy[a][:, ~np.isnan(accuracy[a][0])]
-            tell(
-                Progress(
-                    arm=name,
-                    seed=None,
-                    round=done,
-                    accuracy=float(tested[:, -1].mean()) if tested.size else np.nan,
-                    spoke=spoke,
-                    asked=done * self.cohort,
-                    bytes_up=spoke * policy.codec.nbytes(self.model.size),
-                )
-            )
 
     # On the devices ------------------------------------------------------------------------------
 
@@ -344,10 +377,12 @@ class Program:
             jax.vmap(functools.partial(first, policy=policy))(weights, rule)
             for policy, rule in zip(self.policies, rules, strict=True)
         )
-        silence = None
-        if self.trainer.looks_at("silence"):
+        silence, table, keeping = None, None, len(self.hearing.keeping)
+        if self.hearing.looks_at("silence"):
             silence = jnp.zeros((self.runs, population), jnp.int32)
-        return Carried(servers, silence)
+        if keeping:
+            table = jnp.zeros((keeping, population, self.model.size), weights.dtype)
+        return Carried(servers, silence, table)
 
     def _rounds(
         self,
@@ -393,13 +428,17 @@ class Program:
             for policy, state in zip(self.policies, states.servers, strict=True)
         ]
         whose = (jnp.arange(self.runs)[:, None], jnp.tile(who.clients, (len(self.policies), 1)))
+        keeping, table = self.hearing.keeping, states.residuals
+        place = residuals.places(keeping, who.clients)
+        kept: Any = None if table is None else table[place]
         work = Work(
             thetas=jnp.concatenate([state.weights for state in states.servers]),
             contexts=tuple(opening.context for opening in openings),
             uniforms=jax.vmap(lambda key: draws.uniforms(key, self.cohort))(round_keys),
-            silence=None if states.silence is None else states.silence[whose],
             keys=round_keys,
             who=who,
+            silence=None if states.silence is None else states.silence[whose],
+            residuals=kept,
         )
         shared, split = PartitionSpec(), PartitionSpec("lanes")
         heard = jax.shard_map(
@@ -424,7 +463,9 @@ class Program:
         silence = states.silence
         if silence is not None:
             silence = silence.at[whose].set(jnp.where(said, 0, work.silence + 1))
-        return Carried(servers, silence), infos
+        if table is not None:
+            table = table.at[place].set(jnp.where(said[keeping][..., None], heard.left, kept))
+        return Carried(servers, silence, table), infos
 
     def _test_all(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
         """The mean of every metric, (arms, seeds) each; devices share the test set."""
@@ -461,6 +502,10 @@ def _spread(state: Any, count: int) -> Any:
 def _rows(array: np.ndarray, start: int) -> np.ndarray:
     """The `_CHUNK` rows from `start` on; past the end, the last one again."""
     return array[np.minimum(np.arange(start, start + _CHUNK), len(array) - 1)]
+
+
+def _bytes_of(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _bytes_needed(compiled: Any) -> int:

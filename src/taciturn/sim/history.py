@@ -1,13 +1,17 @@
 """What a simulation leaves behind."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from taciturn.core import messages
 from taciturn.core.policy import Policy, spell
+from taciturn.errors import require
+from taciturn.progress import Chunk
+from taciturn.settings import Settings
+from taciturn.summary import summarise
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,8 @@ class History:
       norm_mean, norm_std: of the clients' update norms.
       accuracy, loss: on the test set, in [0, 1] and nats; NaN where it was not tested.
       weights: the final weights, (seeds, size).
-      seconds: wall time of each round, compilation left out, (rounds,).
+      seconds: wall time of each round of all that ran side by side, compilation left out,
+        (rounds,).
     """
 
     policy: Policy
@@ -48,29 +53,34 @@ class History:
     @property
     def bytes_up(self) -> np.ndarray:
         """Bytes of updates that clients uploaded."""
-        return self.spoke.astype(np.int64) * self.policy.codec.nbytes(self.size)
+        return self._traffic("bytes_up")
 
     @property
     def overhead_up(self) -> np.ndarray:
         """Bytes around the updates: a header from every client, silent or not."""
-        return np.full(self.spoke.shape, self.cohort * messages.OVERHEAD, np.int64)
+        return self._traffic("overhead_up")
 
     @property
     def bytes_down(self) -> np.ndarray:
         """Bytes of weights that the server sent, as float32."""
-        return np.full(self.spoke.shape, self.cohort * 4 * self.size, np.int64)
+        return self._traffic("bytes_down")
 
     @property
     def overhead_down(self) -> np.ndarray:
         """Bytes around the weights: a header with the context."""
-        return np.full(self.spoke.shape, self.cohort * messages.OVERHEAD, np.int64)
+        return self._traffic("overhead_down")
+
+    def _traffic(self, name: str) -> np.ndarray:
+        return traffic(self.policy, self.cohort, self.size, self.spoke)[name]
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """All that was recorded or counted of every round, (seeds, rounds) each."""
+        measured = {name: getattr(self, name) for name in (*MEASURED, *TESTED)}
+        found = measured | traffic(self.policy, self.cohort, self.size, self.spoke)
+        return {name: found[name] for name in COLUMNS}
 
     def summary(self) -> dict[str, Any]:
         """The figures that a comparison needs; percentages are of 100."""
-        accuracy = 100 * self.accuracy[:, -1]
-        sent = self.bytes_up.sum(1).mean()
-        everything = self.rounds * self.cohort * 4 * self.size
-        thresholds = self.threshold[np.isfinite(self.threshold)]
         return {
             "rule": spell(self.policy.rule),
             "stand_in": spell(self.policy.stand_in),
@@ -78,41 +88,99 @@ class History:
             "rounds": self.rounds,
             "cohort": self.cohort,
             "seeds": list(self.seeds),
-            "accuracy": [float(a) for a in accuracy],
-            "accuracy_mean": float(accuracy.mean()),
-            "accuracy_std": float(accuracy.std()),
-            "loss_mean": float(self.loss[:, -1].mean()),
-            "spoke_share": float(100 * self.spoke.mean() / self.cohort),
-            "rejected_share": float(100 * self.rejected.mean() / self.cohort),
-            "upload_bytes": float(sent),
-            "upload_overhead_bytes": float(self.overhead_up.sum(1).mean()),
-            "upload_share": float(100 * sent / everything),
-            "threshold_mean": float(thresholds.mean()) if thresholds.size else None,
+            **summarise(self.columns()),
             "seconds_per_round": float(self.seconds.mean()),
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per seed and round, for a table."""
-        columns = {name: getattr(self, name) for name in (*_MEASURED, *_COUNTED, *_TESTED)}
+        """One row per seed and round, counted from 1, for a table."""
+        columns = self.columns()
         return [
-            {"seed": seed, "round": t}
+            {"seed": seed, "round": t + 1}
             | {name: array[i, t].item() for name, array in columns.items()}
             for i, seed in enumerate(self.seeds)
             for t in range(self.rounds)
         ]
 
+    def to_pandas(self) -> Any:
+        """One row per seed and round, as a pandas DataFrame."""
+        return require("pandas", "frames").DataFrame(self._table())
 
-_MEASURED = ("spoke", "rejected", "threshold", "norm_mean", "norm_std")
-_COUNTED = ("bytes_up", "overhead_up", "bytes_down", "overhead_down")
-_TESTED = ("accuracy", "loss")
+    def to_polars(self) -> Any:
+        """One row per seed and round, as a Polars DataFrame; NaN is null there."""
+        return require("polars", "frames").DataFrame(self._table(), nan_to_null=True)
+
+    def _table(self) -> dict[str, Any]:
+        """The columns of `rows`, all runs below each other."""
+        count = len(self.seeds) * self.rounds
+        labels = {
+            "arm": [str(self.policy)] * count,
+            "seed": np.repeat(np.array(self.seeds), self.rounds),
+            "round": np.tile(np.arange(1, self.rounds + 1), len(self.seeds)),
+        }
+        return labels | {name: column.reshape(-1) for name, column in self.columns().items()}
 
 
-def join(parts: Sequence[History]) -> History:
-    """Histories of the same policy with different seeds as one."""
-    joined: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in (*_MEASURED, *_TESTED, "weights")
+MEASURED = ("spoke", "rejected", "threshold", "norm_mean", "norm_std")
+COUNTED = ("asked", "bytes_up", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down")
+TESTED = ("accuracy", "loss")
+COLUMNS = (*MEASURED, *COUNTED, *TESTED)
+_WHOLE = ("spoke", "rejected")
+
+
+def traffic(policy: Policy, cohort: int, size: int, spoke: np.ndarray) -> dict[str, np.ndarray]:
+    """Bytes of updates and weights and of what is around them, where so many clients spoke.
+
+    `bytes_up_full` is all that would have come up if everyone had spoken, in float32.
+    """
+    asked = np.full(spoke.shape, cohort, np.int64)
+    overhead, weights = asked * messages.OVERHEAD, asked * 4 * size
+    return {
+        "asked": asked,
+        "bytes_up": spoke.astype(np.int64) * policy.codec.nbytes(size),
+        "overhead_up": overhead,
+        "bytes_up_full": weights + overhead,
+        "bytes_down": weights,
+        "overhead_down": overhead,
     }
-    seeds = tuple(seed for part in parts for seed in part.seeds)
-    seconds = np.sum([part.seconds for part in parts], axis=0)
-    return replace(parts[0], seeds=seeds, seconds=seconds, **joined)
+
+
+def as_recorded(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Columns in the types that come back from `metrics.csv`."""
+    return {
+        name: np.array(column, np.int32 if name in _WHOLE else np.float64)
+        for name, column in columns.items()
+    }
+
+
+def gather(
+    policies: Mapping[str, Policy], settings: Settings, chunks: Sequence[Chunk]
+) -> dict[str, History]:
+    """The histories that the chunks of a whole simulation tell."""
+    groups: dict[Any, list[Chunk]] = {}
+    for chunk in chunks:
+        groups.setdefault(chunk.group[:2], []).append(chunk)
+    parts: dict[str, list[tuple[Any, ...]]] = {name: [] for name in policies}
+    for (arms, seeds), own in groups.items():
+        columns = {
+            name: np.concatenate([chunk.columns[name] for chunk in own], axis=-1)
+            for name in (*MEASURED, *TESTED)
+        }
+        assert own[-1].weights is not None
+        columns["weights"] = own[-1].weights
+        seconds = np.concatenate([chunk.seconds for chunk in own])
+        for a, arm in enumerate(arms):
+            parts[arm].append((seeds, seconds, {name: c[a] for name, c in columns.items()}))
+    found = {}
+    for arm, policy in policies.items():
+        # Groups of the same arm have different seeds and ran one after another.
+        seeds, times, several = zip(*parts[arm], strict=True)
+        found[arm] = History(
+            policy=policy,
+            seeds=tuple(seed for some in seeds for seed in some),
+            cohort=settings.cohort,
+            size=chunks[0].size,
+            seconds=np.sum(times, axis=0),
+            **{name: np.concatenate([part[name] for part in several]) for name in several[0]},
+        )
+    return found

@@ -4,7 +4,7 @@ Shared by the compiled engine and the plain loop: what they differ in, and are c
 other for, is everything around it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -107,6 +107,27 @@ def flat_model(task: Task) -> Model:
         return ravel_pytree(params)[0]
 
     return Model(lambda key: ravel(task.init(key)), ravel, unravel, vector.size)
+
+
+def named_weights(task: Task, seeds: Sequence[int], weights: np.ndarray) -> dict[str, np.ndarray]:
+    """The weights of every seed, (seeds, size), as the arrays of the model by their names in it."""
+    model = flat_model(task)
+    return {
+        f"seed{seed}{jax.tree_util.keystr(path)}": np.asarray(leaf)
+        for seed, own in zip(seeds, weights, strict=True)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(model.unravel(own))
+    }
+
+
+def model_of(task: Task, seed: int, weights: Mapping[str, np.ndarray]) -> Any:
+    """The model of a seed, from what `named_weights` gave."""
+    form = jax.eval_shape(lambda: task.init(jax.random.key(0)))
+    paths, structure = jax.tree_util.tree_flatten_with_path(form)
+    try:
+        leaves = [weights[f"seed{seed}{jax.tree_util.keystr(path)}"] for path, _ in paths]
+    except KeyError as error:
+        raise InputError(f"The model of `{task.name}` has other arrays: {error}.") from None
+    return jax.tree_util.tree_unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
 
 
 def make_step(

@@ -6,8 +6,9 @@ Slow and obvious on purpose. The compiled engine is checked against it; read thi
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +16,12 @@ import numpy as np
 
 from taciturn.core import client, messages, server, tally
 from taciturn.core.policy import Policy
-from taciturn.progress import Progress, Tell
+from taciturn.core.server import ServerState
+from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
 from taciturn.sim import draws
 from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.history import History
+from taciturn.sim.history import TESTED, as_recorded
 from taciturn.sim.local import (
     Model,
     client_optimizer,
@@ -28,13 +30,32 @@ from taciturn.sim.local import (
     make_step,
     server_optimizer,
 )
+from taciturn.sim.states import unpack
 from taciturn.tasks.task import Clients, Task, with_test
 
 
-def run(
-    task: Task, arms: Mapping[str, Policy], settings: Settings, tell: Tell
-) -> dict[str, History]:
-    """Every policy of `arms` with every seed, one after another."""
+class Carried(NamedTuple):
+    """What goes from round to round: the server's state, and what clients remember.
+
+    Attributes:
+      silence: how often in a row each was silent; None where the rule does not look at it.
+      residuals: what the codec left out of each; None without feedback.
+    """
+
+    server: ServerState
+    silence: np.ndarray | None
+    residuals: np.ndarray | None
+
+
+def stream(
+    task: Task, arms: Mapping[str, Policy], settings: Settings, groups: Sequence[Group] = ()
+) -> Iterator[Chunk]:
+    """Every policy of `arms` with every seed, one after another, round by round.
+
+    Args:
+      task, arms, settings: what is simulated.
+      groups: what is left of a simulation that goes on; all of it by default.
+    """
     model = flat_model(task)
     clients, test = with_test(task)
     trainer = Trainer(task, model, clients, settings)
@@ -42,59 +63,51 @@ def run(
     sums = jax.jit(make_evaluate(task, model, total, total))
 
     def evaluate(weights: np.ndarray) -> dict[str, float]:
-        found = sums(weights, test, np.zeros(1, np.int32))
+        with jax.default_matmul_precision(trainer.precision):
+            found = sums(weights, test, np.zeros(1, np.int32))
         return {name: float(value / weight) for name, (value, weight) in found.items()}
 
-    with jax.default_matmul_precision(PRECISIONS[settings.precision]):
-        return {
-            name: _run_arm(name, policy, settings, model, trainer, evaluate, tell)
-            for name, policy in arms.items()
-        }
-
-
-def _run_arm(
-    name: str,
-    policy: Policy,
-    settings: Settings,
-    model: Model,
-    trainer: Trainer,
-    evaluate: Callable[[np.ndarray], dict[str, float]],
-    tell: Tell,
-) -> History:
-    runs = [_run_seed(name, policy, settings, seed, model, trainer, evaluate, tell)
-            for seed in settings.all_seeds]  # fmt: skip
-    columns, weights, seconds = zip(*runs, strict=True)
-    stacked = {key: np.stack([column[key] for column in columns]) for key in columns[0]}
-    return History(
-        policy=policy, seeds=settings.all_seeds, cohort=settings.cohort, size=model.size,
-        weights=np.stack(weights), seconds=np.mean(seconds, axis=0), **stacked,
-    )  # fmt: skip
+    runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
+    for i, run in enumerate(runs):
+        (arm,), done = run.arms, run.done
+        for state, row, seconds in _run_seed(arms[arm], settings, run, model, trainer, evaluate):
+            done += 1
+            yield Chunk(
+                run._replace(done=done, state=state),
+                as_recorded({name: [[[value]]] for name, value in row.items()}),
+                np.array([seconds]),
+                model.size,
+                waiting=tuple(runs[i + 1 :]),
+                weights=state.server.weights[None, None] if done == settings.rounds else None,
+            )
 
 
 def _run_seed(
-    name: str,
     policy: Policy,
     settings: Settings,
-    seed: int,
+    run: Group,
     model: Model,
     trainer: Trainer,
     evaluate: Callable[[np.ndarray], dict[str, float]],
-    tell: Tell,
-) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+) -> Iterator[tuple[Carried, dict[str, Any], float]]:
+    """The state after every round, what was recorded of it, and seconds."""
     optimizer = server_optimizer(settings.server_optimizer, settings.server_lr)
-    keys = draws.run_keys(seed)
-    rows, seconds = [], []
-    silence: Counter[int] = Counter()  # how often in a row each client was silent
-    heard_so_far, accuracy = 0, np.nan
+    keys = draws.run_keys(run.seeds[0])
+    population = trainer.clients.population
 
     # Algorithm 1: initialise θ_0, the prediction and the sums behind it.
     state = server.init(policy, np.asarray(model.init(keys.init)), optimizer)
-    for t in range(settings.rounds):
+    silence = np.zeros(population, np.int32) if "silence" in policy.rule.looks_at else None
+    residuals = None
+    if policy.codec.feedback:
+        residuals = np.zeros((population, model.size), state.weights.dtype)
+    if run.done:
+        state, silence, residuals = unpack(Carried(state, silence, residuals), run.state)
+    for t in range(run.done, settings.rounds):
         began = time.perf_counter()
         round_keys = draws.round_keys(keys, t)
         # C_t ← random set of N clients; they are sent θ_t and τ_t.
-        cohort = draws.cohort(round_keys, trainer.clients.population, settings.cohort, t,
-                              trainer.own_cohort)  # fmt: skip
+        cohort = draws.cohort(round_keys, population, settings.cohort, t, trainer.own_cohort)
         uniforms = draws.uniforms(round_keys, settings.cohort)
         opening = server.open(policy, state.memory)
         heard = tally.start(state.weights)
@@ -102,39 +115,35 @@ def _run_seed(
             k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
             rate = settings.lr * settings.lr_decay**t
-            trained, loss = trainer(state.weights, k, slot, round_keys, rate)
+            with jax.default_matmul_precision(trainer.precision):
+                trained, loss = trainer(state.weights, k, slot, round_keys, rate)
             examples = float(trainer.clients.examples_of(k[None])[0])
+            asked = 0 if silence is None else int(silence[k])
             message = client.respond(policy.rule, state.weights, trained, examples,
                                      opening.context, uniforms[slot].item(), loss=loss,
-                                     silence=silence[int(k)])  # fmt: skip
-            silence[int(k)] = 0 if message.update is not None else silence[int(k)] + 1
+                                     silence=asked)  # fmt: skip
+            if silence is not None:
+                silence[k] = 0 if message.update is not None else asked + 1
+            # With feedback, what was left out before is said too.
+            said = messages.with_residual(message, None if residuals is None else residuals[k])
             # What the server counts is what it can read from the client's code.
             words = np.asarray(draws.codec_key(round_keys, k))
-            message = messages.through(message, policy.codec, words)
+            message = messages.through(said, policy.codec, words)
+            if residuals is not None and message.update is not None:
+                residuals[k] = said.update - message.update
             # Silent clients become their stand-ins when the tally is closed (Algorithm 3).
             heard = tally.add(heard, message, opening, policy.codec)
         # τ_{t+1}, θ_{t+1}, and the sums updated with the step.
         state, info = server.close(policy, state, heard, optimizer)
-        seconds.append(time.perf_counter() - began)
+        seconds = time.perf_counter() - began
 
-        tested = {"accuracy": np.nan, "loss": np.nan}
+        row = info._asdict() | dict.fromkeys(TESTED, np.nan)
+        del row["silent"], row["counts"]
         if settings.evaluates(t):
             scores = evaluate(state.weights)
-            tested = {key: scores[key] for key in tested}
-            accuracy = tested["accuracy"]
-        heard_so_far += int(info.spoke)
-        row = {key: getattr(info, key) for key in info._fields if key not in ("silent", "counts")}
-        row |= tested
-        rows.append({key: float(value) for key, value in row.items()})
-        tell(
-            Progress(name, seed, t + 1, accuracy, heard_so_far, (t + 1) * settings.cohort,
-                     heard_so_far * policy.codec.nbytes(model.size))
-        )  # fmt: skip
-
-    columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
-    for key in ("spoke", "rejected"):
-        columns[key] = columns[key].astype(np.int32)
-    return columns, state.weights, np.array(seconds)
+            row |= {name: scores[name] for name in TESTED}
+        # Copies, because clients write into them.
+        yield Carried(state, copy(silence), copy(residuals)), row, seconds
 
 
 class Trainer:
@@ -142,9 +151,10 @@ class Trainer:
 
     def __init__(self, task: Task, model: Model, clients: Clients, settings: Settings) -> None:
         self.clients = clients
-        self.own_cohort = task.cohort
         self.settings = settings
         self.transformation = client_optimizer(settings)
+        self.precision = PRECISIONS[settings.precision]
+        self.own_cohort = task.cohort
         self.model = model
         self.step = jax.jit(make_step(task, self.transformation, settings.precision))
         self.batch = jax.jit(self._batch)

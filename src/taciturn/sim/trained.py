@@ -15,7 +15,7 @@ from taciturn.tasks.task import Task, with_test
 _BATCH = 512
 
 
-def model_of(task: Task, weights: Any) -> Any:
+def as_model(task: Task, weights: Any) -> Any:
     """The task's model with these weights, such as `history.weights[0]`, to predict with."""
     check(task)
     model = flat_model(task)
@@ -30,7 +30,7 @@ def model_of(task: Task, weights: Any) -> Any:
 
 def evaluate(task: Task, weights: Any) -> dict[str, float]:
     """Every metric of the task, your own ones too, for these weights on its test set."""
-    model_of(task, weights)
+    as_model(task, weights)
     sums, test, starts = _evaluator(task)
     found = sums(jnp.asarray(weights), test, starts)
     return {name: float(value / weight) for name, (value, weight) in found.items()}

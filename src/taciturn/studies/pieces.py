@@ -1,11 +1,14 @@
 """Runs experiments piece by piece; what is there is not run again.
 
 An experiment has one JSON file: its settings, and a run for every arm and seed. It is saved after
-every piece, which is as many runs as the device takes at a time. A run is known by its policy and
-its seed, so that a command that was stopped goes on where it was. One that asks for other seeds
-runs what is missing, and the random arms, whose probability changes with them.
+every piece, which is as many runs as the device takes at a time; a piece under way has a folder of
+its own, with checkpoints. A run is known by its policy and its seed, so that a command that was
+stopped goes on where it was. One that asks for other seeds runs what is missing, and the random
+arms, whose probability changes with them.
 """
 
+import hashlib
+import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -17,7 +20,7 @@ import numpy as np
 
 from taciturn import files, runs
 from taciturn.core.policy import parse
-from taciturn.errors import RunError
+from taciturn.errors import RunError, Stopped
 from taciturn.report import terminal
 from taciturn.report.versions import versions
 from taciturn.settings import Settings
@@ -67,18 +70,29 @@ def run(experiment: Experiment, options: Options, say: Callable[[str], None]) ->
                 file.check_data(task)
             of = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
             say(f"{experiment.title}: {', '.join(missing)}; {of}")
-            file.add(*_piece(task, missing, seeds, file.settings))
+            folder = file.folder_of(missing, seeds)
+            file.add(*_piece(task, missing, seeds, file.settings, folder))
+            shutil.rmtree(folder, ignore_errors=True)
     return file.results()
 
 
 def _piece(
-    task: Task, policies: dict[str, str], seeds: Sequence[int], settings: dict[str, Any]
+    task: Task,
+    policies: dict[str, str],
+    seeds: Sequence[int],
+    settings: dict[str, Any],
+    folder: Path,
 ) -> tuple[dict[str, History], float]:
     began = time.perf_counter()
     given = settings | {"seeds": tuple(seeds)}
-    with terminal.Live(list(policies), Settings(**given)) as live:
-        histories = compare(task, policies, progress=live, **given)
-    return histories, time.perf_counter() - began
+    try:
+        with terminal.Live(list(policies), Settings(**given)) as live:
+            histories = compare(task, policies, progress=live, folder=folder, **given)
+    except Stopped as stopped:
+        raise Stopped(f"{stopped} The same command goes on.", stopped.signal) from None
+    # Rounds of before it was stopped count too.
+    rounds = float(next(iter(histories.values())).seconds.sum())
+    return histories, max(time.perf_counter() - began, rounds)
 
 
 def _groups(seeds: Iterable[int]) -> list[list[int]]:
@@ -136,6 +150,12 @@ class ResultsFile:
             for name, text in policies.items()
             if any((name, str(parse(text)), seed) not in there for seed in seeds)
         }
+
+    def folder_of(self, policies: dict[str, str], seeds: Sequence[int]) -> Path:
+        """Where a piece is while it is under way; another piece has another folder."""
+        piece = runs.to_json([policies, list(seeds), self.settings])
+        digest = hashlib.sha256(piece.encode()).hexdigest()[:12]
+        return self.path.with_name(f"{self.experiment.name}-{digest}")
 
     def rate(self, policies: dict[str, str], arm: str) -> str:
         """The mean rate, over seeds, at which clients speak in an arm."""

@@ -3,6 +3,14 @@
 A *code* is a tuple of arrays whose shapes depend on the number of weights alone, so that a compiled
 program can make one and its bytes are known before anything is sent. The *key* is two words that
 both sides know (`taciturn.core.hashing`): masks and rotations are drawn from it and never travel.
+
+With *feedback* a client keeps what a codec left out, its residual e, and adds it to what it says
+next: it encodes x = Δ + e, and e becomes x − decoded. That needs the form of least error, which is
+a contraction, ‖x − decoded‖² ≤ (1 − δ) ‖x‖²: around an unbiased form, whose error may be larger
+than x, residuals grow without end.
+
+References:
+  Karimireddy et al. Error Feedback Fixes SignSGD and other Gradient Compression Schemes, 2019.
 """
 
 import math
@@ -42,6 +50,7 @@ class Codec(Part):
       unbiased: whether the expected decoded update is the update, over keys.
       norm_range: `(norm, size) -> (low, high)`: the norm of what is decoded from an update of this
         norm lies outside with a probability below 1e-6.
+      feedback: whether clients keep what was left out; the codec then has its least-error form.
     """
 
     encode: Callable[[Array, Array], Code] = field(kw_only=True, compare=False, repr=False)
@@ -52,6 +61,7 @@ class Codec(Part):
     norm_range: Callable[[Scalar, int], tuple[Scalar, Scalar]] = field(
         kw_only=True, compare=False, repr=False
     )
+    feedback: bool = field(default=False, kw_only=True, compare=False, repr=False)
 
     @property
     def structure(self) -> tuple[Any, ...]:

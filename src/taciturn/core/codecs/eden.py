@@ -6,7 +6,8 @@ distribution, which is what rotated coordinates look like. With q_i = 0 outside 
 
     decoded = R⁻¹ (s · q),    s = ‖r‖² / ⟨r, q⟩
 
-keeps ⟨x, decoded⟩ = ‖x‖² in every draw, and so is unbiased over rotations.
+keeps ⟨x, decoded⟩ = ‖x‖² in every draw, and so is unbiased over rotations. With feedback the scale
+is that of least error, s = ⟨r, q⟩ / ‖q‖².
 
 References:
   Vargaftik et al. EDEN: Communication-Efficient and Robust Distributed Mean Estimation, 2022.
@@ -17,7 +18,7 @@ import math
 
 import numpy as np
 
-from taciturn.checks import number
+from taciturn.checks import flag, number
 from taciturn.core.arrays import Array, Scalar, by_rows, namespace
 from taciturn.core.codecs import hadamard
 from taciturn.core.codecs.codec import Code, Codec, Form, single
@@ -37,12 +38,14 @@ _DISTORTION = {1: 0.3633802, 2: 0.1174819, 3: 0.0345478, 4: 0.0095011}
 _FEWEST = 64  # coordinates of a block: fewer would now and then miss all that there is
 
 
-def eden(bits: float) -> Codec:
+def eden(bits: float, feedback: bool = False) -> Codec:
     """A random rotation and few bits for each weight: 0.02 to 1, then 2, 3 or 4.
 
     Args:
       bits: for each weight. Below 1, that share of the rotated coordinates has one.
+      feedback: whether clients keep what was left out and add it to what they say next.
     """
+    feedback = flag("feedback", feedback)
     bits = number("bits", bits, 0.02, 4.0, "[0.02, 4]")
     if bits > 1 and bits not in _LEVELS:
         raise InputError(f"`bits` must be in [0.02, 1], or 2, 3 or 4, got {bits:g}.")
@@ -68,6 +71,8 @@ def eden(bits: float) -> Codec:
             chosen = r if places is None else xp.take(r, places, axis=1)
             index, level = _quantize(chosen, squares, hadamard.block_of(size), whole)
             along = xp.sum(chosen * level, axis=1)
+            if feedback:
+                return index, along / xp.sum(level * level, axis=1)
             none = xp.zeros_like(along)
             return index, xp.where(along > 0, squares / xp.where(along > 0, along, none + 1), none)
 
@@ -97,14 +102,19 @@ def eden(bits: float) -> Codec:
         # the coordinates that are sent deviates from it by 1 / √(2 count) of rms or less.
         count, block = kept(size), hadamard.block_of(size)
         least = 0.7071 - (5.5 * 0.7071 / math.sqrt(count) if count < block else 0.1)
-        return 0.999 * norm, norm * (math.sqrt(block / count) / max(least, 0.05)) * 1.001
+        least = math.sqrt(count / block) * max(least, 0.05)
+        if feedback:
+            # Of a block that is filled up, ⟨x, decoded⟩ / ‖x‖ is left where the update ends.
+            return 0.999 * norm * (least if size % block == 0 else least**2), 1.001 * norm
+        return 0.999 * norm, 1.001 * norm / least
 
     distortion = _DISTORTION[whole]
     captured = share * (1 - distortion)  # ⟨r, q⟩² / (‖r‖² ‖q‖²)
     return Codec(
-        "eden", (("bits", bits),),
+        "eden", (("bits", bits), ("feedback", feedback)),
         encode=encode, decode=decode, forms=forms, norm_range=norm_range,
-        error=1 / captured - 1, unbiased=True,
+        error=1 - captured if feedback else 1 / captured - 1, unbiased=not feedback,
+        feedback=feedback,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ References:
 
 from statistics import NormalDist
 
-from taciturn.checks import number
+from taciturn.checks import flag, number
 from taciturn.core.arrays import Array, Scalar, namespace
 from taciturn.core.codecs import elias_fano
 from taciturn.core.codecs.codec import Code, Codec, Form, single
@@ -14,12 +14,14 @@ from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.codecs.top_k import kept, largest, put
 
 
-def sparse_ternary(share: float) -> Codec:
+def sparse_ternary(share: float, feedback: bool = False) -> Codec:
     """The largest weights as plus or minus their mean size, the others as 0.
 
     Args:
       share: of the weights that are sent, above 0 and at most 1.
+      feedback: whether clients keep what was left out and add it to what they say next.
     """
+    feedback = flag("feedback", feedback)
     share = number("share", share, 0.0, 1.0, "(0, 1]")
 
     def forms(size: int) -> tuple[Form, ...]:
@@ -46,9 +48,9 @@ def sparse_ternary(share: float) -> Codec:
         return 0.999 * norm / size**0.5, 1.001 * norm
 
     return Codec(
-        "sparse_ternary", (("share", share),),
+        "sparse_ternary", (("share", share), ("feedback", feedback)),
         encode=encode, decode=decode, forms=forms, norm_range=norm_range,
-        error=1 - _captured(share), unbiased=False,
+        error=1 - _captured(share), unbiased=False, feedback=feedback,
     )  # fmt: skip
 
 

@@ -6,18 +6,20 @@ References:
 
 import math
 
-from taciturn.checks import number
+from taciturn.checks import flag, number
 from taciturn.core.arrays import Array, Scalar, namespace
 from taciturn.core.codecs import elias_fano
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 
 
-def top_k(share: float) -> Codec:
+def top_k(share: float, feedback: bool = False) -> Codec:
     """The largest weights as they are, the others as 0.
 
     Args:
       share: of the weights that are sent, above 0 and at most 1.
+      feedback: whether clients keep what was left out and add it to what they say next.
     """
+    feedback = flag("feedback", feedback)
     share = number("share", share, 0.0, 1.0, "(0, 1]")
 
     def forms(size: int) -> tuple[Form, ...]:
@@ -39,9 +41,9 @@ def top_k(share: float) -> Codec:
 
     # Of a normal, what lies beyond the quantile c has 2 (c φ(c) + Q(c)) of the squares.
     return Codec(
-        "top_k", (("share", share),),
+        "top_k", (("share", share), ("feedback", feedback)),
         encode=encode, decode=decode, forms=forms, norm_range=norm_range,
-        error=1 - share_of_squares(share), unbiased=False,
+        error=1 - share_of_squares(share), unbiased=False, feedback=feedback,
     )  # fmt: skip
 
 

@@ -1,0 +1,314 @@
+"""Hearing the clients of a round on one device: who speaks, what is decoded, what is summed.
+
+An update that was spoken goes through its policy's codec before it is added to its run's sums. With
+more than one lane and a codec that loses something, spoken updates wait in as many slots as there
+are lanes and go through together: none is encoded more than twice, and memory does not grow with
+cohorts.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from taciturn.core import arrays
+from taciturn.core.codecs import Codec
+from taciturn.core.policy import Policy
+from taciturn.core.rules import Rule, Situation
+from taciturn.sim import draws, residuals
+
+
+class Cohorts(NamedTuple):
+    """Who is asked, (rounds, seeds, cohort) each."""
+
+    clients: Any
+    rows: Any
+    examples: Any
+
+
+class Work(NamedTuple):
+    """What lanes need to know of a round."""
+
+    thetas: jax.Array  # (runs, size), run = arm · seeds + seed
+    contexts: tuple[Any, ...]  # a rule's record per arm, (seeds,) each
+    uniforms: jax.Array  # (seeds, cohort)
+    keys: draws.RoundKeys  # (seeds,)
+    who: Cohorts  # (seeds, cohort)
+    silence: Any  # (runs, cohort); None where no rule looks at it
+    residuals: Any  # what clients kept, (`Hearing.keeping`, cohort, size); None where nothing is
+
+
+class Item(NamedTuple):
+    """A client of a cohort of a run, one per lane."""
+
+    item: jax.Array
+    run: jax.Array
+    seed: jax.Array
+    slot: jax.Array
+    client: jax.Array
+    rows: jax.Array
+
+
+class Waiting(NamedTuple):
+    """Updates that were spoken and are not summed yet: as many slots as there are lanes."""
+
+    taken: jax.Array  # how many slots are
+    updates: jax.Array  # (lanes, size), with what the clients had kept
+    weight: jax.Array  # (lanes,) each, of the client that spoke
+    run: jax.Array
+    seed: jax.Array
+    slot: jax.Array
+    client: jax.Array
+
+    @property
+    def full(self) -> jax.Array:
+        """Which slots are taken, (lanes,)."""
+        return jnp.arange(len(self.run)) < self.taken
+
+
+class Heard(NamedTuple):
+    """What comes out of a round."""
+
+    sums: Any  # Σ n·Δ/p over those who spoke, (runs, size), layer by layer while there is training
+    norms: jax.Array  # (runs, cohort)
+    said: jax.Array  # who spoke, (runs, cohort)
+    chances: Any  # of having spoken, (runs, cohort); None where no rule has any
+    left: Any  # what codecs left out of those who spoke, like `Work.residuals`; 0 for the silent
+    waiting: Waiting | None  # None where each update is summed when it ends, and in the end
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """Hears clients; compare `client.respond`, `messages.through` and `tally.add`.
+
+    Attributes:
+      policies: one per arm.
+      seeds, cohort: of the experiment. Run r is arm r // seeds with seed r % seeds.
+    """
+
+    policies: tuple[Policy, ...]
+    seeds: int
+    cohort: int
+
+    @property
+    def runs(self) -> int:
+        return len(self.policies) * self.seeds
+
+    @property
+    def rules(self) -> list[Rule]:
+        return [policy.rule for policy in self.policies]
+
+    def looks_at(self, what: str) -> bool:
+        """Whether any rule looks at this field of a client's situation."""
+        return any(what in rule.looks_at for rule in self.rules)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether what the server decodes differs from what a client sent."""
+        return any(policy.codec.error for policy in self.policies)
+
+    @functools.cached_property
+    def keeping(self) -> np.ndarray:
+        """The runs whose clients keep what their codec left out."""
+        return residuals.keeping(self.policies, self.seeds)
+
+    def begin(self, thetas: list[jax.Array], lanes: int, work: Work) -> Heard:
+        """Nobody is heard yet; `thetas` are the runs' weights, layer by layer."""
+        table = jnp.zeros((self.runs, self.cohort), work.thetas.dtype)
+        some = any(rule.probability is not None for rule in self.rules)
+        waiting = None
+        if lanes > 1 and self.lossy:
+            empty = jnp.zeros((lanes, work.thetas.shape[1]), work.thetas.dtype)
+            none = jnp.zeros(lanes, jnp.int32)
+            waiting = Waiting(jnp.int32(0), empty, empty[:, 0], none, none, none, none)
+        return Heard(
+            [jnp.zeros_like(theta) for theta in thetas],
+            table, table.astype(jnp.int32), table if some else None,
+            jax.tree.map(jnp.zeros_like, work.residuals), waiting,
+        )  # fmt: skip
+
+    def hear(
+        self, heard: Heard, item: Item, ended: jax.Array, updates: list[jax.Array], loss: Any,
+        work: Work,
+    ) -> Heard:  # fmt: skip
+        """Hears the lanes that have ended.
+
+        Args:
+          heard: what was heard so far.
+          item: the client of each lane.
+          ended: which lanes have ended.
+          updates: Δ of all lanes, layer by layer, (lanes, …) each.
+          loss: their mean training loss; None where no rule looks at it.
+          work: the round.
+        """
+        norms = jax.vmap(_norm)(updates)
+        said, chances = self._decide(item, norms, loss, work)
+        row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
+
+        def note(table: Any, values: Any) -> Any:
+            return None if values is None else table.at[row, item.slot].set(values, mode="drop")
+
+        heard = heard._replace(
+            norms=note(heard.norms, norms),
+            said=note(heard.said, said.astype(jnp.int32)),
+            chances=note(heard.chances, chances),
+        )
+        weight = work.who.examples[item.seed, item.slot].astype(norms.dtype)
+        weight = weight if chances is None else weight / chances
+        return self._take(heard, item, ended & said, weight, updates, work)
+
+    def end(self, heard: Heard, work: Work) -> Heard:
+        """What was heard, nothing waiting any more."""
+        sums, left = jnp.concatenate(heard.sums, axis=1), heard.left
+        if heard.waiting is not None:
+            sums, left = self._empty(sums, left, heard.waiting, work)
+        return heard._replace(sums=sums, left=left, waiting=None)
+
+    def _decide(self, item: Item, norms: jax.Array, loss: Any, work: Work) -> tuple[jax.Array, Any]:
+        """Who speaks, and how likely it was where a rule says so; compare `client.decide`."""
+        situation = Situation(norms, work.uniforms[item.seed, item.slot])
+        if loss is not None:
+            situation = situation._replace(loss=loss)
+        if work.silence is not None:
+            situation = situation._replace(silence=work.silence[item.run, item.slot])
+        own = (item.run // self.seeds, jnp.arange(len(norms)))
+        said, chances = [], []
+        for rule, context in zip(self.rules, work.contexts, strict=True):
+            told = jax.tree.map(lambda number: number[item.seed], context)
+            said.append(rule.speaks(situation, told))
+            if rule.probability is not None:
+                chances.append(rule.probability(situation, told))
+            else:
+                chances.append(jnp.ones_like(norms))
+        some = any(rule.probability is not None for rule in self.rules)
+        speaks = jnp.stack(said)[own] & jnp.isfinite(norms)
+        return speaks, jnp.stack(chances)[own] if some else None
+
+    def _take(
+        self, heard: Heard, item: Item, counts: jax.Array, weight: jax.Array,
+        updates: list[jax.Array], work: Work,
+    ) -> Heard:  # fmt: skip
+        """Takes the updates that were spoken: to be summed now, or to wait."""
+        if heard.waiting is not None:
+            return self._wait(heard, heard.waiting, item, counts, weight, updates[0], work)
+        if not self.lossy:
+            pairs = zip(heard.sums, updates, strict=True)
+            return heard._replace(sums=[self._add(*p, counts, item.run, weight) for p in pairs])
+        add = functools.partial(
+            self._add_decoded, item=item, weight=weight, updates=updates, work=work
+        )
+        kept = residuals.kept(work.residuals, self.keeping, item)
+        sums, rest = jax.lax.cond(counts[0], add, lambda *same: same, heard.sums, kept)
+        left = residuals.keep(heard.left, rest, self.keeping, item, counts)
+        return heard._replace(sums=sums, left=left)
+
+    def _add(
+        self, sums: jax.Array, updates: jax.Array, counts: jax.Array, run: jax.Array,
+        weight: jax.Array,
+    ) -> jax.Array:  # fmt: skip
+        """The runs' sums with n·Δ/p of the clients that count."""
+        scaled = _where(counts, weight[:, None] * updates, jnp.zeros_like(updates))
+        if len(counts) == 1:
+            return sums.at[run[0]].add(scaled[0])
+        # A product with a one-hot matrix: a scatter-add would sum in an order of its own each time
+        # on a GPU.
+        chosen = jax.nn.one_hot(run, self.runs, axis=0, dtype=sums.dtype)
+        return sums + jnp.matmul(chosen, scaled, precision="highest")
+
+    def _add_decoded(
+        self, sums: list[jax.Array], kept: Any, item: Item, weight: jax.Array,
+        updates: list[jax.Array], work: Work,
+    ) -> tuple[list[jax.Array], Any]:  # fmt: skip
+        """The sums with what the server decodes of a single lane's update, layer by layer.
+
+        Returns:
+          These, and what was left out of the update and of what the client had kept, if anything.
+        """
+        key = self._keys(item, work)[0]
+        ends = np.cumsum([update.shape[1] for update in updates])[:-1]
+
+        def through(codec: Codec) -> Callable[..., Any]:
+            def call(updates: list[jax.Array], kept: Any) -> Any:
+                if not codec.error:
+                    return updates, kept
+                whole = jax.lax.optimization_barrier(jnp.concatenate(updates, axis=1)[0])
+                if kept is not None:
+                    whole = whole + kept[0]
+                read = _through(codec, whole, key)
+                rest = None if kept is None else (whole - read)[None]
+                return jnp.split(read[None], ends, axis=1), rest
+
+            return call
+
+        codecs = [through(policy.codec) for policy in self.policies]
+        updates, rest = jax.lax.switch(item.run[0] // self.seeds, codecs, updates, kept)
+        pairs = zip(sums, updates, strict=True)
+        return [self._add(*pair, jnp.array([True]), item.run, weight) for pair in pairs], rest
+
+    def _wait(
+        self, heard: Heard, waiting: Waiting, item: Item, counts: jax.Array, weight: jax.Array,
+        updates: jax.Array, work: Work,
+    ) -> Heard:  # fmt: skip
+        """Puts what was spoken into free slots, with what clients had kept; empties them first if
+        there are too few."""
+        lanes, more = len(counts), jnp.sum(counts, dtype=jnp.int32)
+        crowded = waiting.taken + more > lanes
+        empty = functools.partial(self._empty, waiting=waiting, work=work)
+        total, left = jax.lax.cond(crowded, empty, lambda *same: same, heard.sums[0], heard.left)
+        first = jnp.where(crowded, 0, waiting.taken)
+        place = jnp.where(counts, first + jnp.cumsum(counts) - 1, lanes)  # out of bounds, dropped
+        kept = residuals.kept(work.residuals, self.keeping, item)
+        spoken = {"updates": updates if kept is None else updates + kept, "weight": weight}
+        spoken |= {name: getattr(item, name) for name in ("run", "seed", "slot", "client")}
+        put = {name: getattr(waiting, name).at[place].set(new, mode="drop")
+               for name, new in spoken.items()}  # fmt: skip
+        return heard._replace(sums=[total], left=left, waiting=Waiting(first + more, **put))
+
+    def _empty(
+        self, sums: jax.Array, left: Any, waiting: Waiting, work: Work
+    ) -> tuple[jax.Array, Any]:
+        """The sums with what the server decodes of the updates that wait, and what that leaves out
+        with the rest of it."""
+        taken, keys, arm = waiting.full, self._keys(waiting, work), waiting.run // self.seeds
+        decoded = waiting.updates
+        for codec in {policy.codec.structure: policy.codec for policy in self.policies}.values():
+            if not codec.error:
+                continue
+            own = jnp.array([policy.codec == codec for policy in self.policies])[arm]
+            read = jax.lax.cond(
+                jnp.any(own & taken),
+                jax.vmap(lambda update, key, codec=codec: _through(codec, update, key)),
+                lambda updates, keys: updates,
+                waiting.updates,
+                keys,
+            )
+            decoded = _where(own, read, decoded)
+        if left is not None:
+            rest = waiting.updates - decoded
+            left = residuals.keep(left, rest, self.keeping, waiting, taken)
+        return self._add(sums, decoded, taken, waiting.run, waiting.weight), left
+
+    def _keys(self, of: Item | Waiting, work: Work) -> jax.Array:
+        """The keys of the codecs of these clients, (lanes, 2)."""
+        keys = jax.tree.map(lambda k: k[of.seed], work.keys)
+        return jax.vmap(draws.codec_key)(keys, of.client)
+
+
+def _through(codec: Codec, update: jax.Array, key: jax.Array) -> jax.Array:
+    """What the server decodes of an update."""
+    return codec.decode(codec.encode(update, key), key, update.shape[0])
+
+
+def _norm(layers: list[jax.Array]) -> jax.Array:
+    """That of the vector that the layers make up."""
+    norms = [arrays.norm(layer) for layer in layers]
+    return norms[0] if len(norms) == 1 else arrays.norm(jnp.stack(norms))
+
+
+def _where(lanes: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+    """`new` in the chosen lanes, `old` in the others."""
+    return jnp.where(lanes.reshape(-1, *[1] * (jnp.ndim(new) - 1)), new, old)

@@ -1,0 +1,216 @@
+"""A simulation on disk: its metrics as chunks end, and checkpoints to go on from.
+
+`metrics.csv` grows by the rows of every chunk: a row per round, arm and seed, in this order, so
+that the file does not depend on how long the chunks were. A checkpoint is a chunk's state: the
+pytree that the next round begins with, and how far the table was, with checksums of both. What the
+table has beyond its checkpoint is cut off when a simulation goes on. The last two checkpoints are
+kept; where one is damaged, the one before it is used.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from taciturn import runs
+from taciturn.core.policy import Policy
+from taciturn.errors import RunError, WriteError
+from taciturn.progress import Chunk, Group
+from taciturn.settings import Settings
+from taciturn.sim.history import COLUMNS, MEASURED, TESTED, as_recorded, traffic
+from taciturn.sim.states import Packed, pack
+
+log = logging.getLogger("taciturn")
+
+_SHARE = 0.01  # of the time that may go into checkpoints
+_LONGEST = 300.0  # seconds between two of them, whatever they cost
+_BYTES_PER_SECOND, _LEAST = 2e8, 0.02  # what one is taken to cost before the first is written
+
+
+class Journal:
+    """The folder of a simulation. One process at a time writes it: see `runs.claimed`."""
+
+    def __init__(
+        self, folder: Path, task: Any, policies: Mapping[str, Policy], settings: Settings, size: int
+    ) -> None:
+        self._folder, self._policies, self._settings, self._size = folder, policies, settings, size
+        self._about = _about(task, policies, settings, size)
+        self._table = runs.StreamedTable(folder / "metrics.csv")
+        self._groups: list[Group] = []  # that are done, and the one under way
+        self._arrays: dict[str, np.ndarray] = {}  # weights and seconds of these
+        self._due: float | None = None
+        self._saved = 0
+
+    def find(self) -> tuple[list[Chunk], list[Group]]:
+        """What was saved, as a chunk per group, and the groups that are left.
+
+        Both are empty where nothing was saved: the table then begins anew.
+        """
+        problems: list[tuple[Path, str]] = []
+        for _, path in sorted(_checkpoints(self._folder), reverse=True):
+            try:
+                found = self._read(path)
+            except RunError as error:
+                problems.append((path, f"{error}".rstrip(".")))
+                continue
+            for bad, problem in problems:
+                aside = bad.with_suffix(".unusable")
+                bad.rename(aside)
+                log.warning("%s: %s is used, that one is now called %s", problem, path.name,
+                            aside.name)  # fmt: skip
+            return found
+        if problems:
+            raise RunError(f"{problems[0][1]}, and there is no other checkpoint that can be used.")
+        self._table.begin(("arm", "seed", "round", *COLUMNS))
+        return [], []
+
+    def add(self, chunk: Chunk, stop: bool = False) -> None:
+        """Writes a chunk down, and a checkpoint where it is time for one."""
+        group = chunk.group
+        if chunk.first == 0:
+            self._groups.append(group)
+        i = len(self._groups) - 1
+        self._groups[i] = chunk.kept.group
+        before = self._arrays.get(f"{i}/seconds", np.zeros(0))
+        self._arrays[f"{i}/seconds"] = np.concatenate([before, chunk.seconds])
+        if chunk.weights is not None:
+            self._arrays[f"{i}/weights"] = chunk.weights
+        if self._due is None:
+            size = sum(np.size(leaf) * 4 for leaf in jax.tree.leaves(group.state))
+            self._due = time.perf_counter() + _pause(_LEAST + size / _BYTES_PER_SECOND)
+        try:
+            self._table.add(self._rows(chunk))
+            began = time.perf_counter()
+            if stop or began >= self._due or chunk.is_last:
+                self._save(chunk)
+                now = time.perf_counter()
+                self._due = now + _pause(now - began)
+        except (OSError, WriteError) as error:
+            why = f"{error}"
+            if isinstance(error, OSError):
+                why = f"{self._folder / 'metrics.csv'} cannot be written: {error.strerror}."
+            raise WriteError(f"{why} What was saved, {self._saved} rounds, is safe.") from None
+
+    def close(self) -> None:
+        self._table.close()
+
+    def _save(self, chunk: Chunk) -> None:
+        arrays, kinds = dict(self._arrays), Packed({}, {}).kinds
+        if chunk.weights is None:
+            packed, i = pack(chunk.group.state), len(self._groups) - 1
+            kinds = packed.kinds
+            arrays |= {f"{i}/state{name}": array for name, array in packed.arrays.items()}
+        size, checksum = self._table.settle()
+        content = {
+            "about": self._about,
+            "table": {"bytes": size, "sha256": checksum},
+            "groups": [group._asdict() | {"state": None}
+                       for group in (*self._groups, *chunk.waiting)],
+            "kinds": kinds,
+        }  # fmt: skip
+        done = sum(group.done for group in self._groups)
+        runs.write_checked(self._folder / f"checkpoint-{done}.safetensors", content, arrays)
+        self._saved = done
+        for _, old in sorted(_checkpoints(self._folder))[:-2]:
+            old.unlink()
+
+    def _read(self, path: Path) -> tuple[list[Chunk], list[Group]]:
+        content, arrays = runs.read_checked(path)
+        for key, value in self._about.items():
+            if (other := content["about"].get(key)) != value:
+                raise RunError(f"{path} is of another run: {key} is {other} there and {value} here")
+        groups = [
+            Group(tuple(entry["arms"]), tuple(entry["seeds"]), entry["done"], entry["lanes"])
+            for entry in content["groups"]
+        ]
+        table, found, left, at = content["table"], [], [], 0
+        rows = self._table.go_on(table["bytes"], table["sha256"])
+        for i, group in enumerate(groups):
+            if group.done:
+                shape = (group.done, len(group.arms), len(group.seeds))
+                own = rows[at : at + int(np.prod(shape))]
+                at += len(own)
+                columns = {
+                    name: np.reshape([float(row[name] or "nan") for row in own], shape)
+                    for name in (*MEASURED, *TESTED)
+                }
+                columns = {name: column.transpose(1, 2, 0) for name, column in columns.items()}
+                weights = arrays.get(f"{i}/weights")
+                found.append(
+                    Chunk(
+                        group, as_recorded(columns), arrays[f"{i}/seconds"], self._size, (), weights
+                    )
+                )
+            if group.done < self._settings.rounds:
+                start = f"{i}/state"
+                state = {name.removeprefix(start): array for name, array in arrays.items()
+                         if name.startswith(start)}  # fmt: skip
+                left.append(group._replace(state=Packed(state, content["kinds"])))
+        self._groups = [group for group in groups if group.done]
+        self._arrays = {name: array for name, array in arrays.items() if "/state" not in name}
+        self._saved = sum(group.done for group in groups)
+        return found, left
+
+    def _rows(self, chunk: Chunk) -> list[np.ndarray]:
+        """The columns of the table: a row per round, arm and seed, in this order."""
+        arms, seeds = chunk.group.arms, chunk.group.seeds
+        count = len(chunk.seconds)
+        columns = dict(chunk.columns)
+        sent = [
+            traffic(self._policies[arm], self._settings.cohort, self._size, columns["spoke"][a])
+            for a, arm in enumerate(arms)
+        ]
+        columns |= {name: np.stack([part[name] for part in sent]) for name in sent[0]}
+        labels = [
+            np.tile(np.repeat(arms, len(seeds)), count),
+            np.tile(seeds, count * len(arms)),
+            np.repeat(chunk.first + 1 + np.arange(count), len(arms) * len(seeds)),
+        ]
+        return [*labels, *(columns[name].transpose(2, 0, 1).reshape(-1) for name in COLUMNS)]
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """What a simulation needs no more when its results are written."""
+    for _, path in _checkpoints(folder):
+        path.unlink(missing_ok=True)
+
+
+def _checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """The checkpoints that there are, with their numbers."""
+    pairs = [
+        (path.stem.partition("-")[2], path) for path in folder.glob("checkpoint-*.safetensors")
+    ]
+    return [(int(number), path) for number, path in pairs if number.isdecimal()]
+
+
+def _pause(cost: float) -> float:
+    """Seconds to the next checkpoint, where one costs so many."""
+    return min(_LONGEST, cost / _SHARE)
+
+
+def _about(
+    task: Any, policies: Mapping[str, Policy], settings: Settings, size: int
+) -> dict[str, Any]:
+    """What a checkpoint must have been made with, as JSON gives it back."""
+    values = {field.name: getattr(settings, field.name) for field in fields(Settings)}
+    for name in ("client_optimizer", "server_optimizer"):
+        if not isinstance(values[name], str):
+            values[name] = "a transformation of Optax"
+    return {
+        "task": task.name,
+        "clients": task.clients.population,
+        "rows of the longest client": task.clients.longest,
+        "weights": size,
+        **{
+            name: list(value) if isinstance(value, tuple) else str(value) if value == float("inf")
+            else value for name, value in values.items()
+        },
+        "arms": {name: str(policy) for name, policy in policies.items()},
+    }  # fmt: skip

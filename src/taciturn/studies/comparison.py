@@ -1,0 +1,207 @@
+"""Plans, run in folders: begun, stopped, gone on with, and what they leave behind.
+
+A folder has the plan (`config.toml`), the rounds (`metrics.csv`), checkpoints while it runs, and at
+the end weights, a picture and the summary: a run without a summary was stopped. Where a plan has a
+list, a sweep, its folder has a folder for every value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from taciturn import runs
+from taciturn.core.policy import Policy, parse
+from taciturn.errors import InputError, RunError, Stopped, UnknownName, WriteError
+from taciturn.report import picture, terminal
+from taciturn.report.versions import versions
+from taciturn.settings import Plan, Settings, points, read_config
+from taciturn.sim import History, fill_in, follow
+from taciturn.sim.journal import remove_checkpoints
+from taciturn.sim.local import model_of, named_weights
+from taciturn.studies.difference import difference
+from taciturn.tasks import load
+from taciturn.tasks.task import Task, how_tested
+
+BASELINE = "full"
+
+
+class _Ready(NamedTuple):
+    """A plan that can be run: checked, and with its data."""
+
+    plan: Plan
+    task: Task
+    policies: dict[str, Policy]
+
+
+def policies_of(text: str) -> dict[str, Policy]:
+    """The arms of a text such as `full; adaptive+ou`."""
+    found = {}
+    for part in text.split(";"):
+        policy = parse(part.strip())
+        if str(policy) in found:
+            raise InputError(f"The policy {policy} is there twice.")
+        found[str(policy)] = policy
+    return found
+
+
+def start(values: Mapping[str, Any], out: Path | None) -> tuple[Path, dict[str, Any]]:
+    """Runs a plan, or every combination of its lists, in a new folder.
+
+    Args:
+      values: fields of a `Plan`; a list is a sweep.
+      out: the folder; one in `runs/` by default.
+
+    Returns:
+      The folder, and what its `summary.json` has.
+    """
+    ready = _prepare(values)  # what is wrong leaves no folder behind
+    with runs.create(out, next(iter(ready.values())).task.name) as folder:
+        runs.write_toml(folder / "config.toml", _config(values, ready))
+        with _saying_how(folder):
+            return folder, _run_all(ready, folder)
+
+
+def go_on(folder: Path) -> dict[str, Any]:
+    """Goes on with a run that was stopped; what its `summary.json` has in the end."""
+    if not (folder / "config.toml").exists():
+        raise RunError(f"{folder} has no config.toml: it is not the folder of a run.")
+    with runs.claimed(folder):
+        ready = _prepare(read_config(folder / "config.toml"))
+        with _saying_how(folder):
+            return _run_all(ready, folder)
+
+
+def load_model(
+    folder: Path | str, arm: str | None = None, seed: int | None = None, task: Task | None = None
+) -> Any:
+    """The model that a run has trained, with its final weights.
+
+    Args:
+      folder: of a run that is complete.
+      arm: whose model; by default the first that is not full communication.
+      seed: of which run; by default the first.
+      task: what was learned; by default the task that the folder's `config.toml` names.
+
+    Returns:
+      What the task's `init` makes, such as an Equinox module: call it on inputs.
+    """
+    folder = Path(folder)
+    weights = runs.read_arrays(folder / "weights.safetensors")
+    if task is None:
+        plan = Plan(**read_config(folder / "config.toml"))
+        task = load(plan.task, **plan.task_options)
+    there = list(dict.fromkeys(name.rpartition("/seed")[0] for name in weights))
+    arm = arm or next((name for name in there if name != BASELINE), BASELINE)
+    own = {name.removeprefix(f"{arm}/"): array for name, array in weights.items()
+           if name.startswith(f"{arm}/seed")}  # fmt: skip
+    if not own:
+        raise UnknownName("arm", arm, there)
+    seeds = {int(re.match(r"seed(\d+)", name)[1]) for name in own}  # type: ignore[index]
+    seed = min(seeds) if seed is None else seed
+    if seed not in seeds:
+        raise InputError(f"`seed` must be one of {sorted(seeds)}, got {seed}.")
+    return model_of(task, seed, own)
+
+
+def is_complete(folder: Path) -> bool:
+    return (folder / "summary.json").exists()
+
+
+def _prepare(values: Mapping[str, Any]) -> dict[str, _Ready]:
+    """Every point of a sweep, checked; of a plan without lists there is one, called ``."""
+    open_task = functools.cache(load)  # the same task is the same program
+    ready = {}
+    for label, point in points(values).items():
+        plan = Plan(**point)
+        policies = policies_of(plan.arms or BASELINE)
+        task = open_task(plan.task, **plan.task_options)
+        if plan.devices is None and not plan.plain:  # others add up in another order
+            plan = replace(plan, devices=len(jax.devices()))
+        ready[label] = _Ready(fill_in(plan, task, plan.plain), task, policies)
+    return ready
+
+
+def _config(values: Mapping[str, Any], ready: Mapping[str, _Ready]) -> dict[str, Any]:
+    """What runs the same again: all settings, also those that were left out.
+
+    Of a sweep, those that were given: what is left out may be another value at every point.
+    """
+    plan = next(iter(ready.values())).plan
+    found = asdict(plan) if len(ready) == 1 else {**values, "devices": plan.devices}
+    if found["data"] is not None:
+        found["data"] = str(Path(found["data"]).absolute())
+    return found
+
+
+def _run_all(ready: Mapping[str, _Ready], folder: Path) -> dict[str, Any]:
+    if len(ready) == 1:
+        return _run(next(iter(ready.values())), folder)
+    if is_complete(folder):
+        return runs.read_json(folder / "summary.json")
+    found = {}
+    for label, one in ready.items():
+        below = folder / label
+        below.mkdir(exist_ok=True)
+        if not (below / "config.toml").exists():
+            runs.write_toml(below / "config.toml", _config({}, {label: one}))
+        found[label] = _run(one, below, label)
+    summary = {"run": str(folder), "points": found, "versions": versions()}
+    runs.write_json(folder / "summary.json", summary)
+    return summary
+
+
+def _run(ready: _Ready, folder: Path, label: str = "") -> dict[str, Any]:
+    """Runs a plan in its folder from where it is, and writes down what came out."""
+    plan, task, policies = ready
+    if is_complete(folder):
+        remove_checkpoints(folder)
+        return runs.read_json(folder / "summary.json")
+    settings = Settings(**{field.name: getattr(plan, field.name) for field in fields(Settings)})
+    with terminal.Live(list(policies), settings) as live:
+        histories = follow(task, policies, settings, live, plan.plain, folder)
+    weights: dict[str, Any] = {}
+    for arm, history in histories.items():
+        named = named_weights(task, history.seeds, history.weights)
+        weights |= {f"{arm}/{name}": array for name, array in named.items()}
+    runs.write_arrays(folder / "weights.safetensors", weights)
+    picture.draw(picture.read(folder), folder / "report.png", task.name)
+    summary = _summary(task, histories, folder)
+    runs.write_json(folder / "summary.json", summary)  # the last file: with it a run is complete
+    remove_checkpoints(folder)
+    return summary
+
+
+def _summary(task: Task, histories: Mapping[str, History], folder: Path) -> dict[str, Any]:
+    """The first arm that is not full communication on top, and all arms below."""
+    arms = {name: history.summary() for name, history in histories.items()}
+    reference, *others = arms.values()
+    if len(reference["seeds"]) > 1:
+        for figures in others:
+            paired = difference(figures["accuracy"], reference["accuracy"])
+            figures["difference"] = paired._asdict()
+    first = next((name for name in arms if name != BASELINE), BASELINE)
+    found = {"task": task.name} | arms[first] | {"run": str(folder)}
+    return found | {"tested_on": how_tested(task), "arms": arms, "versions": versions()}
+
+
+@contextlib.contextmanager
+def _saying_how(folder: Path) -> Iterator[None]:
+    """A block whose end before its time says how to go on."""
+    how = f"`taciturn resume {folder}` goes on."
+    try:
+        yield
+    except Stopped as error:
+        raise Stopped(f"{error} {how}", error.signal) from None
+    except KeyboardInterrupt:
+        raise Stopped(f"Stopped. {how}", signal.SIGINT) from None
+    except WriteError as error:
+        raise WriteError(f"{error} {how}") from None

@@ -1,0 +1,50 @@
+"""What a run comes to, worked out in one place for simulations, comparisons, reports and Flower.
+
+Bytes of updates are the *payload*, bytes around them the *overhead*. A share of the upload is that
+of all bytes, payload and overhead, which full communication in float32 would have had. Accuracies
+are those of the last test, in %, and their ± is the sample standard deviation over seeds.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The figures of an arm; None is what cannot be known.
+
+    Args:
+      columns: those of `metrics.csv`, (seeds, rounds) each: `spoke`, `threshold`, `bytes_up`,
+        `overhead_up`, `accuracy`; and `asked`, `bytes_up_full`, `rejected` and `loss`, which some
+        folders lack.
+    """
+    last = [row[~np.isnan(row)][-1:] for row in columns["accuracy"]]
+    tested = all(len(row) for row in last)
+    accuracy = 100 * np.concatenate(last) if tested else np.array([])
+    payload, overhead = columns["bytes_up"].sum(1), columns["overhead_up"].sum(1)
+    thresholds = columns["threshold"][np.isfinite(columns["threshold"])]
+    return {
+        "accuracy": accuracy.tolist(),
+        "accuracy_mean": float(accuracy.mean()) if tested else None,
+        "accuracy_std": float(accuracy.std(ddof=1)) if len(accuracy) > 1 else None,
+        "loss_mean": _last_mean(columns.get("loss")),
+        "spoke_share": _share(columns["spoke"], columns.get("asked")),
+        "rejected_share": _share(columns.get("rejected"), columns.get("asked")),
+        "upload_bytes": float(payload.mean()),
+        "upload_overhead_bytes": float(overhead.mean()),
+        "upload_share": _share(payload + overhead, columns.get("bytes_up_full")),
+        "threshold_mean": float(thresholds.mean()) if thresholds.size else None,
+    }
+
+
+def _last_mean(scores: np.ndarray | None) -> float | None:
+    """The mean over seeds of what the last test has."""
+    last = [] if scores is None else [row[~np.isnan(row)][-1:] for row in scores]
+    return float(np.concatenate(last).mean()) if last and all(map(len, last)) else None
+
+
+def _share(part: np.ndarray | None, whole: np.ndarray | None) -> float | None:
+    if part is None or whole is None or not whole.sum() > 0:
+        return None
+    return float(100 * part.sum() / whole.sum())

@@ -1,0 +1,358 @@
+"""Simulations that are killed, stopped or run out of disk, and go on as if nothing had been."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_tasks import ARRAYS, SEVERAL, program_of, tiny
+
+import taciturn
+from taciturn import runs
+from taciturn.core.policy import CODECS, RULES, STAND_INS
+from taciturn.errors import RunError, Stopped, WriteError
+from taciturn.progress import Compiling, Progress
+from taciturn.sim import devices, engine, journal
+
+TASK = tiny()
+ROUNDS = 6
+FORMS = {"fixed": "fixed:0.3", "adaptive": "adaptive,k=0", "random": "random:0.5"}
+CODEC_FORMS = {"quantize": "quantize:2", "eden": "eden:0.5", "top_k": "top_k:0.2",
+               "sparse_ternary": "sparse_ternary:0.2"}  # fmt: skip
+
+
+def every_part() -> dict[str, str]:
+    """As few arms as have every rule, every stand-in and every codec."""
+    count = max(len(RULES), len(STAND_INS), len(CODECS))
+    parts = (
+        [FORMS.get(name, name) for name in RULES],
+        list(STAND_INS),
+        [CODEC_FORMS.get(name, name) for name in CODECS],
+    )
+    texts = ["+".join(each[i % len(each)] for each in parts) for i in range(count)]
+    return {text: text for text in texts}
+
+
+def run(folder: Path | None, arms: dict[str, str] = SEVERAL, **settings: Any) -> Any:
+    settings = {"rounds": ROUNDS, "cohort": 3, "seeds": (3, 5), "lanes": 1} | settings
+    return taciturn.compare(TASK, arms, folder=folder, evaluate_every=2, **settings)
+
+
+def assert_equal(found: Any, wanted: Any) -> None:
+    assert list(found) == list(wanted)
+    for name, history in wanted.items():
+        assert found[name].seeds == history.seeds
+        for array in ARRAYS:
+            ours, theirs = getattr(found[name], array), getattr(history, array)
+            assert ours.dtype == theirs.dtype, array
+            np.testing.assert_array_equal(ours, theirs, f"{name} {array}")
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round is a chunk, and every chunk a checkpoint."""
+    monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(journal, "_LONGEST", 0.0)
+
+
+@pytest.fixture
+def moments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Path]]:
+    """What is on the disk at every moment at which something is being written there.
+
+    A process that is killed with −9 leaves just that. Rows are written in two pieces, so that some
+    are half there.
+    """
+    folder, taken = tmp_path / "run", []
+
+    def look() -> None:
+        taken.append(tmp_path / f"moment-{len(taken)}")
+        shutil.copytree(folder, taken[-1])
+
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            look()
+            result = original(*arguments, **options)
+            look()
+            return result
+
+        return call
+
+    def in_two(self: runs.StreamedTable, text: str) -> None:
+        for part in (text[: len(text) // 3], text[len(text) // 3 :]):
+            whole(self, part)
+            look()
+
+    whole = runs.StreamedTable._write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", watched(os.replace))
+        patch.setattr(os, "fsync", watched(os.fsync))
+        patch.setattr(Path, "unlink", watched(Path.unlink))
+        patch.setattr(runs.StreamedTable, "_write", in_two)
+        yield taken
+
+
+FEW = {"adaptive,k=0+ou": "adaptive,k=0+ou"}
+# Arms, settings, and at how many moments the run is killed.
+CASES: dict[str, tuple[dict[str, str], dict[str, Any], int]] = {
+    "every part": (every_part(), {}, 12),
+    "adam": (SEVERAL, {"server_optimizer": "adam", "server_lr": 0.1}, 8),
+    "momentum": (SEVERAL, {"server_optimizer": "momentum", "server_lr": 0.5}, 8),
+    "yogi": (SEVERAL, {"server_optimizer": "yogi", "server_lr": 0.1}, 8),
+    "plain": (FEW, {"plain": True, "seeds": (3,), "lanes": None}, 3),
+    "plain adam": (FEW, {"plain": True, "server_optimizer": "adam", "lanes": None}, 8),
+}
+QUICK = ("every part", "adam", "plain")
+
+
+@pytest.mark.parametrize(
+    "case", [c if c in QUICK else pytest.param(c, marks=pytest.mark.slow) for c in CASES]
+)
+def test_killed_at_any_moment_it_ends_where_it_would_have(
+    case: str, moments: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms, settings, kills = CASES[case]
+    wanted = run(tmp_path / "run", arms, **settings)
+    assert_equal(run(None, arms, **settings), wanted)
+    table = (tmp_path / "run" / "metrics.csv").read_bytes()
+    monkeypatch.undo()
+    assert len(moments) > 8 * ROUNDS
+    rng = np.random.default_rng(len(case))
+    for i in rng.choice(len(moments), kills, replace=False):
+        told: list[Any] = []
+        found = run(moments[i], arms, progress=told.append, **settings)
+        assert_equal(found, wanted)
+        assert (moments[i] / "metrics.csv").read_bytes() == table
+        # What was done is not done again, once there is a checkpoint.
+        assert sum(isinstance(p, Compiling) for p in told) <= 1
+    # The last moment has everything: nothing is left to do but to read it.
+    assert_equal(run(moments[-1], arms, **settings), wanted)
+
+
+def rounds_told(told: list[Any], arm: str) -> list[int]:
+    return [p.round for p in told if isinstance(p, Progress) and p.arm == arm]
+
+
+def stop_after(count: int) -> Callable[[Any], None]:
+    """Progress that kills a simulation, as Ctrl-C twice does, when it is told so often."""
+    told = itertools.count(1)
+
+    def tell(record: Any) -> None:
+        if isinstance(record, Progress) and next(told) == count:
+            raise KeyboardInterrupt
+
+    return tell
+
+
+def killed(folder: Path, rounds: int, arms: dict[str, str] = SEVERAL, **settings: Any) -> None:
+    """Runs so many rounds in a folder."""
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, arms, progress=stop_after(rounds * len(arms)), **settings)
+
+
+def test_it_goes_on_from_the_last_checkpoint_and_tells_what_was_before(tmp_path: Path) -> None:
+    killed(tmp_path, 4)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["checkpoint-3.safetensors", "checkpoint-4.safetensors", "metrics.csv"]
+    told: list[Any] = []
+    found = run(tmp_path, progress=told.append)
+    assert rounds_told(told, "full") == [4, 5, 6]
+    last = [p for p in told if isinstance(p, Progress) and p.arm == "full"][-1]
+    assert last.spoke == found["full"].spoke.sum(1).mean()
+    assert last.bytes_up == found["full"].bytes_up.sum(1).mean()
+    assert last.new["spoke"].shape == (2, 1)
+    # All of it is there: nothing runs.
+    told.clear()
+    assert_equal(run(tmp_path, progress=told.append), found)
+    assert rounds_told(told, "full") == [6]
+
+
+def test_lanes_stay_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is added up in another order is rounded in another way."""
+    before = program_of(lambda: killed(tmp_path, 3, lanes=None), monkeypatch)
+    monkeypatch.setattr(engine.plan, "best_lanes", lambda *arguments: 2 * before.lanes)
+    engine._program.cache_clear()  # as in another process
+    after = program_of(lambda: run(tmp_path, lanes=None), monkeypatch)
+    assert after.lanes == before.lanes
+
+
+def test_groups_that_memory_made_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(devices, "memory", lambda: 1)
+    arms = {name: name for name in ("adaptive,k=0+last", "full")}
+    wanted = run(None, arms, devices=1)
+    # Four runs, one after another: in the second round of the third, with one to come.
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, arms, devices=1, progress=stop_after(2 * ROUNDS + 2))
+    told: list[Any] = []
+    caplog.clear()
+    assert_equal(run(tmp_path, arms, devices=1, progress=told.append), wanted)
+    assert not caplog.messages  # the groups are known: nothing is tried again
+    assert rounds_told(told, "full") == [2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6]
+
+
+def test_what_no_longer_fits_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(tmp_path, 2)
+    monkeypatch.setattr(devices, "memory", lambda: 1)
+    with pytest.raises(RunError, match="6 runs side by side need"):
+        run(tmp_path)
+    monkeypatch.undo()
+    assert_equal(run(tmp_path), run(None))
+
+
+def flip(path: Path, at: float = 0.97) -> None:
+    data = bytearray(path.read_bytes())
+    data[int(at * len(data))] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (flip, "checkpoint-4.safetensors is damaged: its checksum does not fit"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-9]), "4.safetensors cannot be read"),
+        (lambda path: path.write_bytes(b""), "checkpoint-4.safetensors cannot be read"),
+        (
+            lambda path: runs.write_arrays(path, {"a": np.zeros(2)}),
+            "checkpoint-4.safetensors is not of this package: it has no checksum",
+        ),
+    ],
+)
+def test_where_a_checkpoint_is_damaged_the_one_before_is_used(
+    damage: Any, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    killed(tmp_path, 4)
+    damage(tmp_path / "checkpoint-4.safetensors")
+    told: list[Any] = []
+    assert_equal(run(tmp_path, progress=told.append), run(None))
+    assert rounds_told(told, "full") == [3, 4, 5, 6]
+    (line,) = caplog.messages
+    assert message in line
+    assert "checkpoint-3.safetensors is used, that one is now called checkpoint-4.unus" in line
+    assert (tmp_path / "checkpoint-4.unusable").exists()
+
+
+def test_where_the_table_is_damaged_the_checkpoint_before_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    killed(tmp_path, 4)
+    table = tmp_path / "metrics.csv"
+    flip(table, 0.99)
+    told: list[Any] = []
+    assert_equal(run(tmp_path, progress=told.append), run(None))
+    assert rounds_told(told, "full") == [3, 4, 5, 6]
+    assert "metrics.csv is damaged: its first" in caplog.messages[0]
+
+
+def test_where_nothing_can_be_used_it_says_what_and_leaves_all_as_it_is(tmp_path: Path) -> None:
+    killed(tmp_path, 4)
+    before = {path.name for path in tmp_path.iterdir()}
+    flip(tmp_path / "metrics.csv", 0.1)
+    with pytest.raises(RunError) as caught:
+        run(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}/metrics.csv is damaged: its first ")
+    assert str(caught.value).endswith(", and there is no other checkpoint that can be used.")
+    (tmp_path / "metrics.csv").unlink()
+    with pytest.raises(RunError, match="cannot be read: No such file"):
+        run(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == before - {"metrics.csv"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rounds": 9}, "of another run: rounds is 6 there and 9 here"),
+        ({"lr": 0.25}, "of another run: lr is 0.5 there and 0.25 here"),
+        ({"seeds": (3, 6)}, r"of another run: seeds is \[3, 5\] there and \[3, 6\] here"),
+        ({"arms": {"full": "full"}}, "of another run: arms is"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    killed(tmp_path, 3)
+    with pytest.raises(RunError, match=message):
+        run(tmp_path, **settings)
+    assert_equal(run(tmp_path), run(None))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_chunk_and_saves(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_LONGEST", 1e9)  # no checkpoint but for the signal
+    before = signal.getsignal(number)
+
+    def tell(record: Any) -> None:
+        if isinstance(record, Progress) and record.round == 2 and record.arm == "full":
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(Stopped, match=r"Stopped after round 3\.") as caught:
+        run(tmp_path, progress=tell)
+    assert caught.value.signal == number
+    assert "stopping when these rounds are saved" in capsys.readouterr().err
+    assert signal.getsignal(number) is before
+    assert (tmp_path / "checkpoint-3.safetensors").exists()
+    assert_equal(run(tmp_path), run(None))
+
+
+def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+    def tell(record: Any) -> None:
+        if isinstance(record, Progress) and record.round == 2:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, progress=tell)
+    assert_equal(run(tmp_path), run(None))
+
+
+@pytest.mark.parametrize("what", ["metrics.csv", "checkpoint-4.safetensors"])
+def test_a_full_disk_is_one_line_and_takes_nothing_that_was_saved(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    whole, synced = runs.StreamedTable._write, os.fsync
+
+    def half(self: runs.StreamedTable, text: str) -> None:
+        if what == "metrics.csv" and "full,5,4," in text:
+            whole(self, text[: len(text) // 2])
+            raise full
+        whole(self, text)
+
+    def sync(descriptor: int) -> None:
+        if what != "metrics.csv" and len(list(tmp_path.glob("checkpoint-3.*"))):
+            raise full
+        synced(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.StreamedTable, "_write", half)
+        patch.setattr(os, "fsync", sync)
+        with pytest.raises(WriteError) as caught:
+            run(tmp_path)
+    assert "cannot be written: No space left on device. What was saved, 3 rounds, is safe." in str(
+        caught.value
+    )
+    told: list[Any] = []
+    assert_equal(run(tmp_path, progress=told.append), run(None))
+    assert rounds_told(told, "full") == [3, 4, 5, 6]
+
+
+def test_checkpoints_are_as_rare_as_they_are_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_LONGEST", 300.0)
+    assert journal._pause(0.02) == pytest.approx(2)  # 1 % of the time
+    assert journal._pause(1.5) == pytest.approx(150)
+    assert journal._pause(20) == 300  # and every five minutes at the least
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with runs.claimed(tmp_path), pytest.raises(RunError, match="is in use: another process"):
+        run(tmp_path)

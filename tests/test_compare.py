@@ -1,0 +1,252 @@
+"""`taciturn compare`, configuration files, sweeps, `taciturn runs`, and what a run gives back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from test_cli import call
+from test_resume import assert_same_files, when_two_rounds_are_told
+
+import taciturn as package
+from taciturn import runs
+from taciturn.errors import InputError, MissingExtra, UnknownName
+from taciturn.settings import Plan, points, read_values
+from taciturn.sim import engine, journal
+from taciturn.studies.difference import difference
+from taciturn.summary import summarise
+from taciturn.tasks import load
+
+ARMS = ["full", "random:0.5+ignore"]
+SMALL = ["synthetic", "--rounds", "3", "--cohort", "3"]
+
+
+@pytest.fixture
+def taciturn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    return lambda *arguments: call(monkeypatch, capsys, *arguments)
+
+
+def test_arms_are_compared_seed_by_seed_with_the_first(taciturn: Any) -> None:
+    options = ["compare", *SMALL, "--arms", "; ".join(ARMS), "--seeds", "3"]
+    code, out, _ = taciturn(*options, "--out", "a")
+    assert code == 0
+    histories = package.compare(
+        "synthetic", {arm: arm for arm in ARMS}, rounds=3, cohort=3, seeds=3
+    )
+    summary = runs.read_json(Path("a/summary.json"))
+    assert list(summary["arms"]) == ARMS
+    found = {arm: summary["arms"][arm]["accuracy"] for arm in ARMS}
+    for arm, history in histories.items():
+        assert found[arm] == pytest.approx((100 * history.accuracy[:, -1]).tolist())
+    wanted = difference(np.array(found[ARMS[1]]), np.array(found[ARMS[0]]))
+    assert summary["arms"][ARMS[1]]["difference"] == pytest.approx(wanted._asdict())
+    assert "difference" not in summary["arms"][ARMS[0]]
+    line = next(line for line in out.splitlines() if line.startswith(ARMS[1]))
+    assert f"{wanted.mean:+.2f} ± {wanted.half:.2f}" in line
+    assert "half of its 95 % interval" in out
+
+    # The report says the same of the same run.
+    code, shown, _ = taciturn("report", "a")
+    assert code == 0
+    again = next(line for line in shown.splitlines() if line.startswith(ARMS[1]))
+    figures = summary["arms"][ARMS[1]]
+    for text in (
+        f"{figures['accuracy_mean']:.2f} ± {figures['accuracy_std']:.2f} %",
+        f"{figures['spoke_share']:.1f} %",
+        f"{figures['upload_share']:.3g} %",
+    ):
+        assert text in line
+        assert text in again
+
+
+def test_the_folders_own_configuration_runs_the_same_again(taciturn: Any) -> None:
+    options = ["--arms", ARMS[1], "--clip", "inf", "--seeds", "4", "2"]
+    assert taciturn("compare", *SMALL, *options, "--out", "a")[0] == 0
+    config = tomllib.loads(Path("a/config.toml").read_text())
+    assert (config["arms"], config["seeds"], config["task"]) == (ARMS[1], [4, 2], "synthetic")
+    assert config["devices"] == len(jax.devices())
+    for command in ("compare", "run"):
+        assert taciturn(command, "--config", "a/config.toml", "--out", command)[0] == 0
+        assert_same_files(Path(command), Path("a"))
+
+
+def test_what_is_given_counts_more_than_the_file(taciturn: Any) -> None:
+    Path("c.toml").write_text('task = "glyphs"\nrounds = 9\nseeds = [1, 2]\nlr = 0.3\n')
+    code, out, _ = taciturn(
+        "run", *SMALL, "--config", "c.toml", "--policy", "full", "--seed", "7", "--json"
+    )
+    assert code == 0
+    summary = json.loads(out)
+    assert (summary["task"], summary["rounds"], summary["seeds"]) == ("synthetic", 3, [7])
+    config = tomllib.loads((Path(summary["run"]) / "config.toml").read_text())
+    assert config["lr"] == 0.3
+
+
+def test_a_sweep_has_a_folder_for_every_point_and_goes_on(
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = [*SMALL, "--policy", "full", "--sweep", "lr=0.1,0.3"]
+    code, out, _ = taciturn("run", *options, "--out", "a")
+    assert code == 0
+    assert [line for line in out.splitlines() if "lr=" in line]
+    names = {"config.toml", "summary.json", "lr=0.1", "lr=0.3"}
+    assert {path.name for path in Path("a").iterdir()} == names
+    assert tomllib.loads(Path("a/config.toml").read_text())["lr"] == [0.1, 0.3]
+    single = package.simulate("synthetic", "full", rounds=3, cohort=3, lr=0.3)
+    points = runs.read_json(Path("a/summary.json"))["points"]
+    assert points["lr=0.3"]["accuracy_mean"] == pytest.approx(100 * single.accuracy[0, -1])
+
+    # A list in a file is the same; stopped in the first point, it goes on with all.
+    monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(journal, "_LONGEST", 0.0)
+    twice = [os.getpid()] * 2
+    when_two_rounds_are_told(monkeypatch, lambda: [os.kill(p, signal.SIGINT) for p in twice])
+    code, _, err = taciturn("run", "--config", "a/config.toml", "--out", "b")
+    assert (code, err.splitlines()[-1]) == (130, "taciturn: Stopped. `taciturn resume b` goes on.")
+    assert {path.name for path in Path("b").iterdir()} == {"config.toml", "lr=0.1"}
+    assert taciturn("resume", "b")[0] == 0
+    for point in ("lr=0.1", "lr=0.3"):
+        assert_same_files(Path("a", point), Path("b", point))
+    assert {path.name for path in Path("b").iterdir()} == names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare"], "`taciturn compare` needs policies, such as `--arms"),
+        (["compare", "--arms", "full; full"], "The policy full is there twice."),
+        (["compare", "--arms", "full; ful"], "There is no rule, stand-in or codec called `ful`."),
+        (["run", "--sweep", "lr"], "A sweep is written name=value,value of a setting, got `lr`."),
+        (["run", "--sweep", "seeds=1,2"], "A sweep is written name=value,value of a setting"),
+        (["run", "--sweep", "lr=x"], "`lr` must be a number, got 'x'."),
+        (["run", "--sweep", "rat=1"], "There is no setting called `rat`."),
+        (["run", "--config", "no.toml"], "no.toml cannot be used: "),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(taciturn: Any, arguments: list[str], message: str) -> None:
+    code, out, err = taciturn(*arguments)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"taciturn: {message}")
+    assert err.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+def test_values_have_the_types_of_the_plan() -> None:
+    found = read_values({"lr": 1, "rounds": 3.0, "seeds": [2, 1], "data": "x", "cohort": [3, "4"]})
+    assert found == {"lr": 1.0, "rounds": 3, "seeds": (2, 1), "data": Path("x"), "cohort": [3, 4]}
+    assert isinstance(found["lr"], float)
+    assert list(points(found)) == ["cohort=3", "cohort=4"]
+    assert points({"rounds": 3}) == {"": {"rounds": 3}}
+    for bad in ({"rounds": 2.5}, {"lr": []}, {"lr": None}, {"seeds": "a"}, {"seeds": [1.5]}):
+        with pytest.raises(InputError):
+            read_values(bad)
+    assert Plan(**read_values({"task": "idx"})).task == "idx"
+
+
+def test_runs_are_listed_with_their_state(taciturn: Any) -> None:
+    code, _, err = taciturn("runs")
+    assert (code, err) == (1, "taciturn: runs is not a folder: `taciturn run` makes runs/.\n")
+    Path("runs/none").mkdir(parents=True)
+    assert taciturn("runs")[1] == "There are no runs in runs.\n"
+    assert taciturn("run", *SMALL, "--policy", "full", "--out", "runs/done")[0] == 0
+    config = Path("runs/done/config.toml").read_text()
+    for name in ("stopped", "running", "federation"):
+        Path("runs", name).mkdir()
+    for name in ("stopped", "running"):
+        Path("runs", name, "config.toml").write_text(config)
+    Path("runs/stopped/checkpoint-12.safetensors").write_text("")
+    Path("runs/federation/state.json").write_text('{"policy": "adaptive+ou", "round": 4}')
+    with runs.claimed(Path("runs/running")):
+        code, out, _ = taciturn("runs")
+    assert code == 0
+    lines = {line.split()[0]: " ".join(line.split()[1:]) for line in out.splitlines()}
+    accuracy = runs.read_json(Path("runs/done/summary.json"))["accuracy_mean"]
+    assert lines["runs/done"] == f"synthetic full complete {accuracy:.2f} %"
+    assert lines["runs/stopped"] == "synthetic full stopped at 12"
+    assert lines["runs/running"] == "synthetic full running"
+    assert lines["runs/federation"] == "flower adaptive+ou after round 4"
+    assert "runs/none" not in lines
+
+
+def test_the_model_comes_back(taciturn: Any) -> None:
+    options = ["--arms", "; ".join(ARMS), "--seeds", "4", "2"]
+    assert taciturn("compare", *SMALL, *options, "--out", "a")[0] == 0
+    task = load("synthetic")
+    histories = package.compare(task, {arm: arm for arm in ARMS}, rounds=3, cohort=3, seeds=(4, 2))
+
+    def flat(model: Any) -> np.ndarray:
+        return np.asarray(jax.flatten_util.ravel_pytree(model)[0])
+
+    model = package.load_model("a")  # the first that is not full communication, the lowest seed
+    np.testing.assert_array_equal(flat(model), histories[ARMS[1]].weights[1])
+    other = package.load_model("a", arm="full", seed=4, task=task)
+    np.testing.assert_array_equal(flat(other), histories["full"].weights[0])
+    right, one = task.metrics(model, task.test)["accuracy"]
+    expected = histories[ARMS[1]].accuracy[1, -1]
+    assert float(right.sum() / one.sum()) == pytest.approx(expected)
+    with pytest.raises(UnknownName, match="no arm called `ful`"):
+        package.load_model("a", arm="ful")
+    with pytest.raises(InputError, match=r"`seed` must be one of \[2, 4\], got 3"):
+        package.load_model("a", seed=3)
+    with pytest.raises(InputError, match="The model of `glyphs` has other arrays"):
+        package.load_model("a", task=load("glyphs"))
+
+
+@pytest.fixture(scope="module")
+def history() -> package.History:
+    return package.simulate("synthetic", "adaptive+ou", rounds=3, cohort=3, seeds=(4, 2))
+
+
+def test_a_history_as_a_frame_of_pandas(history: package.History) -> None:
+    pytest.importorskip("pandas")
+    frame = history.to_pandas()
+    assert list(frame.columns[:3]) == ["arm", "seed", "round"]
+    assert frame["round"].tolist() == [1, 2, 3] * 2
+    for row, wanted in zip(frame.to_dict("records"), history.rows(), strict=True):
+        assert {key: value for key, value in row.items() if key != "arm"} == pytest.approx(
+            wanted, nan_ok=True
+        )
+
+
+def test_a_history_as_a_frame_of_polars(history: package.History) -> None:
+    pytest.importorskip("polars")
+    frame = history.to_polars()
+    assert frame["seed"].to_list() == [4] * 3 + [2] * 3
+    assert frame["spoke"].to_list() == history.spoke.reshape(-1).tolist()
+    assert frame["accuracy"].to_list() == history.accuracy.reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_without_the_library_its_extra_is_named(
+    name: str, history: package.History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, name, None)
+    with pytest.raises(MissingExtra, match=rf"`{name}` is not installed. `taciturn\[frames\]`"):
+        getattr(history, f"to_{name}")()
+
+
+def test_a_summary_knows_what_was_not_measured() -> None:
+    one = np.ones((2, 3))
+    columns = {"accuracy": one * np.nan, "spoke": one, "threshold": one * np.inf, "asked": 4 * one,
+               "bytes_up": 10 * one, "overhead_up": one, "bytes_up_full": 0 * one}  # fmt: skip
+    assert summarise(columns) == {
+        "accuracy": [], "accuracy_mean": None, "accuracy_std": None, "loss_mean": None,
+        "spoke_share": 25.0, "rejected_share": None,
+        "upload_bytes": 30.0, "upload_overhead_bytes": 3.0, "upload_share": None,
+        "threshold_mean": None,
+    }  # fmt: skip
+    # The last test counts, wherever it was, and one seed has no deviation.
+    columns["accuracy"] = np.array([[0.1, 0.5, np.nan]])
+    found = summarise({name: column[:1] for name, column in columns.items()})
+    assert (found["accuracy"], found["accuracy_std"]) == ([50.0], None)

@@ -1,0 +1,224 @@
+"""`taciturn resume`: runs that were stopped, killed or ran out of disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import SMALL, call
+
+from taciturn import runs
+from taciturn.progress import Progress
+from taciturn.report import terminal
+from taciturn.sim import engine, journal
+
+OPTIONS = [*SMALL[:1], "--cohort", "3", "--rounds", "4", "--rule", "random:0.5"]
+SAME = ("config.toml", "metrics.csv", "weights.safetensors", "report.png")
+
+
+@pytest.fixture
+def taciturn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    """The command; every round is a chunk, and every chunk a checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(journal, "_LONGEST", 0.0)
+    return lambda *arguments: call(monkeypatch, capsys, *arguments)
+
+
+def when_two_rounds_are_told(monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any]) -> None:
+    """Does something once, when a run has told two rounds."""
+    real, left = terminal.Live.__call__, [do]
+
+    def tell(self: terminal.Live, record: Any) -> None:
+        real(self, record)
+        if isinstance(record, Progress) and record.round == 2 and left:
+            left.pop()()
+
+    monkeypatch.setattr(terminal.Live, "__call__", tell)
+
+
+def assert_same_files(one: Path, other: Path) -> None:
+    for name in SAME:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
+    summaries = [runs.read_json(folder / "summary.json") for folder in (one, other)]
+    for summary in summaries:
+        for figures in (summary, *summary["arms"].values()):
+            del figures["seconds_per_round"]
+        del summary["run"]
+    assert summaries[0] == summaries[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_says_how_to_go_on_and_does(
+    number: int, taciturn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert taciturn("run", *OPTIONS, "--out", "whole")[0] == 0
+    when_two_rounds_are_told(monkeypatch, lambda: os.kill(os.getpid(), number))
+    code, out, err = taciturn("run", *OPTIONS, "--out", "a")
+    assert (code, out) == (128 + number, "")
+    assert err.endswith("taciturn: Stopped after round 3. `taciturn resume a` goes on.\n")
+    assert len(runs.read_csv(Path("a/metrics.csv"))) == 2 * 3  # what was done can be looked at
+
+    code, _, err = taciturn("run", *OPTIONS, "--out", "a")
+    expected = "taciturn: a holds a run that was stopped: `taciturn resume a` goes on.\n"
+    assert (code, err) == (1, expected)
+
+    code, out, _ = taciturn("resume", "a")
+    assert code == 0
+    assert out.endswith("Results are in a\n")
+    assert_same_files(Path("a"), Path("whole"))
+
+    code, again, err = taciturn("resume", "a")
+    assert (code, again, err) == (0, out, "a is complete.\n")
+
+
+def test_a_run_without_a_checkpoint_begins_again(taciturn: Any) -> None:
+    """All that it did was in its configuration."""
+    options = ["--seeds", "4", "2", "--clip", "inf", "--cohort", "2", "--rounds", "2"]
+    assert taciturn("run", "synthetic", *options, "--arms", "full", "--out", "a")[0] == 0
+    Path("b").mkdir()
+    Path("b/config.toml").write_bytes(Path("a/config.toml").read_bytes())
+    assert taciturn("resume", "b")[0] == 0
+    assert_same_files(Path("a"), Path("b"))
+
+
+def test_a_full_disk_at_the_end_loses_nothing(
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert taciturn("run", *OPTIONS, "--out", "whole")[0] == 0
+    real = os.replace
+
+    def full(source: Any, target: Any) -> None:
+        if str(target).endswith("weights.safetensors"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        code, _, err = taciturn("run", *OPTIONS, "--out", "a")
+    assert code == 1
+    assert err.splitlines()[-1] == (
+        "taciturn: a/weights.safetensors cannot be written: No space left on device. "
+        "`taciturn resume a` goes on."
+    )
+    assert taciturn("resume", "a")[0] == 0
+    assert_same_files(Path("a"), Path("whole"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rounds = ", "a/config.toml cannot be used: Invalid value"),
+        ("\x00", "a/config.toml cannot be used: "),
+        ("rouns = 3", "a/config.toml cannot be used: There is no setting called `rouns`. Did you"),
+        ('rounds = "x"', "a/config.toml cannot be used: `rounds` must be a whole number, got 'x'."),
+        ("lr = true", "a/config.toml cannot be used: `lr` must be a number, got True."),
+        ("plain = 1", "a/config.toml cannot be used: `plain` must be true or false, got 1."),
+        ("task = 1", "a/config.toml cannot be used: `task` must be text, got 1."),
+        ('arms = "full; full"', "The policy full is there twice."),
+    ],
+)
+def test_a_configuration_that_is_damaged_is_named(taciturn: Any, text: str, message: str) -> None:
+    Path("a").mkdir()
+    Path("a/config.toml").write_text(text)
+    code, out, err = taciturn("resume", "a")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"taciturn: {message}")
+    assert err.count("\n") == 1
+    assert [path.name for path in Path("a").iterdir()] == ["config.toml"]
+
+
+def test_a_configuration_of_another_run_is_named(
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    when_two_rounds_are_told(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGINT))
+    taciturn("run", *OPTIONS, "--out", "a")
+    config = Path("a/config.toml")
+    right = config.read_text()
+    config.write_text(right.replace("lr = 0.1", "lr = 0.2"))
+    code, _, err = taciturn("resume", "a")
+    assert code == 1
+    assert "a/checkpoint-3.safetensors is of another run: lr is 0.1 there and 0.2 here" in err
+    config.write_text(right)
+    assert taciturn("resume", "a")[0] == 0
+
+
+def test_what_is_no_run_is_named(taciturn: Any) -> None:
+    code, _, err = taciturn("resume", "a")
+    assert (code, err) == (1, "taciturn: a has no config.toml: it is not the folder of a run.\n")
+    assert not Path("a").exists()
+
+
+def test_two_processes_do_not_share_a_folder(
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    when_two_rounds_are_told(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGINT))
+    taciturn("run", *OPTIONS, "--out", "a")
+    with runs.claimed(Path("a")):
+        for command in (["resume", "a"], ["run", *OPTIONS, "--out", "a"]):
+            code, _, err = taciturn(*command)
+            expected = "taciturn: a is in use: another process is writing into it.\n"
+            assert (code, err) == (1, expected)
+
+
+# As a process that is killed.
+
+SCRIPT = """
+import sys
+from taciturn.sim import engine, journal
+engine._CHUNK_SECONDS = 0.0
+journal._LONGEST = 0.0
+from taciturn.__main__ import main
+main()
+"""
+
+
+def process(*arguments: str, cwd: Path) -> subprocess.Popen[bytes]:
+    with open(cwd / "said", "wb") as said:
+        return subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, *arguments], cwd=cwd, stdout=said, stderr=said
+        )
+
+
+@pytest.mark.slow
+def test_killed_with_nine_again_and_again_it_ends_where_it_would_have(tmp_path: Path) -> None:
+    options = [
+        "synthetic", "--rounds", "60", "--cohort", "4", "--seeds", "2", "--evaluate-every", "7",
+        "--server-optimizer", "adam", "--server-lr", "0.5", "--arms",
+        "full; adaptive,k=0+ou+eden:0.5; random:0.5+last+quantize:2; fixed:0.2+ignore+top_k:0.1",
+    ]  # fmt: skip
+    whole = process("run", *options, "--out", "whole", cwd=tmp_path)
+    assert whole.wait() == 0, (tmp_path / "said").read_text()
+    rng = np.random.default_rng(0)
+    command = ["run", *options, "--out", "a"]
+    kills = 0
+    for _ in range(40):
+        running = process(*command, cwd=tmp_path)
+        table = tmp_path / "a" / "metrics.csv"
+        seen = table.stat().st_size if table.exists() else 0
+        while running.poll() is None and (not table.exists() or table.stat().st_size <= seen):
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0, 0.05))
+        running.kill()
+        kills += running.wait() == -signal.SIGKILL
+        if (tmp_path / "a" / "config.toml").exists():
+            command = ["resume", "a"]
+        if kills == 10:
+            break
+    assert kills >= 5
+    last = process(*command, cwd=tmp_path)
+    assert last.wait() == 0, (tmp_path / "said").read_text()
+    assert_same_files(tmp_path / "a", tmp_path / "whole")
