@@ -112,6 +112,9 @@ LEAF: dict[str, Any] = {  # the content of a JSON file
 }  # fmt: skip
 
 TABLES = {
+    "toml_unknown": "rouns = 3\n",
+    "toml_word": "rounds = 'many'\n",
+    "toml_empty_list": "lr = []\n",
     "csv": "user,y,a\nann,0,1\nann,1,2\nbob,0,3\nbob,1,4\n",
     "csv_cut": "user,y,a\nann,0,1\nann,1",
     "csv_empty_cell": "user,y,a\nann,0,1\nann,1,\nbob,0,3\n",

@@ -1,5 +1,7 @@
 """What training leaves: weights, as the task's model, and what it scores."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -8,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from taciturn.errors import InputError
+from taciturn.sim.history import TESTED, History
 from taciturn.sim.local import flat_model, make_evaluate
-from taciturn.tasks.check import check
+from taciturn.tasks.check import check, metric_names
 from taciturn.tasks.task import Task, with_test
 
 _BATCH = 512
@@ -34,6 +37,19 @@ def evaluate(task: Task, weights: Any) -> dict[str, float]:
     sums, test, starts = _evaluator(task)
     found = sums(jnp.asarray(weights), test, starts)
     return {name: float(value / weight) for name, (value, weight) in found.items()}
+
+
+def with_metrics(task: Task, histories: Mapping[str, History]) -> dict[str, History]:
+    """Histories with the task's own metrics, those beside accuracy and loss, of their weights."""
+    own = [name for name in metric_names(task) if name not in TESTED]
+    if not own:
+        return dict(histories)
+    found = {}
+    for arm, history in histories.items():
+        scores = [evaluate(task, weights) for weights in history.weights]
+        values = {name: np.array([score[name] for score in scores]) for name in own}
+        found[arm] = replace(history, metrics=values)
+    return found
 
 
 @lru_cache(maxsize=4)

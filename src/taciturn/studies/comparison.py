@@ -122,7 +122,7 @@ def _prepare(values: Mapping[str, Any]) -> dict[str, _Ready]:
     ready = {}
     for label, point in points(values).items():
         plan = Plan(**point)
-        policies = policies_of(plan.arms or BASELINE)
+        policies = policies_of(BASELINE if plan.arms is None else plan.arms)
         task = open_task(plan.task, **plan.task_options)
         if plan.devices is None and not plan.plain:  # others add up in another order
             plan = replace(plan, devices=len(jax.devices()))

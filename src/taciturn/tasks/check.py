@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -60,6 +61,17 @@ def check(task: Task) -> None:
                 f"{size} a shape of ({size},), got {getattr(drawn, 'shape', drawn)}."
             )
     _checked.add(task)
+
+
+@lru_cache(maxsize=8)
+def metric_names(task: Task) -> tuple[str, ...]:
+    """What the task's `metrics` are called."""
+    params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
+    first = jnp.arange(_EXAMPLES)
+    tested = task.test
+    if tested is None:
+        tested = jax.eval_shape(lambda clients: clients.batch(jnp.int32(0), first), task.clients)
+    return tuple(jax.eval_shape(task.metrics, params, tested))
 
 
 def check_arrays(task: str, which: str, arrays: Batch) -> None:
