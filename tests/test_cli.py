@@ -57,8 +57,9 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_p
     assert out.count("\n") == 1
     keys = [
         "task", "rule", "stand_in", "codec", "rounds", "cohort", "seeds", "accuracy",
-        "accuracy_mean", "accuracy_std", "spoke_share", "upload_bytes", "upload_overhead_bytes",
-        "upload_share", "threshold_mean", "seconds_per_round", "difference", "run",
+        "accuracy_mean", "accuracy_std", "loss_mean", "spoke_share", "rejected_share",
+        "upload_bytes", "upload_overhead_bytes", "upload_share", "threshold_mean",
+        "seconds_per_round", "difference", "run",
     ]  # fmt: skip
     assert list(summary)[: len(keys)] == keys
     assert summary["task"] == "synthetic"
@@ -122,6 +123,43 @@ def test_a_log_of_a_run_has_its_progress_and_a_quiet_run_has_none(taciturn: Any)
 
 def test_the_version(taciturn: Any) -> None:
     assert taciturn("--version") == (0, f"taciturn {__version__}\n", "")
+
+
+def test_when_no_reply_counts_the_table_says_so(taciturn: Any) -> None:
+    code, out, _ = taciturn("run", *SMALL, "--lr", "1e30", "--no-baseline", "--out", "x")
+    assert code == 0
+    assert "nothing learned" in out
+    assert "100 % of the replies had numbers that are not finite" in out
+    assert runs.read_json(Path("x/summary.json"))["rejected_share"] == 100
+    code, out, _ = taciturn("report", "x")
+    assert "nothing learned" in out
+
+
+def test_the_summary_says_what_was_tested_on(taciturn: Any) -> None:
+    code, out, _ = taciturn("run", *SMALL, "--no-baseline", "--out", "x")
+    assert code == 0
+    assert "Tested on 2,000 examples that came as a test set." in out
+    code, out, err = taciturn("run", *SMALL, "--hold-out", "last")
+    assert (code, err) == (
+        1, "taciturn: `hold_out` cannot be chosen: `synthetic` comes with a test set.\n",
+    )  # fmt: skip
+
+
+def test_a_table_goes_from_file_to_comparison(taciturn: Any) -> None:
+    rows = [f"{who},{i % 2},{i % 2 + 0.1 * who},{i}" for who in range(4) for i in range(20)]
+    Path("a.csv").write_text("\n".join(["who,y,a,time", *rows]))
+    asked = ("--client", "who", "--label", "y", "--leave-out", "time", "--standardise")
+    settings = ("--rounds", "2", "--cohort", "2", "--option", "hidden=3", "--no-baseline")
+    code, out, err = taciturn("run", "table", "--data", "a.csv", *asked, *settings, "--out", "x")
+    assert code == 0, err
+    assert "Tested on a tenth of each client's rows, at random by label." in out
+    config = tomllib.loads(Path("x/config.toml").read_text("utf-8"))
+    assert config["leave_out"] == ["time"]
+    assert (config["client"], config["standardise"], config["option"]) == (
+        "who", True, ["hidden=3"])  # fmt: skip
+    code, again, err = taciturn("run", "--config", "x/config.toml", "--out", "y", "--json")
+    assert code == 0, err
+    assert json.loads(again)["accuracy"] == runs.read_json(Path("x/summary.json"))["accuracy"]
 
 
 def test_without_a_policy_the_papers_and_the_recommended_are_shown(taciturn: Any) -> None:

@@ -15,8 +15,11 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 CHANCE = {"equinox_task": 100 / 3, "flax_task": 50.0}
 
 
+OWN = ("own_rule", "own_stand_in", "own_codec")
+
+
 def test_every_example_is_here() -> None:
-    assert {file.stem for file in EXAMPLES.glob("*_task.py")} == set(CHANCE)
+    assert {file.stem for file in EXAMPLES.glob("*.py")} == {*CHANCE, *OWN}
 
 
 ROOT = EXAMPLES.parent
@@ -41,9 +44,8 @@ def test_the_pages_say_how_to_install_it() -> None:
     assert sum("pip install" in path.read_text("utf-8") for path in PAGES) >= 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CHANCE)
-def test_an_example_runs_and_learns(name: str) -> None:
+def run_example(name: str) -> list[tuple[str, float, float]]:
+    """What an example prints: names, accuracies, shares of the upload."""
     source = str(EXAMPLES.parent / "src")
     result = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")], text=True,
@@ -53,8 +55,26 @@ def test_an_example_runs_and_learns(name: str) -> None:
     assert result.returncode == 0, result.stderr
     found = re.findall(r"^(\S+) +([\d.]+) % right, +([\d.]+) % of the uploads$", result.stdout,
                        re.MULTILINE)  # fmt: skip
+    return [(arm, float(accuracy), float(upload)) for arm, accuracy, upload in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OWN)
+def test_a_part_of_ones_own_runs_and_uploads_less(name: str) -> None:
+    (full, accuracy, upload), *others = run_example(name)
+    assert (full, upload) == ("full", 100)
+    assert len(others) == 2
+    assert min(accuracy, *(right for _, right, _ in others)) > 90
+    assert all(1 < sent < 80 for *_, sent in others)
+    assert others[0][2] != others[1][2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHANCE)
+def test_an_example_runs_and_learns(name: str) -> None:
+    found = run_example(name)
     assert [row[0] for row in found] == ["full", "adaptive,k=0+ou"]
-    (full, all_of_it), (quiet, part) = ((float(a), float(b)) for _, a, b in found)
+    (_, full, all_of_it), (_, quiet, part) = found
     assert min(full, quiet) > CHANCE[name] + 20
     assert all_of_it == 100
     assert 10 < part < 90

@@ -141,3 +141,15 @@ def test_uploads_that_differ_by_far_are_drawn_on_a_log_axis(tmp_path, drawn, fac
     runs.write_csv(tmp_path / "metrics.csv", table)
     picture.draw(series.read(tmp_path), tmp_path / "report.png")
     assert drawn[0].axes[1].get_xscale() == scale
+
+
+def test_a_row_that_is_cut_is_named(tmp_path):
+    head = "arm,seed,round,spoke,threshold,bytes_up,overhead_up,accuracy\n"
+    rows = "full,0,0,4,,100,16,0.5\nfull,0,1,4,,1\nfull,0,2,4,,100,16,0.75\n"
+    (tmp_path / "metrics.csv").write_text(head + rows)
+    with pytest.raises(RunError, match="row 2"):
+        series.read(tmp_path)
+    blank = "full,0,0,4,,100,16,0.5\nfull,0,1,4,,100,,0.5\n"
+    (tmp_path / "metrics.csv").write_text(head + blank)
+    with pytest.raises(RunError, match="no `overhead_up` in round 2 of `full`"):
+        series.read(tmp_path)

@@ -10,6 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from taciturn.core.codecs import Codec as Codec
+    from taciturn.core.codecs import Form as Form
     from taciturn.core.codecs import bfloat16 as bfloat16
     from taciturn.core.codecs import eden as eden
     from taciturn.core.codecs import float16 as float16
@@ -19,18 +21,24 @@ if TYPE_CHECKING:
     from taciturn.core.codecs import top_k as top_k
     from taciturn.core.policy import Policy as Policy
     from taciturn.core.policy import parse as parse
+    from taciturn.core.policy import register as register
+    from taciturn.core.rules import Rule as Rule
+    from taciturn.core.rules import Situation as Situation
     from taciturn.core.rules import adaptive as adaptive
     from taciturn.core.rules import fixed as fixed
     from taciturn.core.rules import full as full
     from taciturn.core.rules import optimal as optimal
     from taciturn.core.rules import random as random
+    from taciturn.core.standins import StandIn as StandIn
     from taciturn.core.standins import ignore as ignore
     from taciturn.core.standins import last as last
     from taciturn.core.standins import ou as ou
     from taciturn.core.standins import zero as zero
     from taciturn.errors import TaciturnError as TaciturnError
     from taciturn.sim import History as History
+    from taciturn.sim import as_model as as_model
     from taciturn.sim import compare as compare
+    from taciturn.sim import evaluate as evaluate
     from taciturn.sim import prepare as prepare
     from taciturn.sim import simulate as simulate
     from taciturn.studies.comparison import load_model as load_model
@@ -38,30 +46,39 @@ if TYPE_CHECKING:
     from taciturn.tasks import Stored as Stored
     from taciturn.tasks import Task as Task
     from taciturn.tasks import classification as classification
+    from taciturn.tasks import load as load
+    from taciturn.tasks import regression as regression
+    from taciturn.tasks import table as table
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "taciturn.core.rules": ("full", "fixed", "adaptive", "random", "optimal"),
-    "taciturn.core.standins": ("ou", "zero", "ignore", "last"),
+    "taciturn.core.rules": ("Rule", "Situation", "full", "fixed", "adaptive", "random", "optimal"),
+    "taciturn.core.standins": ("StandIn", "ou", "zero", "ignore", "last"),
     "taciturn.core.codecs": (
-        "float32", "float16", "bfloat16", "quantize", "eden", "top_k", "sparse_ternary",
+        "Codec", "Form", "float32", "float16", "bfloat16", "quantize", "eden", "top_k",
+        "sparse_ternary",
     ),
-    "taciturn.core.policy": ("Policy", "parse"),
+    "taciturn.core.policy": ("Policy", "parse", "register"),
     "taciturn.errors": ("TaciturnError",),
-    "taciturn.sim": ("History", "compare", "prepare", "simulate"),
+    "taciturn.sim": ("History", "as_model", "compare", "evaluate", "prepare", "simulate"),
     "taciturn.studies.comparison": ("load_model",),
-    "taciturn.tasks": ("Generated", "Stored", "Task", "classification"),
+    "taciturn.tasks": (
+        "Generated", "Stored", "Task", "classification", "load", "regression", "table",
+    ),
 }  # fmt: skip
+_ROOMS = ("core", "data", "flower", "models", "sim", "tasks")  # modules, imported when used
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _HOME and name not in _ROOMS:
         raise AttributeError(f"module 'taciturn' has no attribute {name!r}")
     try:
+        if name in _ROOMS:
+            return importlib.import_module(f"taciturn.{name}")
         return getattr(importlib.import_module(_HOME[name]), name)
     except ModuleNotFoundError as error:
         if error.name not in ("jax", "optax", "equinox"):
@@ -72,4 +89,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return list(__all__)
+    return sorted([*__all__, *_ROOMS])

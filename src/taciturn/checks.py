@@ -1,6 +1,8 @@
 """Arguments, checked: each returns the value, or raises an error that names the argument."""
 
 import operator
+import os
+from pathlib import Path
 from typing import Any
 
 from taciturn.errors import InputError
@@ -21,7 +23,7 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
 
 def choice(name: str, value: Any, known: tuple[str, ...]) -> str:
     """`value` if it is one of `known`, or an error that lists them."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise InputError(f"`{name}` must be {' or '.join(known)}, got {value!r}.")
     return str(value)
 
@@ -33,7 +35,7 @@ def number(name: str, value: Any, low: float, high: float, interval: str) -> flo
     """
     try:
         result = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"`{name}` must be a number, got {value!r}.") from None
     above = result > low if interval[0] == "(" else result >= low
     below = result < high if interval[-1] == ")" else result <= high
@@ -47,3 +49,20 @@ def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"`{name}` must be true or false, got {value!r}.")
     return value
+
+
+def path_of(name: str, value: Any) -> Path:
+    """`value` as a path that the system takes, or an error that names the argument."""
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise InputError(f"`{name}` must be a path, got {value!r}.")
+    path = Path(value)
+    try:
+        str(path).encode()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, ValueError) as error:  # too long, below a file, with a null, not UTF-8
+        reason = getattr(error, "strerror", None) or str(error).partition(":")[0]
+        shown = ascii(str(path) if len(str(path)) < 100 else f"{str(path)[:80]}…")
+        raise InputError(f"`{name}` cannot be {shown}: {reason}.") from None
+    return path

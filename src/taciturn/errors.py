@@ -17,6 +17,7 @@ import importlib
 import re
 from collections.abc import Iterable
 from types import ModuleType
+from typing import Any
 
 
 class TaciturnError(Exception):
@@ -30,8 +31,9 @@ class InputError(TaciturnError, ValueError):
 class UnknownName(InputError):
     """A name that nothing answers to."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        known = sorted(known)
+    def __init__(self, kind: str, name: Any, known: Iterable[str]) -> None:
+        known, name = sorted(known), str(name)
+        name = name if len(name) <= 60 else f"{name[:60]}…"
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         hint = f"Did you mean {_either(near)}?" if near else f"Known: {', '.join(known)}."
         super().__init__(f"There is no {kind} called `{name}`. {hint}")

@@ -22,6 +22,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save
 
+from taciturn.checks import path_of
 from taciturn.errors import RunError, WriteError
 from taciturn.files import held, hold, replacing, sweep
 
@@ -31,7 +32,7 @@ _LOCK = ".running.lock"
 @contextmanager
 def claimed(folder: Path) -> Iterator[Path]:
     """A block in which no other process writes into the folder, which is made if need be."""
-    if folder.exists() and not folder.is_dir():
+    if path_of("out", folder).exists() and not folder.is_dir():
         raise RunError(f"{folder} is already there and not an empty folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -50,6 +50,10 @@ class Settings:
     client_optimizer: Optimizer = _static("sgd")
     """What clients train with: sgd, momentum, adam or yogi; in Python also an Optax transformation
     with its own rate."""
+    prox: float = _static(0.0)
+    """FedProx: how strongly a client's weights are pulled back to those it was sent, μ."""
+    lr_decay: float = 1.0
+    """What the clients' learning rate is multiplied by after every round."""
     server_optimizer: Optimizer = _static("sgd")
     """What the server does with the mean update, of the same choice; sgd at 1 is averaging."""
     server_lr: float = UNSET
@@ -98,17 +102,57 @@ class Plan(Settings):
     """How `fashion` and `idx` are split over clients: iid or dirichlet (default: iid)."""
     alpha: float | None = None
     """Of the Dirichlet split; small means that clients have few labels (default: 0.3)."""
+    client: str | None = None
+    """The column of a `table` that says whose a row is."""
+    label: str | None = None
+    """The column of a `table` that is to be learned: classes, or numbers with fractions."""
+    leave_out: tuple[str, ...] = ()
+    """Columns of a `table` not to learn from."""
+    standardise: bool = False
+    """Bring what a `table` has to learn from to mean 0 and deviation 1."""
+    option: tuple[str, ...] = ()
+    """Any other options of the task, as KEY=VALUE: `--option clients=50 hidden=64`."""
+    hold_out: str | None = None
+    """Which tenth of every client is tested on, where data come without a test set: random (by
+    label) or last, where rows are in the order of time (default: random)."""
     arms: str | None = None
     """Policies to run side by side, such as "full; adaptive+ou; adaptive+ignore+eden:0.1"."""
     plain: bool = False
     """Run the plain loop that reads like the paper, slowly, instead of the engine."""
+
+    @property
+    def task_options(self) -> dict[str, Any]:
+        """What the task's function is given; what is None is left out there."""
+        given: dict[str, Any] = {
+            "data": self.data, "split": self.split, "alpha": self.alpha, "hold_out": self.hold_out,
+            "client": self.client, "label": self.label, "leave_out": self.leave_out or None,
+            "standardise": self.standardise or None,
+        }  # fmt: skip
+        for pair in self.option:
+            key, equals, value = pair.partition("=")
+            if not equals or given.get(key) is not None:
+                raise InputError(f"`--option` is KEY=VALUE, each once, got `{pair}`.")
+            given[key] = _value_of(value)
+        return given
+
+
+def _value_of(text: str) -> Any:
+    """A number, true or false, or the word itself."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
 
 
 _KINDS = {
     name: [kind for kind in typing.get_args(hint) if kind is not type(None)] or [hint]
     for name, hint in typing.get_type_hints(Plan).items()
 }
-_TOGETHER = ("seeds", "seed", "arms", "plain")  # in which a list is no sweep
+TOGETHER = ("seeds", "seed", "arms", "plain", "leave_out", "option")  # in which a list is no sweep
 
 
 def read_values(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,7 +162,7 @@ def read_values(found: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in found.items():
         if name not in _KINDS:
             raise UnknownName("setting", name, _KINDS)
-        if isinstance(value, list) and name not in _TOGETHER:
+        if isinstance(value, list) and name not in TOGETHER:
             if not value:
                 raise InputError(f"`{name}` has no value.")
             values[name] = [_typed(name, item) for item in value]

@@ -16,7 +16,8 @@ def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
     Args:
       columns: those of `metrics.csv`, (seeds, rounds) each: `spoke`, `threshold`, `bytes_up`,
-        `overhead_up`, `accuracy`, and `asked` and `bytes_up_full`, which old folders lack.
+        `overhead_up`, `accuracy`; and `asked`, `bytes_up_full`, `rejected` and `loss`, which some
+        folders lack.
     """
     last = [row[~np.isnan(row)][-1:] for row in columns["accuracy"]]
     tested = all(len(row) for row in last)
@@ -27,7 +28,9 @@ def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "accuracy": accuracy.tolist(),
         "accuracy_mean": float(accuracy.mean()) if tested else None,
         "accuracy_std": float(accuracy.std(ddof=1)) if len(accuracy) > 1 else None,
+        "loss_mean": _last_mean(columns.get("loss")),
         "spoke_share": _share(columns["spoke"], columns.get("asked")),
+        "rejected_share": _share(columns.get("rejected"), columns.get("asked")),
         "upload_bytes": float(payload.mean()),
         "upload_overhead_bytes": float(overhead.mean()),
         "upload_share": _share(payload + overhead, columns.get("bytes_up_full")),
@@ -35,7 +38,13 @@ def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-def _share(part: np.ndarray, whole: np.ndarray | None) -> float | None:
-    if whole is None or not whole.sum() > 0:
+def _last_mean(scores: np.ndarray | None) -> float | None:
+    """The mean over seeds of what the last test has."""
+    last = [] if scores is None else [row[~np.isnan(row)][-1:] for row in scores]
+    return float(np.concatenate(last).mean()) if last and all(map(len, last)) else None
+
+
+def _share(part: np.ndarray | None, whole: np.ndarray | None) -> float | None:
+    if part is None or whole is None or not whole.sum() > 0:
         return None
     return float(100 * part.sum() / whole.sum())

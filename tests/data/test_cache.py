@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,6 +83,45 @@ def test_another_version_is_parsed_again(kept, source, monkeypatch):
     assert build_again(source) == 1
 
 
+def test_bytes_that_changed_in_the_cache_are_noticed(kept, source, caplog):
+    content = bytearray(kept.read_bytes())
+    for place in (len(content) - 1, content.index(b'"rows"') + 9, 2):
+        spoiled = bytearray(content)
+        spoiled[place] ^= 1
+        kept.write_bytes(spoiled)
+        with caplog.at_level(logging.WARNING, "taciturn"):
+            assert build_again(source) == 1
+        assert "has changed since it was written" in caplog.text
+        kept.write_bytes(content)
+
+
+def test_the_same_name_elsewhere_is_another_source(cache, tmp_path, monkeypatch):
+    """Relative to two folders, of one size and time."""
+    found = []
+    for folder, content in (("one", b"a"), ("two", b"b")):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        Path("data.bin").write_bytes(content)
+        os.utime("data.bin", ns=(1, 1))
+        found.append(cached("set", [Path("data.bin")], lambda value=content[0]: made(value)))
+    assert [dataset.train["x"][0, 0] for dataset in found] == [ord("a"), ord("b")]
+
+
+@pytest.mark.parametrize(("size", "place"), [(20 << 20, 0), (20 << 20, -1), (3 << 20, 3 << 19)])
+def test_other_content_of_the_same_size_and_time_is_another_source(tmp_path, size, place):
+    path = tmp_path / "large.bin"
+    content = bytearray(size)
+    seen = []
+    for value in (0, 1):
+        content[place] = value
+        path.write_bytes(content)
+        os.utime(path, ns=(1, 1))
+        _, length, *times, digest = caching.known_by(path)[1:]
+        seen.append((length, times[0], digest))
+    assert seen[0][:2] == seen[1][:2]
+    assert seen[0] != seen[1]
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -89,13 +129,12 @@ def test_another_version_is_parsed_again(kept, source, monkeypatch):
         lambda path: path.write_bytes(b""),
         lambda path: path.write_bytes(path.read_bytes()[:100]),
         lambda path: path.write_bytes(b"[]\n"),
-        lambda path: path.write_bytes(b'{"version": 3}\n'),
+        lambda path: path.write_bytes(b'00000000\n{"version": 4}\n'),
         lambda path: path.write_bytes(bytes(1000)),
         lambda path: path.write_bytes(path.read_bytes()[:-1]),
         lambda path: path.write_bytes(path.read_bytes() + b"x"),
-        lambda path: path.write_bytes(path.read_bytes().replace(b'"<i8"', b'"<i9"')),
     ],
-    ids=["none", "empty", "half a header", "other json", "less", "zeros", "cut", "more", "dtype"],
+    ids=["none", "empty", "half a header", "other json", "less", "zeros", "cut", "more"],
 )
 def test_half_a_cache_is_noticed_and_rebuilt(kept, source, spoil):
     spoil(kept)
@@ -199,4 +238,5 @@ def test_the_whole_of_emnist_is_mapped_and_not_read(cache, source):
     assert all(isinstance(array, np.memmap) for array in dataset.train.values())
     (path,) = (cache / "parsed").iterdir()
     with open(path, "rb") as file:
+        file.readline()
         assert json.loads(file.readline())["version"] == caching.VERSION

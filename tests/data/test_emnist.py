@@ -168,7 +168,7 @@ LEAF = leaf_clients(f0=images(2))
     [
         ({"num_samples": [3]}, "client `f0`: must have 3 examples, got 2 `x` and 2 `y`"),
         ({"num_samples": [2, 2]}, "names 1 users and the row counts of 2"),
-        ({"user_data": {}}, "client `f0`: has no `x` and `y`"),
+        ({"user_data": {}}, "client `f0`: has no lists `x` and `y`"),
         ({"user_data": {"f0": {"x": [[0.5] * 783] * 2, "y": [1, 2]}}}, "784 numbers"),
         ({"user_data": {"f0": {"x": [[0.5] * 784] * 2, "y": [1, 99]}}}, "0 to 61, got 99"),
     ],
@@ -262,9 +262,10 @@ def test_a_folder_of_tables_is_read_again_when_it_changes(tmp_path, monkeypatch)
     asked, folder = [], tmp_path / "table"
     folder.mkdir()
     monkeypatch.setattr(hugging_face, "rows", lambda name: asked.append(name) or table(["a"]))
-    for text in ("one", "one", "three"):
-        (folder / "train.parquet").write_text(text)
-        os.utime(folder / "train.parquet", (1, 1))
+    for text in ("one", None, "two"):
+        if text is not None:
+            (folder / "train.parquet").write_text(text)
+            os.utime(folder / "train.parquet", (1, 1))
         load("emnist", source="huggingface", data=folder)
     assert asked == [str(folder)] * 2
 

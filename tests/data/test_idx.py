@@ -111,7 +111,7 @@ def test_a_file_that_is_cut_short_is_named(tmp_path):
     for content, message in (
         (whole[:-1], r"must have 24 bytes for the shape \(3, 4\), got 23"),
         (whole + b"x", "got 25"),
-        (whole[:9], "cut short: 9 bytes do not hold its header"),
+        (whole[:9], "cut short: no lengths for its rank of 2"),
         (b"PK\3\4", "is no idx file: it begins with 504b0304"),
         (b"", "begins with nothing"),
     ):

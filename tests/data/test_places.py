@@ -42,12 +42,22 @@ def test_the_order_is_path_variable_cache(tmp_path, cache, monkeypatch):
     assert find("emnist")[0] == kept / "emnist/fed_emnist_train.h5"
 
 
-def test_half_a_set_is_passed_over(tmp_path, cache, monkeypatch):
+def test_half_a_set_is_passed_over(tmp_path):
+    write_emnist(tmp_path / "half/emnist")
+    (tmp_path / "half/emnist/fed_emnist_test.h5").unlink()
+    assert find("emnist", tmp_path / "half") is None
     write_emnist(tmp_path / "half")
-    (tmp_path / "half/fed_emnist_test.h5").unlink()
+    assert find("emnist", tmp_path / "half")[0].parent == tmp_path / "half"
+
+
+def test_the_variable_stands_alone(tmp_path, cache, monkeypatch):
     write_emnist(cache / "data/emnist")
-    monkeypatch.setenv("TACITURN_DATA", str(tmp_path / "half"))
-    assert find("emnist")[0].parent == cache / "data/emnist"
+    monkeypatch.setenv("TACITURN_DATA", str(tmp_path / "tipo"))
+    with pytest.raises(DataError, match=r"TACITURN_DATA must be a folder, and .*tipo is none"):
+        load("emnist")
+    (tmp_path / "tipo").mkdir()
+    with pytest.raises(DataError, match="While TACITURN_DATA is set, data are looked for nowhere"):
+        load("emnist")
 
 
 def test_the_cache_folder_is_the_users_unless_told(monkeypatch, tmp_path):

@@ -24,7 +24,12 @@ from taciturn.sim import devices, engine, journal
 
 TASK = tiny()
 ROUNDS = 6
-FORMS = {"fixed": "fixed:0.3", "adaptive": "adaptive,k=0", "random": "random:0.5"}
+FORMS = {
+    "optimal": "optimal:0.5",
+    "fixed": "fixed:0.3",
+    "adaptive": "adaptive,k=0",
+    "random": "random:0.5",
+}
 CODEC_FORMS = {"quantize": "quantize:2", "eden": "eden:0.5", "top_k": "top_k:0.2",
                "sparse_ternary": "sparse_ternary:0.2"}  # fmt: skip
 
@@ -38,6 +43,7 @@ def every_part() -> dict[str, str]:
         [CODEC_FORMS.get(name, name) for name in CODECS],
     )
     texts = ["+".join(each[i % len(each)] for each in parts) for i in range(count)]
+    texts.append("adaptive,k=0+ignore+top_k:0.3,feedback=true")  # what clients keep is saved too
     return {text: text for text in texts}
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import taciturn
 from taciturn.sim import draws
+from taciturn.sim.local import proximal
 
 
 def task() -> taciturn.Task:
@@ -62,3 +63,37 @@ def test_a_state_of_any_form_is_the_same_in_both(name: str) -> None:
     ])  # fmt: skip
     np.testing.assert_array_equal(found[0]["silent"].weights, start)
     assert np.abs(found[0]["speaks"].weights - start).max() > 0.01
+
+
+def test_the_pull_of_fedprox_is_its_formula() -> None:
+    pull = proximal(0.5)
+    start = {"w": jnp.array([1.0, 2.0])}
+    state = pull.init(start)
+    updates, state = pull.update({"w": jnp.array([1.0, 0.0])}, state, {"w": jnp.array([3.0, 2.0])})
+    assert updates["w"].tolist() == [2.0, 0.0]
+    assert state["w"].tolist() == [1.0, 2.0]
+
+
+def test_fedprox_and_a_rate_that_decays_are_the_same_in_both() -> None:
+    settings: dict[str, Any] = {"rounds": 3, "cohort": 3, "epochs": 2}
+    found = {
+        (plain, name): taciturn.simulate(task(), "full", plain=plain, **settings, **extra)
+        for plain in (False, True)
+        for name, extra in {"none": {}, "prox": {"prox": 2.0}, "both": {
+            "prox": 2.0, "lr_decay": 0.5, "client_optimizer": "momentum"}}.items()
+        if not (plain is False and name == "prox")
+    }  # fmt: skip
+    for name in ("none", "both"):
+        np.testing.assert_allclose(
+            found[False, name].weights, found[True, name].weights, rtol=1e-5, atol=1e-6
+        )
+    # The pull keeps clients near what they were sent.
+    assert (found[True, "prox"].norm_mean < found[True, "none"].norm_mean).all()
+
+
+def test_a_rate_that_decays_is_multiplied_after_every_round() -> None:
+    """Small steps on a linear path: norms fall with the rate."""
+    settings: dict[str, Any] = {"rounds": 3, "cohort": 3, "lr": 1e-4, "plain": True}
+    constant = taciturn.simulate(task(), "full", **settings).norm_mean[0]
+    halved = taciturn.simulate(task(), "full", lr_decay=0.5, **settings).norm_mean[0]
+    np.testing.assert_allclose(halved / constant, [1, 0.5, 0.25], rtol=1e-3)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import taciturn
+from taciturn.core import policy as policies
 from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
 from taciturn.core.rules import Chance, Rule
 from taciturn.core.standins import ignore
+from taciturn.errors import InputError, UnknownName
 from taciturn.sim.engine import _Structure
 from taciturn.tasks import load
 
@@ -94,3 +99,122 @@ def test_a_fingerprint_looks_into_closures_defaults_and_what_is_called() -> None
         return loop(n - 1) if n else 0
 
     assert fingerprint(loop) == fingerprint(loop)
+
+
+# A name in texts.
+
+
+def loud(share: float = 0.5) -> Rule:
+    """Speaks with this chance."""
+    return Rule("loud", (("share", share),), init=lambda: Chance(share),
+                speaks=lambda own, context: own.uniform < context.probability)  # fmt: skip
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """Nothing that a test registers stays."""
+    before = {kind: dict(names) for kind, names in policies._KINDS.items()}
+    yield
+    for kind, names in before.items():
+        policies._KINDS[kind].clear()
+        policies._KINDS[kind].update(names)
+    policies._OWN.clear()
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_part_gets_a_name_in_one_line() -> None:
+    assert str(Policy(loud(0.25), ignore())) == "loud,share=0.25+ignore"  # people can read it,
+    with pytest.raises(UnknownName, match="called `loud`"):
+        taciturn.parse("loud+ignore")  # programs only when it is registered
+    taciturn.register("rule", loud)
+    for text in ("loud+ignore", "loud,share=0.25+ignore", "loud,share=0.25+zero+eden:1"):
+        assert str(taciturn.parse(text)) == text
+    assert taciturn.parse("loud:0.25+ignore") == Policy(loud(0.25), ignore())
+    assert taciturn.simulate(TASK, "loud:1+ignore", **QUICK).spoke.sum() == 12
+    assert taciturn.simulate(TASK, "loud:1+ignore", **QUICK).summary()["rule"] == "loud,share=1"
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_part_that_is_registered_again_takes_the_old_ones_place() -> None:
+    def mine() -> Rule:
+        return Rule("mine", init=lambda: Chance(0.0), speaks=lambda own, context: own.norm > -1)
+
+    taciturn.register("rule", mine)
+    assert taciturn.simulate(TASK, "mine+ignore", **QUICK).spoke.sum() == 12
+
+    def mine() -> Rule:
+        return Rule("mine", init=lambda: Chance(0.0), speaks=lambda own, context: own.norm > 1e9)
+
+    taciturn.register("rule", mine)
+    assert taciturn.simulate(TASK, "mine+ignore", **QUICK).spoke.sum() == 0
+
+
+@pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize(
+    ("kind", "factory", "message"),
+    [
+        ("rule", taciturn.adaptive, "`adaptive` is a part of the package"),
+        ("rules", loud, "`kind` must be rule or stand-in or codec, got 'rules'"),
+        ("rule", None, "`factory` must be a function with a name, got None"),
+        ("rule", loud(), "`factory` must be a function with a name"),
+        ("rule", lambda: loud(), "`factory` must be a function with a name"),
+    ],
+)
+def test_what_cannot_be_registered(kind: str, factory: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        taciturn.register(kind, factory)
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_name_that_makes_something_else_is_refused() -> None:
+    taciturn.register("stand-in", loud)
+    with pytest.raises(InputError, match="`loud` must make a stand-in of that name, got Rule"):
+        taciturn.parse("adaptive+loud")
+
+
+# Tasks: who is asked, and what is measured.
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_task_may_draw_cohorts_of_its_own(plain: bool) -> None:
+    asked: list[Any] = []
+
+    def awake(key: jax.Array, round: jax.Array, size: int) -> jax.Array:
+        jax.debug.callback(lambda r, k: asked.append((int(r), k.tolist())), round, jnp.arange(size))
+        return 10 * round + jnp.arange(size)
+
+    task = dataclasses.replace(TASK, cohort=awake)
+    own = taciturn.simulate(task, "full", plain=plain, rounds=2, cohort=3)
+    jax.effects_barrier()
+    assert {(0, (0, 1, 2)), (1, (0, 1, 2))} <= {(r, tuple(k)) for r, k in asked}
+    drawn = taciturn.simulate(TASK, "full", plain=plain, rounds=2, cohort=3)
+    assert not np.array_equal(own.weights, drawn.weights)
+    with pytest.raises(InputError, match=r"`cohort` of task `synthetic` must draw as many clients"):
+        taciturn.simulate(dataclasses.replace(TASK, cohort=lambda *_: jnp.zeros(2, int)), "full")
+
+
+def test_metrics_of_ones_own_are_there_and_accuracy_is_not_needed() -> None:
+    def metrics(params: Any, batch: Any) -> Any:
+        one = jnp.ones(len(batch["y"]))
+        return {"size": (one * jnp.sum(jnp.abs(params["w"])), one), "ones": (batch["y"], one)}
+
+    task = dataclasses.replace(TASK, metrics=metrics)
+    for plain in (False, True):
+        history = taciturn.simulate(task, "full", plain=plain, **QUICK)
+        assert np.isnan(history.accuracy).all()
+        scores = taciturn.evaluate(task, history.weights[0])
+        assert history.metrics.keys() == {"size", "ones"}
+        assert history.metrics["size"].tolist() == [scores["size"]]
+        assert history.summary()["metrics"]["size"] == [scores["size"]]
+        model = taciturn.as_model(task, history.weights[0])
+        assert scores["size"] == pytest.approx(np.abs(model["w"]).sum(), rel=1e-5)
+        assert scores["ones"] == pytest.approx(task.test["y"].mean())
+    with pytest.raises(InputError, match=r"`weights` must be one vector of 101"):
+        taciturn.evaluate(task, history.weights)
+
+
+def test_what_is_scored_is_what_was_measured() -> None:
+    history = taciturn.simulate(TASK, "full", **QUICK)
+    scores = taciturn.evaluate(TASK, history.weights[0])
+    assert scores["accuracy"] == pytest.approx(history.accuracy[0, -1])
+    assert scores["loss"] == pytest.approx(history.loss[0, -1], rel=1e-5)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from small_tasks import POISON, poisoned_inputs
 
 import taciturn
 from taciturn.core.policy import parse
@@ -31,7 +32,7 @@ def tiny(clients: Any = None, test: bool = True, **changes: Any) -> Task:
     y = rng.integers(0, 3, sum(SIZES) + 30).astype(np.int32)
     x = (rng.normal(0, 0.5, (len(y), 2)) + np.array([[0, 1], [1, -1], [-1, -1]])[y]).astype("f4")
     n = sum(SIZES)
-    loss, metrics = classification(lambda p, x, key: x @ p["w"] + p["b"][None, :])
+    loss, metrics = classification(lambda p, x, key: poisoned_inputs(x) @ p["w"] + p["b"][None, :])
     task = Task(
         "tiny",
         clients or Stored.of({"x": x[:n], "y": y[:n]}, SIZES),
@@ -93,7 +94,7 @@ def test_history_counts_to_the_byte() -> None:
     assert summary["upload_overhead_bytes"] == 6 * 4 * 24
     assert summary["spoke_share"] == pytest.approx(100 * history.spoke.sum() / 48)
     sent = history.bytes_up.sum() + history.overhead_up.sum()
-    assert summary["upload_share"] == pytest.approx(100 * sent / (2 * 6 * 4 * (SIZE * 4 + 16)))
+    assert summary["upload_share"] == pytest.approx(100 * sent / (2 * 6 * 4 * (SIZE * 4 + 24)))
     assert summary["threshold_mean"] is None
     assert summary["accuracy"] == (100 * history.accuracy[:, -1]).tolist()
     assert summary["accuracy_std"] == pytest.approx(100 * np.std(history.accuracy[:, -1], ddof=1))
@@ -108,8 +109,9 @@ def test_rows_of_a_history() -> None:
         (s, t) for s in (4, 9) for t in (1, 2, 3)
     ]
     assert list(rows[0]) == [
-        "seed", "round", "spoke", "rejected", "threshold", "norm_mean", "norm_std", "bytes_up",
-        "overhead_up", "bytes_down", "overhead_down", "accuracy", "loss",
+        "seed", "round", "spoke", "rejected", "threshold", "norm_mean", "norm_std", "asked",
+        "bytes_up", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down", "accuracy",
+        "loss",
     ]  # fmt: skip
     assert rows[4]["spoke"] == history.spoke[1, 1]
     assert rows[0]["threshold"] == 0
@@ -187,12 +189,20 @@ def test_an_optax_object_is_used_with_its_own_rate() -> None:
 def test_a_client_that_breaks_is_dropped_and_the_others_go_on() -> None:
     clients = tiny().clients
     x = clients.arrays["x"].copy()
-    x[:3] = np.nan  # all of the first client
+    x[:3] = POISON  # all of the first client
     broken = dataclasses.replace(clients, arrays=clients.arrays | {"x": x})
     history = run("full", tiny(broken), cohort=5, rounds=3)
     assert (history.rejected == 1).all()
     assert (history.spoke == 4).all()
     assert np.isfinite(history.weights).all()
+
+
+def test_the_plain_loop_honours_the_precision_and_refuses_what_is_the_engines() -> None:
+    exact, rough = (run(rounds=2, precision=name).weights for name in ("float32", "bfloat16"))
+    assert 1e-5 < np.abs(exact - rough).max() < 0.1
+    for name in ("devices", "lanes"):
+        with pytest.raises(InputError, match=f"`{name}` is the engine's"):
+            taciturn.simulate(TINY, "full", plain=True, rounds=1, cohort=1, **{name: 1})
 
 
 @pytest.mark.parametrize(
@@ -255,10 +265,11 @@ def test_how_many_are_held_out() -> None:
     assert held_out(sizes).tolist() == [0, 1, 1, 1, 1, 1, 2, 10, 10]
 
 
-def test_stored_clients_hold_out_their_last_tenth() -> None:
+def test_stored_clients_hold_out_their_last_tenth_when_asked() -> None:
     sizes = [1, 5, 20]
     x = np.arange(26)
-    clients, test = with_test(tiny(Stored.of({"x": x}, sizes, examples=[1, 10, 20]), test=False))
+    task = tiny(Stored.of({"x": x}, sizes, examples=[1, 10, 20]), test=False)
+    clients, test = with_test(dataclasses.replace(task, hold_out="last"))
     assert test["x"].tolist() == [5, 24, 25]
     assert clients.rows_of(jnp.arange(3)).tolist() == [1, 4, 18]
     np.testing.assert_allclose(clients.examples_of(jnp.arange(3)), [1, 8, 18])
@@ -266,6 +277,32 @@ def test_stored_clients_hold_out_their_last_tenth() -> None:
     assert clients.batch(jnp.int32(2), jnp.arange(18))["x"].tolist() == list(range(6, 24))
     with pytest.raises(InputError, match="No client has two examples"):
         Stored.of({"x": x}, [1] * 26).hold_out()
+
+
+def test_stored_clients_hold_out_a_tenth_at_random_by_label() -> None:
+    """Sorted by label, as recordings are: every label has its tenth in the test set."""
+    y = np.repeat(np.arange(6), 40)
+    own = {"x": np.arange(480), "y": np.tile(y, 2)}
+    clients, test = Stored.of(own, [240, 240], names=("a", "b")).hold_out()
+    for client in (test["x"] < 240, test["x"] >= 240):
+        assert np.bincount(test["y"][client]).tolist() == [4] * 6
+    np.testing.assert_array_equal(test["y"], own["y"][test["x"]])
+    both = np.concatenate([clients.arrays["x"], test["x"]])
+    assert sorted(both.tolist()) == list(range(480))
+    assert clients.rows.tolist() == [216, 216]
+    assert clients.names == ("a", "b")
+    first, second = (set((test["x"][client] % 240).tolist()) for client in (
+        test["x"] < 240, test["x"] >= 240))  # fmt: skip
+    assert first != second  # each client's draw is its own,
+    alone = Stored.of({k: v[240:] for k, v in own.items()}, [240], names=("b",)).hold_out()[1]
+    assert alone["x"].tolist() == test["x"][test["x"] >= 240].tolist()  # whoever is beside it
+
+
+def test_without_labels_a_tenth_is_drawn_at_random() -> None:
+    clients, test = Stored.of({"x": np.arange(1000)}, [1000]).hold_out()
+    assert len(test["x"]) == 100
+    assert 300 < test["x"].mean() < 700
+    assert len(set(test["x"].tolist()) | set(clients.arrays["x"].tolist())) == 1000
 
 
 def test_generated_clients_hold_out_their_last_tenth() -> None:

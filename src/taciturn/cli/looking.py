@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from taciturn.checks import path_of
 from taciturn.cli.command import Command, File, command
 from taciturn.errors import InputError, require
 
@@ -59,13 +60,13 @@ class Report(Command):
             require(module, "report")
         from taciturn.report import page, picture, series, terminal
 
-        folders = series.expand(self.folders)
+        folders = series.expand([path_of("folders", one) for one in self.folders])
         arms = series.read_all(folders)
-        terminal.print_table({name: one.summary() for name, one in arms.items()})
         if out.suffix == ".png":
             picture.draw(arms, out, ", ".join(series.labels(folders)))
         else:
             page.write(folders, arms, out, self.accuracies)
+        terminal.print_table({name: one.summary() for name, one in arms.items()})
         sys.stdout.write(f"{out}\n")
 
 

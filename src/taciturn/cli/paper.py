@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from taciturn.checks import path_of
 from taciturn.cli.command import Command, File, command, tell
 from taciturn.errors import InputError, UnknownName, require
 
@@ -59,8 +60,10 @@ class Paper(Command):
             raise UnknownName("precision", self.precision, PRECISIONS)
         if self.action == "all" and self.quick:
             raise InputError("`all` has no quick form; `table main --quick` has.")
-        if self.page is not None and self.page.is_dir():
+        if self.page is not None and path_of("page", self.page).is_dir():
             raise InputError(f"`--page` must be a file, {self.page} is a folder.")
+        if path_of("out", self.out).is_file():
+            raise InputError(f"`--out` must be a folder, {self.out} is a file.")
         prepare()
         name, seeds = self.name or "", self.seeds or (1 if self.quick else SEEDS)
         options = Options(self.out, seeds, self.rounds, self.precision, self.data)

@@ -59,7 +59,7 @@ class Told(Command):
             sys.stdout.write(f"{folder}\n")
             return
         for title, point in summary.get("points", {"": summary}).items():
-            terminal.print_table(point["arms"], title)
+            terminal.print_table(point["arms"], title, point.get("tested_on", ""))
         sys.stdout.write(f"Results are in {folder}\n")
 
 
@@ -98,7 +98,8 @@ class Simulation(Plan, Told):
             if not equals or name in ("arms", "seeds", "seed", "plain"):
                 raise InputError(f"A sweep is written name=value,value of a setting, got `{text}`.")
             found |= read_values({name.replace("-", "_"): several.split(",")})
-        return found | {"task": self.task or Plan.task, "arms": self.policies()}
+        task = Plan.task if self.task is None else self.task
+        return found | {"task": task, "arms": self.policies()}
 
     def go(self) -> None:
         values = self.values()
@@ -142,8 +143,9 @@ class Run(Simulation):
         elif self.arms is not None and self.rule is self.stand_in is None:
             return self.arms
         else:
-            rule = parse_part("rule", self.rule or "adaptive")
-            policy = Policy(rule, parse_part("stand-in", self.stand_in or "ou"))
+            rule = "adaptive" if self.rule is None else self.rule
+            stand_in = "ou" if self.stand_in is None else self.stand_in
+            policy = Policy(parse_part("rule", rule), parse_part("stand-in", stand_in))
         texts = ["full"] if self.baseline else []
         texts.append(str(policy))
         if self.baseline and self.policy is self.rule is self.stand_in is None:

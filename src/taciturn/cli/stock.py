@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from taciturn.checks import path_of
 from taciturn.cli.command import Command, command
 from taciturn.core.policy import CODECS, RULES, STAND_INS
 from taciturn.errors import InputError, require
@@ -45,6 +46,10 @@ class Data(Command):
     """Of the data set, or for `show` of any task."""
     data: Path | None = None
     """Where to look (default: TACITURN_DATA and the cache folder)."""
+    client: str | None = None
+    """For `show table`: the column that says whose a row is."""
+    label: str | None = None
+    """For `show table`: the column that is to be learned."""
     out: Path | None = None
     """The picture of `show` (default: NAME.png)."""
 
@@ -66,6 +71,6 @@ class Data(Command):
         elif self.action == "check":
             lines = inventory.check(name, self.data)
         else:
-            picture = self.out or Path(f"{name}.png")
-            lines = [str(show.show(load(name, data=self.data), picture))]
+            task = load(name, data=self.data, client=self.client, label=self.label)
+            lines = [str(show.show(task, path_of("out", self.out or Path(f"{name}.png"))))]
         sys.stdout.write("\n".join(lines) + "\n")

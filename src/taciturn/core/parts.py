@@ -1,7 +1,10 @@
 """What rules, stand-ins and codecs have in common: a name and the arguments they were made with."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
+
+from taciturn.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,13 @@ class Part:
 
     name: str
     params: tuple[tuple[str, Any], ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not re.fullmatch(r"\w[\w.-]*", self.name):
+            raise InputError(
+                f"`name` of a part must be a word of letters, digits, `_`, `-` and `.`, got "
+                f"{self.name!r}."
+            )
 
     @property
     def structure(self) -> tuple[Any, ...]:

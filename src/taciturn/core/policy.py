@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from taciturn.checks import choice
 from taciturn.core import codecs, rules, standins
 from taciturn.core.codecs import Codec
 from taciturn.core.parts import Part
@@ -34,6 +35,8 @@ CODECS: dict[str, Callable[..., Codec]] = {
     )
 }  # fmt: skip
 _KINDS: dict[str, dict[str, Any]] = {"rule": RULES, "stand-in": STAND_INS, "codec": CODECS}
+_TYPES: dict[str, type[Part]] = {"rule": Rule, "stand-in": StandIn, "codec": Codec}
+_OWN: set[str] = set()  # names that `register` gave
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class Policy:
 
 def parse(text: str) -> Policy:
     """The policy that `text` describes; `str` of it gives the text back, shortest form."""
+    if not isinstance(text, str):
+        raise InputError(f"A policy as text must be a string, got {text!r}.")
     found: dict[str, Part] = {}
     everything = {name: kind for kind, names in _KINDS.items() for name in names}
     for piece in text.split("+"):
@@ -76,6 +81,29 @@ def parse(text: str) -> Policy:
             raise InputError(f"A policy has one {kind}, got two in `{text}`.")
         found[kind] = parse_part(kind, piece)
     return Policy(**{kind.replace("-", "_"): part for kind, part in found.items()})  # type: ignore[arg-type]
+
+
+def register(kind: str, factory: Callable[..., Part]) -> None:
+    """Gives a part of your own a name in texts, that of the function that makes it.
+
+        taciturn.register("rule", loudest)      # then "loudest:0.5+ignore" is a policy
+
+    Args:
+      kind: `rule`, `stand-in` or `codec`.
+      factory: makes the part. Its name is the part's name, its arguments are the part's `params`.
+        Registered again, as in a cell of a notebook, the new one takes the place of the old one.
+    """
+    choice("kind", kind, tuple(_KINDS))
+    name = getattr(factory, "__name__", None)
+    if not callable(factory) or not isinstance(name, str) or not name.isidentifier():
+        raise InputError(f"`factory` must be a function with a name, got {factory!r}.")
+    for names in _KINDS.values():
+        if name in names:
+            if name not in _OWN:
+                raise InputError(f"`{name}` is a part of the package: choose another name.")
+            del names[name]
+    _KINDS[kind][name] = factory
+    _OWN.add(name)
 
 
 def parse_part(kind: str, text: str) -> Any:
@@ -106,7 +134,10 @@ def parse_part(kind: str, text: str) -> Any:
                if p.default is p.empty and p.name not in arguments]  # fmt: skip
     if missing:
         raise InputError(f"`{name}` needs a {missing[0]}, as in `{name}:0.5`.")
-    return factories[name](**arguments)
+    part = factories[name](**arguments)
+    if not isinstance(part, _TYPES[kind]) or part.name != name:
+        raise InputError(f"`{name}` must make a {kind} of that name, got {part!r}.")
+    return part
 
 
 def spell(part: Part) -> str:
@@ -116,8 +147,8 @@ def spell(part: Part) -> str:
     if factory is None:  # somebody's own: nothing reads it back, but people do
         return ",".join([text, *(f"{key}={_text(value)}" for key, value in part.params)])
     for i, (key, parameter) in enumerate(inspect.signature(factory).parameters.items()):
-        value = dict(part.params)[key]
-        if value != parameter.default:
+        value = dict(part.params).get(key, parameter.default)  # one's own may not keep them
+        if value is not parameter.empty and value != parameter.default:
             required = i == 0 and parameter.default is parameter.empty
             text += f":{_text(value)}" if required else f",{key}={_text(value)}"
     return text

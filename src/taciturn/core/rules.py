@@ -67,6 +67,7 @@ class Rule(Part):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in self.looks_at:
             if name not in Situation._fields:
                 raise UnknownName(f"thing for `{self.name}` to look at", name, Situation._fields)

@@ -71,6 +71,7 @@ def fetch(
         lock = folder / f"{download.file}.lock"
         with alone(lock, f"downloads {target}") as waited:
             if archive and contents and all((folder / file).is_file() for file in contents):
+                shutil.rmtree(_beside(target), ignore_errors=True)  # of a process that was killed
                 return folder
             if not archive and _is(download, target, waited):
                 return target
@@ -199,7 +200,7 @@ def unpack(archive: Path, folder: Path) -> None:
     An archive with a name that leads out of the folder, a link or a device is refused whole. Two
     processes must not unpack one archive at a time.
     """
-    beside = folder / f".{archive.name}.unpacked"
+    beside = _beside(folder / archive.name.removesuffix(".part"))
     shutil.rmtree(beside, ignore_errors=True)  # a killed process may have left it
     try:
         with tarfile.open(archive) as tar:
@@ -222,6 +223,11 @@ def unpack(archive: Path, folder: Path) -> None:
         raise DataError(f"{archive} cannot be unpacked: {error}.") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _beside(archive: Path) -> Path:
+    """The folder in which an archive is unpacked."""
+    return archive.with_name(f".{archive.name}.unpacked")
 
 
 def _check_member(archive: Path, member: tarfile.TarInfo, folder: Path) -> None:

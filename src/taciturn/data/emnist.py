@@ -43,11 +43,12 @@ def _from_tff(path: Path, client: str, arrays: dict[str, np.ndarray]) -> Example
 def _from_leaf(path: Path, client: str, x: list[Any], y: list[Any]) -> Examples:
     try:
         pixels = np.array(x, np.float32).reshape(len(x), 28, 28)
+        labels = np.array(y) if y else np.zeros(0, np.int32)
     except (ValueError, TypeError):
         raise DataError(
-            f"{path}, client `{client}`: every `x` must be 784 numbers, 28 × 28 pixels."
+            f"{path}, client `{client}`: every `x` must be 784 numbers, 28 × 28 pixels, and every "
+            f"`y` one."
         ) from None
-    labels = np.array(y) if y else np.zeros(0, np.int32)
     return {
         "x": check_pixels(path, client, pixels),
         "y": check_labels(path, client, labels, CLASSES),

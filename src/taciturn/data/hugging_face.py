@@ -15,20 +15,24 @@ ROWS = 4_096  # taken from the table at a time
 
 
 def rows(name: str) -> Iterable[Mapping[str, list[Any]]]:
-    """The table `name` of the Hub, or of a folder, in blocks of columns.
+    """The table `name` of the Hub, or of a folder, in blocks of columns."""
+    return table(name).iter(ROWS)
+
+
+def table(name: str) -> Any:
+    """The table `name` of the Hub, or of a folder.
 
     `datasets` downloads and caches it in its own way; offline it says so.
     """
     datasets = require("datasets", "data")
     try:
-        table = datasets.load_dataset(name, split="train")
+        return datasets.load_dataset(name, split="train")
     except Exception as error:  # the library raises a tree of its own and of its dependencies'
         reason = str(error).rstrip(".")
         raise DataError(
             f"{name} cannot be loaded from the Hugging Face Hub: {reason}. To bring it by hand: "
             f"download its files on a machine that is online, and name their folder as `data`."
         ) from None
-    return table.iter(ROWS)
 
 
 def read(

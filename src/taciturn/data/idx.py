@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from taciturn.data.dataset import Dataset, check_labels
+from taciturn.data.own import check_unpacked, classes_of
 from taciturn.errors import DataError
 
 PARTS = ("train-images", "train-labels", "t10k-images", "t10k-labels")
+_TIGHTEST = 1_100  # how many bytes gzip can pack into one
 _DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
@@ -24,7 +26,8 @@ def read(files: list[Path], classes: int | None = None) -> Dataset:
     """
     arrays = [read_idx(file) for file in files]
     if classes is None:
-        classes = int(arrays[1].max()) + 1 if arrays[1].size else 1
+        check_labels(files[1], "all", arrays[1], 2**31 - 1)
+        classes = classes_of(files[1], arrays[1])["classes"]
     parts = []
     for (images_file, labels_file), images, labels in zip(
         (files[:2], files[2:]), arrays[::2], arrays[1::2], strict=True
@@ -49,26 +52,30 @@ def read(files: list[Path], classes: int | None = None) -> Dataset:
 def read_idx(path: Path) -> np.ndarray:
     """The array of an idx file: two zero bytes, type, rank, big-endian lengths, and the numbers."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            content = file.read()
+        size, packed = path.stat().st_size, path.suffix == ".gz"
+        with gzip.open(path) if packed else open(path, "rb") as file:
+            start = file.read(4)
+            if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _DTYPES:
+                seen = start.hex() or "nothing"
+                raise DataError(f"{path} is no idx file: it begins with {seen}.")
+            dtype, rank = np.dtype(_DTYPES[start[2]]), start[3]
+            lengths = file.read(4 * rank)
+            if len(lengths) < 4 * rank or rank > 32:
+                raise DataError(f"{path} is cut short: no lengths for its rank of {rank}.")
+            shape = struct.unpack(f">{rank}I", lengths)
+            expected = 4 + 4 * rank + math.prod(shape) * dtype.itemsize
+            wrong = f"{path} must have {expected} bytes for the shape {shape}"
+            if expected > size * (_TIGHTEST if packed else 1):
+                raise DataError(f"{wrong}, got {size}{' packed ones' if packed else ''}.")
+            if packed:
+                check_unpacked(path, size, expected)
+            content = file.read(expected - 4 - 4 * rank + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}.") from None
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _DTYPES:
-        raise DataError(f"{path} is no idx file: it begins with {content[:4].hex() or 'nothing'}.")
-    dtype, rank = np.dtype(_DTYPES[content[2]]), content[3]
-    if len(content) < 4 + 4 * rank:
-        raise DataError(f"{path} is cut short: {len(content)} bytes do not hold its header.")
-    shape = struct.unpack_from(f">{rank}I", content, 4)
-    expected = 4 + 4 * rank + math.prod(shape) * dtype.itemsize
-    if len(content) != expected:
-        raise DataError(
-            f"{path} must have {expected} bytes for the shape {shape}, got {len(content)}."
-        )
-    return (
-        np.frombuffer(content, dtype, offset=4 + 4 * rank)
-        .reshape(shape)
-        .astype(dtype.newbyteorder("="))
-    )
+    got = 4 + 4 * rank + len(content)
+    if got != expected:
+        raise DataError(f"{wrong}, got {'more' if packed and got > expected else size}.")
+    return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
 def find(folder: Path, part: str) -> Path:

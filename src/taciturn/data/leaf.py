@@ -40,11 +40,14 @@ def _read(paths: list[Path], parse: Parse) -> dict[str, Examples]:
     for path in paths:
         try:
             content = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{path} is no whole JSON file: {error}.") from None
         for key in ("users", "num_samples", "user_data"):
             if not isinstance(content, dict) or key not in content:
                 raise DataError(f"{path} has no `{key}`; it is not in LEAF's layout.")
+        for key in ("users", "num_samples"):
+            if not isinstance(content[key], list):
+                raise DataError(f"{path}: `{key}` must be a list, got {content[key]!r:.50}.")
         if len(content["users"]) != len(content["num_samples"]):
             raise DataError(
                 f"{path} names {len(content['users'])} users and the row counts of "
@@ -53,10 +56,12 @@ def _read(paths: list[Path], parse: Parse) -> dict[str, Examples]:
         for client, count in zip(content["users"], content["num_samples"], strict=True):
             try:
                 x, y = content["user_data"][client]["x"], content["user_data"][client]["y"]
+                if not isinstance(x, list) or not isinstance(y, list):
+                    raise TypeError
                 lengths = (len(x), len(y))
             except (KeyError, TypeError):
                 raise DataError(
-                    f"{path}, client `{client}`: has no `x` and `y` in `user_data`."
+                    f"{path}, client `{client}`: has no lists `x` and `y` in `user_data`."
                 ) from None
             if lengths != (count, count):
                 raise DataError(

@@ -1,7 +1,11 @@
 """Data that people have themselves: one `npz` file, or a folder of arrays for every client."""
 
+import math
 import zipfile
+import zlib
+from dataclasses import replace
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
@@ -11,36 +15,81 @@ from taciturn.errors import DataError
 
 def read_npz(path: Path) -> Dataset:
     """The examples of an `npz` file, grouped by client in the order of their names."""
-    try:
-        # Opened here: NumPy leaves the file open when it turns out to be no archive.
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is no whole npz file without pickles: {error}.") from None
+    arrays = npz_arrays(path)
     for key in ("x", "y", "client"):
         if key not in arrays:
             raise DataError(f"{path} has no array `{key}`; it has {', '.join(arrays) or 'none'}.")
+    alone = {"x_test", "y_test"} & arrays.keys()
+    if len(alone) == 1:
+        other = "y_test" if "x_test" in alone else "x_test"
+        raise DataError(f"{path} has `{alone.pop()}` and no `{other}`: a test set needs both.")
     whose = arrays["client"]
     if whose.ndim != 1 or whose.dtype.kind not in "iuSU":
         raise DataError(
             f"{path}: `client` must be a number or a name for each example, got {whose.dtype} of "
             f"shape {whose.shape}."
         )
-    if len(whose) != len(arrays["x"]):
-        raise DataError(f"{path} has {len(arrays['x'])} `x` and the clients of {len(whose)}.")
     everyone = _examples(path, "all", arrays["x"], arrays["y"])
-    names, owners = np.unique(whose, return_inverse=True)
-    rows = np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
-    train = {
-        str(name): {key: array[mine] for key, array in everyone.items()}
-        for name, mine in zip(names, rows, strict=True)
-    }
-    dataset = collect(path, train, None, _classes(everyone["y"]))
-    if "x_test" not in arrays or "y_test" not in arrays:
+    if len(whose) != len(everyone["x"]):
+        raise DataError(f"{path} has {len(everyone['x'])} `x` and the clients of {len(whose)}.")
+    dataset = grouped(path, everyone, whose, classes_of(path, everyone["y"]))
+    if not alone:
         return dataset
     test = _examples(path, "x_test", arrays["x_test"], arrays["y_test"], dataset.counts["classes"])
+    if not len(test["y"]):
+        raise DataError(f"{path}: `x_test` and `y_test` have no examples.")
     _check_alike(path, "x_test", test, everyone)
-    return Dataset(dataset.names, dataset.train, dataset.rows, dict(test), 0, dataset.counts)
+    return replace(dataset, test=dict(test))
+
+
+def grouped(place: Any, everyone: Examples, whose: np.ndarray, counts: dict[str, int]) -> Dataset:
+    """Examples by client, in the order of the clients' names; `whose` names one for each."""
+    names, owners = np.unique(whose, return_inverse=True)
+    if not len(names):
+        raise DataError(f"{place} has no client with a training example.")
+    order, rows = np.argsort(owners, kind="stable"), np.bincount(owners)
+    train = {key: array[order] for key, array in everyone.items()}
+    return Dataset(tuple(map(str, names.tolist())), train, rows, None, 0, counts)
+
+
+def npz_arrays(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of an `npz` file, when their headers are in order."""
+    try:
+        with open(path, "rb") as raw, zipfile.ZipFile(raw) as archive:
+            whole = sum(part.file_size for part in archive.infolist())
+            check_unpacked(path, path.stat().st_size, whole)
+            found = {}
+            for part in archive.infolist():
+                with archive.open(part) as file:
+                    found[part.filename.removesuffix(".npy")] = _array(path, file, part.file_size)
+            return found
+    except (OSError, ValueError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is no whole npz file without pickles: {error}.") from None
+
+
+def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
+    """Raises if a file would unpack to far more than data ever do."""
+    if unpacked > max(1 << 30, 100 * packed):
+        raise DataError(
+            f"{path} is refused: its {packed / 1e6:.3g} MB unpack to {unpacked / 1e9:.3g} GB, more "
+            f"than 100 times as much."
+        )
+
+
+def _array(path: Path, file: IO[bytes], size: int) -> np.ndarray:
+    """An array in NumPy's format, if a header says what is there."""
+    version = np.lib.format.read_magic(file)
+    read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+    if version[0] not in read:
+        raise ValueError(f"version {version[0]} of NumPy's format is not known")
+    shape, by_column, dtype = read[version[0]](file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    count = math.prod(shape)
+    if file.tell() + count * dtype.itemsize != size or len(shape) > 32:
+        raise ValueError(f"its header says {dtype} of {shape}, its size is {size} bytes")
+    flat = np.frombuffer(file.read(), dtype)
+    return flat.reshape(shape, order="F" if by_column else "C")
 
 
 def read_folder(root: Path) -> Dataset:
@@ -58,7 +107,7 @@ def read_folder(root: Path) -> Dataset:
         raise DataError(f"{root} has no folders with x.npy and y.npy, one per client.")
     for name, examples in [*train.items(), *test.items()]:
         _check_alike(root / name, name, examples, first)
-    counts = _classes(np.concatenate([examples["y"] for examples in train.values()]))
+    counts = classes_of(root, np.concatenate([examples["y"] for examples in train.values()]))
     for name, examples in test.items():
         check_labels(root / name, name, examples["y"], counts["classes"])
     return collect(root, train, test or None, counts)
@@ -66,7 +115,8 @@ def read_folder(root: Path) -> Dataset:
 
 def _load(path: Path) -> np.ndarray:
     try:
-        return np.asarray(np.load(path, allow_pickle=False))
+        with open(path, "rb") as file:
+            return _array(path, file, path.stat().st_size)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path} cannot be read: {error}.") from None
 
@@ -79,11 +129,14 @@ def _examples(
             f"{place}, client `{client}`: `x` must be numbers, one entry per example, "
             f"got {x.dtype} of shape {x.shape}."
         )
+    if not math.prod(x.shape[1:]):
+        raise DataError(f"{place}, client `{client}`: `x` of shape {x.shape} has no numbers.")
     labels = check_labels(place, client, y, classes)
     if len(x) != len(labels):
         raise DataError(f"{place}, client `{client}`: {len(x)} `x` and {len(labels)} `y`.")
     # Bytes stay bytes, a quarter of the memory; all else is computed with in float32.
-    x = x if x.dtype == np.uint8 else x.astype(np.float32)
+    with np.errstate(over="ignore"):
+        x = x if x.dtype == np.uint8 else x.astype(np.float32)
     if x.dtype != np.uint8 and not np.isfinite(x).all():
         raise DataError(f"{place}, client `{client}`: `x` must be finite.")
     return {"x": x, "y": labels}
@@ -98,5 +151,12 @@ def _check_alike(place: Path, client: str, examples: Examples, first: Examples) 
         )
 
 
-def _classes(labels: np.ndarray) -> dict[str, int]:
-    return {"classes": int(labels.max()) + 1 if labels.size else 1}
+def classes_of(place: Any, labels: np.ndarray) -> dict[str, int]:
+    """How many classes there are: one more than the largest label."""
+    classes = int(labels.max()) + 1 if labels.size else 1
+    if classes > max(1_000, len(labels)):
+        raise DataError(
+            f"{place} has {len(labels)} examples and labels up to {classes - 1}: number the "
+            f"classes from 0, one after another."
+        )
+    return {"classes": classes}

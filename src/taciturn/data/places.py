@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from taciturn.checks import path_of
 from taciturn.data.download import Download, digest, fetch
 from taciturn.errors import DataError, UnknownName, require
 from taciturn.files import replacing
@@ -103,15 +104,25 @@ def cache_folder() -> Path:
 def folders(name: str, data: Any = None) -> list[Path]:
     """Where the data set of this name may lie, in the order of looking.
 
-    A path that is given stands alone: to go on elsewhere would train on other data than was asked.
-    Otherwise `TACITURN_DATA`, the user's cache folder and where an operating system has it.
+    A path that is given, or else `TACITURN_DATA`, stands alone: to go on elsewhere would train on
+    other data than was asked. Otherwise the user's cache folder and where an operating system has
+    it.
     """
-    if data is not None:
-        return [Path(data), Path(data) / name]
-    chosen = os.environ.get("TACITURN_DATA")
-    roots = ([Path(chosen)] if chosen else []) + [cache_folder() / "data"]
-    both = [folder for root in roots for folder in (root / name, root)]
-    return both + [Path(place) for place in (SOURCES[name].elsewhere if name in SOURCES else ())]
+    chosen = given(data)
+    if chosen is not None:
+        if not chosen.is_dir():
+            whose = "TACITURN_DATA" if data is None else "`data`"
+            raise DataError(f"{whose} must be a folder, and {chosen} is none.")
+        return [chosen / name, chosen] if data is None else [chosen, chosen / name]
+    root = cache_folder() / "data"
+    system = SOURCES[name].elsewhere if name in SOURCES else ()
+    return [root / name, root, *map(Path, system)]
+
+
+def given(data: Any = None) -> Path | None:
+    """The folder that a user has named: `data`, or TACITURN_DATA."""
+    chosen = data if data is not None else os.environ.get("TACITURN_DATA") or None
+    return None if chosen is None else path_of("data", chosen)
 
 
 def find(name: str, data: Any = None) -> list[Path] | None:
@@ -129,7 +140,7 @@ def find_or_fetch(name: str, data: Any = None) -> list[Path]:
     found = find(name, data)
     if found is not None:
         return found
-    if data is not None:
+    if given(data) is not None:
         raise DataError(missing(name, data))
     return fetch_source(name)
 
@@ -159,8 +170,11 @@ def missing(name: str, data: Any = None) -> str:
     known = source(name)
     looked = ", ".join(str(folder) for folder in folders(name, data))
     addresses = " and ".join(download.url for download in known.downloads)
+    only = "" if data is not None or given() is None else (
+        "While TACITURN_DATA is set, data are looked for nowhere else. "
+    )  # fmt: skip
     return (
-        f"{' and '.join(known.files)} were not found in {looked}. To bring them by hand: get "
+        f"{' and '.join(known.files)} were not found in {looked}. {only}To bring them by hand: get "
         f"{addresses} on a machine that is online, unpack it if it is an archive, and point "
         f"`--data` or TACITURN_DATA to the folder."
     )

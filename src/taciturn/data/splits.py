@@ -1,16 +1,12 @@
 """Data without clients of their own, shared out: evenly, or so that clients have few labels."""
 
-import math
-
 import numpy as np
-
-from taciturn.checks import choice, number
 
 
 def share_out(labels: np.ndarray, clients: int, split: str, alpha: float, seed: int) -> np.ndarray:
     """Who gets each example, for `split` of `iid` or `dirichlet`."""
     rng = np.random.default_rng(seed)
-    if choice("split", split, ("iid", "dirichlet")) == "iid":
+    if split == "iid":
         return rng.permutation(np.arange(len(labels)) % clients)
     return dirichlet(labels, clients, alpha, rng)
 
@@ -23,7 +19,6 @@ def dirichlet(
     References:
       Hsu, Qi, Brown. Measuring the Effects of Non-Identical Data Distribution, 2019.
     """
-    alpha = number("alpha", alpha, 1e-6, math.inf, "(0, inf)")
     owners = np.empty(len(labels), np.int64)
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))

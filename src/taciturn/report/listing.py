@@ -11,6 +11,7 @@ from rich.table import Table
 
 from taciturn import runs
 from taciturn.errors import RunError
+from taciturn.settings import TOGETHER
 
 _DEEP = 3  # folders below each other: those of sweeps lie in theirs
 
@@ -36,7 +37,9 @@ def described(folder: Path) -> tuple[str, str, str, str]:
     task = summary.get("task") or config.get("task") or ("flower" if state else "")
     policies = config.get("arms") or state.get("policy") or ""
     accuracy = summary.get("accuracy_mean")
-    swept = [name for name, value in config.items() if isinstance(value, list) and name != "seeds"]
+    swept = [
+        name for name, value in config.items() if isinstance(value, list) and name not in TOGETHER
+    ]
     if swept:
         policies += f" over {', '.join(swept)}"
     shown = "" if accuracy is None else f"{accuracy:.2f} %"

@@ -92,7 +92,10 @@ def read(folder: Path) -> dict[str, Series]:
         parts.setdefault(int(table["arm"][part[0]]), []).append(part)
     # What all is compared with stands at the top.
     in_order = sorted(enumerate(names), key=lambda one: one[1] != "full")
-    return {name: _series(name, parts[i], table) for i, name in in_order}
+    try:
+        return {name: _series(name, parts[i], table) for i, name in in_order}
+    except ValueError as error:
+        raise RunError(f"{path} cannot be read as a run's metrics: {error}.") from None
 
 
 def _series(name: str, parts: list[np.ndarray], table: dict[str, np.ndarray]) -> Series:
@@ -102,6 +105,10 @@ def _series(name: str, parts: list[np.ndarray], table: dict[str, np.ndarray]) ->
     rows = np.stack([part[: min(map(len, parts))] for part in parts])
     nothing = np.full(rows.shape, np.nan)
     columns = {key: table[key][rows] if key in table else nothing for key in (*_NEEDED, *_OTHERS)}
+    for key in ("spoke", "bytes_up", "overhead_up"):
+        if not np.isfinite(columns[key]).all():
+            seed, t = np.argwhere(~np.isfinite(columns[key]))[0]
+            raise ValueError(f"no `{key}` in round {t + 1} of `{name}`, seed {seed}")
     return Series(name, tuple(table["seed"][rows[:, 0]].astype(int).tolist()), **columns)
 
 
@@ -116,6 +123,9 @@ def _table(data: bytes) -> tuple[list[str], dict[str, np.ndarray]]:
     start = body.rfind("\n", 0, -1) + 1
     if len(next(csv.reader([body[start:]]), [])) != len(columns):  # half a row, written over
         body = body[:start]
+    for name in ("arm", "seed", *_NEEDED):
+        if name not in columns:
+            raise ValueError(f"no column {name!r}")
     used = {name: columns.index(name) for name in ("arm", "seed", *_NEEDED)}
     used |= {name: columns.index(name) for name in _OTHERS if name in columns}
     if not body.strip():

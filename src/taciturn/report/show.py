@@ -12,6 +12,7 @@ from taciturn.errors import DataError, require
 from taciturn.tasks.task import Clients, Task
 
 _ROWS, _COLUMNS = 12, 20
+_SMALL = 8  # pixels; what is lower or narrower is no picture
 _BREAKS = str.maketrans("\n\r", "//")
 _COUNTED = 400  # clients that the histograms look at, evenly spaced
 
@@ -23,17 +24,17 @@ def show(task: Task, path: Path) -> Path:
     chosen = _spaced(population, _COUNTED)
     rows = np.asarray(clients.rows_of(jnp.asarray(chosen)))
     some = {k: _batch(clients, k, n) for k, n in zip(chosen, rows, strict=True)}
-    labels = [len(np.unique(batch["y"])) for batch in some.values()]
 
     figure = figures.Figure(figsize=(13, 7), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(2.2, 1))
     picked = _spaced(len(chosen), _ROWS)
-    _sheet(left.subplots(), task.name, [(chosen[i], some[chosen[i]]) for i in picked])
+    names = getattr(clients, "names", ())
+    of_client = [(names[k] if names else str(k), some[k]) for k in chosen[picked]]
+    _sheet(left.subplots(), task.name, of_client)
     top, bottom = right.subplots(2, 1)
     top.hist(rows, bins=min(30, max(1, len(np.unique(rows)))), color="0.3")
     top.set(xlabel="examples of a client", ylabel="clients")
-    bottom.hist(labels, bins=np.arange(min(labels), max(labels) + 2) - 0.5, color="0.3")
-    bottom.set(xlabel="different labels of a client", ylabel="clients")
+    _labels(bottom, [batch["y"] for batch in some.values()])
     of = f"{population:,} clients" + (f", {len(chosen)} counted" if population > _COUNTED else "")
     spread = f"{rows.min()} / {np.median(rows):g} / {rows.max()} examples (min / median / max)"
     top.set_title(f"{of}\n{spread}", fontsize=10)
@@ -42,6 +43,17 @@ def show(task: Task, path: Path) -> Path:
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror}.") from None
     return path
+
+
+def _labels(axes: Any, labels: list[np.ndarray]) -> None:
+    """How many labels clients have; where numbers are predicted, which."""
+    if labels[0].ndim == 1 and labels[0].dtype.kind == "f":
+        axes.hist(np.concatenate(labels), bins=30, color="0.3")
+        axes.set(xlabel="what is to be predicted", ylabel="examples")
+        return
+    counts = [len(np.unique(some)) for some in labels]
+    axes.hist(counts, bins=np.arange(min(counts), max(counts) + 2) - 0.5, color="0.3")
+    axes.set(xlabel="different labels of a client", ylabel="clients")
 
 
 def _spaced(total: int, most: int) -> np.ndarray:
@@ -58,17 +70,17 @@ def _batch(clients: Clients, client: int, rows: int) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[:rows], batch)
 
 
-def _sheet(axes: Any, name: str, rows: list[tuple[int, Any]]) -> None:
+def _sheet(axes: Any, name: str, rows: list[tuple[str, Any]]) -> None:
     """A row of examples for each of a few clients."""
     axes.set_title(f"{name}: a row for each client")
+    rows = [(client if len(client) <= 16 else f"{client[:15]}…", batch) for client, batch in rows]
     first = rows[0][1]["x"]
     if name.startswith("shakespeare"):
         _text_sheet(axes, name, rows)
         return
-    if first.ndim < 3:  # vectors are shown as lines of a picture
-        rows = [
-            (client, {"x": batch["x"].reshape(len(batch["x"]), 1, -1)}) for client, batch in rows
-        ]
+    if first.ndim < 3 or min(first.shape[1:3]) < _SMALL:
+        _curves(axes, rows)
+        return
     high, wide = rows[0][1]["x"].shape[1:3]
     columns = min(_COLUMNS, max(1, 28 * _COLUMNS // wide))
     blank = np.nan
@@ -80,18 +92,49 @@ def _sheet(axes: Any, name: str, rows: list[tuple[int, Any]]) -> None:
             sheet[top : top + high, left : left + wide] = image
     # Ink is dark on white, whichever of the two the data call 1.
     dark = np.nanmean(sheet) > (np.nanmin(sheet) + np.nanmax(sheet)) / 2
-    axes.imshow(sheet, cmap="gray" if dark else "gray_r", aspect="equal" if high > 1 else "auto")
-    axes.set_yticks([i * (high + 2) + high / 2 for i in range(len(rows))], [k for k, _ in rows])
+    axes.imshow(sheet, cmap="gray" if dark else "gray_r")
+    places = [i * (high + 2) + high / 2 for i in range(len(rows))]
+    axes.set_yticks(places, [name for name, _ in rows], parse_math=False)
     axes.set_xticks([])
 
 
-def _text_sheet(axes: Any, name: str, rows: list[tuple[int, Any]]) -> None:
+def _curves(axes: Any, rows: list[tuple[str, Any]]) -> None:
+    """Vectors and recordings of a few channels: a curve for each channel of each example."""
+    columns = 4
+    everything = [batch["x"][:columns].astype(float) for _, batch in rows]
+    # All numbers of one kind on one scale: a column of a table, or a channel of a recording.
+    axis = 0 if everything[0].ndim < 3 else (0, 1)
+    joined = np.concatenate(everything)
+    low, high = joined.min(axis), joined.max(axis)
+    scale = np.where(high > low, high - low, 1.0)
+    for i, examples in enumerate(everything):
+        for j, example in enumerate(examples):
+            curve = ((example - low) / scale).reshape(len(example), -1) if example.ndim else None
+            if curve is None:
+                axes.plot(j + 0.45, -i + 0.8 * (example - low) / scale - 0.4, "k.", ms=4)
+                continue
+            if (
+                example.ndim > 1
+                and example.shape[0] < example.shape[-1]
+                and example.shape[0] < _SMALL
+            ):
+                curve = curve.T  # channels first
+            x = j + 0.9 * np.linspace(0, 1, len(curve))
+            marker = "." if len(curve) < 40 else ""
+            for k, channel in enumerate(curve.T[:8]):
+                axes.plot(x, -i + 0.8 * channel - 0.4, f"C{k}-", marker=marker, ms=3, lw=0.8)
+    axes.set_yticks([-i for i in range(len(rows))], [name for name, _ in rows], parse_math=False)
+    axes.set_xticks([])
+    axes.set_xlabel("each number from its least to its largest")
+
+
+def _text_sheet(axes: Any, name: str, rows: list[tuple[str, Any]]) -> None:
     letters = LEAF_CHARACTERS + "?" if name.endswith("leaf") else "\0" + CHARACTERS + "?^$"
     lines = []
     for client, batch in rows:
         for x in batch["x"][:4]:
             text = "".join(letters[token] for token in x).replace("\0", "")
-            lines.append(f"{client:>4}  {text.translate(_BREAKS)}")
+            lines.append(f"{client:>4.12}  {text.translate(_BREAKS)}")
     axes.axis("off")
     # A dollar sign would begin a formula.
     axes.text(0, 1, "\n".join(lines), family="monospace", fontsize=9, va="top",

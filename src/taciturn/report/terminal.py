@@ -180,7 +180,9 @@ def spark(values: Sequence[tuple[float, float]], width: int) -> str:
     return "".join(cells)
 
 
-def print_table(arms: Mapping[str, Mapping[str, Any]], title: str = "") -> None:
+def print_table(
+    arms: Mapping[str, Mapping[str, Any]], title: str = "", tested_on: str = ""
+) -> None:
     """The figures of every arm, a line each, as `summary.json` has them."""
     first, *_ = arms.values()
     compared = any("difference" in figures for figures in arms.values())
@@ -205,6 +207,14 @@ def print_table(arms: Mapping[str, Mapping[str, Any]], title: str = "") -> None:
     console = Console()
     console.print(table)
     console.print(_notes(first, compared, differ), highlight=False, style="dim", soft_wrap=True)
+    if tested_on:
+        console.print(f"Tested on {tested_on}.", highlight=False, style="dim", soft_wrap=True)
+    for name, figures in arms.items():
+        if rejected := figures.get("rejected_share"):
+            console.print(
+                f"{name}: {rejected:.3g} % of the replies had numbers that are not finite, and did "
+                f"not count. A smaller `lr` may help.", highlight=False, soft_wrap=True,
+            )  # fmt: skip
 
 
 def _notes(figures: Mapping[str, Any], compared: bool, differ: bool) -> str:
@@ -223,8 +233,11 @@ def _notes(figures: Mapping[str, Any], compared: bool, differ: bool) -> str:
 
 
 def _accuracy(figures: Mapping[str, Any]) -> str:
+    if figures.get("rejected_share") == 100:  # the accuracy is that of the first weights
+        return "nothing learned"
     if figures["accuracy_mean"] is None:
-        return "not tested"
+        loss = figures.get("loss_mean")  # of numbers that are predicted
+        return "not tested" if loss is None else f"loss {loss:.4g}"
     spread = "" if figures["accuracy_std"] is None else f" ± {figures['accuracy_std']:.2f}"
     return f"{figures['accuracy_mean']:.2f}{spread} %"
 

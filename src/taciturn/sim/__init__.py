@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from taciturn import runs
+from taciturn.checks import flag, path_of
+from taciturn.core.parts import Part
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError, Stopped, UnknownName
 from taciturn.progress import Chunk, Compiling, Tell, Totals, silence
@@ -17,11 +19,14 @@ from taciturn.sim.devices import prepare
 from taciturn.sim.history import History, gather
 from taciturn.sim.journal import Journal
 from taciturn.sim.local import flat_model
+from taciturn.sim.trained import as_model, evaluate, with_metrics
 from taciturn.stopping import noted
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 
-__all__ = ["History", "compare", "fill_in", "follow", "prepare", "simulate"]
+__all__ = [
+    "History", "as_model", "compare", "evaluate", "fill_in", "follow", "prepare", "simulate",
+]  # fmt: skip
 
 
 def simulate(
@@ -49,7 +54,7 @@ def simulate(
     Returns:
       What happened, for every seed and round.
     """
-    policy = parse(policy) if isinstance(policy, str) else policy
+    policy = _policy("policy", policy)
     arms = {str(policy): policy}
     return compare(task, arms, plain=plain, progress=progress, folder=folder, **settings)[
         str(policy)
@@ -73,18 +78,32 @@ def compare(
       plain, progress, folder, **settings: as for `simulate`.
     """
     task = load(task) if isinstance(task, str) else task
+    if not isinstance(arms, Mapping):
+        raise InputError(f"`arms` must be a dict with a name and a policy for each, got {arms!r}.")
     if not arms:
-        raise InputError("A comparison needs at least one policy, got none.")
-    policies = {name: parse(p) if isinstance(p, str) else p for name, p in arms.items()}
+        raise InputError("A comparison needs at least one policy, got none: `arms` is empty.")
+    policies = {str(name): _policy(f"arms[{name!r}]", p) for name, p in arms.items()}
+    if not callable(progress):
+        raise InputError(f"`progress` must be a function, got {progress!r}.")
+    flag("plain", plain)
     known = [field.name for field in fields(Settings)]
     for name in settings:
         if name not in known:
             raise UnknownName("setting", name, known)
-    filled = fill_in(Settings(**settings), task)
+    filled = fill_in(Settings(**settings), task, plain)
     if folder is None:
         return follow(task, policies, filled, progress, plain)
-    with runs.claimed(Path(folder)):
+    with runs.claimed(path_of("folder", folder)):
         return follow(task, policies, filled, progress, plain, Path(folder))
+
+
+def _policy(name: str, value: Any) -> Policy:
+    if isinstance(value, str):
+        return parse(value)
+    if not isinstance(value, Policy):
+        hint = ": a part alone is `Policy(rule)`" if isinstance(value, Part) else ""
+        raise InputError(f"`{name}` must be a policy or its text, got {value!r}{hint}.")
+    return value
 
 
 def follow(
@@ -110,7 +129,7 @@ def follow(
             _tell(record, totals, tell)
             if isinstance(record, Chunk):
                 chunks.append(record.kept)
-        return gather(policies, settings, chunks)
+        return with_metrics(task, gather(policies, settings, chunks))
 
     size = flat_model(task).size
     with closing(Journal(folder, task, policies, settings, size)) as journal, noted() as stopping:
@@ -126,7 +145,7 @@ def follow(
             _tell(record, totals, tell)
             if signal and isinstance(record, Chunk) and not record.is_last:
                 raise Stopped(f"Stopped after round {record.group.done}.", signal)
-    return gather(policies, settings, chunks)
+    return with_metrics(task, gather(policies, settings, chunks))
 
 
 def _tell(record: Chunk | Compiling, totals: Totals, tell: Tell) -> None:

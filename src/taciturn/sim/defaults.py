@@ -8,19 +8,24 @@ from typing import Any, TypeVar
 from taciturn.checks import number, whole
 from taciturn.errors import InputError, UnknownName
 from taciturn.settings import Settings
+from taciturn.sim.devices import mesh
 from taciturn.sim.local import optimizer_of
+from taciturn.tasks.check import check
 from taciturn.tasks.task import Task
 
 # What JAX calls the precision of matrix products. Weights and sums are float32 in all of them.
 PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "bfloat16"}
 MOST_SEED, MOST_RUNS = 2**32 - 1, 10**6
+MOST_ROUNDS = 10**7  # of all runs of an arm: what is recorded of them has to fit into memory
+MOST_EPOCHS, MOST_BATCH, MOST_LANES = 10**4, 10**6, 10**5
 
 _S = TypeVar("_S", bound=Settings)
 
 
-def fill_in(settings: _S, task: Task) -> _S:
-    """The settings, checked, with the defaults that are the task's."""
-    if settings.precision not in PRECISIONS:
+def fill_in(settings: _S, task: Task, plain: bool = False) -> _S:
+    """The settings, checked like the task, with the defaults that are the task's."""
+    check(task)
+    if not isinstance(settings.precision, str) or settings.precision not in PRECISIONS:
         raise UnknownName("precision", settings.precision, PRECISIONS)
     for name, which, rate in (
         ("lr", settings.client_optimizer, settings.lr),
@@ -33,24 +38,36 @@ def fill_in(settings: _S, task: Task) -> _S:
     clip = math.inf if task.clip is None else task.clip
     usual = {
         "epochs": task.epochs, "batch": task.batch, "lr": lr, "clip": clip, "server_lr": 1.0,
-        "evaluate_every": max(1, whole("rounds", settings.rounds) // 20),
+        "evaluate_every": max(1, whole("rounds", settings.rounds, most=MOST_ROUNDS) // 20),
     }  # fmt: skip
     given = {name: getattr(settings, name) for name in usual}
     filled = usual | {name: value for name, value in given.items() if value is not None}
-    for name in ("epochs", "batch", "evaluate_every"):
-        filled[name] = whole(name, filled[name])
+    for name, most in (("epochs", MOST_EPOCHS), ("batch", MOST_BATCH), ("evaluate_every", None)):
+        filled[name] = whole(name, filled[name], most=most)
+    # No batch has more rows than a client.
+    filled["batch"] = min(filled["batch"], task.clients.longest)
     for name, interval in (("lr", "[0, inf)"), ("clip", "(0, inf]"), ("server_lr", "[0, inf)")):
         filled[name] = number(name, filled[name], 0.0, math.inf, interval)
+    filled["prox"] = number("prox", settings.prox, 0.0, math.inf, "[0, inf)")
+    filled["lr_decay"] = number("lr_decay", settings.lr_decay, 0.0, 1.0, "(0, 1]")
     for name in ("devices", "lanes"):
+        if plain and getattr(settings, name) is not None:
+            raise InputError(f"`{name}` is the engine's: the plain loop (`plain`) has none.")
+    for name, most in (("devices", None), ("lanes", MOST_LANES)):
         if getattr(settings, name) is not None:
-            whole(name, getattr(settings, name))
+            filled[name] = whole(name, getattr(settings, name), most=most)
+    if settings.devices is not None:
+        mesh(filled["devices"])
     population = task.clients.population
-    if whole("cohort", settings.cohort) > population:
+    filled["cohort"] = whole("cohort", settings.cohort)
+    if filled["cohort"] > population:
         raise InputError(
             f"`cohort` must be at most the population of {population} clients, "
             f"got {settings.cohort}."
         )
-    return replace(settings, seeds=_seeds(settings), seed=None, **filled)
+    seeds = _seeds(settings)
+    filled["rounds"] = whole("rounds", settings.rounds, most=MOST_ROUNDS // len(seeds))
+    return replace(settings, seeds=seeds, seed=None, **filled)
 
 
 def _seeds(settings: Settings) -> tuple[int, ...]:
@@ -59,7 +76,7 @@ def _seeds(settings: Settings) -> tuple[int, ...]:
             raise InputError("`seed` is one run and `seeds` are several: give one of them.")
         return (whole("seed", settings.seed, 0, MOST_SEED),)
     given: Any = settings.seeds
-    if not isinstance(given, Iterable):
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         given = range(whole("seeds", given, 1, MOST_RUNS))
     found = tuple(whole("seeds", seed, 0, MOST_SEED) for seed in given)
     if not found or len(set(found)) != len(found):

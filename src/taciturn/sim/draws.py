@@ -37,8 +37,12 @@ def round_keys(keys: RunKeys, round: int | jax.Array) -> RoundKeys:
     return RoundKeys(*jax.random.split(jax.random.fold_in(keys.rounds, round), 3))
 
 
-def cohort(keys: RoundKeys, population: int, size: int) -> jax.Array:
-    """`size` different clients, in time that depends on `size` alone."""
+def cohort(
+    keys: RoundKeys, population: int, size: int, round: Any = 0, own: Any = None
+) -> jax.Array:
+    """`size` different clients, in time that depends on `size` alone; or a task's own draw."""
+    if own is not None:
+        return jnp.asarray(own(keys.cohort, round, size)).astype(jnp.int32)
     return permute(keys.cohort, population, jnp.arange(size)).astype(jnp.int32)
 
 

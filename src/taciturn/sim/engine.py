@@ -31,7 +31,13 @@ from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.hearing import Cohorts, Hearing, Work
 from taciturn.sim.history import TESTED, as_recorded
 from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
-from taciturn.sim.local import flat_model, make_evaluate, make_step, optimizer_of, server_optimizer
+from taciturn.sim.local import (
+    client_optimizer,
+    flat_model,
+    make_evaluate,
+    make_step,
+    server_optimizer,
+)
 from taciturn.sim.states import unpack
 from taciturn.tasks.task import Clients, Task, with_test
 
@@ -167,7 +173,7 @@ class Program:
         self.on_cpu = self.mesh.devices.flat[0].platform == "cpu"
         self.everywhere = NamedSharding(self.mesh, PartitionSpec())
         self.model = flat_model(task)
-        transformation = optimizer_of(form.client_optimizer)
+        transformation = client_optimizer(form)
         self.hearing = Hearing(tuple(policies), self.seeds, self.cohort)
         self.trainer = LaneTrainer(
             model=self.model,
@@ -197,7 +203,7 @@ class Program:
             self.lanes = self.lanes or self._choose_lanes(clients)
             keys = _run_keys(np.array(settings.all_seeds, np.uint32))
             states = self._start(arms, keys, group, clients.population)
-        numbers = Numbers(settings.lr, settings.clip, settings.server_lr)
+        numbers = Numbers(settings.lr, settings.clip, settings.server_lr, settings.lr_decay)
         if self._chunk is None:
             yield Compiling(self.runs)
         planned, done, pace = None, group.done, 0.0
@@ -351,7 +357,10 @@ class Program:
 
     def _draw_cohorts(self, keys: draws.RunKeys, rounds: jax.Array, clients: Clients) -> Cohorts:
         def one(round: jax.Array, key: draws.RunKeys) -> Cohorts:
-            chosen = draws.cohort(draws.round_keys(key, round), clients.population, self.cohort)
+            chosen = draws.cohort(
+                draws.round_keys(key, round), clients.population, self.cohort, round,
+                self.task.cohort,
+            )  # fmt: skip
             return Cohorts(chosen, clients.rows_of(chosen), clients.examples_of(chosen))
 
         return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(keys))(rounds)
@@ -438,7 +447,7 @@ class Program:
             in_specs=(Schedule(shared, split, split), shared, shared, shared),
             out_specs=PartitionSpec(),
             check_vma=False,
-        )(schedule, work, numbers, clients)
+        )(schedule, work, numbers.at(round), clients)
         optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
         said = heard.said > 0
         results = []

@@ -1,7 +1,7 @@
 """What a simulation leaves behind."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class History:
       norm_mean, norm_std: of the clients' update norms.
       accuracy, loss: on the test set, in [0, 1] and nats; NaN where it was not tested.
       weights: the final weights, (seeds, size).
+      metrics: the task's own metrics of the final weights, beside accuracy and loss, (seeds,) each.
       seconds: wall time of each round of all that ran side by side, compilation left out,
         (rounds,).
     """
@@ -45,6 +46,7 @@ class History:
     loss: np.ndarray
     weights: np.ndarray
     seconds: np.ndarray
+    metrics: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def rounds(self) -> int:
@@ -90,6 +92,11 @@ class History:
             "seeds": list(self.seeds),
             **summarise(self.columns()),
             "seconds_per_round": float(self.seconds.mean()),
+            **(
+                {"metrics": {k: v.tolist() for k, v in self.metrics.items()}}
+                if self.metrics
+                else {}
+            ),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -175,12 +182,15 @@ def gather(
     for arm, policy in policies.items():
         # Groups of the same arm have different seeds and ran one after another.
         seeds, times, several = zip(*parts[arm], strict=True)
+        joined: dict[str, Any] = {
+            name: np.concatenate([part[name] for part in several]) for name in several[0]
+        }
         found[arm] = History(
             policy=policy,
             seeds=tuple(seed for some in seeds for seed in some),
             cohort=settings.cohort,
             size=chunks[0].size,
             seconds=np.sum(times, axis=0),
-            **{name: np.concatenate([part[name] for part in several]) for name in several[0]},
+            **joined,
         )
     return found

@@ -5,6 +5,8 @@ finished an item; its update is heard (`hearing.py`), and its next item begins. 
 on padding, and memory grows with lanes and runs, not with cohorts.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,6 +28,11 @@ class Numbers(NamedTuple):
     lr: Any
     clip: Any
     server_lr: Any
+    lr_decay: Any = 1.0
+
+    def at(self, round: Any) -> Numbers:
+        """Those of a round, counted from 0."""
+        return self._replace(lr=self.lr * jnp.asarray(self.lr_decay) ** round)
 
 
 class Schedule(NamedTuple):

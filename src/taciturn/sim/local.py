@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 
 from taciturn.core.server import Optimizer, averaging
 from taciturn.errors import InputError, UnknownName
+from taciturn.settings import Settings
 from taciturn.tasks.task import Batch, Task
 
 # Without a learning rate, which is a number of the run and not part of the compiled program.
@@ -30,10 +31,36 @@ OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
 def optimizer_of(which: str | optax.GradientTransformation) -> optax.GradientTransformation:
     """The Optax transformation of a name, or the transformation that was given."""
     if not isinstance(which, str):
+        if not (
+            callable(getattr(which, "init", None)) and callable(getattr(which, "update", None))
+        ):
+            raise InputError(f"An optimizer is a name or an Optax transformation, got {which!r}.")
         return which
     if which not in OPTIMIZERS:
         raise UnknownName("optimizer", which, OPTIMIZERS)
     return OPTIMIZERS[which]()
+
+
+def client_optimizer(settings: Settings) -> optax.GradientTransformation:
+    """What clients train with: the optimiser that was asked for, behind FedProx's pull."""
+    chosen = optimizer_of(settings.client_optimizer)
+    return optax.chain(proximal(settings.prox), chosen) if settings.prox else chosen
+
+
+def proximal(mu: float) -> optax.GradientTransformation:
+    """The gradient of μ/2 ‖θ − θ_t‖², added: θ_t is what a client was sent and begins with.
+
+    It is added after clipping, so that the pull is not cut short.
+
+    References:
+      Li et al. Federated Optimization in Heterogeneous Networks, 2018.
+    """
+
+    def update(gradient: Any, start: Any, params: Any = None) -> tuple[Any, Any]:
+        pulled = jax.tree.map(lambda g, p, s: g + mu * (p - s), gradient, params, start)
+        return pulled, start
+
+    return optax.GradientTransformation(lambda params: params, update)
 
 
 def server_optimizer(which: str | optax.GradientTransformation, lr: Any) -> Optimizer:
@@ -152,9 +179,11 @@ def make_evaluate(task: Task, model: Model, total: int, batch: int) -> Any:
             rows = start + jnp.arange(batch)
             inside = rows < total
             part = jax.tree.map(lambda a: jnp.asarray(a)[jnp.minimum(rows, total - 1)], test)
+            unknown = jnp.full(batch, jnp.nan)  # what a task need not tell
+            found = {"accuracy": (unknown, unknown), "loss": (unknown, unknown)}
             return {
                 name: (jnp.sum(value * inside), jnp.sum(weight * inside))
-                for name, (value, weight) in task.metrics(params, part).items()
+                for name, (value, weight) in (found | dict(task.metrics(params, part))).items()
             }
 
         return jax.tree.map(lambda sums: jnp.sum(sums, axis=0), jax.lax.map(one, starts))

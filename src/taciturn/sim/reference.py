@@ -20,13 +20,14 @@ from taciturn.core.server import ServerState
 from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
 from taciturn.sim import draws
+from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.history import TESTED, as_recorded
 from taciturn.sim.local import (
     Model,
+    client_optimizer,
     flat_model,
     make_evaluate,
     make_step,
-    optimizer_of,
     server_optimizer,
 )
 from taciturn.sim.states import unpack
@@ -62,7 +63,8 @@ def stream(
     sums = jax.jit(make_evaluate(task, model, total, total))
 
     def evaluate(weights: np.ndarray) -> dict[str, float]:
-        found = sums(weights, test, np.zeros(1, np.int32))
+        with jax.default_matmul_precision(trainer.precision):
+            found = sums(weights, test, np.zeros(1, np.int32))
         return {name: float(value / weight) for name, (value, weight) in found.items()}
 
     runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
@@ -105,14 +107,16 @@ def _run_seed(
         began = time.perf_counter()
         round_keys = draws.round_keys(keys, t)
         # C_t ← random set of N clients; they are sent θ_t and τ_t.
-        cohort = draws.cohort(round_keys, trainer.clients.population, settings.cohort)
+        cohort = draws.cohort(round_keys, population, settings.cohort, t, trainer.own_cohort)
         uniforms = draws.uniforms(round_keys, settings.cohort)
         opening = server.open(policy, state.memory)
         heard = tally.start(state.weights)
         for slot in range(settings.cohort):
             k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
-            trained, loss = trainer(state.weights, k, slot, round_keys)
+            rate = settings.lr * settings.lr_decay**t
+            with jax.default_matmul_precision(trainer.precision):
+                trained, loss = trainer(state.weights, k, slot, round_keys, rate)
             examples = float(trainer.clients.examples_of(k[None])[0])
             asked = 0 if silence is None else int(silence[k])
             message = client.respond(policy.rule, state.weights, trained, examples,
@@ -148,9 +152,11 @@ class Trainer:
     def __init__(self, task: Task, model: Model, clients: Clients, settings: Settings) -> None:
         self.clients = clients
         self.settings = settings
-        self.transformation = optimizer_of(settings.client_optimizer)
+        self.transformation = client_optimizer(settings)
+        self.precision = PRECISIONS[settings.precision]
+        self.own_cohort = task.cohort
         self.model = model
-        self.step = jax.jit(make_step(task, self.transformation))
+        self.step = jax.jit(make_step(task, self.transformation, settings.precision))
         self.batch = jax.jit(self._batch)
 
     @staticmethod
@@ -159,7 +165,7 @@ class Trainer:
         return clients.batch(k, indices), draws.dropout_key(keys, slot, step)
 
     def __call__(
-        self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys
+        self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, lr: float
     ) -> tuple[np.ndarray, float]:
         """The trained weights and the mean loss over the steps."""
         batch_size, done = self.settings.batch, 0
@@ -174,7 +180,7 @@ class Trainer:
                 batch, key = self.batch(self.clients, k, keys, slot, epoch, n, positions, done)
                 mask = np.ones(len(positions), bool)
                 trained, slots, loss = self.step(
-                    trained, slots, batch, mask, key, self.settings.lr, self.settings.clip
+                    trained, slots, batch, mask, key, lr, self.settings.clip
                 )
                 total += float(loss)
                 done += 1

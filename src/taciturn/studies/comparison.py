@@ -30,7 +30,7 @@ from taciturn.sim.journal import remove_checkpoints
 from taciturn.sim.local import model_of, named_weights
 from taciturn.studies.difference import difference
 from taciturn.tasks import load
-from taciturn.tasks.task import Task
+from taciturn.tasks.task import Task, how_tested
 
 BASELINE = "full"
 
@@ -115,7 +115,7 @@ def load_model(
     weights = runs.read_arrays(folder / "weights.safetensors")
     if task is None:
         plan = Plan(**read_config(folder / "config.toml"))
-        task = load(plan.task, data=plan.data, split=plan.split, alpha=plan.alpha)
+        task = load(plan.task, **plan.task_options)
     there = list(dict.fromkeys(name.rpartition("/seed")[0] for name in weights))
     arm = arm or next((name for name in there if name != BASELINE), BASELINE)
     own = {name.removeprefix(f"{arm}/"): array for name, array in weights.items()
@@ -139,11 +139,11 @@ def _prepare(values: Mapping[str, Any]) -> dict[str, _Ready]:
     ready = {}
     for label, point in points(values).items():
         plan = Plan(**point)
-        policies = policies_of(plan.arms or BASELINE)
-        task = open_task(plan.task, data=plan.data, split=plan.split, alpha=plan.alpha)
+        policies = policies_of(BASELINE if plan.arms is None else plan.arms)
+        task = open_task(plan.task, **plan.task_options)
         if plan.devices is None and not plan.plain:  # others add up in another order
             plan = replace(plan, devices=len(jax.devices()))
-        ready[label] = _Ready(fill_in(plan, task), task, policies)
+        ready[label] = _Ready(fill_in(plan, task, plan.plain), task, policies)
     return ready
 
 
@@ -206,7 +206,7 @@ def _summary(task: Task, histories: Mapping[str, History], folder: Path) -> dict
             figures["difference"] = paired._asdict()
     first = next((name for name in arms if name != BASELINE), BASELINE)
     found = {"task": task.name} | arms[first] | {"run": str(folder)}
-    return found | {"arms": arms, "versions": versions()}
+    return found | {"tested_on": how_tested(task), "arms": arms, "versions": versions()}
 
 
 @contextlib.contextmanager

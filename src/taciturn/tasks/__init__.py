@@ -2,8 +2,10 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from taciturn.checks import choice
 from taciturn.errors import InputError, UnknownName
 from taciturn.tasks.emnist import emnist
 from taciturn.tasks.glyphs import glyphs
@@ -11,7 +13,8 @@ from taciturn.tasks.idx import fashion, idx
 from taciturn.tasks.own import folder, npz
 from taciturn.tasks.shakespeare import shakespeare, shakespeare_leaf
 from taciturn.tasks.synthetic import synthetic, synthetic_niid
-from taciturn.tasks.task import Clients, Generated, Stored, Task, classification
+from taciturn.tasks.table import regression, table
+from taciturn.tasks.task import HOLD_OUT, Clients, Generated, Stored, Task, classification
 
 TASKS: dict[str, Callable[..., Task]] = {
     "glyphs": glyphs,
@@ -22,21 +25,27 @@ TASKS: dict[str, Callable[..., Task]] = {
     "idx": idx,
     "npz": npz,
     "folder": folder,
+    "table": table,
     "synthetic": synthetic,
     "synthetic-niid": synthetic_niid,
 }
 
-__all__ = ["TASKS", "Clients", "Generated", "Stored", "Task", "classification", "load"]
+__all__ = [
+    "TASKS", "Clients", "Generated", "Stored", "Task", "classification", "load", "regression",
+    "table",
+]  # fmt: skip
 
 
-def load(name: str, **options: Any) -> Task:
+def load(name: str, *, hold_out: str | None = None, **options: Any) -> Task:
     """The task of this name.
 
     Args:
       name: one of `TASKS`.
+      hold_out: which tenth of every client is tested on, `random` or `last`, for tasks that have no
+        test set.
       **options: arguments of the task's function; what is left out or None has its default.
     """
-    if name not in TASKS:
+    if not isinstance(name, str) or name not in TASKS:
         raise UnknownName("task", name, TASKS)
     known = inspect.signature(TASKS[name]).parameters
     options = {key: value for key, value in options.items() if value is not None}
@@ -45,4 +54,13 @@ def load(name: str, **options: Any) -> Task:
             raise InputError(
                 f"The task `{name}` has no option `{key}`. It has: {', '.join(known) or 'none'}."
             )
-    return TASKS[name](**options)
+    if hold_out is not None and "hold_out" in known:
+        return TASKS[name](hold_out=hold_out, **options)
+    task = TASKS[name](**options)
+    if hold_out is None:
+        return task
+    if task.test is not None:
+        raise InputError(f"`hold_out` cannot be chosen: `{name}` comes with a test set.")
+    if isinstance(task.clients, Generated):
+        raise InputError(f"`hold_out` cannot be chosen: the rows of `{name}` are drawn.")
+    return replace(task, hold_out=choice("hold_out", hold_out, HOLD_OUT))

@@ -20,7 +20,7 @@ def emnist(data: str | Path | None = None, source: str = "files") -> Task:
     loss, metrics = classification(lambda model, x, key: model(unit(x), key))
     return Task(
         "emnist",
-        Stored.of(dataset.train, dataset.rows),
+        Stored.of(dataset.train, dataset.rows, names=dataset.names),
         init=EmnistCNN,
         loss=loss,
         metrics=metrics,

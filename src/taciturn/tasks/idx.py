@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from taciturn.checks import whole
+from taciturn.checks import choice, number, path_of, whole
 from taciturn.data import places
 from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset
 from taciturn.data.idx import PARTS, find, read
 from taciturn.data.splits import share_out
-from taciturn.errors import InputError
+from taciturn.errors import DataError, InputError
 from taciturn.models import MLP
 from taciturn.tasks.task import Stored, Task, classification, unit
 
@@ -58,13 +58,18 @@ def idx(
     """
     if data is None:
         raise InputError("The task `idx` needs `data`, the folder of the four idx files.")
-    files = [find(Path(data), part) for part in PARTS]
+    folder = path_of("data", data)
+    if not folder.is_dir():
+        raise DataError(f"`data` must be a folder, and {folder} is none.")
+    files = [find(folder, part) for part in PARTS]
     dataset = cached("idx", files, lambda: read(files))
     return _task("idx", dataset, split, alpha, clients, seed)
 
 
 def _task(name: str, dataset: Dataset, split: str, alpha: float, clients: int, seed: int) -> Task:
     clients, seed = whole("clients", clients), whole("seed", seed, 0)
+    if choice("split", split, ("iid", "dirichlet")) == "dirichlet":
+        alpha = number("alpha", alpha, 1e-6, math.inf, "(0, inf)")
     labels = np.asarray(dataset.train["y"])
     if clients > len(labels):
         raise InputError(f"`clients` must be at most {len(labels)} examples, got {clients}.")

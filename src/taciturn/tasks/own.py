@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from taciturn.checks import whole
+from taciturn.checks import path_of, whole
 from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset
 from taciturn.data.own import read_folder, read_npz
@@ -43,7 +43,7 @@ def folder(data: str | Path | None = None, hidden: int = 128) -> Task:
 def _given(task: str, data: Any) -> Path:
     if data is None:
         raise InputError(f"The task `{task}` needs `data`, the path of what you bring.")
-    path = Path(data)
+    path = path_of("data", data)
     if not path.exists():
         raise DataError(f"{path} is not there.")
     return path
@@ -51,11 +51,11 @@ def _given(task: str, data: Any) -> Path:
 
 def _task(name: str, dataset: Dataset, hidden: int) -> Task:
     inputs, classes = math.prod(dataset.train["x"].shape[1:]), dataset.counts["classes"]
-    hidden = whole("hidden", hidden)
+    hidden = whole("hidden", hidden, most=100_000)
     loss, metrics = classification(lambda model, x, key: model(unit(x), key))
     return Task(
         name,
-        Stored.of(dataset.train, dataset.rows),
+        Stored.of(dataset.train, dataset.rows, names=dataset.names),
         init=lambda key: MLP(key, inputs, hidden, classes),
         loss=loss,
         metrics=metrics,

@@ -38,7 +38,7 @@ def shakespeare(data: str | Path | None = None, limit: int = 128, weigh: str = "
         examples = np.bincount(whose, (train["y"] != PADDING).sum(1))
     return Task(
         "shakespeare",
-        Stored.of(train, rows, examples),
+        Stored.of(train, rows, examples, dataset.names),
         init=CharLSTM,
         loss=_loss,
         metrics=_metrics,
@@ -85,7 +85,7 @@ def shakespeare_leaf(data: str | Path | None = None, source: str = "files") -> T
     loss, metrics = classification(lambda model, x, key: model(x.astype(jnp.int32), key)[:, -1])
     return Task(
         "shakespeare-leaf",
-        Stored.of(dataset.train, dataset.rows),
+        Stored.of(dataset.train, dataset.rows, names=dataset.names),
         init=lambda key: CharLSTM(key, vocabulary=len(LEAF_CHARACTERS) + 1),
         loss=loss,
         metrics=metrics,

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from taciturn.checks import whole
 from taciturn.tasks.task import Batch, Stored, Task, classification
 
 
@@ -15,7 +16,7 @@ def synthetic(seed: int = 0) -> Task:
     Labels are round(sigmoid(Xᵀβ)) with β of N(0, I); the paper prints round(Xᵀβ). It names no test
     set: here it is 2,000 more points of the same kind.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(whole("seed", seed, 0))
     beta = rng.standard_normal(100)
     x = rng.standard_normal((12_000, 100)).astype(np.float32)
     y = np.round(1 / (1 + np.exp(-(x @ beta)))).astype(np.float32)
@@ -53,7 +54,8 @@ def synthetic_niid(seed: int = 0, clients: int = 100) -> Task:
     References:
       Li et al. Federated Optimization in Heterogeneous Networks, 2018.
     """
-    rng = np.random.default_rng(seed)
+    clients = whole("clients", clients, most=10_000)
+    rng = np.random.default_rng(whole("seed", seed, 0))
     rows = rng.lognormal(4, 2, clients).astype(int) + 50
     scale = np.arange(1, 61) ** -0.6
     inputs, labels = [], []

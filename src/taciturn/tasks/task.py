@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -11,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from taciturn.checks import choice
+from taciturn.core.hashing import mix
 from taciturn.errors import InputError
 
 Batch = Any  # a pytree of arrays that share their first axis, one entry per example
@@ -41,9 +44,16 @@ class Clients(Protocol):
         """These rows of one client."""
         ...
 
-    def hold_out(self) -> tuple[Clients, Batch]:
-        """The clients without the last tenth of each one's rows, and those rows."""
+    def hold_out(self, how: str) -> tuple[Clients, Batch]:
+        """The clients without a tenth of each one's rows, and those rows.
+
+        Args:
+          how: `random`, by label where there are labels, or `last`.
+        """
         ...
+
+
+HOLD_OUT = ("random", "last")
 
 
 def held_out(rows: Any) -> Any:
@@ -55,6 +65,7 @@ def held_out(rows: Any) -> Any:
     jax.tree_util.register_dataclass,
     data_fields=("arrays", "starts", "rows", "examples"),
     meta_fields=("longest",),
+    drop_fields=("names",),
 )
 @dataclass(frozen=True)
 class Stored:
@@ -64,6 +75,8 @@ class Stored:
       arrays: a pytree of arrays; the first axis runs over all rows of all clients.
       starts, rows: where each client's rows begin, and how many there are.
       examples: n_k, what each client weighs in the mean.
+      longest: the most rows that any client has.
+      names: of the clients, where they have any. Compiled programs do not see them.
     """
 
     arrays: Batch
@@ -71,12 +84,23 @@ class Stored:
     rows: Any
     examples: Any
     longest: int
+    names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, arrays: Batch, rows: Any, examples: Any = None) -> Stored:
-        """Clients with so many rows each, in order; `examples` is n_k, by default the same."""
+    def of(
+        cls, arrays: Batch, rows: Any, examples: Any = None, names: Sequence[str] = ()
+    ) -> Stored:
+        """Clients with so many rows each, in order.
+
+        Args:
+          arrays, rows, names: as in `Stored`.
+          examples: n_k, by default as many as rows.
+        """
         rows = np.asarray(rows)
-        totals = {len(array) for array in jax.tree.leaves(arrays)}
+        leaves = jax.tree.leaves(arrays)
+        if not all(hasattr(array, "dtype") and array.ndim for array in leaves):
+            raise InputError("`arrays` must be arrays whose first axis runs over all rows.")
+        totals = {len(array) for array in leaves}
         if rows.ndim != 1 or not len(rows) or not np.issubdtype(rows.dtype, np.integer):
             raise InputError("`rows` must be a non-empty list of whole numbers, one per client.")
         if rows.min() < 1:
@@ -91,17 +115,26 @@ class Stored:
         examples = rows if examples is None else np.asarray(examples)
         if examples.shape != rows.shape or not (np.isfinite(examples) & (examples > 0)).all():
             raise InputError("`examples` must be above 0, one number per client.")
+        if names and len(names) != len(rows):
+            raise InputError(f"`names` must be one per client, got {len(names)} for {len(rows)}.")
         return cls(
             arrays,
             (ends - rows).astype(np.int32),
             rows.astype(np.int32),
             examples.astype(np.float32),
             longest=int(rows.max()),
+            names=tuple(map(str, names)),
         )
 
     @property
     def population(self) -> int:
         return self.starts.shape[0]
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """One number per row, where there is such an array `y`."""
+        labels = self.arrays.get("y") if isinstance(self.arrays, Mapping) else None
+        return np.asarray(labels) if labels is not None and np.ndim(labels) == 1 else None
 
     def rows_of(self, clients: jax.Array) -> jax.Array:
         return jnp.asarray(self.rows)[clients]
@@ -113,21 +146,41 @@ class Stored:
         rows = jnp.asarray(self.starts)[client] + indices
         return jax.tree.map(lambda array: jnp.asarray(array)[rows], self.arrays)
 
-    def hold_out(self) -> tuple[Stored, Batch]:
+    def hold_out(self, how: str = "random") -> tuple[Stored, Batch]:
         held = held_out(self.rows)
-        last = self.starts + self.rows
-        rows = np.concatenate(
-            [np.arange(end - n, end) for end, n in zip(last, held, strict=True)]
-        ).astype(np.int64)
-        if not len(rows):
+        if not held.any():
             raise InputError("No client has two examples, so none can be held out for testing.")
-        train = replace(
-            self,
-            rows=self.rows - held,
-            examples=self.examples * ((self.rows - held) / self.rows).astype(np.float32),
-            longest=int((self.rows - held).max()),
-        )
-        return train, jax.tree.map(lambda array: np.asarray(array)[rows], self.arrays)
+        whose = np.repeat(np.arange(len(held)), held)
+        place = np.arange(len(whose)) - np.repeat(np.cumsum(held) - held, held)
+        if choice("hold_out", how, HOLD_OUT) == "last":
+            order, place = np.arange(self.rows.sum()), self.rows[whose] - held[whose] + place
+        else:
+            # Evenly spaced in the order of labels, from a start of the client's own: every label
+            # has its share.
+            order, start = self._shuffled_by_label()
+            place = ((place + start[whose]) * (self.rows[whose] / held[whose])).astype(np.int64)
+        chosen = np.sort(order[(np.cumsum(self.rows, dtype=np.int64) - self.rows)[whose] + place])
+        kept = np.delete(np.arange(self.rows.sum()), chosen)
+        left = self.rows - held
+        examples = self.examples * (left / self.rows).astype(np.float32)
+        train = Stored.of(self._take(kept), left, examples, self.names)
+        return train, self._take(chosen)
+
+    def _shuffled_by_label(self) -> tuple[np.ndarray, np.ndarray]:
+        """All rows, client by client, label by label, at random; and a draw of [0, 1) for each.
+
+        Both depend on a client's name, or where it has none on its place, and on nobody else.
+        """
+        words = self.names or map(str, range(len(self.rows)))
+        keys = mix(np.array([zlib.crc32(word.encode()) for word in words], np.uint32))
+        whose = np.repeat(np.arange(len(keys)), self.rows)
+        place = np.arange(len(whose)) - np.repeat(np.cumsum(self.rows) - self.rows, self.rows)
+        draws = mix(keys[whose] ^ mix(place.astype(np.uint32)))
+        sorting = (draws, whose) if self.labels is None else (draws, self.labels, whose)
+        return np.lexsort(sorting), mix(~keys) / 2**32
+
+    def _take(self, rows: np.ndarray) -> Batch:
+        return jax.tree.map(lambda array: np.asarray(array)[rows], self.arrays)
 
 
 @partial(
@@ -164,8 +217,11 @@ class Generated:
     def batch(self, client: jax.Array, indices: jax.Array) -> Batch:
         return jax.vmap(lambda index: self.example(client, index, self.data))(indices)
 
-    def hold_out(self, most: int = 2_000) -> tuple[Generated, Batch]:
-        """As in `Clients`; the test set is drawn from evenly spaced clients, `most` examples."""
+    def hold_out(self, how: str = "random", most: int = 2_000) -> tuple[Generated, Batch]:
+        """As in `Clients`, but always the last tenth: an index is no time, all rows are drawn.
+
+        The test set is that of evenly spaced clients, `most` examples.
+        """
         chosen = np.unique(
             np.linspace(0, self.population - 1, min(self.population, 200), dtype=int)
         )
@@ -198,10 +254,14 @@ class Task:
       name: as on the command line.
       clients: the training data, `Stored` or `Generated`.
       test: a pytree of arrays, one entry per example; None holds out a tenth of every client.
+      hold_out: which tenth: `random`, by label where there are labels (a one-dimensional array
+        `y`), or `last`, where rows are in the order of time and the future is to be predicted.
       init: `(key) -> params`, a pytree of arrays.
       loss: `(params, batch, key) -> losses`, one number per example.
       metrics: `(params, batch) -> {name: (value, weight)}`, sums and their weights for every
-        example; `accuracy` and `loss` must be among the names.
+        example. `accuracy`, in [0, 1], and `loss` are shown in tables; any other may be there.
+      cohort: `(key, round, size) -> clients`, who is asked in a round: so many different numbers
+        below the population, such as those who are awake. None draws them evenly.
       batch, epochs, lr, clip: the defaults of local training; `clip` is the largest global norm of
         a batch's gradient, None for no clipping.
     """
@@ -216,13 +276,28 @@ class Task:
     epochs: int = 1
     lr: float = 0.1
     clip: float | None = 1.0
+    hold_out: str = "random"
+    cohort: Callable[[jax.Array, jax.Array, int], jax.Array] | None = None
 
 
 def with_test(task: Task) -> tuple[Clients, Batch]:
     """The clients to train on and the examples to test on."""
     if task.test is not None:
         return task.clients, task.test
-    return task.clients.hold_out()
+    return task.clients.hold_out(task.hold_out)
+
+
+def how_tested(task: Task) -> str:
+    """How the test set came about, in words."""
+    if task.test is not None:
+        count = len(jax.tree.leaves(task.test)[0])
+        return f"{count:,} examples that came as a test set"
+    if isinstance(task.clients, Generated):
+        return "examples of the same clients that nobody trains on"
+    if task.hold_out == "last":
+        return "the last tenth of each client's rows"
+    labels = getattr(task.clients, "labels", None)
+    return "a tenth of each client's rows, at random" + ("" if labels is None else " by label")
 
 
 def classification(
@@ -240,6 +315,8 @@ def classification(
 
     def loss(params: Any, batch: Batch, key: jax.Array) -> jax.Array:
         return cross_entropy(logits(params, batch["x"], key), batch["y"])
+
+    loss.logits = logits  # type: ignore[attr-defined]  # tells how many classes there are
 
     def metrics(params: Any, batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
         scores = logits(params, batch["x"], None)

@@ -39,7 +39,8 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
         then go to the nearest level.
     """
     feedback = flag("feedback", feedback)
-    bits = whole("bits", int(bits) if float(bits).is_integer() else bits, 1, 8)
+    is_whole = isinstance(bits, float) and bits.is_integer()
+    bits = whole("bits", int(bits) if is_whole else bits, 1, 8)
     steps = 2**bits - 1
 
     def forms(size: int) -> tuple[Form, ...]:

@@ -1,0 +1,194 @@
+"""Tables with a column that names the client: CSV, Parquet, frames, sets of Hugging Face."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taciturn.checks import path_of
+from taciturn.data import hugging_face
+from taciturn.data.dataset import Dataset
+from taciturn.data.own import grouped
+from taciturn.errors import DataError, InputError, UnknownName, require
+
+_HUB = "hf://"
+_DELIMITERS = (",", "\t", ";")
+
+Columns = dict[str, np.ndarray]
+
+
+def read(
+    data: Any,
+    client: str,
+    label: str,
+    features: Sequence[str] = (),
+    leave_out: Sequence[str] = (),
+    number: bool | None = None,
+) -> Dataset:
+    """The rows of a table by client: `x`, and `y` as classes from 0 or as the numbers they are.
+
+    Args:
+      data: as in `columns_of`.
+      client, label: the columns that say whose a row is, and what is to be learned.
+      features: the columns to learn from; by default all others.
+      leave_out: columns not to learn from.
+      number: whether the label is a number to predict and no class; by default it is one when it
+        has fractions.
+
+    Returns:
+      The data; `counts["classes"]` is 0 where numbers are predicted.
+    """
+    place, columns = columns_of(data)
+    for name in (client, label, *features, *leave_out):
+        if name not in columns:
+            raise UnknownName(f"column in {place}", name, columns)
+    if client == label:
+        raise InputError(f"`client` and `label` must be two columns, got `{label}` for both.")
+    chosen = [name for name in features or columns if name not in (client, label, *leave_out)]
+    if not chosen:
+        raise InputError(f"{place} has no column to learn from beside `{client}` and `{label}`.")
+    x = _features(place, {name: columns[name] for name in chosen})
+    y, classes = _labels(place, label, columns[label], number)
+    whose = columns[client]
+    if whose.dtype.kind == "f" and np.isfinite(whose).all() and (whose == np.rint(whose)).all():
+        whose = whose.astype(np.int64)
+    if whose.ndim != 1 or whose.dtype.kind not in "iubU":
+        raise DataError(f"{place}: `{client}` must name a client in every row, got {whose.dtype}.")
+    return grouped(place, {"x": x, "y": y}, whose, {"classes": classes})
+
+
+def columns_of(data: Any) -> tuple[str, Columns]:
+    """The name of a table, for messages, and its columns.
+
+    Args:
+      data: a CSV or Parquet file, `hf://OWNER/NAME` of the Hugging Face Hub, a dict of arrays, or
+        anything with columns, such as a frame of pandas or Polars or a `datasets.Dataset`.
+    """
+    if isinstance(data, str) and data.startswith(_HUB):
+        place, columns = data, _of_frame(hugging_face.table(data.removeprefix(_HUB)))
+    elif isinstance(data, Mapping) or hasattr(data, "columns") or hasattr(data, "column_names"):
+        place, columns = "the table", _of_frame(data)
+    else:
+        path = path_of("data", data)
+        place, columns = str(path), _of_file(path)
+    lengths = {name: len(column) if column.ndim else None for name, column in columns.items()}
+    if not columns or not next(iter(lengths.values())):
+        raise DataError(f"{place} has no rows.")
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"{place}: columns must be of one length, got {lengths}.")
+    return place, columns
+
+
+def _of_frame(frame: Any) -> Columns:
+    names = frame if isinstance(frame, Mapping) else getattr(frame, "column_names", None)
+    names = frame.columns if names is None else names
+    if isinstance(names, Mapping) and not isinstance(frame, Mapping):
+        raise InputError(f"`data` must be one split of a data set, got all: {', '.join(names)}.")
+    found = {}
+    for name in names:
+        try:
+            column = np.asarray(frame[name])
+            found[str(name)] = _typed(column.tolist()) if column.dtype.kind == "O" else column
+        except (ValueError, TypeError):
+            raise DataError(f"the table: `{name}` is neither numbers nor words.") from None
+    return found
+
+
+def _of_file(path: Path) -> Columns:
+    if not path.is_file():
+        raise DataError(f"{path} is not there, or no file.")
+    if path.suffix == ".parquet":
+        parquet = require("pyarrow.parquet", "data")
+        try:
+            table = parquet.read_table(path)
+        except Exception as error:  # the library raises a tree of its own
+            raise DataError(f"{path} is no whole Parquet file: {error}.") from None
+        names = table.column_names
+        return _of_frame({name: table[name].to_numpy() for name in names})
+    try:
+        text = path.read_text("utf-8-sig")
+        lines = text.partition("\n")[0]
+        delimiter = max(_DELIMITERS, key=lines.count)
+        rows = [
+            row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row
+        ]
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read as a table: {error}.") from None
+    if len(rows) < 2:
+        raise DataError(f"{path} has no rows below its names.")
+    names = [name.strip() for name in rows[0]]
+    if len(set(names)) < len(names):
+        raise DataError(f"{path} has two columns of one name: {', '.join(names)}.")
+    for i, row in enumerate(rows):
+        if len(row) != len(names):
+            raise DataError(f"{path}, row {i + 1}: must have {len(names)} cells, got {len(row)}.")
+    return {
+        name: _typed([cell.strip() for cell in column])
+        for name, column in zip(names, zip(*rows[1:], strict=True), strict=True)
+    }
+
+
+def _typed(cells: Sequence[Any]) -> np.ndarray:
+    """A column as whole numbers, numbers or words, the first that fits; empty cells are NaN."""
+    if any(isinstance(cell, list | tuple | np.ndarray) for cell in cells):
+        return np.array(cells, dtype=float)
+    empty = [cell is None or cell == "" or cell != cell for cell in cells]
+    known = [cell for cell, none in zip(cells, empty, strict=True) if not none]
+    for kind in (int, float):
+        try:
+            if kind is int and (any(empty) or any(isinstance(cell, float) for cell in known)):
+                continue
+            numbers = iter([kind(cell) for cell in known])
+            return np.array([math.nan if none else next(numbers) for none in empty])
+        except (TypeError, ValueError, OverflowError):
+            pass
+    return np.array(["" if none else str(cell) for cell, none in zip(cells, empty, strict=True)])
+
+
+def _features(place: str, columns: Columns) -> np.ndarray:
+    for name, column in columns.items():
+        if column.dtype.kind not in "iufb":
+            seen = str(column.reshape(-1)[0])
+            raise DataError(
+                f"{place}: `{name}` must be numbers to learn from, got {seen!r:.40}; leave it out "
+                f"with `leave_out`."
+            )
+        if not np.isfinite(column).all():
+            row = int(np.argwhere(~np.isfinite(column))[0][0])
+            raise DataError(f"{place}: `{name}` has no finite number in row {row + 1} of the data.")
+    arrays = list(columns.values())
+    if len(arrays) == 1 and arrays[0].ndim > 1:
+        found = arrays[0]
+    elif any(array.ndim > 1 for array in arrays):
+        raise DataError(f"{place}: a column of arrays must be the only one of `features`.")
+    else:
+        found = np.stack(arrays, axis=1)
+    with np.errstate(over="ignore"):
+        found = found if found.dtype == np.uint8 else found.astype(np.float32)
+    if found.dtype != np.uint8 and not np.isfinite(found).all():
+        raise DataError(f"{place} has numbers that float32 does not hold.")
+    return found
+
+
+def _labels(
+    place: str, label: str, column: np.ndarray, number: bool | None
+) -> tuple[np.ndarray, int]:
+    """Classes from 0 in the order of their names, or numbers, and how many classes there are."""
+    numbers = column.dtype.kind in "iufb"
+    missing = not np.isfinite(column).all() if numbers else bool((column == "").any())
+    if column.ndim != 1 or missing:
+        raise DataError(f"{place}: `{label}` must be there, once, in every row.")
+    if number is None:
+        number = numbers and not (column == np.rint(column)).all()
+    if number:
+        if not numbers:
+            raise DataError(f"{place}: `{label}` must be numbers, got {column[0]!r}.")
+        return column.astype(np.float32), 0
+    names, classes = np.unique(column, return_inverse=True)
+    if len(names) > max(1_000, len(column) // 2):
+        raise DataError(f"{place}: `{label}` has {len(names)} classes in {len(column)} rows.")
+    return classes.astype(np.int32), len(names)

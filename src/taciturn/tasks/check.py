@@ -1,0 +1,165 @@
+"""A task, checked once before it is used: what would train to wrong numbers is one clear error."""
+
+import weakref
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from taciturn.checks import choice, whole
+from taciturn.errors import InputError, TaciturnError
+from taciturn.tasks.task import HOLD_OUT, Batch, Stored, Task, held_out
+
+_EXAMPLES = 3  # in the batch that functions are tried with
+_LOOKED_AT = 1 << 24  # numbers of an array; of a larger one, evenly spaced rows
+
+_checked: weakref.WeakSet[Task] = weakref.WeakSet()
+
+
+def check(task: Task) -> None:
+    """Raises unless a task's data are in range and its functions return what they should.
+
+    Functions are only traced, so that nothing is computed or compiled.
+    """
+    if not all(hasattr(task, name) for name in ("name", "clients", "init", "loss", "metrics")):
+        raise InputError(f"A task is a `taciturn.Task` or the name of one, got {task!r:.60}.")
+    if task in _checked:
+        return
+    for name in ("population", "longest"):
+        whole(f"clients.{name}", getattr(task.clients, name, None))
+    choice("hold_out", task.hold_out, HOLD_OUT)
+    if isinstance(task.clients, Stored):
+        check_arrays(task.name, "training", task.clients.arrays)
+        if task.test is None and not held_out(task.clients.rows).any():
+            raise InputError("No client has two examples, so none can be held out for testing.")
+    if task.test is not None:
+        check_arrays(task.name, "test", task.test)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    params = _traced(task, "init", task.init, key)
+    batch = _traced(task, "clients", lambda clients: clients.batch(
+        jnp.int32(0), jnp.arange(_EXAMPLES)), task.clients)  # fmt: skip
+    losses = _traced(task, "loss", task.loss, params, batch, key)
+    if getattr(losses, "shape", None) != (_EXAMPLES,):
+        got = getattr(losses, "shape", type(losses).__name__)
+        raise InputError(
+            f"The loss of task `{task.name}` must be one number per example, not their mean: for "
+            f"{_EXAMPLES} examples a shape of ({_EXAMPLES},), got {got}."
+        )
+    tested = batch if task.test is None else jax.tree.map(_like, task.test)
+    _check_metrics(task, _traced(task, "metrics", task.metrics, params, tested))
+    _check_labels(task, params, batch, key)
+    if task.cohort is not None:
+        size = min(_EXAMPLES, task.clients.population)
+        number, draw = jax.ShapeDtypeStruct((), jnp.int32), task.cohort
+        drawn = _traced(task, "cohort", lambda key, t: draw(key, t, size), key, number)
+        if getattr(drawn, "shape", None) != (size,):
+            raise InputError(
+                f"`cohort` of task `{task.name}` must draw as many clients as it is asked for: for "
+                f"{size} a shape of ({size},), got {getattr(drawn, 'shape', drawn)}."
+            )
+    _checked.add(task)
+
+
+@lru_cache(maxsize=8)
+def metric_names(task: Task) -> tuple[str, ...]:
+    """What the task's `metrics` are called."""
+    params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
+    first = jnp.arange(_EXAMPLES)
+    tested = task.test
+    if tested is None:
+        tested = jax.eval_shape(lambda clients: clients.batch(jnp.int32(0), first), task.clients)
+    return tuple(jax.eval_shape(task.metrics, params, tested))
+
+
+def check_arrays(task: str, which: str, arrays: Batch) -> None:
+    """Raises unless all arrays have as many entries, one at the least, that JAX can hold."""
+    leaves = jax.tree_util.tree_leaves_with_path(arrays)
+    if not leaves:
+        raise InputError(f"Task `{task}` has no arrays of {which} data.")
+    lengths = {}
+    for path, array in leaves:
+        name = jax.tree_util.keystr(path) or "the array"
+        if not hasattr(array, "dtype") or not np.ndim(array):
+            raise InputError(f"Task `{task}`, {which} data: {name} must be an array, one entry per "
+                             f"example, got {array!r:.60}.")  # fmt: skip
+        lengths[name] = len(array)
+        _check_numbers(f"Task `{task}`, {which} data: {name}", np.asarray(array))
+    if len(set(lengths.values())) > 1:
+        raise InputError(
+            f"Task `{task}`, {which} data: arrays must be of one length, got {lengths}."
+        )
+    if not next(iter(lengths.values())):
+        raise InputError(f"Task `{task}` has no {which} examples.")
+
+
+def _check_numbers(where: str, array: np.ndarray) -> None:
+    """Raises if a number is not finite, or would be cut in the dtype that JAX gives it."""
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{where} must be numbers, got {array.dtype}.")
+    if not array.size or array.dtype.itemsize == 1:
+        return
+    if array.dtype.kind == "f":
+        step = -(-array.size // _LOOKED_AT)
+        if not np.isfinite(array[::step]).all():
+            raise InputError(f"{where} must be finite, got NaN or infinity.")
+    kept = jax.dtypes.canonicalize_dtype(array.dtype)
+    if kept.itemsize < array.dtype.itemsize:
+        about = jnp.finfo(kept) if kept.kind == "f" else jnp.iinfo(kept)
+        worst = max(array.max().item(), -array.min().item(), key=abs)
+        if array.max() > about.max or array.min() < about.min:
+            raise InputError(f"{where} must fit into {kept}, got {worst}.")
+
+
+def _check_metrics(task: Task, found: Any) -> None:
+    if not isinstance(found, Mapping) or not found:
+        raise InputError(f"The metrics of task `{task.name}` must be a dict with a name for each, "
+                         f"got {type(found).__name__}.")  # fmt: skip
+    for name, pair in found.items():
+        shapes = (
+            [getattr(part, "shape", None) for part in pair] if isinstance(pair, tuple) else pair
+        )
+        if shapes != [(_EXAMPLES,)] * 2:
+            raise InputError(
+                f"The metric `{name}` of task `{task.name}` must be a pair, a value and a weight "
+                f"for each example: for {_EXAMPLES} examples two shapes of ({_EXAMPLES},), got "
+                f"{shapes}."
+            )
+
+
+def _check_labels(task: Task, params: Any, batch: Batch, key: Any) -> None:
+    """Raises if a label is none of the classes of a model made for `classification`."""
+    logits = getattr(task.loss, "logits", None)
+    if logits is None:
+        return
+    classes = jax.eval_shape(logits, params, batch["x"], key).shape[-1]
+    stored = task.clients.arrays if isinstance(task.clients, Stored) else None
+    for which, arrays in (("training", stored), ("test", task.test)):
+        labels = None if arrays is None else np.asarray(arrays["y"])
+        if labels is not None and not (labels.min() >= 0 and labels.max() < classes):
+            worst = labels.min() if labels.min() < 0 else labels.max()
+            raise InputError(
+                f"Task `{task.name}`, {which} data: labels must be in 0 to {classes - 1}, the "
+                f"classes of its model, got {worst}."
+            )
+
+
+def _traced(task: Task, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of the task would return, in shapes and dtypes."""
+    try:
+        return jax.eval_shape(function, *arguments)
+    except TaciturnError:
+        raise
+    except Exception as error:  # whatever somebody's own code raises
+        first = str(error).strip().split("\n")[0]
+        raise InputError(
+            f"`{name}` of task `{task.name}` fails: {type(error).__name__}: {first}"
+        ) from error
+
+
+def _like(array: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(
+        (_EXAMPLES, *np.shape(array)[1:]), jax.dtypes.canonicalize_dtype(array.dtype)
+    )

@@ -1,0 +1,121 @@
+"""Tables with a column that names the client, with a one-layer network."""
+
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from taciturn.checks import choice, flag, whole
+from taciturn.data.cache import cached
+from taciturn.data.dataset import Dataset
+from taciturn.data.table import read
+from taciturn.errors import InputError
+from taciturn.models import MLP
+from taciturn.tasks.task import HOLD_OUT, Batch, Stored, Task, classification, unit
+
+
+def table(
+    data: Any = None,
+    client: str | None = None,
+    label: str | None = None,
+    features: Sequence[str] = (),
+    leave_out: Sequence[str] = (),
+    standardise: bool = False,
+    number: bool | None = None,
+    hidden: int = 128,
+    hold_out: str = "random",
+) -> Task:
+    """A table with a client column (`--data FILE --client COLUMN --label COLUMN`).
+
+    Args:
+      data: a CSV or Parquet file, `hf://OWNER/NAME`, a frame of pandas or Polars, a
+        `datasets.Dataset`, or a dict of arrays.
+      client: the column that says whose a row is.
+      label: the column to be learned: classes, or numbers where it has fractions.
+      features: the columns to learn from; by default all others.
+      leave_out: columns not to learn from.
+      standardise: whether features, and numbers to predict, are brought to mean 0 and deviation 1,
+        by the rows that are trained on.
+      number: whether the label is a number to predict and no class.
+      hidden: the width of the network.
+      hold_out: which tenth of every client is tested on, `random` or `last`.
+    """
+    for name, value in (("data", data), ("client", client), ("label", label)):
+        if value is None:
+            raise InputError(f"The task `table` needs `{name}`.")
+    for name, value in (("client", client), ("label", label)):
+        if not isinstance(value, str):
+            raise InputError(f"`{name}` must be the name of a column, got {value!r}.")
+    asked = {"client": client, "label": label, "features": _names("features", features),
+             "leave_out": _names("leave_out", leave_out), "number": number}  # fmt: skip
+    hold_out, hidden = choice("hold_out", hold_out, HOLD_OUT), whole("hidden", hidden, most=100_000)
+    dataset = _read(data, asked)
+    stored = Stored.of(dataset.train, dataset.rows, names=dataset.names)
+    if flag("standardise", standardise):
+        stored = _standardised(stored, hold_out)
+    inputs, classes = math.prod(dataset.train["x"].shape[1:]), dataset.counts["classes"]
+
+    def scores(model: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
+        return model(unit(x), key)
+
+    loss, metrics = classification(scores) if classes else regression(scores)
+    return Task(
+        "table",
+        stored,
+        init=lambda key: MLP(key, inputs, hidden, classes or 1),
+        loss=loss,
+        metrics=metrics,
+        hold_out=hold_out,
+    )
+
+
+def regression(predict: Any) -> tuple[Any, Any]:
+    """Loss and metrics of a model that predicts numbers, on batches `{"x": inputs, "y": numbers}`.
+
+    Args:
+      predict: `(params, inputs, key) -> n × 1`; the key is None when the model is tested.
+    """
+
+    def errors(params: Any, batch: Batch, key: jax.Array | None) -> jax.Array:
+        found = predict(params, batch["x"], key)[:, 0]
+        wide = jnp.result_type(found, jnp.float32)
+        return jnp.square(found.astype(wide) - batch["y"].astype(wide))
+
+    def metrics(params: Any, batch: Batch) -> Any:
+        found = errors(params, batch, None)
+        return {"loss": (found, jnp.ones_like(found))}
+
+    return errors, metrics
+
+
+def _names(name: str, value: Any) -> list[str]:
+    names = [value] if isinstance(value, str) else list(value)
+    if not all(isinstance(one, str) for one in names):
+        raise InputError(f"`{name}` must be names of columns, got {value!r}.")
+    return names
+
+
+def _read(data: Any, asked: dict[str, Any]) -> Dataset:
+    path = Path(data) if isinstance(data, str | Path) and "://" not in str(data) else None
+    if path is None or not path.is_file():
+        return read(data, **asked)
+    name = f"table-{zlib.crc32(repr(sorted(asked.items())).encode()):08x}"
+    return cached(name, [path], lambda: read(path, **asked))
+
+
+def _standardised(stored: Stored, hold_out: str) -> Stored:
+    """Mean 0 and deviation 1 of every number, by the rows that are trained on."""
+    train, _ = stored.hold_out(hold_out)
+    found = dict(stored.arrays)
+    for key in ("x", "y") if stored.arrays["y"].dtype.kind == "f" else ("x",):
+        seen = np.asarray(train.arrays[key], np.float64)
+        deviation = seen.std(0)
+        scaled = (stored.arrays[key] - seen.mean(0)) / np.where(deviation > 0, deviation, 1.0)
+        found[key] = scaled.astype(np.float32)
+    return replace(stored, arrays=found)

@@ -1,0 +1,207 @@
+"""Tables with a client column: files, frames, and what is wrong with them."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import taciturn
+from taciturn.data import hugging_face
+from taciturn.errors import DataError, InputError, MissingExtra, UnknownName
+from taciturn.report.show import _sheet
+from taciturn.tasks import load, table
+from taciturn.tasks.check import check
+from taciturn.tasks.task import how_tested
+
+CSV = """user,activity,a,b
+zoe,walk,1,0.5
+anna,sit,2,1.5
+zoe,sit,3,2.5
+anna,walk,4,3.5
+anna,run,5,4.5
+"""
+COLUMNS: dict[str, Any] = {
+    "user": ["zoe", "anna", "zoe", "anna", "anna"],
+    "activity": ["walk", "sit", "sit", "walk", "run"],
+    "a": [1, 2, 3, 4, 5],
+    "b": [0.5, 1.5, 2.5, 3.5, 4.5],
+}
+WHO = {"client": "user", "label": "activity"}
+
+
+class Frame:
+    """As pandas and Polars have it: names, and a column for each."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self._columns = columns
+        self.columns = list(columns)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name]
+
+
+class HubTable(Frame):
+    """As `datasets` has it."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        super().__init__(columns)
+        del self.columns
+        self.column_names = list(columns)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text(CSV)
+    return path
+
+
+def objects(columns: dict[str, Any]) -> dict[str, Any]:
+    return {name: np.array(column, object) for name, column in columns.items()}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [COLUMNS, Frame(COLUMNS), Frame(objects(COLUMNS)), HubTable(COLUMNS), ",", "\t", ";"],
+    ids=["dict", "frame", "objects", "hub", "commas", "tabs", "semicolons"],
+)
+def test_rows_are_grouped_by_client_in_one_call(data, file):
+    if isinstance(data, str):
+        file.write_text(CSV.replace(",", data))
+        data = file
+    task = table(data, **WHO)
+    assert task.clients.names == ("anna", "zoe")
+    assert task.clients.rows.tolist() == [3, 2]
+    np.testing.assert_array_equal(
+        task.clients.arrays["x"], [[2, 1.5], [4, 3.5], [5, 4.5], [1, 0.5], [3, 2.5]]
+    )
+    assert task.clients.arrays["y"].tolist() == [1, 2, 0, 2, 1]  # run, sit, walk
+    check(task)
+    assert how_tested(task) == "a tenth of each client's rows, at random by label"
+
+
+def test_columns_are_chosen_and_left_out(file):
+    assert load("table", data=file, leave_out=["b"], **WHO).clients.arrays["x"].shape == (5, 1)
+    assert load("table", data=file, features="a", **WHO).clients.arrays["x"].shape == (5, 1)
+    late = load("table", data=str(file), hold_out="last", **WHO)
+    assert late.hold_out == "last"
+
+
+def test_numbers_with_fractions_are_predicted(file):
+    task = table(file, client="user", label="b", leave_out="activity")
+    assert task.clients.arrays["y"].tolist() == [1.5, 3.5, 4.5, 0.5, 2.5]
+    history = taciturn.simulate(task, "full", rounds=3, cohort=2, plain=True)
+    assert np.isfinite(history.loss[0, -1])
+    assert np.isnan(history.accuracy).all()
+    whole = table(file, client="user", label="a", leave_out=["activity"], number=True)
+    assert whole.clients.arrays["y"].dtype == np.float32
+
+
+def test_numbers_are_standardised_by_what_is_trained_on():
+    rng = np.random.default_rng(0)
+    columns = {
+        "who": np.repeat(np.arange(4), 50),
+        "y": rng.normal(30, 9, 200),
+        "x": rng.normal(1000, 200, 200),
+        "same": np.ones(200),
+    }
+    task = table(columns, client="who", label="y", standardise=True)
+    train, test = task.clients.hold_out(task.hold_out)
+    for array in (train.arrays["x"][:, 0], train.arrays["y"]):
+        assert abs(array.mean()) < 1e-5
+        assert array.std() == pytest.approx(1, abs=1e-5)
+    assert abs(test["x"][:, 0].mean()) > 1e-3
+    assert (train.arrays["x"][:, 1] == 0).all()
+    assert task.clients.names == ("0", "1", "2", "3")
+
+
+def test_a_column_of_arrays_is_an_input():
+    windows = np.arange(5 * 4 * 3.0).reshape(5, 4, 3)
+    data = {"user": COLUMNS["user"], "activity": COLUMNS["activity"], "window": windows}
+    assert table(data, **WHO).clients.arrays["x"].shape == (5, 4, 3)
+    with pytest.raises(DataError, match="a column of arrays must be the only one"):
+        table(data | {"a": COLUMNS["a"]}, **WHO)
+
+
+def test_parquet_is_read_with_pyarrow(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtra, match=r"`pyarrow\.parquet` is not installed"):
+        table(path, **WHO)
+    module = ModuleType("pyarrow.parquet")
+    columns = {
+        name: SimpleNamespace(to_numpy=lambda column=column: np.array(column))
+        for name, column in COLUMNS.items()
+    }
+    module.read_table = lambda path: HubTable(columns)
+    monkeypatch.setitem(sys.modules, "pyarrow", ModuleType("pyarrow"))
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", module)
+    assert table(path, **WHO).clients.names == ("anna", "zoe")
+
+
+def test_a_set_of_the_hub(monkeypatch):
+    monkeypatch.setattr(hugging_face, "table", {"owner/name": HubTable(COLUMNS)}.__getitem__)
+    assert table("hf://owner/name", **WHO).clients.names == ("anna", "zoe")
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "message"),
+    [
+        (CSV, {"client": "usr"}, r"column in .*people\.csv called `usr`. Did you mean `user`"),
+        (CSV, {"label": "b", "client": "b"}, "must be two columns, got `b` for both"),
+        (CSV, {"client": None}, "needs `client`"),
+        (CSV, {"label": 5}, "`label` must be the name of a column, got 5"),
+        (CSV, {"label": "a"}, "`activity` must be numbers to learn from, got 'sit|walk'"),
+        (CSV, {"features": ["c"]}, "called `c`"),
+        (CSV, {"features": [1]}, "`features` must be names of columns"),
+        (CSV, {"leave_out": ["a", "b"]}, "has no column to learn from"),
+        (CSV, {"number": True}, "`activity` must be numbers, got"),
+        (CSV, {"standardise": "yes"}, "`standardise` must be true or false"),
+        (CSV.replace("zoe,walk,1", "zoe,walk,"), {}, "`a` has no finite number in row 1"),
+        (CSV.replace("zoe,walk,1", "zoe,walk,nan"), {}, "`a` has no finite number in row 1"),
+        (CSV.replace("zoe,walk,1", "zoe,walk,1e300"), {}, "that float32 does not hold"),
+        (CSV.replace("zoe,walk", "zoe,"), {}, "`activity` must be there, once, in every row"),
+        (CSV + "zoe,walk,1\n", {}, "row 7: must have 4 cells, got 3"),
+        (CSV.replace("a,b", "a,a"), {}, "two columns of one name"),
+        ("user,activity,a\n", {}, "has no rows below its names"),
+        ("", {}, "has no rows below its names"),
+        ("user,activity,a\n" + "".join(f"u,{i},1\n" for i in range(3000)), {}, "3000 classes"),
+    ],
+)
+def test_what_is_wrong_is_named(file, text, asked, message):
+    file.write_text(text)
+    with pytest.raises((DataError, InputError, UnknownName), match=message):
+        load("table", **{"data": file} | WHO | asked)
+
+
+def test_wrong_files_and_frames_are_named(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00")
+    for data, message in (
+        (tmp_path / "a.csv", "cannot be read as a table"),
+        (tmp_path / "nowhere.csv", "is not there, or no file"),
+        (tmp_path, "is not there, or no file"),
+        (5, "`data` must be a path, got 5"),
+        ({}, "has no rows"),
+        ({"user": [], "activity": []}, "has no rows"),
+        (COLUMNS | {"a": [1]}, "columns must be of one length"),
+        (SimpleNamespace(column_names={"train": []}), "one split of a data set, got all: train"),
+    ):
+        with pytest.raises((DataError, InputError), match=message):
+            table(data, **WHO)
+
+
+@pytest.mark.parametrize(
+    ("shape", "curves"), [((3,), 2 * 1), ((50, 3), 2 * 3), ((3, 50), 2 * 3), ((), 2)]
+)
+def test_a_picture_shows_names_and_a_curve_for_each_channel(shape, curves):
+    axes = Figure().subplots()
+    x = np.arange(2 * np.prod(shape, dtype=int), dtype=float).reshape(2, *shape)
+    _sheet(axes, "table", [("anna", {"x": x[:1]}), ("a very long name of bert", {"x": x[1:]})])
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["anna", "a very long nam…"]
+    assert len(axes.lines) == curves
