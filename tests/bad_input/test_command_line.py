@@ -25,6 +25,7 @@ NUMBERS = {
     "batch": "0 -1 0.5 x 1000000000 99999999999999999999 ''",
     "lr": "-0.1 -1e-30 nan inf -inf x 1e400 ''",
     "clip": "0 -1 nan -inf x ''",
+    "dropout": "-0.1 1 2 nan x ''",
     "prox": "-1 nan inf x ''",
     "lr-decay": "0 -1 1.1 nan x ''",
     "server-lr": "-1 nan inf x ''",
