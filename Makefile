@@ -10,7 +10,7 @@ run: .venv/dev  ## train federatedly on embedded data, and compare with full com
 test: .venv/dev  ## the quick tests
 	$(BIN)/pytest -n 2 -m "not slow"
 
-test-all: test  ## the quick tests, then what needs servers, real data (TACITURN_DATA) or minutes
+test-all: test .venv/track  ## the quick tests, then what needs servers, Chromium, trackers, real data (TACITURN_DATA) or minutes
 	$(BIN)/pytest -n 2 -m slow --ignore tests/flower
 	$(BIN)/pytest -m slow tests/flower
 
@@ -32,6 +32,10 @@ format: .venv/dev
 .venv/dev: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+.venv/track: pyproject.toml .venv/dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,track]'
 	@touch $@
 
 clean:

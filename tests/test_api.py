@@ -55,8 +55,8 @@ def test_public_names() -> None:
         "Codec", "Form", "Generated", "History", "Policy", "Rule", "Situation", "StandIn", "Stored",
         "TaciturnError", "Task", "__version__", "adaptive", "as_model", "bfloat16",
         "classification", "compare", "eden", "evaluate", "fixed", "float16", "float32", "full",
-        "ignore", "last", "load", "load_model", "ou", "parse", "prepare", "quantize", "random",
-        "register", "regression", "simulate", "sparse_ternary", "table", "top_k", "zero",
+        "ignore", "last", "load", "load_model", "optimal", "ou", "parse", "prepare", "quantize",
+        "random", "register", "regression", "simulate", "sparse_ternary", "table", "top_k", "zero",
     ]  # fmt: skip
     rooms = {"core", "data", "flower", "models", "sim", "tasks"}
     assert set(dir(taciturn)) == {*taciturn.__all__, *rooms}
@@ -161,7 +161,10 @@ def test_in_a_source_tree_the_install_command_is_for_a_clone(
         require("no_such_module", "sim")
 
 
-@pytest.mark.parametrize(("command", "extra"), [("run", "sim"), ("report", "report")])
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [("run", "sim"), ("report", "report"), ("watch", "report"), ("runs", "report")],
+)
 def test_the_command_names_the_extra_it_needs(command: str, extra: str) -> None:
     out = without_extras(
         f"""
@@ -188,12 +191,15 @@ def test_a_report_needs_no_simulator_and_no_flower(tmp_path: Path) -> None:
 from taciturn.__main__ import main
 sys.argv = ["taciturn", "report", {str(tmp_path)!r}]
 main()
+sys.argv += ["-o", {str(tmp_path / "report.png")!r}]
+main()
 print([name for name in ("jax", "flwr", "scipy", "optax") if name in sys.modules])
 """,
         but=("tyro", "rich", "matplotlib"),
     )
     assert "75.00 %" in out
     assert out.endswith("[]\n")
+    assert (tmp_path / "report.html").read_text("utf-8").startswith("<!doctype html>")
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -204,7 +210,8 @@ def test_a_report_names_the_extra_it_needs(module: str, tmp_path: Path) -> None:
 from taciturn import cli
 from taciturn.errors import MissingExtra
 import rich, matplotlib
-command = cli.read(["report", {str(tmp_path)!r}])  # tyro needs rich itself before 1.0
+# tyro needs rich itself before 1.0
+command = cli.read(["report", {str(tmp_path)!r}, "-o", "x.png"])
 for name in [name for name in sys.modules if name.split(".")[0] == "{module}"]:
     sys.modules[name] = None
 try:
@@ -231,6 +238,7 @@ MAY_IMPORT = {
     "checks": set(),
     "settings": set(),
     "progress": set(),
+    "track": {"progress"},
     "stopping": set(),
     "summary": set(),
     "files": set(),
@@ -250,8 +258,19 @@ MAY_IMPORT = {
         "tasks",
         "runs",
     },
-    "flower": {"checks", "core", "runs", "summary"},
-    "report": {"settings", "progress", "summary", "core", "data", "tasks", "sim", "files", "runs"},
+    "flower": {"checks", "core", "runs", "summary", "track"},
+    "report": {
+        "settings",
+        "progress",
+        "track",
+        "summary",
+        "core",
+        "data",
+        "tasks",
+        "sim",
+        "files",
+        "runs",
+    },
     "studies": {"settings", "core", "tasks", "sim", "report", "files", "runs"},
     "paper": {"core", "tasks", "sim", "report", "studies", "runs"},
 }

@@ -6,7 +6,7 @@ from PIL import Image
 
 from taciturn import cli, runs
 from taciturn.errors import InputError, RunError
-from taciturn.report import picture
+from taciturn.report import picture, series
 
 
 def rows(arm, seed, accuracy, spoke):
@@ -37,9 +37,9 @@ def folder(tmp_path):
 
 
 def test_figures_are_those_of_the_rounds(folder):
-    (series,) = picture.read(folder).values()
-    found = series.summary()
-    assert (found["rounds"], found["seeds"]) == (2, ["0", "1"])
+    (one,) = series.read(folder).values()
+    found = one.summary()
+    assert (found["rounds"], found["seeds"]) == (2, [0, 1])
     assert found["accuracy"] == pytest.approx([50, 70])
     assert found["accuracy_mean"] == pytest.approx(60)
     assert found["accuracy_std"] == pytest.approx(14.142, abs=1e-3)
@@ -50,22 +50,22 @@ def test_figures_are_those_of_the_rounds(folder):
     table = [{k: v for k, v in row.items() if k not in ("asked", "bytes_up_full")}
              for row in runs.read_csv(folder / "metrics.csv")]  # fmt: skip
     runs.write_csv(folder / "metrics.csv", table)
-    (series,) = picture.read(folder).values()
-    assert series.summary() == found | {"spoke_share": None, "upload_share": None}
+    (one,) = series.read(folder).values()
+    assert one.summary() == found | {"spoke_share": None, "upload_share": None}
 
 
 def test_a_run_that_goes_on_has_the_rounds_that_all_seeds_have(folder):
     table = rows("full", 0, (0.1, 0.2), (4, 4)) + rows("full", 1, (0.1,), (4,))
     runs.write_csv(folder / "metrics.csv", table)
-    assert picture.read(folder)["full"].summary()["rounds"] == 1
+    assert series.read(folder)["full"].summary()["rounds"] == 1
 
 
 @pytest.mark.parametrize("half", ["adaptive+ou", "adaptive+ou,1,2,3,nan,10", "full,0,0,4,,1,1,"])
 def test_a_row_that_is_being_written_is_not_there_yet(folder, half):
-    before = picture.read(folder)["adaptive+ou"].summary()
+    before = series.read(folder)["adaptive+ou"].summary()
     with open(folder / "metrics.csv", "a") as file:
         file.write(half)
-    (after,) = picture.read(folder).values()
+    (after,) = series.read(folder).values()
     assert after.summary() == before
 
 
@@ -89,7 +89,7 @@ def size(path):
 
 
 def test_table_and_picture(folder, capsys, drawn):
-    cli.main(["report", str(folder)])
+    cli.main(["report", str(folder), "-o", str(folder / "report.png")])
     assert "60.00 ± 14.14 %" in capsys.readouterr().out
     assert size(folder / "report.png") == ("PNG", (1210, 770))  # 11 × 7 inches at 110
     by_round, by_upload, threshold, spoke = drawn[0].axes
@@ -112,7 +112,7 @@ def test_several_folders_are_told_apart(folder, tmp_path, drawn):
     for other in others:
         other.mkdir(parents=True)
         (other / "metrics.csv").write_bytes((folder / "metrics.csv").read_bytes())
-    found = picture.read_all(others)
+    found = series.read_all(others)
     assert list(found) == [f"{name}: adaptive+ou" for name in (*map(str, others[:2]), "c")]
     cli.main(["report", *map(str, others), "--out", str(tmp_path / "both.png")])
     assert size(tmp_path / "both.png") == ("PNG", (1210, 770))
@@ -123,12 +123,14 @@ def test_several_folders_are_told_apart(folder, tmp_path, drawn):
 def test_what_is_no_run_is_named(tmp_path, text):
     (tmp_path / "metrics.csv").write_text(text)
     with pytest.raises(RunError, match=r"metrics\.csv"):
-        picture.read(tmp_path)
+        series.read(tmp_path)
 
 
 def test_a_folder_is_needed(tmp_path):
     with pytest.raises(InputError, match="run folder"):
-        cli.main(["report"])
+        cli.main(["report", "-o", "x.html"])
+    with pytest.raises(InputError, match=r"must end in \.html or \.png, got x\.pdf"):
+        cli.main(["report", str(tmp_path), "-o", "x.pdf"])
     with pytest.raises(RunError, match="No such file"):
         cli.main(["report", str(tmp_path / "nothing")])
 
@@ -137,7 +139,7 @@ def test_a_folder_is_needed(tmp_path):
 def test_uploads_that_differ_by_far_are_drawn_on_a_log_axis(tmp_path, drawn, factor, scale):
     table = rows("few", 0, (0.1, 0.5), (1, 1)) + rows("many", 0, (0.1, 0.5), (factor, factor))
     runs.write_csv(tmp_path / "metrics.csv", table)
-    picture.draw(picture.read(tmp_path), tmp_path / "report.png")
+    picture.draw(series.read(tmp_path), tmp_path / "report.png")
     assert drawn[0].axes[1].get_xscale() == scale
 
 
@@ -145,5 +147,5 @@ def test_a_row_that_is_cut_is_named(tmp_path):
     head = "arm,seed,round,spoke,threshold,bytes_up,overhead_up,accuracy\n"
     rows = "full,0,0,4,,100,16,0.5\nfull,0,1,4,,1\nfull,0,2,4,,100,16,0.75\n"
     (tmp_path / "metrics.csv").write_text(head + rows)
-    with pytest.raises(RunError, match="no `overhead_up` in round 1 of seed 0"):
-        picture.read(tmp_path)
+    with pytest.raises(RunError, match="at row 2 with 6 columns"):
+        series.read(tmp_path)

@@ -81,8 +81,10 @@ def test_a_run_that_is_stopped_says_how_to_go_on_and_does(
     assert out.endswith("Results are in a\n")
     assert_same_files(Path("a"), Path("whole"))
 
+    Path("a/checkpoint-4.safetensors").write_text("killed before it was removed")
     code, again, err = taciturn("resume", "a")
     assert (code, again, err) == (0, out, "a is complete.\n")
+    assert_same_files(Path("a"), Path("whole"))
 
 
 def test_a_run_without_a_checkpoint_begins_again(taciturn: Any) -> None:
@@ -95,14 +97,15 @@ def test_a_run_without_a_checkpoint_begins_again(taciturn: Any) -> None:
     assert_same_files(Path("a"), Path("b"))
 
 
+@pytest.mark.parametrize("name", ["weights.safetensors", "report.png", "summary.json"])
 def test_a_full_disk_at_the_end_loses_nothing(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, taciturn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert taciturn("run", *OPTIONS, "--out", "whole")[0] == 0
     real = os.replace
 
     def full(source: Any, target: Any) -> None:
-        if str(target).endswith("weights.safetensors"):
+        if str(target).endswith(name):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(source, target)
 
@@ -111,7 +114,7 @@ def test_a_full_disk_at_the_end_loses_nothing(
         code, _, err = taciturn("run", *OPTIONS, "--out", "a")
     assert code == 1
     assert err.splitlines()[-1] == (
-        "taciturn: a/weights.safetensors cannot be written: No space left on device. "
+        f"taciturn: a/{name} cannot be written: No space left on device. "
         "`taciturn resume a` goes on."
     )
     assert taciturn("resume", "a")[0] == 0

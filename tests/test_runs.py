@@ -54,6 +54,7 @@ def test_toml_reads_back(tmp_path: Path) -> None:
         "whole": 3,
         "flag": True,
         "list": [1, 2],
+        "several": [0.5, math.inf],
         "clip": math.inf,
     }
     runs.write_toml(tmp_path / "a.toml", values | {"nothing": None})

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from taciturn.core.rules import adaptive as adaptive
     from taciturn.core.rules import fixed as fixed
     from taciturn.core.rules import full as full
+    from taciturn.core.rules import optimal as optimal
     from taciturn.core.rules import random as random
     from taciturn.core.standins import StandIn as StandIn
     from taciturn.core.standins import ignore as ignore
@@ -52,7 +53,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "taciturn.core.rules": ("Rule", "Situation", "full", "fixed", "adaptive", "random"),
+    "taciturn.core.rules": (
+        "Rule", "Situation", "full", "fixed", "adaptive", "random", "optimal",
+    ),
     "taciturn.core.standins": ("StandIn", "ou", "zero", "ignore", "last"),
     "taciturn.core.codecs": (
         "Codec", "Form", "float32", "float16", "bfloat16", "quantize", "eden", "top_k",

@@ -3,13 +3,18 @@
 import os
 import sys
 
+from taciturn import __version__
 from taciturn.errors import Stopped, TaciturnError, require
 
 
 def main() -> None:
     debug = False
     try:
-        require("tyro", "report" if sys.argv[1:2] == ["report"] else "sim")
+        if sys.argv[1:] == ["--version"]:
+            sys.stdout.write(f"taciturn {__version__}\n")
+            return
+        to_look = sys.argv[1:2] in (["report"], ["watch"], ["runs"])
+        require("tyro", "report" if to_look else "sim")
         from taciturn import cli
 
         command = cli.read()

@@ -246,9 +246,14 @@ def write_toml(path: Path, values: Mapping[str, Any]) -> None:
     with _replacing(path) as file:
         for key, value in values.items():
             if value is not None:
-                # JSON's numbers, strings, flags and lists are TOML's, but for infinity.
-                text = "inf" if value == math.inf else json.dumps(value, ensure_ascii=False)
-                file.write(f"{key} = {text}\n")
+                file.write(f"{key} = {_toml(value)}\n")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    # JSON's numbers, strings and flags are TOML's, but for infinity.
+    return "inf" if value == math.inf else json.dumps(value, ensure_ascii=False)
 
 
 def write_arrays(

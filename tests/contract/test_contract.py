@@ -30,6 +30,7 @@ def least(arguments: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "fixed": [{"threshold": 0.0}, {"threshold": 1.25}, {"threshold": float("inf")}],
     "adaptive": [{}, {"k": 0.0}, {"k": -0.3}, {"weighted": False}, {"k": 1 / 3, "weighted": False}],
+    "optimal": [{"share": 0.3}, {"share": 1.0, "floor": 0.5}],
     "random": [{"probability": 0.0}, {"probability": 0.5}, {"probability": 1.0}],
     "ou": [{}, {"cap": True}, {"mode": "paper"}, {"mode": "paper", "cap": True}],
     "quantize": least({"bits": bits} for bits in (1, 2, 4, 8)),
@@ -289,10 +290,13 @@ def play_compiled(policy: Policy, updates: np.ndarray) -> list[Any]:
         moved = (trained - state.weights).astype(wide(updates.dtype))
         norms = jnp.sqrt(jnp.sum(moved * moved, axis=1))
         uniforms = 0.3 * jnp.arange(CLIENTS).astype(norms.dtype)
-        spoke = policy.rule.speaks(Situation(norms, uniforms), opening.context)
         n = jnp.asarray(EXAMPLES, norms.dtype)
-        spoken = jnp.where(spoke, n, 0) @ moved
-        heard = tally.of(spoken, n, norms, spoke, opening)
+        situation, chances = Situation(norms, uniforms, examples=n), jnp.ones_like(norms)
+        spoke = policy.rule.speaks(situation, opening.context)
+        if policy.rule.probability is not None:
+            chances = policy.rule.probability(situation, opening.context)
+        spoken = jnp.where(spoke, n / chances, 0) @ moved
+        heard = tally.of(spoken, n, norms, spoke, opening, chances)
         return server.close(policy, state, heard)
 
     numbers = jax.tree.map(lambda leaf: jnp.asarray(leaf, wide(updates.dtype)), policy.rule.init())

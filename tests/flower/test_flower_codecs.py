@@ -37,7 +37,7 @@ def plain_loop(text, wanted, rounds):
     state = server.init(policy, np.zeros(wanted.shape[1], np.float32))
     for t in range(1, rounds + 1):
         opening = server.open(policy, state.memory)
-        request = Request(policy.rule, opening.context, policy.codec, (), SEED, t)
+        request = Request(policy.rule, opening.context, policy.codec, (), "n", SEED, t)
         heard = tally.start(state.weights)
         for k, target in enumerate(wanted):
             trained = state.weights + np.float32(0.5) * (target - state.weights)
@@ -57,7 +57,7 @@ def plain_loop_with_feedback(text, wanted, rounds):
     state = server.init(policy, np.zeros(wanted.shape[1], np.float32))
     for t in range(1, rounds + 1):
         opening = server.open(policy, state.memory)
-        request = Request(policy.rule, opening.context, policy.codec, (), SEED, t)
+        request = Request(policy.rule, opening.context, policy.codec, (), "n", SEED, t)
         heard = tally.start(state.weights)
         for k, target in enumerate(wanted):
             trained = state.weights + np.float32(0.5) * (target - state.weights)
@@ -340,7 +340,7 @@ def test_a_server_that_starts_again_draws_on(tmp_path):
 
 
 def test_keys_differ_between_rounds_and_nodes():
-    asked = Request(parse("full").rule, (), parse("eden:1").codec, (), SEED, 1)
+    asked = Request(parse("full").rule, (), parse("eden:1").codec, (), "n", SEED, 1)
     others = [asked, dataclasses.replace(asked, round=2), dataclasses.replace(asked, seed=8),
               dataclasses.replace(asked, seed=SEED + 2**40)]  # fmt: skip
     keys = {tuple(request.key(node)) for request in others for node in (1, 2, 1 + 2**40)}

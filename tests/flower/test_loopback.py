@@ -153,7 +153,9 @@ def fed(path, policy, size):
             opening = server.open(policy, state.memory)
             heard = tally.start(state.weights)
             for node in (node for round, node in asked if round == t):
-                key = Request(policy.rule, opening.context, policy.codec, (), seed, t).key(node)
+                key = Request(policy.rule, opening.context, policy.codec, (), "n", seed, t).key(
+                    node
+                )
                 code = from_bytes(policy.codec, codes[f"{t}/{node}/code"].tobytes(), size)
                 examples, norm = codes[f"{t}/{node}/numbers"]
                 update = policy.codec.decode(code, key, size)

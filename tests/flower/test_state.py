@@ -22,7 +22,7 @@ from test_flower import EXAMPLES, MEAN_BASED, NODES, SIZE, targets
 
 from taciturn import TaciturnError, runs
 from taciturn.flower import Taciturn
-from taciturn.report import picture
+from taciturn.report import series
 
 POLICY = "adaptive,k=0+ou"
 
@@ -365,8 +365,8 @@ def test_the_folder_can_be_read_like_that_of_a_simulation(tmp_path):
             "upload_overhead_bytes", "upload_share", "accuracy_mean"}  # fmt: skip
     assert keys <= set(summary)
     assert summary["accuracy_mean"] == pytest.approx(30.0)
-    (series,) = picture.read(tmp_path).values()
-    shown = series.summary()
+    (one,) = series.read(tmp_path).values()
+    shown = one.summary()
     assert shown["accuracy_mean"] == pytest.approx(30.0)
     for key in ("upload_bytes", "upload_overhead_bytes", "upload_share", "spoke_share"):
         assert shown[key] == pytest.approx(summary[key])

@@ -57,6 +57,7 @@ def rule_forms(threshold: float) -> dict[str, list[str]]:
         "fixed": [f"fixed:{threshold}"],
         "adaptive": ["adaptive,k=0", "adaptive,k=0.5,weighted=false"],
         "random": ["random:0.5"],
+        "optimal": ["optimal:0.4"],
     }
 
 

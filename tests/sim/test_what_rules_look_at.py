@@ -12,7 +12,7 @@ import taciturn
 from taciturn.core import server, tally
 from taciturn.core.messages import Message
 from taciturn.core.policy import Policy, parse
-from taciturn.core.rules import Chance, Rule, Threshold
+from taciturn.core.rules import Chance, Rule, Situation, Threshold
 from taciturn.core.standins import ignore, last, ou, zero
 from taciturn.errors import InputError
 
@@ -98,6 +98,32 @@ def test_with_probabilities_the_mean_is_right_on_average(stand_in: Any) -> None:
             mean, total = mean + weight * step, total + weight
     assert total == pytest.approx(1.0)
     np.testing.assert_allclose(mean, examples @ updates / examples.sum(), rtol=1e-6, atol=1e-6)
+
+
+def test_optimal_sampling_lets_about_as_many_speak_as_asked_for() -> None:
+    task = taciturn.tasks.load("synthetic")
+    found = taciturn.compare(
+        task, {"a": "optimal:0.3+zero", "b": "random:0.3+ignore", "c": "full"},
+        rounds=60, cohort=10, seeds=3,
+    )  # fmt: skip
+    shares = found["a"].spoke[:, 1:].mean() / 10
+    assert found["a"].spoke[:, 0].tolist() == [10, 10, 10]  # nothing is known before
+    assert 0.2 < shares < 0.4
+    assert abs(found["a"].loss[:, -1] - found["c"].loss[:, -1]).max() < 0.5
+
+
+def test_optimal_sampling_is_the_formula() -> None:
+    rule = parse("optimal:0.5,floor=0.1").rule
+    n, m = np.array([1.0, 2.0, 4.0, 1.0]), np.array([1.0, 3.0, 0.5, 0.01])
+    opening = tally.Opening((), np.inf, np.inf)
+    heard = tally.of(np.zeros(1), n, m, np.array([True, False, True, False]), opening)
+    context = rule.broadcast(rule.learn(rule.init(), heard))
+    assert rule.probability is not None
+    found = [rule.probability(Situation(m[k], examples=n[k]), context) for k in range(4)]
+    wanted = np.clip(0.5 * 4 * n * m / (n @ m), 0.1, 1.0)
+    np.testing.assert_allclose(found, wanted)
+    first = rule.broadcast(rule.init())
+    assert [rule.probability(Situation(m[k], examples=n[k]), first) for k in range(4)] == [1.0] * 4
 
 
 @pytest.mark.parametrize("chance", [0.0, -0.5, 1.5, float("nan")])

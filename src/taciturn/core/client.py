@@ -47,7 +47,7 @@ def respond(
         raise InputError(f"`examples` must be above 0, got {examples!r}.")
     with np.errstate(over="ignore", invalid="ignore"):
         update = trained - weights
-        situation = Situation(arrays.norm(update), uniform, loss, silence)
+        situation = Situation(arrays.norm(update), uniform, loss, silence, examples)
     decision = decide(rule, situation, context)
     spoken = update if decision.speaks else None
     return Message(examples, decision.norm, spoken, probability=decision.probability)

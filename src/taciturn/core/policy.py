@@ -22,7 +22,7 @@ from taciturn.core.standins import StandIn
 from taciturn.errors import InputError, UnknownName
 
 RULES: dict[str, Callable[..., Rule]] = {
-    f.__name__: f for f in (rules.full, rules.fixed, rules.adaptive, rules.random)
+    f.__name__: f for f in (rules.full, rules.fixed, rules.adaptive, rules.random, rules.optimal)
 }
 STAND_INS: dict[str, Callable[..., StandIn]] = {
     f.__name__: f for f in (standins.ou, standins.zero, standins.ignore, standins.last)

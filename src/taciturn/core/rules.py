@@ -10,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from taciturn.checks import flag, number
 from taciturn.core.arrays import Scalar, namespace
 from taciturn.core.parts import Part
 from taciturn.core.tally import Tally
-from taciturn.errors import UnknownName
+from taciturn.errors import InputError, UnknownName
 
 
 class Situation(NamedTuple):
@@ -25,12 +27,14 @@ class Situation(NamedTuple):
       uniform: a draw from [0, 1) that nobody else uses.
       loss: its mean training loss over the local steps.
       silence: how many times in a row it was asked and stayed silent.
+      examples: n_k.
     """
 
     norm: Scalar
     uniform: Scalar = 0.0
     loss: Scalar = math.nan
     silence: Scalar = 0
+    examples: Scalar = 1.0
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,70 @@ def random(probability: float) -> Rule:
     return Rule("random", (("probability", probability),), init=lambda: Chance(probability),
                 speaks=lambda situation, context: situation.uniform < context.probability,
                 looks_at=("uniform",))  # fmt: skip
+
+
+class Sampling(NamedTuple):
+    """State of `optimal`: what n·m is multiplied by, the least probability, the share wanted."""
+
+    scale: Scalar
+    floor: Scalar
+    share: Scalar
+
+
+class Chances(NamedTuple):
+    """Context of `optimal`: p = n·m·scale, but no less than the floor."""
+
+    scale: Scalar
+    floor: Scalar
+
+
+def optimal(share: float, floor: float = 0.05) -> Rule:
+    r"""A client speaks with a probability in proportion to what its update weighs, and counts 1/p.
+
+        p_k = min(1, max(floor, share · N · n_k m_k / Σ_j n_j m_j))
+
+    which has the least variance of all that let so many speak, if the sum is that of this round.
+    The paper asks for it in a second exchange; here it is that of the last round, scaled to this
+    one's clients. In the first round everyone speaks. With a stand-in that counts the mean is right
+    on average: `zero` is the paper's estimator, `ou` and `last` take what they forecast out of the
+    variance; with `ignore` it is divided by Σ n/p.
+
+    Args:
+      share: of the clients that speak, on average and before p is cut off at 1; above 0.
+      floor: the least probability, above 0, so that nobody counts without bound.
+
+    References:
+      Chen, Horváth, Richtárik. Optimal Client Sampling for Federated Learning, 2020.
+    """
+    share = number("share", share, 0.0, 1.0, "(0, 1]")
+    floor = number("floor", floor, 0.0, 1.0, "(0, 1]")
+    for name, value in (("share", share), ("floor", floor)):
+        if not value:
+            raise InputError(f"`{name}` must be above 0, got {value:g}.")
+
+    def probability(situation: Situation, context: Chances) -> Scalar:
+        p = situation.examples * situation.norm * context.scale
+        xp = namespace(p) if hasattr(p, "__array_namespace__") else np
+        return xp.clip(p, context.floor, 1.0)
+
+    def learn(state: Sampling, tally: Tally) -> Sampling:
+        asked = tally.norms_unweighted.weight
+        weighed = tally.norms.weight * tally.norms.mean
+        xp = namespace(weighed)
+        known = weighed > 0
+        scale = state.share * asked / xp.where(known, weighed, xp.ones_like(weighed))
+        everyone = xp.full_like(weighed, _EVERYONE)
+        return Sampling(xp.where(known, scale, everyone), state.floor, state.share)
+
+    return Rule("optimal", (("share", share), ("floor", floor)),
+                init=lambda: Sampling(_EVERYONE, floor, share),
+                broadcast=lambda state: Chances(state.scale, state.floor),
+                speaks=lambda own, context: own.uniform < probability(own, context),
+                probability=probability, learn=learn,
+                looks_at=("norm", "uniform", "examples"))  # fmt: skip
+
+
+_EVERYONE = 1e30  # n·m times this is above 1, and finite
 
 
 def _above(situation: Situation, context: Threshold) -> Scalar:

@@ -93,7 +93,8 @@ def _answer(
     if missing:
         raise InputError(f"`{missing[0]}` is not in it")
     before, after = layout.views(sent), layout.views(trained)
-    situation = _situation(asked.rule, norm(before, after, layout.wide), metrics, context)
+    measured = norm(before, after, layout.wide)
+    situation = _situation(asked, measured, metrics, context)
     decision = client.decide(asked.rule, situation, asked.context)
     speaks = decision.speaks
     if own is not None and speaks:
@@ -123,9 +124,14 @@ def _answer(
         del reply.content[name]
 
 
-def _situation(rule: Rule, norm: float, metrics: MetricRecord, context: Context) -> Situation:
+def _situation(asked: Request, norm: float, metrics: MetricRecord, context: Context) -> Situation:
     """What this client knows of itself, as far as the rule looks at it."""
-    situation = Situation(norm, _uniform())
+    rule, situation = asked.rule, Situation(norm, _uniform())
+    if "examples" in rule.looks_at:
+        examples = metrics.get(asked.weighted_by)
+        if not isinstance(examples, int | float):
+            raise InputError(f"`{rule.name}` looks at `{asked.weighted_by}`, and it is not there")
+        situation = situation._replace(examples=float(examples))
     if "loss" in rule.looks_at:
         loss = next((metrics[key] for key in _LOSSES if key in metrics), None)
         if not isinstance(loss, int | float):

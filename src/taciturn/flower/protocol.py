@@ -14,9 +14,8 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from taciturn import __version__
 from taciturn.core.codecs import Codec, float32
 from taciturn.core.hashing import fold
-from taciturn.core.policy import Policy, parse_part, spell
+from taciturn.core.policy import parse_part, spell
 from taciturn.core.rules import Rule
-from taciturn.core.tally import Opening
 from taciturn.errors import InputError
 
 VERSION = 2
@@ -24,6 +23,7 @@ VERSION = 2
 # In the request's config.
 PROTOCOL, RULE, CONTEXT = "taciturn.protocol", "taciturn.rule", "taciturn.context."
 EXCLUDE, CODEC = "taciturn.exclude", "taciturn.codec"
+WEIGHTED_BY = "taciturn.weighted_by"
 SEED, ROUND = "taciturn.seed", "taciturn.round"
 
 # In the reply's metrics.
@@ -43,6 +43,7 @@ class Request:
       rule, context: who speaks, and what the server broadcasts.
       codec: how the weights are written; with `float32` they stay as they are.
       exclude: names of arrays, or patterns, that are always sent.
+      weighted_by: the metric that has n_k.
       seed, round: what the codec's key is made of; rounds are counted over all starts of a run.
     """
 
@@ -50,6 +51,7 @@ class Request:
     context: Any
     codec: Codec
     exclude: tuple[str, ...]
+    weighted_by: str
     seed: int
     round: int
 
@@ -65,11 +67,6 @@ class Request:
         return words
 
 
-def request(policy: Policy, opening: Opening, exclude: list[str], seed: int, round: int) -> Request:
-    """What all clients of a round are asked."""
-    return Request(policy.rule, opening.context, policy.codec, tuple(exclude), seed, round)
-
-
 def write_request(asked: Request, config: ConfigRecord) -> None:
     """Adds a request to the config of a message."""
     config[PROTOCOL] = VERSION
@@ -77,6 +74,7 @@ def write_request(asked: Request, config: ConfigRecord) -> None:
     for name, value in asked.context._asdict().items():
         config[CONTEXT + name] = float(value)
     config[EXCLUDE] = list(asked.exclude)
+    config[WEIGHTED_BY] = asked.weighted_by
     if asked.coded:
         config[CODEC] = spell(asked.codec)
         config[SEED] = asked.seed
@@ -99,7 +97,8 @@ def read_request(config: Mapping[str, Any]) -> Request:
     codec = parse_part("codec", config[CODEC]) if CODEC in config else float32()
     return Request(
         rule, first._replace(**given), codec, tuple(config[EXCLUDE]),
-        int(config.get(SEED, 0)), int(config.get(ROUND, 0)),
+        str(config.get(WEIGHTED_BY, "num-examples")), int(config.get(SEED, 0)),
+        int(config.get(ROUND, 0)),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ the core learns from what the clients did, whatever step is made of it.
 
 import math
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from logging import INFO, WARNING
 from pathlib import Path
@@ -28,6 +28,7 @@ from taciturn.flower.handover import Handover
 from taciturn.flower.hearing import Heard, Round
 from taciturn.flower.records import Layout
 from taciturn.flower.state import Store
+from taciturn.track import Tracker
 
 
 class Taciturn(Strategy):
@@ -47,6 +48,7 @@ class Taciturn(Strategy):
         again goes on from it. Use an absolute path: Flower starts a ServerApp where it likes.
       compares: whether `inner` compares replies, for strategies that are not Flower's own.
       seed: what the codec's masks and rotations are drawn from; drawn itself by default.
+      track: a tracker that gets the figures of every round: tensorboard, wandb, mlflow or trackio.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Taciturn(Strategy):
         folder: str | Path | None = None,
         compares: bool | None = None,
         seed: int | None = None,
+        track: str | None = None,
     ) -> None:
         if not isinstance(inner, Strategy):
             raise InputError(f"The inner strategy must be a Flower Strategy, got {inner!r}.")
@@ -79,6 +82,10 @@ class Taciturn(Strategy):
         self._weighted_by: str = getattr(inner, "weighted_by_key", "num-examples")
         self._array_name: str = getattr(inner, "arrayrecord_key", "arrays")
         self._store = None if folder is None else Store(Path(folder), inner)
+        self._tracker: Tracker | None = None
+        if track is not None:
+            about = {"policy": str(policy), "inner": type(inner).__name__}
+            self._tracker = Tracker(track, Path(folder or "."), about)
         self._done = 0  # rounds of earlier starts
         self._layout: Layout | None = None
         self._memory: Any = None
@@ -115,6 +122,8 @@ class Taciturn(Strategy):
             self._done, self.history, arrays, self._memory, self.seed = saved
             log(INFO, "Taciturn: going on after round %d of %d.", self._done, num_rounds)
         done = self._done
+        if self._tracker is not None:
+            self._tracker.open(str(self.policy))
 
         def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
             metrics = evaluate_fn(round + done, arrays) if evaluate_fn else None
@@ -137,6 +146,8 @@ class Taciturn(Strategy):
             setattr(result, kind, {t + done: m for t, m in getattr(result, kind).items()})
         if self._store is not None:
             self._store.finish(self.policy, self.history, result.arrays)
+        if self._tracker is not None:
+            self._tracker.close()
         return result
 
     def configure_train(
@@ -148,7 +159,10 @@ class Taciturn(Strategy):
             self._begin(arrays)
         opening = server.open(self.policy, self._memory)
         server_round += self._done
-        request = protocol.request(self.policy, opening, self.exclude, self.seed, server_round)
+        request = protocol.Request(
+            self.policy.rule, opening.context, self.policy.codec, tuple(self.exclude),
+            self._weighted_by, self.seed, server_round,
+        )  # fmt: skip
         # A copy, because strategies write into the config that they are given.
         config = ConfigRecord(dict(config))
         protocol.write_request(request, config)
@@ -185,6 +199,7 @@ class Taciturn(Strategy):
             self._store.save(
                 server_round, self.policy, self.history, model, self._memory, self.seed
             )
+        self._track(server_round, row)
         return arrays, metrics
 
     def _close(
@@ -253,7 +268,14 @@ class Taciturn(Strategy):
         """Keeps a round's `accuracy` and `loss` for the run folder."""
         if metrics is None or not self.history or self.history[-1]["round"] != round:
             return
-        self.history[-1] |= {key: float(metrics[key]) for key in ("accuracy", "loss")
-                             if isinstance(metrics.get(key), int | float)}  # fmt: skip
+        tested = {key: float(metrics[key]) for key in ("accuracy", "loss")
+                  if isinstance(metrics.get(key), int | float)}  # fmt: skip
+        self.history[-1] |= tested
         if self._store is not None:
             self._store.note(self.history[-1])
+        self._track(round, tested)
+
+    def _track(self, round: int, figures: Mapping[str, float]) -> None:
+        if self._tracker is not None:
+            named = {key: value for key, value in figures.items() if key != "round"}
+            self._tracker.add(str(self.policy), [(round, named)])

@@ -7,16 +7,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from taciturn.paper.experiments import EMNIST, FIXED, SHAKESPEARE, THRESHOLDS
+from taciturn.paper.experiments import EMNIST, FIXED, SHAKESPEARE, STAND_INS, THRESHOLDS
 from taciturn.paper.paths import SETTINGS as PATH_SETTINGS
 from taciturn.paper.paths import Paths
 from taciturn.paper.tables import ROUNDS
 from taciturn.report import picture
+from taciturn.report.colours import GREY, colours
 from taciturn.studies.figure import legend, panels, rounds
 from taciturn.studies.results import Arm, Recipe, Results
 
-# Okabe and Ito's colours, which people who see colours differently can tell apart.
-_COLOURS = {"ou": "#0072B2", "zero": "#D55E00", "ignore": "#009E73", "ou constrained": "#56B4E9"}
+# The rule is the line's style here. The last often lies on `zero`, which shows through its gaps.
+_TONES = colours([f"adaptive+{text}" for text in STAND_INS.values()])
+_DRAWN = ("ou", "zero", "ignore", "ou constrained")
+_COLOURS = {name: _TONES[f"adaptive+{STAND_INS[name]}"] for name in _DRAWN}
 _STYLES = {"adaptive": "-", "random": ":"}
 _GAPS = {"-": (0, (5, 3)), ":": (0, (1, 3))}
 
@@ -122,7 +125,7 @@ def _all_arms(results: Mapping[str, Results], draw: Callable[..., None], label: 
     figure, axes_of = panels(len(results), "round", width=5.5, share=False)
     for axes, result in zip(axes_of, results.values(), strict=True):
         axes.set_title(result.experiment.title)
-        draw(axes, result.arms["full"], "0.2", "--", "full")
+        draw(axes, result.arms["full"], GREY, "--", "full")
         for rule, style in _STYLES.items():
             for name, colour in _COLOURS.items():
                 arm = f"{rule} {name}"
@@ -133,7 +136,6 @@ def _all_arms(results: Mapping[str, Results], draw: Callable[..., None], label: 
 
 
 def _band(axes: Axes, x: np.ndarray, y: np.ndarray, colour: str, style: str, label: str) -> None:
-    # It often lies on `zero`, which shows through its gaps.
     picture.line(axes, x, y, colour, label, _GAPS[style] if "constrained" in label else style)
 
 

@@ -146,7 +146,13 @@ class Hearing:
           work: the round.
         """
         norms = jax.vmap(_norm)(updates)
-        said, chances = self._decide(item, norms, loss, work)
+        weight = work.who.examples[item.seed, item.slot].astype(norms.dtype)
+        situation = Situation(norms, work.uniforms[item.seed, item.slot], examples=weight)
+        if loss is not None:
+            situation = situation._replace(loss=loss)
+        if work.silence is not None:
+            situation = situation._replace(silence=work.silence[item.run, item.slot])
+        said, chances = self._decide(item, situation, work)
         row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
 
         def note(table: Any, values: Any) -> Any:
@@ -157,7 +163,6 @@ class Hearing:
             said=note(heard.said, said.astype(jnp.int32)),
             chances=note(heard.chances, chances),
         )
-        weight = work.who.examples[item.seed, item.slot].astype(norms.dtype)
         weight = weight if chances is None else weight / chances
         return self._take(heard, item, ended & said, weight, updates, work)
 
@@ -168,13 +173,9 @@ class Hearing:
             sums, left = self._empty(sums, left, heard.waiting, work)
         return heard._replace(sums=sums, left=left, waiting=None)
 
-    def _decide(self, item: Item, norms: jax.Array, loss: Any, work: Work) -> tuple[jax.Array, Any]:
+    def _decide(self, item: Item, situation: Situation, work: Work) -> tuple[jax.Array, Any]:
         """Who speaks, and how likely it was where a rule says so; compare `client.decide`."""
-        situation = Situation(norms, work.uniforms[item.seed, item.slot])
-        if loss is not None:
-            situation = situation._replace(loss=loss)
-        if work.silence is not None:
-            situation = situation._replace(silence=work.silence[item.run, item.slot])
+        norms = situation.norm
         own = (item.run // self.seeds, jnp.arange(len(norms)))
         said, chances = [], []
         for rule, context in zip(self.rules, work.contexts, strict=True):

@@ -21,7 +21,8 @@ import jax
 from taciturn import runs
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError, RunError, Stopped, UnknownName, WriteError
-from taciturn.report import picture, terminal
+from taciturn.report import picture, series
+from taciturn.report.following import following
 from taciturn.report.versions import versions
 from taciturn.settings import Plan, Settings, points, read_config
 from taciturn.sim import History, fill_in, follow
@@ -42,6 +43,16 @@ class _Ready(NamedTuple):
     policies: dict[str, Policy]
 
 
+class Told(NamedTuple):
+    """How people learn of a run: see `report.following`."""
+
+    quiet: bool = False
+    track: str | None = None
+
+
+TOLD = Told()
+
+
 def policies_of(text: str) -> dict[str, Policy]:
     """The arms of a text such as `full; adaptive+ou`."""
     found = {}
@@ -53,12 +64,15 @@ def policies_of(text: str) -> dict[str, Policy]:
     return found
 
 
-def start(values: Mapping[str, Any], out: Path | None) -> tuple[Path, dict[str, Any]]:
+def start(
+    values: Mapping[str, Any], out: Path | None, told: Told = TOLD
+) -> tuple[Path, dict[str, Any]]:
     """Runs a plan, or every combination of its lists, in a new folder.
 
     Args:
       values: fields of a `Plan`; a list is a sweep.
       out: the folder; one in `runs/` by default.
+      told: how people learn of it.
 
     Returns:
       The folder, and what its `summary.json` has.
@@ -67,17 +81,20 @@ def start(values: Mapping[str, Any], out: Path | None) -> tuple[Path, dict[str, 
     with runs.create(out, next(iter(ready.values())).task.name) as folder:
         runs.write_toml(folder / "config.toml", _config(values, ready))
         with _saying_how(folder):
-            return folder, _run_all(ready, folder)
+            return folder, _run_all(ready, folder, told)
 
 
-def go_on(folder: Path) -> dict[str, Any]:
+def go_on(folder: Path, told: Told = TOLD) -> dict[str, Any]:
     """Goes on with a run that was stopped; what its `summary.json` has in the end."""
     if not (folder / "config.toml").exists():
         raise RunError(f"{folder} has no config.toml: it is not the folder of a run.")
     with runs.claimed(folder):
+        if is_complete(folder):
+            remove_checkpoints(folder)  # if it was killed before it could
+            return runs.read_json(folder / "summary.json")
         ready = _prepare(read_config(folder / "config.toml"))
         with _saying_how(folder):
-            return _run_all(ready, folder)
+            return _run_all(ready, folder, told)
 
 
 def load_model(
@@ -88,7 +105,7 @@ def load_model(
     Args:
       folder: of a run that is complete.
       arm: whose model; by default the first that is not full communication.
-      seed: of which run; by default the first.
+      seed: of which run; by default the lowest.
       task: what was learned; by default the task that the folder's `config.toml` names.
 
     Returns:
@@ -137,43 +154,42 @@ def _config(values: Mapping[str, Any], ready: Mapping[str, _Ready]) -> dict[str,
     """
     plan = next(iter(ready.values())).plan
     found = asdict(plan) if len(ready) == 1 else {**values, "devices": plan.devices}
-    if found["data"] is not None:
-        found["data"] = str(Path(found["data"]).absolute())
+    where = found["data"]
+    if where is not None:
+        places = [str(path.absolute()) for path in (where if isinstance(where, list) else [where])]
+        found["data"] = places if isinstance(where, list) else places[0]
     return found
 
 
-def _run_all(ready: Mapping[str, _Ready], folder: Path) -> dict[str, Any]:
+def _run_all(ready: Mapping[str, _Ready], folder: Path, told: Told) -> dict[str, Any]:
     if len(ready) == 1:
-        return _run(next(iter(ready.values())), folder)
-    if is_complete(folder):
-        return runs.read_json(folder / "summary.json")
+        return _run(next(iter(ready.values())), folder, told)
     found = {}
     for label, one in ready.items():
-        below = folder / label
-        below.mkdir(exist_ok=True)
-        if not (below / "config.toml").exists():
-            runs.write_toml(below / "config.toml", _config({}, {label: one}))
-        found[label] = _run(one, below, label)
+        with runs.claimed(folder / label) as below:
+            if not (below / "config.toml").exists():
+                runs.write_toml(below / "config.toml", _config({}, {label: one}))
+            found[label] = _run(one, below, told)
     summary = {"run": str(folder), "points": found, "versions": versions()}
     runs.write_json(folder / "summary.json", summary)
     return summary
 
 
-def _run(ready: _Ready, folder: Path, label: str = "") -> dict[str, Any]:
+def _run(ready: _Ready, folder: Path, told: Told) -> dict[str, Any]:
     """Runs a plan in its folder from where it is, and writes down what came out."""
     plan, task, policies = ready
     if is_complete(folder):
         remove_checkpoints(folder)
         return runs.read_json(folder / "summary.json")
     settings = Settings(**{field.name: getattr(plan, field.name) for field in fields(Settings)})
-    with terminal.Live(list(policies), settings) as live:
-        histories = follow(task, policies, settings, live, plan.plain, folder)
+    with following(list(policies), plan, folder, *told) as tell:
+        histories = follow(task, policies, settings, tell, plan.plain, folder)
     weights: dict[str, Any] = {}
     for arm, history in histories.items():
         named = named_weights(task, history.seeds, history.weights)
         weights |= {f"{arm}/{name}": array for name, array in named.items()}
     runs.write_arrays(folder / "weights.safetensors", weights)
-    picture.draw(picture.read(folder), folder / "report.png", task.name)
+    picture.draw(series.read(folder), folder / "report.png", task.name)
     summary = _summary(task, histories, folder)
     runs.write_json(folder / "summary.json", summary)  # the last file: with it a run is complete
     remove_checkpoints(folder)

@@ -1,0 +1,45 @@
+"""The command line.
+
+Each subcommand is a dataclass: its fields are the options, its docstring is the help, and calling
+`go` does the work.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import tyro
+
+from taciturn.cli.command import Command
+from taciturn.cli.looking import Report, Runs, Watch
+from taciturn.cli.paper import Paper
+from taciturn.cli.simulations import Compare, Resume, Run, Simulation
+from taciturn.cli.stock import Data, List
+
+_ABOUT = """Federated learning in which a client speaks only when it has something to say.
+
+`taciturn COMMAND --help` has the options of each, `taciturn --version` the version."""
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "run": Run, "compare": Compare, "resume": Resume, "runs": Runs, "report": Report,
+    "watch": Watch, "list": List, "data": Data, "paper": Paper,
+}  # fmt: skip
+
+
+def read(arguments: list[str] | None = None) -> Command:
+    """The command that the command line asks for; wrong options exit with 2."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    found: Command = tyro.extras.subcommand_cli_from_dict(
+        _COMMANDS, args=arguments, prog="taciturn", description=_ABOUT
+    )
+    if not isinstance(found, Simulation):
+        return found
+    options = [word[2:].partition("=")[0] for word in arguments if word.startswith("--")]
+    given = {option.replace("-", "_").removeprefix("no_") for option in options}
+    return found.with_config(given | ({"task"} if found.task is not None else set()))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Reads the command line and does what it says."""
+    read(arguments).go()

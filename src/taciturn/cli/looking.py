@@ -1,0 +1,111 @@
+"""`taciturn runs`, `report` and `watch`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from taciturn.checks import path_of
+from taciturn.cli.command import Command, File, command
+from taciturn.errors import InputError, require
+
+_Folders = Annotated[
+    tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN …", help_behavior_hint="")
+]
+_Accuracies = Annotated[
+    tuple[float, ...], tyro.conf.arg(metavar="PERCENT …", help_behavior_hint="")
+]
+
+
+@command
+class Runs(Command):
+    """List the runs that are on disk: complete, stopped, or running."""
+
+    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")] = Path("runs")
+    """Where to look."""
+
+    def go(self) -> None:
+        require("rich", "report")
+        from taciturn.report import listing
+
+        listing.show(self.folder)
+
+
+@command
+class Report(Command):
+    """Look at runs again: a table here, and a page with curves, tables and settings.
+
+    For folders of simulations and of Flower federations, also while they run; several at a time to
+    compare them. The page is one HTML file that needs no network.
+    """
+
+    folders: _Folders
+    """Run folders."""
+    out: Annotated[File, tyro.conf.arg(aliases=["-o"])] = None
+    """The page, or with the ending .png a picture of the main curves (default: report.html in the
+    folder; of several, in the current one)."""
+    accuracies: _Accuracies = ()
+    """Accuracies, of 100, until which uploads are counted (default: 90, 95 and 99 % of what full
+    communication reached, or the best where it did not run)."""
+
+    def go(self) -> None:
+        given = [path_of("folders", folder) for folder in self.folders]
+        beside = _beside(self.folders, "report.html")
+        out = path_of("out", self.out or beside)
+        if out.suffix not in (".html", ".htm", ".png"):
+            raise InputError(f"`--out` must end in .html or .png, got {out}.")
+        for module in ("rich", *(["matplotlib"] if out.suffix == ".png" else [])):
+            require(module, "report")
+        from taciturn.report import page, picture, series, terminal
+
+        folders = series.expand(given)
+        arms = series.read_all(folders)
+        if out.suffix == ".png":
+            picture.draw(arms, out, ", ".join(series.labels(folders)))
+        else:
+            page.write(folders, arms, out, self.accuracies)
+        terminal.print_table({name: one.summary() for name, one in arms.items()})
+        sys.stdout.write(f"{out}\n")
+
+
+@command
+class Watch(Command):
+    """Look at runs while they go on: the page of `taciturn report`, live.
+
+    A server on this machine shows the page until Ctrl-C. It reads the folders of simulations and of
+    Flower federations and writes nothing. The folder may still be without rounds.
+    """
+
+    folders: _Folders
+    """Run folders."""
+    host: str = "127.0.0.1"
+    """Where to listen; 0.0.0.0 shows the page to whoever can reach this machine."""
+    port: int | None = None
+    """At which port (default: one that is free)."""
+    accuracies: _Accuracies = ()
+    """As for `taciturn report`."""
+
+    def go(self) -> None:
+        from taciturn.report import watch
+
+        if not self.folders:
+            raise InputError("A run folder is needed, such as one in runs/.")
+        source = watch.Source(self.folders, self.accuracies)
+        with watch.serve(source, self.host, self.port or 0) as server:
+            host, port = server.server_address[:2]
+            sys.stdout.write(f"http://{host!s}:{port} shows it; Ctrl-C ends it.\n")
+            sys.stdout.flush()
+            try:
+                server.serve_forever()
+            except KeyboardInterrupt:
+                sys.stdout.write("\n")
+
+
+def _beside(folders: tuple[Path, ...], name: str) -> Path:
+    """A file in the folder; of several, in the current one."""
+    if not folders:
+        raise InputError("A run folder is needed, such as one in runs/.")
+    return folders[0] / name if len(folders) == 1 else Path(name)

@@ -1,0 +1,194 @@
+"""`taciturn run`, `compare` and `resume`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import tyro
+
+from taciturn.cli.command import Command, File, command, tell
+from taciturn.core.policy import Policy, parse, parse_part
+from taciturn.errors import InputError, require
+from taciturn.settings import Plan, read_config, read_values
+from taciturn.track import library
+
+RECOMMENDED = "adaptive+ignore+eden:0.5"  # full accuracy at little more than 1 % of the upload
+_Task = Annotated[
+    tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TASK", help_behavior_hint="")
+]
+_Sweep = Annotated[
+    tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,VALUE …", help_behavior_hint="")
+]
+_Tracker = Annotated[
+    Literal["tensorboard", "wandb", "mlflow", "trackio"] | None,
+    tyro.conf.arg(help_behavior_hint=""),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told(Command):
+    """What commands that run something have: how people learn of it."""
+
+    json: bool = False
+    """Print the summary as one JSON object, and nothing else, on stdout."""
+    quiet: bool = False
+    """Show no progress, and at the end the folder of the results alone."""
+    track: _Tracker = None
+    """Pass the figures of every round on to a tracker."""
+
+    def check(self) -> None:
+        """Whether all is installed; what is missing leaves no folder behind."""
+        for module in ("jax", "optax", "rich", "scipy"):
+            require(module, "sim")
+        if self.track is not None:
+            library(self.track)
+
+    def show(self, folder: Path, summary: Mapping[str, Any]) -> None:
+        """What came out."""
+        from taciturn import runs
+        from taciturn.report import terminal
+
+        if self.json:
+            sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
+            return
+        if self.quiet:
+            sys.stdout.write(f"{folder}\n")
+            return
+        for title, point in summary.get("points", {"": summary}).items():
+            terminal.print_table(point["arms"], title, point.get("tested_on", ""))
+        sys.stdout.write(f"Results are in {folder}\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation(Plan, Told):
+    """What `run` and `compare` have in common: a plan, where it is from, and where it goes."""
+
+    task: _Task = None  # type: ignore[assignment]
+    """What to learn: glyphs (the default), emnist, shakespeare, … (see `taciturn list`)."""
+    config: File = None
+    """A file with options, such as the config.toml of a run; those that are given here count more.
+    A list in it, but for seeds, is a sweep."""
+    sweep: _Sweep = ()
+    """Settings to run with several values each: `--sweep lr=0.03,0.1,0.3 cohort=5,10`."""
+    out: Path | None = None
+    """Folder for the results (default: runs/ and a name with task and time)."""
+
+    def with_config(self, given: Collection[str]) -> Self:
+        """The options of the configuration file, but for those that were given."""
+        if self.config is None:
+            return self
+        values = read_config(self.config)
+        if {"seed", "seeds"} & set(given):  # one takes the place of the other
+            given = {*given, "seed", "seeds"}
+        return replace(self, **{name: v for name, v in values.items() if name not in given})
+
+    def policies(self) -> str:
+        """The policies to run, separated by semicolons."""
+        raise NotImplementedError
+
+    def values(self) -> dict[str, Any]:
+        """The fields of the plan; lists are sweeps."""
+        found = {field.name: getattr(self, field.name) for field in fields(Plan)}
+        for text in self.sweep:
+            name, equals, several = text.partition("=")
+            if not equals or name in ("arms", "seeds", "seed", "plain"):
+                raise InputError(f"A sweep is written name=value,value of a setting, got `{text}`.")
+            found |= read_values({name.replace("-", "_"): several.split(",")})
+        return found | {
+            "task": Plan.task if self.task is None else self.task,
+            "arms": self.policies(),
+        }
+
+    def go(self) -> None:
+        values = self.values()
+        self.check()
+        from taciturn import sim
+        from taciturn.studies import comparison
+
+        sim.prepare()
+        told = comparison.Told(self.quiet, self.track)
+        self.show(*comparison.start(values, self.out, told))
+
+
+@command
+class Run(Simulation):
+    """Train federatedly with clients that stay silent, beside a run in which all speak.
+
+    A policy is a rule, a stand-in and a codec, with arguments: `--policy adaptive+ignore+eden:0.5`,
+    `--policy adaptive,k=0+ou,cap=true`. Without one, the paper's policy and the recommended one are
+    run beside full communication. Ctrl-C stops and saves; `taciturn resume` goes on.
+    Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY, optimal:SHARE.
+    Stand-ins: ou, zero, ignore, last.
+    Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE;
+    the last four with feedback, as in `eden:0.1,feedback=true`: clients keep what was left out.
+    """
+
+    rule: str | None = None
+    """Who speaks (default: adaptive)."""
+    stand_in: str | None = None
+    """What takes the place of a silent client's update (default: ou)."""
+    policy: str | None = None
+    """Rule, stand-in and codec as one text, instead of the two above."""
+    baseline: bool = True
+    """Whether to run full communication beside it, with the same seeds."""
+
+    def policies(self) -> str:
+        """The policy that was asked for, and what it is compared with, which stands first."""
+        if self.policy is not None:
+            if self.rule is not None or self.stand_in is not None:
+                raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
+            policy = parse(self.policy)
+        elif self.arms is not None and self.rule is self.stand_in is None:
+            return self.arms
+        else:
+            rule = "adaptive" if self.rule is None else self.rule
+            stand_in = "ou" if self.stand_in is None else self.stand_in
+            policy = Policy(parse_part("rule", rule), parse_part("stand-in", stand_in))
+        texts = ["full"] if self.baseline else []
+        texts.append(str(policy))
+        if self.baseline and self.policy is self.rule is self.stand_in is None:
+            texts.append(RECOMMENDED)
+        return "; ".join(dict.fromkeys(texts))
+
+
+@command
+class Compare(Simulation):
+    """Run policies side by side, and say how they differ from the first one.
+
+    All have the same seeds, clients and batches, so that differences are taken seed by seed; ± is
+    half of the 95 % interval of their mean (Student's t). `taciturn run --help` says how policies
+    are written.
+    """
+
+    def policies(self) -> str:
+        if self.arms is None:
+            raise InputError(
+                '`taciturn compare` needs policies, such as `--arms "full; adaptive+ou"`.'
+            )
+        return self.arms
+
+
+@command
+class Resume(Told):
+    """Go on with a run that was stopped, killed, or ran out of disk.
+
+    It ends where it would have ended without that, to the last bit.
+    """
+
+    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """The folder of the run."""
+
+    def go(self) -> None:
+        self.check()
+        from taciturn import sim
+        from taciturn.studies import comparison
+
+        if comparison.is_complete(self.folder):
+            tell(f"{self.folder} is complete.")
+        sim.prepare()
+        told = comparison.Told(self.quiet, self.track)
+        self.show(self.folder, comparison.go_on(self.folder, told))

@@ -1,0 +1,37 @@
+"""Who is told of a simulation while it runs: the terminal, or a log file, and a tracker."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from taciturn.progress import Tell, to_all
+from taciturn.report.terminal import Live
+from taciturn.settings import Plan
+from taciturn.track import Tracker
+
+
+@contextmanager
+def following(
+    arms: Sequence[str], plan: Plan, folder: Path, quiet: bool = False, track: str | None = None
+) -> Iterator[Tell]:
+    """A function to be told of progress, until the end of the block.
+
+    Args:
+      arms: their names.
+      plan: what is run; a tracker shows it.
+      folder: the run folder.
+      quiet: whether the terminal shows nothing.
+      track: the name of a tracker, if there is to be one.
+    """
+    with ExitStack() as stack:
+        tells: list[Tell] = []
+        if not quiet:
+            tells.append(stack.enter_context(Live(arms, plan)))
+        if track is not None:
+            tracker = Tracker(track, folder, asdict(plan), plan.all_seeds)
+            tells.append(stack.enter_context(tracker))
+            # What is wrong shows before anything is compiled. Of the plain loop, a seed is a run.
+            for arm in () if plan.plain else arms:
+                tracker.open(arm)
+        yield to_all(*tells)

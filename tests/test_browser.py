@@ -1,0 +1,185 @@
+"""The page in a real browser: headless Chromium, driven by Playwright."""
+
+import os
+import shutil
+
+import pytest
+from test_report_page import make, rows, serving
+
+from taciturn import runs
+from taciturn.report import page as report_page
+from taciturn.report import series, watch
+
+pytestmark = pytest.mark.slow
+
+ARMS = ("full", "adaptive+ou", "adaptive+ignore+eden:0.5")
+BY_ROUND = "#plot-accuracy"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+    )
+    if not path and os.environ.get("CI") == "true":
+        pytest.fail("CI needs Chromium: .ci/run installs it with apt-get.")
+    if not path:
+        pytest.skip("there is no Chromium here: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path)
+        yield browser
+        browser.close()
+
+
+def until(page, condition):
+    """Waits for a condition. Playwright's own wait evaluates it as the page, which may not."""
+    for _ in range(300):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(100)
+    pytest.fail(f"Never true: {condition}")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make(tmp_path / "run", *(rows(arm, seed, best=0.9 - 0.1 * i)
+                                    for i, arm in enumerate(ARMS) for seed in (0, 1)))  # fmt: skip
+
+
+@pytest.fixture
+def open_page(browser):
+    """A function that opens a page and waits for its figures.
+
+    Whatever it says on the console, and every request beyond the page itself, fails the test.
+    """
+    said, requests, contexts, fine = [], [], [], ["data:,"]
+
+    def open_it(url, allowed=(), **options):
+        fine.extend([f"{url}\n", *allowed])
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(url)
+        until(
+            page, "[...document.querySelectorAll('.plot')].every(p => p.querySelector('.js-line'))"
+        )
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert [one for one in requests if not f"{one}\n".startswith(tuple(fine))] == []
+
+
+def written(folder):
+    path = folder / "report.html"
+    return report_page.write([folder], series.read(folder), path).as_uri()
+
+
+def count_arms(page, plot):
+    """How many have a line and a shade."""
+    drawn = page.locator(f"{plot} .scatterlayer .trace path.js-line:not([d=''])").count()
+    return drawn / 2
+
+
+def test_curves_are_there(folder, open_page):
+    page = open_page(written(folder))
+    assert page.title() == "run"
+    plots = page.locator(".plot").evaluate_all("plots => plots.map(plot => plot.id)")
+    assert plots == [
+        f"plot-{key}" for key in ("accuracy", "accuracy-upload", "spoke", "norms", "bytes", "bits")
+    ]
+    last = page.locator(BY_ROUND).evaluate(
+        "plot => plot._fullData.filter(one => one.fill === 'none').map(one => one.y.at(-1))"
+    )
+    assert last == pytest.approx([90.5, 80.5, 70.5], rel=1e-6)
+    assert count_arms(page, BY_ROUND) == 3
+    # Every line has a length and a place inside its figure.
+    for box in page.locator(".plot .js-line").evaluate_all(
+        "all => all.map(one => { const box = one.getBoundingClientRect(); "
+        "return [box.width, box.x, innerWidth]; })"
+    ):
+        assert box[0] > 50
+        assert 0 < box[1] < box[2]
+    assert "80.50 ± 0.71 %" in page.locator("#tables").inner_text()
+
+
+def test_pointing_at_a_curve_names_it(folder, open_page):
+    page = open_page(written(folder))
+    spot = page.evaluate(
+        """() => {
+          const plot = document.querySelector('#plot-accuracy'), line = plot.data[3];
+          const {xaxis, yaxis} = plot._fullLayout, box = plot.getBoundingClientRect();
+          return [box.x + xaxis._offset + xaxis.d2p(20), box.y + yaxis._offset + yaxis.d2p(40.5)];
+        }"""
+    )
+    page.mouse.move(*spot)
+    label = page.locator(f"{BY_ROUND} .hoverlayer .hovertext")
+    label.wait_for()
+    text = label.text_content()
+    assert "adaptive+ou" in text
+    assert "round: 20" in text
+    assert "40.5 %" in text
+
+
+def test_the_legend_hides_and_shows_an_arm_in_every_figure(folder, open_page):
+    page = open_page(written(folder))
+    button = page.locator("#legend button", has_text="eden")
+    for hidden in (True, False):
+        button.click()
+        assert button.get_attribute("aria-pressed") == str(not hidden).lower()
+        left = 2 if hidden else 3
+        until(
+            page,
+            f"""[...document.querySelectorAll('.plot')].every(plot => {left} ===
+              new Set(plot.data.filter(one => one.visible).map(one => one.meta)).size)""",
+        )
+        assert count_arms(page, BY_ROUND) == left
+
+
+def test_a_phone_shows_it_without_scrolling_sideways(folder, open_page):
+    page = open_page(
+        written(folder), viewport={"width": 360, "height": 700}, is_mobile=True, has_touch=True
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    widths = page.locator(".plot .main-svg").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().width)"
+    )
+    assert max(widths) <= 360
+    assert min(widths) > 250
+
+
+@pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
+def test_text_can_be_read_on_its_ground(folder, open_page, scheme, dark):
+    page = open_page(written(folder), color_scheme=scheme)
+
+    def brightness(selector, kind):
+        colour = page.locator(selector).first.evaluate(f"one => getComputedStyle(one).{kind}")
+        red, green, blue = (int(x) for x in colour[colour.index("(") + 1 : -1].split(",")[:3])
+        return (red + green + blue) / 3 / 255
+
+    ground = brightness("body", "backgroundColor")
+    assert (ground < 0.2) is dark
+    for selector, kind in (("td", "color"), (f"{BY_ROUND} .xtick text", "fill")):
+        assert abs(brightness(selector, kind) - ground) > 0.6
+
+
+def test_a_page_that_is_watched_grows(tmp_path, open_page, monkeypatch):
+    monkeypatch.setattr(watch, "_REST", 0)
+    folder = make(tmp_path / "run", rows("full", rounds=4))
+    with serving(folder) as url:
+        page = open_page(f"{url}/", allowed=[f"{url}/data.json"])
+        until(page, "document.querySelector('#status').textContent === 'live'")
+        assert "4 of 40 rounds" in page.locator("#subtitle").inner_text()
+        make(folder, rows("full"), rows("adaptive+ou"))
+        until(page, "document.querySelectorAll('#legend button').length === 2")
+        until(page, f"document.querySelector('{BY_ROUND}').data.length === 2")
+        runs.write_json(folder / "summary.json", {"task": "synthetic"})
+        until(page, "document.querySelector('#status').textContent === 'ended'")
+        page.close()

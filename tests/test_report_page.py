@@ -1,0 +1,367 @@
+"""The page of run folders, and the server that shows it live; how it looks is in test_browser."""
+
+import base64
+import html
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from taciturn import cli, runs
+from taciturn.errors import InputError, RunError
+from taciturn.report import colours, figures, page, series, units, watch
+
+
+def rows(arm, seed=0, rounds=40, best=0.8, **others):
+    """Rounds tested every second one, up to `best`; all clients speak in `full`, half elsewhere."""
+    spoke = 10 if arm == "full" else 5
+    return [
+        {"arm": arm, "seed": seed, "round": t + 1, "spoke": spoke, "asked": 10, "rejected": 0,
+         "threshold": float("nan") if arm == "full" else 0.5 + t, "norm_mean": 1.0 + seed,
+         "norm_std": 0.1, "bytes_up": 4000 * spoke, "overhead_up": 160, "bytes_up_full": 40160,
+         "bytes_down": 40000,
+         "overhead_down": 160,
+         "accuracy": best * (t + 1) / rounds + 0.01 * seed if t % 2 else float("nan")}
+        | others for t in range(rounds)
+    ]  # fmt: skip
+
+
+def make(folder, *tables, config=None):
+    folder.mkdir(exist_ok=True)
+    runs.write_csv(folder / "metrics.csv", [row for table in tables for row in table])
+    settings = {"task": "synthetic", "rounds": 40, "cohort": 10, "seeds": [0, 1], "lr": 0.1,
+                "arms": "full; adaptive,k=0+ou", "plain": True}  # fmt: skip
+    runs.write_toml(folder / "config.toml", settings | (config or {}))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    arms = ("adaptive,k=0+ou", "full")
+    return make(tmp_path / "run", *(rows(arm, seed) for arm in arms for seed in (0, 1)))
+
+
+def content(*folders, **options):
+    return page.content(folders, series.read_all(folders), **options)
+
+
+def array(packed):
+    return np.frombuffer(base64.b64decode(packed["bdata"]), f"<{packed['dtype']}")
+
+
+def lines(shown, key):
+    """Arm -> x, y of the lines of a panel, shades left out."""
+    (panel,) = [panel for panel in shown["panels"] if panel["key"] == key]
+    return {shown["arms"][trace["meta"]]["name"]: (array(trace["x"]), array(trace["y"]))
+            for trace in panel["data"] if "fill" not in trace}  # fmt: skip
+
+
+def cells(shown, title):
+    """The rows of a table, as text."""
+    section = shown["tables"].split(f"<h2>{title}</h2>")[1].split("</section>")[0]
+    found = [re.findall(r"<t[hd]>(.*?)</t[hd]>", row)
+             for row in re.findall("<tr>(.*?)</tr>", section)]  # fmt: skip
+    return [[re.sub("<.*?>", "", cell) for cell in row] for row in found]
+
+
+def test_curves_are_those_of_the_rounds(folder):
+    shown = content(folder)
+    x, y = lines(shown, "accuracy")["full"]
+    assert x.tolist() == list(range(2, 41, 2))
+    assert y == pytest.approx([2 * t + 0.5 for t in range(2, 41, 2)])
+    uploaded, same = lines(shown, "accuracy-upload")["adaptive,k=0+ou"]
+    assert uploaded == pytest.approx([t * 20160 / 2**20 for t in range(2, 41, 2)])
+    assert same == pytest.approx(y)
+    assert set(lines(shown, "spoke")["adaptive,k=0+ou"][1]) == {50}
+    assert set(lines(shown, "bits")["adaptive,k=0+ou"][1]) == {16}
+
+
+def test_a_shade_goes_from_the_lowest_seed_to_the_highest(folder):
+    (panel,) = [panel for panel in content(folder)["panels"] if panel["key"] == "accuracy"]
+    shade, line = panel["data"][:2]
+    high, low = np.split(array(shade["y"]), 2)
+    assert high - low[::-1] == pytest.approx(np.ones(20))
+    assert array(line["y"]) == pytest.approx((high + low[::-1]) / 2)
+
+
+def test_there_are_no_empty_panels(folder, tmp_path):
+    def keys(*tables):
+        return {panel["key"] for panel in content(make(tmp_path / "other", *tables))["panels"]}
+
+    always = {"accuracy", "accuracy-upload", "spoke", "norms", "bytes", "bits"}
+    assert keys(rows("full")) == always
+    assert keys(rows("full", accuracy=float("nan"))) == always - {"accuracy", "accuracy-upload"}
+    assert keys(rows("full", rejected=1, worst_tenth=0.2)) == always | {"rejected", "worst-tenth"}
+    bare = ("norm_mean", "norm_std", "threshold", "bytes_up_full", "bytes_down",
+            "overhead_down", "rejected", "asked")  # fmt: skip
+    table = [{k: v for k, v in row.items() if k not in bare} for row in rows("full")]
+    assert keys(table) == {"accuracy", "accuracy-upload", "spoke", "bytes"}
+
+
+def test_the_table_has_payload_and_overhead(folder):
+    head, full, policy = cells(content(folder), "Figures of every arm")
+    found = dict(zip(head, policy, strict=True))
+    assert found == {
+        "arm": "adaptive,k=0+ou", "accuracy": "80.50 ± 0.71 %", "spoke": "50.0 %",
+        "bits per weight": "32", "payload up": "781.2 KiB", "overhead up": "6.25 KiB",
+        "payload down": "1.526 MiB", "overhead down": "6.25 KiB", "rejected": "0",
+        "upload of full": "50.2 %", "upload at 1 Mbit/s": "6.45 s", "upload at 10 Mbit/s": "645 ms",
+        "upload at 100 Mbit/s": "64.5 ms", "rounds": "40", "seeds": "2",
+    }  # fmt: skip
+    assert full[0] == "full"  # what all is compared with stands at the top
+    assert 'title="800,000 bytes"' in content(folder)["tables"]
+
+
+def test_uploads_are_counted_until_shares_of_what_full_reached(tmp_path):
+    slow = make(tmp_path / "run", rows("full"), rows("random:0.5+ignore", best=0.75))
+    shown = content(slow)
+    titles = re.findall(r"<h2>(Upload until .*?)</h2>", shown["tables"])
+    assert titles == [f"Upload until {x} % accuracy" for x in ("72", "76", "79.2")]
+    head, full, policy = cells(shown, titles[0])
+    assert head == ["arm", "round", "uploaded", *(f"at {x} Mbit/s" for x in (1, 10, 100))]
+    assert full[1:3] == ["36", units.byte_text(36 * 40160)]
+    assert policy[1:3] == ["40", units.byte_text(40 * 20160)]  # 38 rounds: 71.25 %
+    assert cells(shown, titles[1])[2][1] == "not reached"
+    asked = content(slow, accuracies=(10,))
+    assert re.findall(r"<h2>(Upload until .*?)</h2>", asked["tables"]) == [
+        "Upload until 10 % accuracy"
+    ]
+
+
+def test_settings_and_the_command_that_repeats_them(folder):
+    shown = content(folder)
+    assert ["lr", "0.1"] in cells(shown, "Settings")
+    (line,) = re.findall("<pre>(.*?)</pre>", shown["tables"])
+    words = shlex.split(html.unescape(line))
+    assert words[:2] == ["taciturn", "run"]
+    command = cli.read(words[1:])
+    assert (command.task, command.rounds, command.cohort, command.lr) == ("synthetic", 40, 10, 0.1)
+    assert (command.policies(), command.seeds, command.plain) == (
+        "full; adaptive,k=0+ou", (0, 1), True)  # fmt: skip
+
+
+def test_what_a_folder_lacks_is_left_out(tmp_path):
+    """As while a federation runs: neither settings nor a summary."""
+    (tmp_path / "run").mkdir()
+    runs.write_csv(tmp_path / "run" / "metrics.csv", rows("full", asked=20))
+    shown = content(tmp_path / "run")
+    assert set(lines(shown, "spoke")["full"][1]) == {50}
+    for title in ("Settings", "Versions", "The same again"):
+        assert title not in shown["tables"]
+    runs.write_json(tmp_path / "run" / "summary.json", {
+        "task": "flower", "rule": "full", "versions": {"taciturn": "1.2.3"}})  # fmt: skip
+    shown = content(tmp_path / "run")
+    assert ["rule", "full"] in cells(shown, "Settings")
+    assert ["taciturn", "1.2.3"] in cells(shown, "Versions")
+
+
+def test_several_runs_overlay(folder, tmp_path):
+    other = make(tmp_path / "other", rows("full", best=0.9), config={"lr": 0.3})
+    shown = content(folder, other)
+    assert [(arm["name"], arm["dash"]) for arm in shown["arms"]] == [
+        ("run: full", "solid"), ("run: adaptive,k=0+ou", "solid"), ("other: full", "dash"),
+    ]  # fmt: skip
+    assert shown["arms"][0]["colour"] == shown["arms"][2]["colour"] == colours.GREY
+    assert ["lr", "0.1", "0.3"] in cells(shown, "Settings")
+
+
+def test_the_folder_of_a_sweep_is_the_folders_in_it(tmp_path, folder, capsys):
+    sweep = tmp_path / "sweep"
+    sweep.mkdir()
+    for lr in ("0.1", "0.3"):
+        make(sweep / f"lr={lr}", rows("full"))
+    cli.main(["report", str(sweep), str(folder), "-o", str(tmp_path / "x.html")])
+    shown = capsys.readouterr().out
+    assert "lr=0.1: full" in shown
+    assert "lr=0.3: full" in shown
+    assert "run: full" in shown
+    assert watch.Source([sweep]).content()["title"] == "lr=0.1, lr=0.3"
+
+
+def test_what_differs_between_runs_stands_out(folder, tmp_path):
+    other = make(tmp_path / "other", rows("full"), config={"lr": 0.3})
+    assert "<strong>lr</strong>" in content(folder, other)["tables"]
+    assert "<strong>cohort" not in content(folder, other)["tables"]
+
+
+def test_seeds_that_run_after_others_do_not_cut_them_off(tmp_path):
+    shown = content(make(tmp_path / "run", rows("full", 0), rows("full", 1, rounds=3)))
+    assert shown["subtitle"] == "1 arm, 40 rounds, 1 seed"
+    shown = content(make(tmp_path / "run", rows("full", 0), rows("full", 1, rounds=39)))
+    assert shown["subtitle"].startswith("1 arm, 39 of 40 rounds, 2 seeds")
+
+
+def test_names_are_text_and_never_markup(tmp_path):
+    name = '</script><img src=x onerror="alert(1)">'
+    shown = content(make(tmp_path / "run", rows(name)))
+    text = page.render(shown)
+    assert "<img" not in text
+    assert text.count("</script>") == 3
+    data = text.split('id="content">')[1].split("</script>")[0]
+    assert json.loads(data)["arms"][0]["name"] == name
+
+
+def test_rows_of_arms_and_seeds_may_alternate(folder):
+    """As they do where a run writes chunk by chunk."""
+    before = series.read(folder)
+    table = runs.read_csv(folder / "metrics.csv")
+    table.sort(key=lambda row: (int(row["round"]), row["seed"]))
+    runs.write_csv(folder / "metrics.csv", table)
+    after = series.read(folder)
+    assert list(after) == list(before)
+    for name, one in after.items():
+        assert np.array_equal(one.accuracy, before[name].accuracy, equal_nan=True)
+
+
+@pytest.mark.parametrize("count", [1, 2, 99, 100, 101, 250, 1234, 10_000])
+def test_thinning_keeps_ends_and_extremes(count):
+    curve = np.random.default_rng(count).normal(size=count).cumsum()
+    chosen = figures.thin(curve, 100)
+    assert len(chosen) <= 100
+    assert len(chosen) == count or count > 100
+    assert chosen[0] == 0
+    assert chosen[-1] == count - 1
+    assert np.all(np.diff(chosen) > 0)
+    assert curve[chosen].max() == curve.max()
+    assert curve[chosen].min() == curve.min()
+
+
+def test_a_page_of_many_arms_stays_small(tmp_path):
+    tables = [rows(f"random:{i / 60}+ignore", seed, rounds=200)
+              for i in range(60) for seed in (0, 1)]  # fmt: skip
+    text = page.render(content(make(tmp_path / "run", *tables)))
+    assert len(text.encode()) < 2_500_000
+
+
+def test_what_differs_from_round_to_round_is_drawn_as_means(tmp_path):
+    table = rows("full", rounds=1010)
+    for row in table:
+        row["spoke"] = (row["round"] - 1) % 6
+    shown = content(make(tmp_path / "run", table))
+    x, y = lines(shown, "spoke")["full"]
+    assert x.tolist() == [*range(6, 1010, 6), 1010]
+    assert y == pytest.approx([25.0] * 168 + [5.0])  # 0 and 1 in the last two rounds
+    (panel,) = [panel for panel in shown["panels"] if panel["key"] == "spoke"]
+    assert panel["note"] == "share of the clients asked, means of 6 rounds"
+    assert len(lines(shown, "accuracy")["full"][0]) == 505
+
+
+def test_a_log_axis_has_no_place_for_nothing(tmp_path):
+    table = rows("full", rounds=10)
+    for row in table[:4]:
+        row["bytes_up"] = row["overhead_up"] = 0
+    shown = content(make(tmp_path / "run", table))
+    assert lines(shown, "bits")["full"][0].tolist() == [5, 6, 7, 8, 9, 10]
+    assert lines(shown, "accuracy-upload")["full"][0][0] > 0
+    nothing = rows("full", bytes_up=0)
+    keys = {panel["key"] for panel in content(make(tmp_path / "run", nothing))["panels"]}
+    assert "bits" not in keys
+
+
+def test_an_arm_keeps_its_colour():
+    alone = colours.colours(["adaptive+ou"])["adaptive+ou"]
+    others = [f"random:{i}+zero" for i in range(30)]
+    assert colours.colours([*others, "adaptive+ou", "full"])["adaptive+ou"] == alone
+    few = colours.colours([*others[:8], "full"])
+    assert len(set(few.values())) == 9
+    assert few["full"] == colours.GREY
+    assert few[others[0]] == colours.colours([others[0]])[others[0]]
+
+
+@pytest.mark.parametrize(
+    ("count", "speed", "text"),
+    [(1e6, 1, "8 s"), (1e6, 100, "80 ms"), (90e6, 1, "12 min"), (1e9, 1, "2.22 h"),
+     (1e12, 1, "2,222 h")],
+)  # fmt: skip
+def test_bytes_as_time_of_upload(count, speed, text):
+    assert units.upload_time(count, speed) == text
+
+
+@contextmanager
+def serving(*folders, host="127.0.0.1"):
+    with watch.serve(watch.Source(folders), host) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def get(url, **headers):
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return answer.status, answer.read().decode()
+
+
+def test_a_run_is_watched_while_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "_REST", 0)
+    run = tmp_path / "run"
+    run.mkdir()
+    with serving(run) as url:
+        assert 'data-live="true"' in get(url)[1]
+        empty = json.loads(get(f"{url}/data.json")[1])
+        assert (empty["subtitle"], empty["panels"]) == ("no rounds yet", [])
+        make(run, rows("full", rounds=4))
+        with open(run / "metrics.csv", "a") as file:
+            file.write("full,0,4,10,0,")  # being written
+        now = json.loads(get(f"{url}/data.json")[1])
+        assert now["subtitle"] == "1 arm, 4 of 40 rounds, 1 seed"
+        assert (now["ended"], len(now["panels"])) == (False, 6)
+        assert get(f"{url}/data.json?known={now['version']}") == (204, "")
+        runs.write_json(run / "summary.json", {"task": "synthetic"})
+        assert json.loads(get(f"{url}/data.json?known={now['version']}")[1])["ended"]
+
+
+def test_a_folder_that_takes_long_to_read_is_given_a_rest(folder, monkeypatch):
+    monkeypatch.setattr(watch, "_REST", 1e9)
+    source = watch.Source([folder])
+    first = source.content()
+    make(folder, rows("full", rounds=4))
+    assert source.content() is first
+
+
+def test_the_server_shows_the_page_alone_and_to_this_machine_alone(folder):
+    files = sorted(path.name for path in folder.iterdir())
+    with serving(folder) as url:
+        for path, headers, status in (
+            ("/metrics.csv", {}, 404),
+            ("/../config.toml", {}, 404),
+            ("/", {"Host": "rebound.example"}, 403),
+        ):
+            with pytest.raises(urllib.error.HTTPError) as error:
+                get(url + path, **headers)
+            assert error.value.code == status
+            error.value.close()
+    assert sorted(path.name for path in folder.iterdir()) == files  # nothing was written
+
+
+def test_what_cannot_be_watched_is_named(tmp_path, folder):
+    with pytest.raises(RunError, match="nowhere is not a folder"):
+        cli.main(["watch", str(tmp_path / "nowhere")])
+    with pytest.raises(InputError, match="A run folder is needed"):
+        cli.main(["watch"])
+    with serving(folder) as url, pytest.raises(InputError, match="cannot be listened on"):
+        cli.main(["watch", str(folder), "--port", url.rpartition(":")[2]])
+
+
+def test_ctrl_c_ends_it(folder):
+    command = [sys.executable, "-m", "taciturn", "watch", str(folder)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        said = run.stdout.readline()
+        assert get(said.split()[0])[0] == 200
+        run.send_signal(signal.SIGINT)
+        assert run.wait(30) == 0
+        assert run.stderr.read() == ""

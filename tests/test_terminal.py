@@ -1,0 +1,109 @@
+"""What a terminal, and a log file, show of a run while it goes on."""
+
+import io
+import math
+
+import pytest
+from rich.console import Console
+
+from taciturn.progress import Compiling, Progress
+from taciturn.report import terminal
+from taciturn.settings import Settings
+
+
+def done(arm, round, accuracy=math.nan, seeds=(0,)):
+    return Progress(arm, None, round, accuracy, spoke=5 * round, asked=10 * round,
+                    bytes_up=1024 * round, seeds=seeds)  # fmt: skip
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def shown(arms=("full", "adaptive+ou"), width=100, force_terminal=False, **settings):
+    file, clock = io.StringIO(), Clock()
+    console = Console(file=file, force_terminal=force_terminal, width=width, color_system=None)
+    settings = Settings(**{"rounds": 100} | settings)
+    return terminal.Live(list(arms), settings, console, clock), file, clock
+
+
+def test_a_log_file_gets_lines_at_intervals():
+    live, file, clock = shown()
+    with live:
+        live(Compiling(6))
+        for t in range(1, 101):
+            clock.now = float(t)
+            for arm in ("full", "adaptive+ou"):
+                live(done(arm, t, accuracy=t / 200 if t >= 20 else math.nan))
+    lines = file.getvalue().splitlines()
+    assert lines[0] == "compiling a program of 6 runs"
+    assert lines[1] == "full: round 10/100, spoke 50 %, up 10 KiB, 01:30 left"
+    assert (
+        lines[4] == "adaptive+ou: round 20/100, accuracy 10.0 %, spoke 50 %, up 20 KiB, 01:20 left"
+    )
+    assert lines[-1] == "adaptive+ou: round 100/100, accuracy 50.0 %, spoke 50 %, up 100 KiB"
+    assert len(lines) == 1 + 2 * 10
+
+
+def test_a_long_run_does_not_fill_a_disk():
+    live, file, clock = shown(arms=["full"], rounds=100_000)
+    for t in range(1, 100_000, 10):
+        clock.now = float(t)
+        live(done("full", t))
+    lines = file.getvalue().splitlines()
+    assert 150 < len(lines) < 250  # one every ten minutes in the end
+
+
+def test_where_seeds_run_one_after_another_rounds_are_those_of_all():
+    live, file, clock = shown(arms=["full"], seeds=(3, 5))
+    clock.now = 100.0
+    live(done("full", 50, seeds=(3,)))
+    clock.now = 200.0
+    live(done("full", 50, seeds=(5,)))
+    assert (
+        file.getvalue().splitlines()[-1] == "full: round 150/200, spoke 50 %, up 50 KiB, 00:50 left"
+    )
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_a_terminal_has_a_line_per_arm_that_fits(width):
+    name = "adaptive,k=0.5+ignore+eden:0.5"
+    live, file, clock = shown(arms=["full", name], width=width, force_terminal=True)
+    live(done("full", 1))
+    clock.now = 60.0
+    live(done("full", 50, accuracy=0.25))
+    live(done("full", 61, accuracy=0.75))
+    live._console.print(live._table())
+    head, full, other = file.getvalue().splitlines()
+    assert head.split() == ["round", "accuracy", "spoke", "up", "left"]
+    assert " ".join(full.split()).endswith("61/100 75.0 % 50 % 61 KiB 00:39")
+    assert max(map(len, (head, full, other))) <= width
+    if width == 100:
+        assert "▁" * 13 + "██" in full
+        assert other.split() == [name, "waiting"]
+    else:
+        assert other.split() == ["adaptive,k=0.5+ig…"]
+
+
+def test_on_a_terminal_no_lines_are_left_behind():
+    live, file, _ = shown(force_terminal=True)
+    with live:
+        live(done("full", 100))
+    assert "full: round" not in file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "text"),
+    [
+        ([], 4, "    "),
+        ([(1, 0.5)], 4, "▁▁▁▁"),
+        ([(0.25, 0.0), (0.5, 1.0)], 4, "▁▁█ "),
+        ([(0.1, 0.0), (0.2, 0.5), (0.9, 1.0)], 2, "▅█"),
+        ([(0.5, 0.5)], 0, ""),
+    ],
+)
+def test_a_spark_line_fills_as_the_run_goes_on(values, width, text):
+    assert terminal.spark(values, width) == text

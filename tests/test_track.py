@@ -1,0 +1,200 @@
+"""Trackers: what they are told, and what the real libraries have of it, without a network."""
+
+import importlib.util
+import os
+import sqlite3
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from taciturn import cli, track
+from taciturn.errors import MissingExtra, RunError, UnknownName
+from taciturn.progress import Compiling, Progress
+
+SMALL = ["synthetic", "--rounds", "3", "--cohort", "3", "--evaluate-every", "2", "--seeds", "2"]
+
+
+def told(arm="full", seeds=(0, 1), **columns):
+    return Progress(arm, None, 5, 0.5, 8, 20, 1000.0, seeds,
+                    {name: np.array(column) for name, column in columns.items()})  # fmt: skip
+
+
+class Recorded:
+    """A tracker that keeps what it gets."""
+
+    def __init__(self, monkeypatch, fails=""):
+        self.runs, self.closed = {}, []
+        self.fails = fails
+        monkeypatch.setitem(track._OPEN, "wandb", self.open)
+        monkeypatch.setattr(track, "require", lambda module, extra: pytest)  # any module
+
+    def open(self, library, run, folder, settings):
+        if self.fails == "open":
+            raise OSError("no\nkey")
+        rows = self.runs.setdefault(run, [])
+        self.settings = settings
+        return track.Run(lambda new: self.add(rows, new), lambda: self.closed.append(run))
+
+    def add(self, rows, new):
+        if self.fails == "add":
+            raise OSError("no network")
+        rows.extend(new)
+
+
+def test_a_tracker_gets_means_over_seeds_of_every_round(monkeypatch, tmp_path):
+    recorded = Recorded(monkeypatch)
+    with track.Tracker("wandb", tmp_path, {"lr": 0.1, "clip": None}, seeds=(0, 1)) as tracker:
+        tracker(Compiling(2))
+        tracker(told(spoke=[[1, 2], [3, 4]], accuracy=[[np.nan, 0.5], [np.nan, 0.7]]))
+    assert recorded.runs == {
+        "full": [(4, {"spoke": 2}),
+                 (5, {"spoke": 3, "accuracy": pytest.approx(0.6), "uploaded_bytes": 1000})]
+    }  # fmt: skip
+    assert recorded.settings == {"arm": "full", "lr": 0.1}
+    assert recorded.closed == ["full"]
+
+
+def test_where_seeds_run_one_after_another_each_is_a_run(monkeypatch, tmp_path):
+    recorded = Recorded(monkeypatch)
+    tracker = track.Tracker("wandb", tmp_path, {}, seeds=(3, 5))
+    for seed in (3, 5):
+        tracker(told(seeds=(seed,), spoke=[[seed]]))
+    assert list(recorded.runs) == ["full, seed 3", "full, seed 5"]
+
+
+def test_a_tracker_that_fails_on_the_way_does_not_stop_a_run(monkeypatch, tmp_path, caplog):
+    Recorded(monkeypatch, fails="add")
+    with track.Tracker("wandb", tmp_path, {}, seeds=(0, 1)) as tracker:
+        for _ in range(3):
+            tracker(told(spoke=[[1], [2]]))
+    assert caplog.messages == ["wandb failed, the run goes on without it: no network"]
+
+
+def test_a_tracker_that_cannot_start_is_one_line(monkeypatch, tmp_path):
+    Recorded(monkeypatch, fails="open")
+    with pytest.raises(RunError, match=r"^wandb cannot be started: no key$"):
+        track.Tracker("wandb", tmp_path, {}).open("full")
+
+
+def test_the_engine_and_the_plain_loop_tell_every_round(monkeypatch, tmp_path):
+    for options in ([], ["--plain"]):
+        recorded = Recorded(monkeypatch)
+        out = tmp_path / f"run{len(options)}"
+        cli.main(
+            ["run", *SMALL, "--policy", "full", "--track", "wandb", "--out", str(out), *options]
+        )
+        assert list(recorded.runs) == (["full, seed 0", "full, seed 1"] if options else ["full"])
+        for rows in recorded.runs.values():
+            assert [t for t, _ in rows] == [1, 2, 3]
+            assert all(figures["spoke"] == 3 for _, figures in rows)
+            assert ["accuracy" in figures for _, figures in rows] == [False, True, True]
+            assert rows[-1][1]["uploaded_bytes"] == 3 * 3 * 101 * 4
+        assert recorded.settings["task"] == "synthetic"
+        assert sorted(recorded.closed) == sorted(recorded.runs)
+
+
+def test_what_is_missing_is_named_before_anything_is_made(monkeypatch, tmp_path):
+    with pytest.raises(UnknownName, match=r"no tracker called `wandbb`\. Did you mean `wandb`"):
+        track.library("wandbb")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    with pytest.raises(MissingExtra, match=r"`trackio` is not installed. .*pip install"):
+        cli.main(["run", *SMALL, "--track", "trackio"])
+    assert list(tmp_path.iterdir()) == []
+    # A folder of the same name, as trackers make them, is no library.
+    monkeypatch.setattr(track, "require", lambda module, extra: ModuleType(module))
+    with pytest.raises(MissingExtra, match=r"`wandb` is not installed. .*pip install"):
+        track.library("wandb")
+
+
+# With the real libraries -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    """A folder to work in, and trackers that stay in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    return tmp_path
+
+
+def needs(module):
+    if importlib.util.find_spec(module) is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"CI needs {module}: `make test-all` installs it.")
+        pytest.skip(f'{module} is not installed: pip install ".[track]"')
+
+
+def tracked(name, folder):
+    """Two arms side by side, as a simulation tells of them."""
+    with track.Tracker(name, folder / "run", {"lr": 0.1}, seeds=(0, 1)) as tracker:
+        for arm in ("full", "random:0.5+ignore"):
+            tracker.open(arm)
+        for arm in ("full", "random:0.5+ignore"):
+            tracker(told(arm, accuracy=[[0.25, 0.5], [0.25, 0.5]], loss=[[np.nan, 2.0]] * 2))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_tensorboard(offline):
+    needs("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tracked("tensorboard", offline)
+    for arm in ("full", "random_0.5+ignore"):
+        events = EventAccumulator(str(offline / "run" / "tensorboard" / arm)).Reload()
+        found = {name: [(e.step, e.tensor_proto.float_val[0]) for e in events.Tensors(name)]
+                 for name in events.Tags()["tensors"]}  # fmt: skip
+        assert found == {"accuracy": [(4, 0.25), (5, 0.5)], "loss": [(5, 2.0)],
+                         "uploaded_bytes": [(5, 1000.0)]}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow(offline):
+    needs("mlflow")
+    import mlflow
+
+    tracked("mlflow", offline)
+    client = mlflow.MlflowClient()
+    experiment = client.get_experiment_by_name("taciturn")
+    found = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert set(found) == {"full", "random:0.5+ignore"}
+    for name, run in found.items():
+        assert run.info.status == "FINISHED"
+        assert run.data.params == {"arm": name, "lr": "0.1"}
+        history = client.get_metric_history(run.info.run_id, "accuracy")
+        assert [(point.step, point.value) for point in history] == [(4, 0.25), (5, 0.5)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_trackio(offline):
+    needs("trackio")
+    tracked("trackio", offline)
+    with sqlite3.connect(offline / "trackio" / "taciturn.db") as base:
+        found = base.execute("select run_name, step, metrics from metrics").fetchall()
+    assert sorted((run, step) for run, step, _ in found) == [
+        ("full", 4), ("full", 5), ("random:0.5+ignore", 4), ("random:0.5+ignore", 5)
+    ]  # fmt: skip
+    assert all(b'"accuracy":' in bytes(metrics) for _, _, metrics in found)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_wandb(offline):
+    needs("wandb")
+    tracked("wandb", offline)
+    files = sorted((offline / "run" / "wandb").glob("offline-run-*/*.wandb"))
+    assert len(files) == 2
+    data = b"".join(file.read_bytes() for file in files)
+    for text in (b"full", b"random:0.5+ignore", b"accuracy", b"uploaded_bytes", b"taciturn"):
+        assert text in data
+    assert data.count(b"accuracy") >= 4  # two rounds of two arms
