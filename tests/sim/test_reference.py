@@ -94,7 +94,7 @@ def test_history_counts_to_the_byte() -> None:
     assert summary["upload_overhead_bytes"] == 6 * 4 * 24
     assert summary["spoke_share"] == pytest.approx(100 * history.spoke.sum() / 48)
     sent = history.bytes_up.sum() + history.overhead_up.sum()
-    assert summary["upload_share"] == pytest.approx(100 * sent / (2 * 6 * 4 * (SIZE * 4 + 16)))
+    assert summary["upload_share"] == pytest.approx(100 * sent / (2 * 6 * 4 * (SIZE * 4 + 24)))
     assert summary["threshold_mean"] is None
     assert summary["accuracy"] == (100 * history.accuracy[:, -1]).tolist()
     assert summary["accuracy_std"] == pytest.approx(100 * np.std(history.accuracy[:, -1], ddof=1))
@@ -109,8 +109,9 @@ def test_rows_of_a_history() -> None:
         (s, t) for s in (4, 9) for t in (1, 2, 3)
     ]
     assert list(rows[0]) == [
-        "seed", "round", "spoke", "rejected", "threshold", "norm_mean", "norm_std", "bytes_up",
-        "overhead_up", "bytes_down", "overhead_down", "accuracy", "loss",
+        "seed", "round", "spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std",
+        "asked", "bytes_up", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down",
+        "accuracy", "loss",
     ]  # fmt: skip
     assert rows[4]["spoke"] == history.spoke[1, 1]
     assert rows[0]["threshold"] == 0
