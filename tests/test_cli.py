@@ -131,7 +131,7 @@ def test_when_no_reply_counts_the_table_says_so(taciturn: Any) -> None:
     assert "nothing learned" in out
     assert "100 % of the replies had numbers that are not finite" in out
     assert runs.read_json(Path("x/summary.json"))["rejected_share"] == 100
-    code, out, _ = taciturn("report", "x")
+    code, out, _ = taciturn("report", "x", "--out", "x.html")
     assert "nothing learned" in out
 
 

@@ -39,6 +39,8 @@ class Settings:
     """How many rounds."""
     cohort: int = _static(10)
     """How many clients are asked in a round."""
+    dropout: float = _static(0.0)
+    """How likely a client that is asked never answers: its device is gone, nobody hears of it."""
     epochs: int = _static(UNSET)
     """Passes over a client's data in a round (default: the task's)."""
     batch: int = _static(UNSET)

@@ -127,6 +127,7 @@ RUNS = {  # the content of metrics.csv
     "run_without_rows": HEAD,
     "run_of_other_columns": "arm,round\nfull,0\n",
     "run_cut_in_the_middle": HEAD + ROW.format(0) + "full,0,1,4,,100\n" + ROW.format(2),
+    "run_without_bytes": HEAD + "full,0,0,4,,,16,0.5\n" + ROW.format(1),
     "run_with_words": HEAD + "full,0,0,many,,100,16,0.5\n",
     "run_in_latin": HEAD + "föll,0,0,4,,100,16,0.5\n",
 }

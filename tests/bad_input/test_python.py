@@ -50,6 +50,7 @@ SETTINGS: dict[str, list[Any]] = {  # none of these is a value of the setting
     "batch": [0, -1, 0.5, "1", True, 10**9, np.array([1, 2])],
     "lr": [-1, np.nan, np.inf, "fast", True, [1.0], 1j, 10**400],
     "clip": [0, -1, np.nan, "no", True, []],
+    "dropout": [-0.1, 1, 2, np.nan, "x", None, True],
     "prox": [-1, np.nan, np.inf, "x", None, True],
     "lr_decay": [0, -1, 1.1, np.nan, "x", None, True],
     "server_lr": [-1, np.nan, np.inf, "fast", True],

@@ -126,7 +126,7 @@ def assert_same(ours: taciturn.History, theirs: taciturn.History, tolerance: flo
     assert ours.weights.shape == theirs.weights.shape
     assert np.isfinite(ours.weights).all()
     assert distance(ours.weights, theirs.weights) < tolerance
-    for name in ("spoke", "rejected"):
+    for name in ("spoke", "rejected", "missing"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
     for name in ("threshold", "norm_mean", "norm_std", "loss", "accuracy"):
         np.testing.assert_allclose(

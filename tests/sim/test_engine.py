@@ -30,6 +30,7 @@ from small_tasks import (
 )
 
 import taciturn
+from taciturn.core.messages import OVERHEAD
 from taciturn.core.policy import RULES, STAND_INS
 from taciturn.models import MLP
 from taciturn.progress import Compiling, Progress
@@ -175,6 +176,21 @@ def test_a_client_with_nan_data_is_rejected_and_counted(lanes: int) -> None:
     found = assert_agree(tiny(poisoned=3), arms, cohort=5, lanes=lanes)
     for history in found.values():
         assert (history.rejected == 1).all()
+
+
+def test_clients_that_never_answer_are_missing_and_count_nothing() -> None:
+    arms = {
+        name: name for name in ("full", "adaptive,k=0+ou,cap=true", "full+eden:1,feedback=true")
+    }
+    found = assert_agree(tiny(poisoned=3), arms, cohort=5, lanes=2, dropout=0.4)
+    for history in found.values():
+        assert 0 < history.missing.sum() < history.missing.size * 5
+        assert (history.rejected <= 1).all()  # the poisoned one, where it answers
+        assert 0 < history.rejected.sum() < history.rejected.size
+        np.testing.assert_array_equal(history.overhead_up, (5 - history.missing) * OVERHEAD)
+        np.testing.assert_array_equal(history.missing, found["full"].missing)
+    full = found["full"]
+    np.testing.assert_array_equal(full.spoke, 5 - full.missing - full.rejected)
 
 
 @pytest.mark.slow

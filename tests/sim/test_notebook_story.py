@@ -16,7 +16,7 @@ import pytest
 import taciturn
 from taciturn.core import policy as policies
 from taciturn.core.rules import Chance
-from taciturn.report import picture
+from taciturn.report import picture, series
 from taciturn.sim import engine
 
 QUICK: dict[str, Any] = {"rounds": 3, "cohort": 5, "seeds": 2}
@@ -61,7 +61,7 @@ def test_each_edit_takes_effect_and_nothing_is_swapped(
 
     folder = tmp_path / "kept"
     kept = taciturn.compare(task, arms, folder=folder, **QUICK)
-    picture.draw(picture.read(folder), tmp_path / "plot.png")
+    picture.draw(series.read(folder), tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
     monkeypatch.setattr(engine.Program, "_train", None)  # from here on nothing is trained

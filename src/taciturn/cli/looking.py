@@ -52,15 +52,16 @@ class Report(Command):
     communication reached, or the best where it did not run)."""
 
     def go(self) -> None:
+        given = [path_of("folders", folder) for folder in self.folders]
         beside = _beside(self.folders, "report.html")
-        out = self.out or beside
+        out = path_of("out", self.out or beside)
         if out.suffix not in (".html", ".htm", ".png"):
             raise InputError(f"`--out` must end in .html or .png, got {out}.")
         for module in ("rich", *(["matplotlib"] if out.suffix == ".png" else [])):
             require(module, "report")
         from taciturn.report import page, picture, series, terminal
 
-        folders = series.expand([path_of("folders", one) for one in self.folders])
+        folders = series.expand(given)
         arms = series.read_all(folders)
         if out.suffix == ".png":
             picture.draw(arms, out, ", ".join(series.labels(folders)))

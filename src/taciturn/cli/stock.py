@@ -71,6 +71,7 @@ class Data(Command):
         elif self.action == "check":
             lines = inventory.check(name, self.data)
         else:
+            picture = path_of("out", self.out or Path(f"{name}.png"))
             task = load(name, data=self.data, client=self.client, label=self.label)
-            lines = [str(show.show(task, path_of("out", self.out or Path(f"{name}.png"))))]
+            lines = [str(show.show(task, picture))]
         sys.stdout.write("\n".join(lines) + "\n")

@@ -21,7 +21,7 @@ from taciturn.summary import summarise
 
 _NEEDED = ("spoke", "bytes_up", "overhead_up", "accuracy")
 _OTHERS = ("asked", "rejected", "threshold", "norm_mean", "norm_std", "bytes_up_full", "bytes_down",
-           "overhead_down", "worst_tenth")  # fmt: skip
+           "overhead_down", "worst_tenth", "loss")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Series:
       bytes_up, overhead_up: payload of the updates, and what is around it.
       bytes_up_full: both, if all had spoken in float32.
       bytes_down, overhead_down: the same from the server to the clients.
+      loss: on the test set.
     """
 
     arm: str
@@ -54,6 +55,7 @@ class Series:
     bytes_up_full: np.ndarray
     bytes_down: np.ndarray
     overhead_down: np.ndarray
+    loss: np.ndarray
 
     @property
     def rounds(self) -> int:
@@ -67,8 +69,9 @@ class Series:
     def summary(self) -> dict[str, Any]:
         """What a table shows; percentages are of 100."""
         columns = {key: getattr(self, key) for key in (*_NEEDED, *_OTHERS)}
+        partly = (*_NEEDED, "threshold", "loss")  # may be missing in some rounds
         known = {key: column for key, column in columns.items()
-                 if key in (*_NEEDED, "threshold") or np.isfinite(column).all()}  # fmt: skip
+                 if key in partly or np.isfinite(column).all()}  # fmt: skip
         return {"rounds": self.rounds, "seeds": list(self.seeds)} | summarise(known)
 
 
@@ -81,6 +84,10 @@ def read(folder: Path) -> dict[str, Series]:
         raise RunError(f"{path} cannot be read as a run's metrics: {_text(error)}.") from None
     if not names:
         raise RunError(f"{path} has no rounds yet.")
+    for name in ("spoke", "bytes_up", "overhead_up"):
+        if not np.isfinite(table[name]).all():
+            row = int(np.argmin(np.isfinite(table[name])))
+            raise RunError(f"{path} has no `{name}` in row {row + 1}: it was cut.")
     cohort = config(folder).get("cohort", np.nan)
     table.setdefault("asked", np.full(len(table["arm"]), cohort, float))
     # Rows of arms and seeds may alternate; within one they are in the order of the rounds.
@@ -92,10 +99,7 @@ def read(folder: Path) -> dict[str, Series]:
         parts.setdefault(int(table["arm"][part[0]]), []).append(part)
     # What all is compared with stands at the top.
     in_order = sorted(enumerate(names), key=lambda one: one[1] != "full")
-    try:
-        return {name: _series(name, parts[i], table) for i, name in in_order}
-    except ValueError as error:
-        raise RunError(f"{path} cannot be read as a run's metrics: {error}.") from None
+    return {name: _series(name, parts[i], table) for i, name in in_order}
 
 
 def _series(name: str, parts: list[np.ndarray], table: dict[str, np.ndarray]) -> Series:
@@ -105,10 +109,6 @@ def _series(name: str, parts: list[np.ndarray], table: dict[str, np.ndarray]) ->
     rows = np.stack([part[: min(map(len, parts))] for part in parts])
     nothing = np.full(rows.shape, np.nan)
     columns = {key: table[key][rows] if key in table else nothing for key in (*_NEEDED, *_OTHERS)}
-    for key in ("spoke", "bytes_up", "overhead_up"):
-        if not np.isfinite(columns[key]).all():
-            seed, t = np.argwhere(~np.isfinite(columns[key]))[0]
-            raise ValueError(f"no `{key}` in round {t + 1} of `{name}`, seed {seed}")
     return Series(name, tuple(table["seed"][rows[:, 0]].astype(int).tolist()), **columns)
 
 

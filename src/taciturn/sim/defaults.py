@@ -48,6 +48,7 @@ def fill_in(settings: _S, task: Task, plain: bool = False) -> _S:
     filled["batch"] = min(filled["batch"], task.clients.longest)
     for name, interval in (("lr", "[0, inf)"), ("clip", "(0, inf]"), ("server_lr", "[0, inf)")):
         filled[name] = number(name, filled[name], 0.0, math.inf, interval)
+    filled["dropout"] = number("dropout", settings.dropout, 0.0, 1.0, "[0, 1)")
     filled["prox"] = number("prox", settings.prox, 0.0, math.inf, "[0, inf)")
     filled["lr_decay"] = number("lr_decay", settings.lr_decay, 0.0, 1.0, "(0, 1]")
     for name in ("devices", "lanes"):

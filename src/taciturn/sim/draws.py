@@ -51,6 +51,11 @@ def uniforms(keys: RoundKeys, size: int) -> jax.Array:
     return jax.random.uniform(keys.speak, (size,))
 
 
+def answers(keys: RoundKeys, size: int, dropout: float) -> jax.Array:
+    """Who of the cohort answers at all."""
+    return jax.random.uniform(jax.random.fold_in(keys.speak, 1), (size,)) >= dropout
+
+
 def shuffled(
     keys: RoundKeys, slot: jax.Array, epoch: jax.Array, n: jax.Array, i: jax.Array
 ) -> jax.Array:

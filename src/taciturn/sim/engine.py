@@ -279,6 +279,8 @@ class Program:
         took = time.perf_counter() - began
         columns = {name: np.asarray(a)[..., :count] for name, a in seen._asdict().items()}
         shape = (len(self.policies), self.seeds, count)
+        missing = (np.asarray(cohorts.examples)[:count] == 0).sum(-1).T  # (seeds, count)
+        columns["missing"] = np.broadcast_to(missing, shape)
         untested = {name: np.full(shape, np.nan) for name in TESTED}
         return states, as_recorded(columns | untested), took
 
@@ -357,11 +359,13 @@ class Program:
 
     def _draw_cohorts(self, keys: draws.RunKeys, rounds: jax.Array, clients: Clients) -> Cohorts:
         def one(round: jax.Array, key: draws.RunKeys) -> Cohorts:
-            chosen = draws.cohort(
-                draws.round_keys(key, round), clients.population, self.cohort, round,
-                self.task.cohort,
-            )  # fmt: skip
-            return Cohorts(chosen, clients.rows_of(chosen), clients.examples_of(chosen))
+            now = draws.round_keys(key, round)
+            chosen = draws.cohort(now, clients.population, self.cohort, round, self.task.cohort)
+            examples = clients.examples_of(chosen)
+            if self.form.dropout:  # who weighs nothing is not heard
+                there = draws.answers(now, self.cohort, self.form.dropout)
+                examples = jnp.where(there, examples, jnp.zeros_like(examples))
+            return Cohorts(chosen, clients.rows_of(chosen), examples)
 
         return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(keys))(rounds)
 
@@ -449,7 +453,8 @@ class Program:
             check_vma=False,
         )(schedule, work, numbers.at(round), clients)
         optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
-        said = heard.said > 0
+        there = jnp.tile(who.examples > 0, (len(self.policies), 1))
+        said = (heard.said > 0) & there
         results = []
         for a, policy in enumerate(self.policies):
             own = slice(a * self.seeds, (a + 1) * self.seeds)
@@ -457,12 +462,15 @@ class Program:
             tallies = jax.vmap(tally.of)(
                 heard.sums[own], who.examples, heard.norms[own], said[own], openings[a], chances
             )
+            # Those who never answer are no replies that were rejected.
+            tallies = tallies._replace(n_rejected=tallies.n_rejected - jnp.sum(~there[own], axis=1))
             close = functools.partial(server.close, policy, optimizer=optimizer)
             results.append(jax.vmap(close)(states.servers[a], tallies))
         servers, infos = zip(*results, strict=True)
         silence = states.silence
         if silence is not None:
-            silence = silence.at[whose].set(jnp.where(said, 0, work.silence + 1))
+            counted = jnp.where(said, 0, work.silence + there)
+            silence = silence.at[whose].set(counted)
         if table is not None:
             table = table.at[place].set(jnp.where(said[keeping][..., None], heard.left, kept))
         return Carried(servers, silence, table), infos

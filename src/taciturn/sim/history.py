@@ -23,7 +23,8 @@ class History:
       seeds: one number per run.
       cohort: how many clients were asked in a round.
       size: how many weights the model has.
-      spoke, rejected: how many clients spoke and how many were dropped.
+      spoke, rejected, missing: how many clients spoke, how many replies were no good, and how many
+        clients never answered.
       threshold: the one that held; NaN where the rule has none.
       norm_mean, norm_std: of the clients' update norms.
       accuracy, loss: on the test set, in [0, 1] and nats; NaN where it was not tested.
@@ -39,6 +40,7 @@ class History:
     size: int
     spoke: np.ndarray
     rejected: np.ndarray
+    missing: np.ndarray
     threshold: np.ndarray
     norm_mean: np.ndarray
     norm_std: np.ndarray
@@ -73,12 +75,13 @@ class History:
         return self._traffic("overhead_down")
 
     def _traffic(self, name: str) -> np.ndarray:
-        return traffic(self.policy, self.cohort, self.size, self.spoke)[name]
+        return traffic(self.policy, self.cohort, self.size, self.spoke, self.missing)[name]
 
     def columns(self) -> dict[str, np.ndarray]:
         """All that was recorded or counted of every round, (seeds, rounds) each."""
         measured = {name: getattr(self, name) for name in (*MEASURED, *TESTED)}
-        found = measured | traffic(self.policy, self.cohort, self.size, self.spoke)
+        sent = traffic(self.policy, self.cohort, self.size, self.spoke, self.missing)
+        found = measured | sent
         return {name: found[name] for name in COLUMNS}
 
     def summary(self) -> dict[str, Any]:
@@ -128,25 +131,29 @@ class History:
         return labels | {name: column.reshape(-1) for name, column in self.columns().items()}
 
 
-MEASURED = ("spoke", "rejected", "threshold", "norm_mean", "norm_std")
+MEASURED = ("spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std")
 COUNTED = ("asked", "bytes_up", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down")
 TESTED = ("accuracy", "loss")
 COLUMNS = (*MEASURED, *COUNTED, *TESTED)
-_WHOLE = ("spoke", "rejected")
+_WHOLE = ("spoke", "rejected", "missing")
 
 
-def traffic(policy: Policy, cohort: int, size: int, spoke: np.ndarray) -> dict[str, np.ndarray]:
+def traffic(
+    policy: Policy, cohort: int, size: int, spoke: np.ndarray, missing: np.ndarray
+) -> dict[str, np.ndarray]:
     """Bytes of updates and weights and of what is around them, where so many clients spoke.
 
-    `bytes_up_full` is all that would have come up if everyone had spoken, in float32.
+    `bytes_up_full` is all that would have come up if everyone who answered had spoken, in float32.
     """
     asked = np.full(spoke.shape, cohort, np.int64)
     overhead, weights = asked * messages.OVERHEAD, asked * 4 * size
+    answered = asked - missing
+    headers = answered * messages.OVERHEAD
     return {
         "asked": asked,
         "bytes_up": spoke.astype(np.int64) * policy.codec.nbytes(size),
-        "overhead_up": overhead,
-        "bytes_up_full": weights + overhead,
+        "overhead_up": headers,
+        "bytes_up_full": answered * 4 * size + headers,
         "bytes_down": weights,
         "overhead_down": overhead,
     }

@@ -164,7 +164,13 @@ class Journal:
         count = len(chunk.seconds)
         columns = dict(chunk.columns)
         sent = [
-            traffic(self._policies[arm], self._settings.cohort, self._size, columns["spoke"][a])
+            traffic(
+                self._policies[arm],
+                self._settings.cohort,
+                self._size,
+                columns["spoke"][a],
+                columns["missing"][a],
+            )
             for a, arm in enumerate(arms)
         ]
         columns |= {name: np.stack([part[name] for part in sent]) for name in sent[0]}

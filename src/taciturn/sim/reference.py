@@ -111,7 +111,10 @@ def _run_seed(
         uniforms = draws.uniforms(round_keys, settings.cohort)
         opening = server.open(policy, state.memory)
         heard = tally.start(state.weights)
-        for slot in range(settings.cohort):
+        there = np.ones(settings.cohort, bool)
+        if settings.dropout:
+            there = np.asarray(draws.answers(round_keys, settings.cohort, settings.dropout))
+        for slot in np.flatnonzero(there).tolist():
             k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
             rate = settings.lr * settings.lr_decay**t
@@ -137,7 +140,8 @@ def _run_seed(
         state, info = server.close(policy, state, heard, optimizer)
         seconds = time.perf_counter() - began
 
-        row = info._asdict() | dict.fromkeys(TESTED, np.nan)
+        row = info._asdict() | {"missing": settings.cohort - there.sum()}
+        row |= dict.fromkeys(TESTED, np.nan)
         del row["silent"], row["counts"]
         if settings.evaluates(t):
             scores = evaluate(state.weights)
