@@ -228,7 +228,9 @@ def _notes(figures: Mapping[str, Any], compared: bool, differ: bool) -> str:
         text += " ± is the standard deviation over seeds"
         text += "; of a difference to the first, half of its 95 % interval." if compared else "."
     if "seconds_per_round" in figures:
-        text += f" A round of all takes {1000 * figures['seconds_per_round']:.3g} ms."
+        seconds = figures["seconds_per_round"]
+        pace = f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+        text += f" A round of all takes {pace}."
     return text
 
 
