@@ -108,7 +108,7 @@ def _run_seed(
         cohort = draws.cohort(round_keys, trainer.clients.population, settings.cohort)
         uniforms = draws.uniforms(round_keys, settings.cohort)
         opening = server.open(policy, state.memory)
-        heard = tally.start(state.weights)
+        heard = tally.start(state.weights, policy.rule.each)
         for slot in range(settings.cohort):
             k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
