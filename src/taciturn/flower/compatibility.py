@@ -41,6 +41,19 @@ def compares(inner: Strategy) -> bool:
 
 def refuse(inner: Strategy) -> None:
     """Raises for a strategy that nothing can stand in for, or must not."""
+    if type(inner).__module__.startswith("flwr.server.strategy"):
+        raise InputError(
+            f"This {type(inner).__name__} is of Flower's older interface: "
+            f"`from flwr.serverapp.strategy import {type(inner).__name__}` is the one meant."
+        )
+    if not isinstance(inner, Strategy):
+        raise InputError(f"The inner strategy must be a Flower Strategy, got {inner!r}.")
+    if type(inner).start is not Strategy.start:
+        raise InputError(
+            f"{type(inner).__name__} has a `start` of its own, which would not be called: "
+            "Taciturn runs the rounds. What it does there belongs into `configure_train` or "
+            "`aggregate_train`."
+        )
     _refuse_central_privacy(inner)
     if isinstance(inner, _TREES):
         raise InputError(

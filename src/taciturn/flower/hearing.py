@@ -2,13 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from logging import WARNING
+from logging import INFO, WARNING
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.supercore import log
 
 from taciturn.core import tally
@@ -32,6 +32,7 @@ class Round:
       request: what the clients are asked.
       sent: the model that they get.
       asked: their nodes.
+      silence: how many times in a row each was silent, where it was.
       bytes_down, payload_down: all bytes that are sent, and those of arrays among them.
     """
 
@@ -39,6 +40,7 @@ class Round:
     request: Request
     sent: ArrayRecord
     asked: set[int]
+    silence: Mapping[int, int]
     bytes_down: int
     payload_down: int
 
@@ -67,8 +69,8 @@ class Heard:
         self.rejected += 1
         log(WARNING, "Taciturn: the reply of node %d is rejected: %s", node, reason)
 
-    def tally(self, total: np.ndarray, opening: Opening) -> Tally:
-        """What was heard, with the sum of the speakers' updates."""
+    def tally(self, total: np.ndarray, opening: Opening, each: bool) -> Tally:
+        """What was heard, with the sum of the speakers' updates; with `each`, every norm."""
         everyone = self.speakers + self.silent
         tallied = tally.of(
             total,
@@ -77,14 +79,20 @@ class Heard:
             np.arange(len(everyone)) < len(self.speakers),
             opening,
             np.asarray([reply.probability for reply in everyone], total.dtype),
+            each=each,
         )
         return tallied._replace(n_rejected=tallied.n_rejected + self.rejected)
 
 
 def hear(
-    messages: Iterable[Message], now: Round, layout: Layout, weighted_by: str, name: str
+    messages: Iterable[Message],
+    now: Round,
+    layout: Layout,
+    weighted_by: str,
+    name: str,
+    limit: float = math.inf,
 ) -> Heard:
-    """Reads the replies and sorts out what cannot be one.
+    """Reads the replies, sorts out what cannot be one, and bounds what each weighs.
 
     Args:
       messages: what Flower received.
@@ -92,6 +100,7 @@ def hear(
       layout: that of the model.
       weighted_by: the metric that has n_k.
       name: that of the array record of a reply that a silent client would have sent.
+      limit: what weighs more than so many times the median weighs that.
     """
     heard, found = Heard(), []
     answered: set[int] = set()
@@ -111,6 +120,7 @@ def hear(
                 raise InputError("it was not asked, or had answered.")
             answered.add(node)
             reply = replies.read(message, layout, weighted_by, now.request)
+            _check_silence(reply, now)
         except InputError as error:
             heard.reject(node, error)
             heard.bytes_up_full += written
@@ -126,13 +136,57 @@ def hear(
         heard.bytes_up_full += written
     heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
     found.sort(key=lambda reply: reply.node)  # sums must not depend on who was first
-    form = Counter(reply.form for reply in found).most_common(1)
+    found = _alike(heard, found)
+    _bound(found, limit, weighted_by)
     for reply in found:
-        if reply.form != form[0][0]:
-            heard.reject(reply.node, f"its metrics {reply.form} are not those of most.")
-        else:
-            (heard.speakers if reply.spoke else heard.silent).append(reply)
+        (heard.speakers if reply.spoke else heard.silent).append(reply)
     return heard
+
+
+def _check_silence(reply: Reply, now: Round) -> None:
+    """Raises where a client is silent that must not be."""
+    rule, silence = now.request.rule, now.silence.get(reply.node, 0)
+    if reply.spoke or rule.at_most is None or silence < rule.at_most:
+        return
+    if not rule.at_most:
+        raise InputError(f"It is silent, and `{rule.name}` lets nobody be silent.")
+    raise InputError(
+        f"It is silent again after {silence} times in a row, and `at_most` is {rule.at_most}."
+    )
+
+
+def _alike(heard: Heard, found: list[Reply]) -> list[Reply]:
+    """The replies whose metrics are those of most, or of as many as any others.
+
+    Flower's strategies fail the run where metrics differ: of forms that are equally common, what
+    they have in common is left.
+    """
+    forms = Counter(reply.form for reply in found)
+    leading = [form for form, count in forms.items() if count == max(forms.values())]
+    kept = [reply for reply in found if reply.form in leading]
+    for reply in found:
+        if reply.form not in leading:
+            heard.reject(reply.node, f"its metrics {reply.form} are not those of most.")
+    if len(leading) > 1:
+        common = set(leading[0][1:]).intersection(*(form[1:] for form in leading))
+        names = {key for key, _ in common}
+        log(WARNING, "Taciturn: nodes report different metrics; %s are kept.", sorted(names))
+        for reply in kept:
+            reply.name = leading[0][0]
+            reply.metrics = MetricRecord({k: v for k, v in reply.metrics.items() if k in names})
+    return kept
+
+
+def _bound(found: list[Reply], limit: float, weighted_by: str) -> None:
+    """Lets no reply weigh more than `limit` times the (lower) median."""
+    weights = sorted(reply.weight for reply in found)
+    most = limit * weights[(len(weights) - 1) // 2] if weights else math.inf
+    for reply in found:
+        if reply.weight > most:
+            log(INFO, "Taciturn: node %d weighs %g, more than %g times the median: it counts %g.",
+                reply.node, reply.weight, limit, most)  # fmt: skip
+            reply.examples = most * reply.probability
+            reply.metrics = MetricRecord(dict(reply.metrics) | {weighted_by: reply.examples})
 
 
 def add_up(heard: Heard, now: Round, layout: Layout, total: np.ndarray, keep: bool) -> None:

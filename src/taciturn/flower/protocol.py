@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from taciturn import __version__
 from taciturn.core.codecs import Codec, float32
@@ -25,6 +25,7 @@ VERSION = 2
 PROTOCOL, RULE, CONTEXT = "taciturn.protocol", "taciturn.rule", "taciturn.context."
 EXCLUDE, CODEC = "taciturn.exclude", "taciturn.codec"
 SEED, ROUND = "taciturn.seed", "taciturn.round"
+SILENCE, SERVER = "taciturn.silence", "taciturn.version"
 
 # In the reply's metrics.
 NORM, ENCODED_NORM = "taciturn.norm", "taciturn.encoded_norm"
@@ -44,6 +45,7 @@ class Request:
       codec: how the weights are written; with `float32` they stay as they are.
       exclude: names of arrays, or patterns, that are always sent.
       seed, round: what the codec's key is made of; rounds are counted over all starts of a run.
+      silence: how many times in a row the server heard this client's silence.
     """
 
     rule: Rule
@@ -52,6 +54,7 @@ class Request:
     exclude: tuple[str, ...]
     seed: int
     round: int
+    silence: int = 0
 
     @property
     def coded(self) -> bool:
@@ -72,7 +75,7 @@ def request(policy: Policy, opening: Opening, exclude: list[str], seed: int, rou
 
 def write_request(asked: Request, config: ConfigRecord) -> None:
     """Adds a request to the config of a message."""
-    config[PROTOCOL] = VERSION
+    config[PROTOCOL], config[SERVER] = VERSION, __version__
     config[RULE] = spell(asked.rule)
     for name, value in asked.context._asdict().items():
         config[CONTEXT + name] = float(value)
@@ -83,11 +86,26 @@ def write_request(asked: Request, config: ConfigRecord) -> None:
         config[ROUND] = asked.round
 
 
+def tell_silence(message: Message, silence: int) -> Message:
+    """The message, telling its node how many times in a row it was silent.
+
+    A node that was started again has forgotten, and so has one in a new run of the same folder.
+    """
+    content = RecordDict(dict(message.content))
+    for name, config in message.content.config_records.items():
+        if RULE in config:
+            content[name] = ConfigRecord(dict(config) | {SILENCE: silence})
+    return Message(content=content, metadata=message.metadata)
+
+
 def read_request(config: Mapping[str, Any]) -> Request:
     """The request in a config, or an `InputError` that says what is not understood."""
     version = config.get(PROTOCOL, 1)
     if version != VERSION:
-        raise InputError(f"the server speaks version {version} of the protocol, this is {VERSION}")
+        raise InputError(
+            f"the server, taciturn {config.get(SERVER, 'of an older version')}, speaks version "
+            f"{version} of the protocol, this node speaks {VERSION}"
+        )
     rule = parse_part("rule", config[RULE])
     first = rule.broadcast(rule.init())
     given = {key.removeprefix(CONTEXT): value for key, value in config.items()
@@ -99,7 +117,7 @@ def read_request(config: Mapping[str, Any]) -> Request:
     codec = parse_part("codec", config[CODEC]) if CODEC in config else float32()
     return Request(
         rule, first._replace(**given), codec, tuple(config[EXCLUDE]),
-        int(config.get(SEED, 0)), int(config.get(ROUND, 0)),
+        int(config.get(SEED, 0)), int(config.get(ROUND, 0)), int(config.get(SILENCE, 0)),
     )  # fmt: skip
 
 

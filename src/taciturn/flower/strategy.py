@@ -19,15 +19,24 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
-from taciturn.checks import whole
+from taciturn.checks import number, whole
 from taciturn.core import server, standins, tally
 from taciturn.core.policy import Policy, parse
+from taciturn.core.rules import Rule, adaptive
 from taciturn.errors import InputError
 from taciturn.flower import byte_counts, compatibility, hearing, protocol, records
 from taciturn.flower.handover import Handover
 from taciturn.flower.hearing import Heard, Round
+from taciturn.flower.nodes import Nodes
 from taciturn.flower.records import Layout
 from taciturn.flower.state import Store
+
+DEFAULT = "adaptive,robust=true,at_most=10+ou"
+
+
+def robust(rule: Rule) -> Rule:
+    """The rule for a strategy that throws replies away: no threshold must follow these."""
+    return adaptive(**dict(rule.params) | {"robust": True}) if rule.name == "adaptive" else rule
 
 
 class Taciturn(Strategy):
@@ -47,12 +56,18 @@ class Taciturn(Strategy):
         again goes on from it. Use an absolute path: Flower starts a ServerApp where it likes.
       compares: whether `inner` compares replies, for strategies that are not Flower's own.
       seed: what the codec's masks and rotations are drawn from; drawn itself by default.
+      weight_limit: a reply that weighs more than so many times the median of the round weighs that;
+        None without a bound.
+
+    Attributes:
+      history: a row per round.
+      nodes: what is known of each node: how often it was asked, spoke, and when last.
     """
 
     def __init__(
         self,
         inner: Strategy,
-        policy: Policy | str = "adaptive+ou",
+        policy: Policy | str = DEFAULT,
         *,
         absent: str = "ignore",
         exclude: str | Sequence[str] = (),
@@ -60,22 +75,25 @@ class Taciturn(Strategy):
         folder: str | Path | None = None,
         compares: bool | None = None,
         seed: int | None = None,
+        weight_limit: float | None = 10.0,
     ) -> None:
-        if not isinstance(inner, Strategy):
-            raise InputError(f"The inner strategy must be a Flower Strategy, got {inner!r}.")
         compatibility.refuse(inner)
         policy = parse(policy) if isinstance(policy, str) else policy
         if absent not in ("ignore", "stand-in"):
             raise InputError(f"`absent` must be ignore or stand-in, got {absent!r}.")
         if compatibility.compares(inner) if compares is None else compares:
-            policy = replace(policy, stand_in=standins.ignore())
+            policy = replace(policy, stand_in=standins.ignore(), rule=robust(policy.rule))
         self.inner = inner
         self.policy = policy
         self.absent = absent
         self.exclude = [exclude] if isinstance(exclude, str) else list(exclude)
         self.min_clients = whole("min_clients", min_clients, 1)
         self.seed = secrets.randbits(62) if seed is None else whole("seed", seed, 0, 2**62)
+        self.weight_limit = math.inf
+        if weight_limit is not None:
+            self.weight_limit = number("weight_limit", weight_limit, 1.0, math.inf, "[1, inf]")
         self.history: list[dict[str, Any]] = []
+        self.nodes = Nodes()
         self._weighted_by: str = getattr(inner, "weighted_by_key", "num-examples")
         self._array_name: str = getattr(inner, "arrayrecord_key", "arrays")
         self._store = None if folder is None else Store(Path(folder), inner)
@@ -153,11 +171,19 @@ class Taciturn(Strategy):
         config = ConfigRecord(dict(config))
         protocol.write_request(request, config)
         messages = list(self.inner.configure_train(server_round, arrays, config, grid))
+        silence = {node: own.in_a_row for node, own in self.nodes.items() if own.in_a_row}
+        if "silence" in self.policy.rule.looks_at:
+            messages = [
+                protocol.tell_silence(message, silence[message.metadata.dst_node_id])
+                if message.metadata.dst_node_id in silence else message
+                for message in messages
+            ]  # fmt: skip
         self._round = Round(
             opening=opening,
             request=request,
             sent=arrays,
             asked={message.metadata.dst_node_id for message in messages},
+            silence=silence,
             bytes_down=sum(byte_counts.message_bytes(message) for message in messages),
             payload_down=len(messages) * byte_counts.payload(arrays),
         )
@@ -170,9 +196,15 @@ class Taciturn(Strategy):
         if self._round is None or self._layout is None:
             raise InputError("`configure_train` must be called before `aggregate_train`.")
         now, layout, server_round = self._round, self._layout, server_round + self._done
-        heard = hearing.hear(replies, now, layout, self._weighted_by, self._array_name)
+        heard = hearing.hear(
+            replies, now, layout, self._weighted_by, self._array_name, self.weight_limit
+        )
         del replies
         hearing.add_up(heard, now, layout, self._total, keep=not self._averages)
+        self.nodes.note(
+            server_round, now.asked, [reply.node for reply in heard.speakers],
+            [reply.node for reply in heard.silent], self.policy.rule.at_most,
+        )  # fmt: skip
         arrays, metrics, info = self._close(server_round, heard, now, layout)
         row = hearing.row(server_round, now, heard, info)
         metrics = MetricRecord() if metrics is None else metrics
@@ -192,7 +224,8 @@ class Taciturn(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None, server.RoundInfo]:
         """Learns from the round and lets the inner strategy take the step."""
         absent = heard.errors + heard.missing if self.absent == "stand-in" else 0
-        tallied = tally.with_absent(heard.tally(self._total, now.opening), absent, now.opening)
+        tallied = heard.tally(self._total, now.opening, self.policy.rule.each)
+        tallied = tally.with_absent(tallied, absent, now.opening)
         handover = Handover(
             self.inner, self.policy.stand_in, layout, self._weighted_by, self._array_name
         )
@@ -216,6 +249,10 @@ class Taciturn(Strategy):
             del metrics[self._weighted_by]
         else:
             arrays, metrics = self.inner.aggregate_train(server_round, handed)
+            if arrays is not None and not records.finite(arrays):
+                log(WARNING, "Taciturn: %s made weights of round %d that are not finite: the model "
+                    "stays.", type(self.inner).__name__, server_round)  # fmt: skip
+                return None, metrics, info
         return None if arrays is None else records.cast(arrays, now.sent), metrics, info
 
     def configure_evaluate(
