@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
@@ -52,6 +52,11 @@ class Handover:
                 record.clear()
         weights = records.moved(self.layout, sent, mean)
         return [replies.write(pattern, name, sent, weights, whole)]
+
+    def metrics_of_each(self, heard: Heard) -> list[RecordDict]:
+        """What each client reported, for functions that put metrics together."""
+        everyone = sorted(heard.speakers + heard.silent, key=lambda reply: reply.node)
+        return [RecordDict({reply.name: reply.metrics}) for reply in everyone]
 
     def one_by_one(
         self, heard: Heard, sent: ArrayRecord, tallied: Tally, memory: Memory

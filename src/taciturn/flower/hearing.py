@@ -51,6 +51,7 @@ class Heard:
 
     Attributes:
       speakers, silent: the replies that count, in the order of their nodes.
+      results: how many replies came that are no errors.
       errors, rejected, missing: how many there were of each.
       bytes_up, payload_up: all bytes that came, and those of arrays among them.
       bytes_up_full: what would have come if all had sent their weights whole.
@@ -58,6 +59,7 @@ class Heard:
 
     speakers: list[Reply] = field(default_factory=list)
     silent: list[Reply] = field(default_factory=list)
+    results: int = 0
     errors: int = 0
     rejected: int = 0
     missing: int = 0
@@ -113,6 +115,7 @@ def hear(
             heard.bytes_up_full += written
             log(WARNING, "Taciturn: node %d failed: %s", node, message.error.reason)
             continue
+        heard.results += 1
         records = message.content.array_records
         heard.payload_up += sum(byte_counts.payload(record) for record in records.values())
         try:

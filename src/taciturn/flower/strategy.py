@@ -6,14 +6,15 @@ the core learns from what the clients did, whatever step is made of it.
 
 import math
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Result, Strategy
@@ -24,12 +25,12 @@ from taciturn.core import server, standins, tally
 from taciturn.core.policy import Policy, parse
 from taciturn.core.rules import Rule, adaptive
 from taciturn.errors import InputError
-from taciturn.flower import byte_counts, compatibility, hearing, protocol, records
+from taciturn.flower import byte_counts, compatibility, hearing, logs, protocol, records
 from taciturn.flower.handover import Handover
 from taciturn.flower.hearing import Heard, Round
 from taciturn.flower.nodes import Nodes
 from taciturn.flower.records import Layout
-from taciturn.flower.state import Store
+from taciturn.flower.state import Results, Store
 
 DEFAULT = "adaptive,robust=true,at_most=10+ou"
 
@@ -98,6 +99,7 @@ class Taciturn(Strategy):
         self._array_name: str = getattr(inner, "arrayrecord_key", "arrays")
         self._store = None if folder is None else Store(Path(folder), inner)
         self._done = 0  # rounds of earlier starts
+        self._row: Collection[str] = ()  # the names of the columns that are not the app's
         self._layout: Layout | None = None
         self._memory: Any = None
         self._round: Round | None = None
@@ -125,37 +127,48 @@ class Taciturn(Strategy):
 
         Arguments and result are those of Flower's `Strategy.start`.
         """
-        self._done, self.history = 0, []
-        arrays = initial_arrays
-        self._begin(arrays)
-        if self._store is not None and self._store.exists():
-            saved = self._store.load(self.policy, arrays, self._memory)
-            self._done, self.history, arrays, self._memory, self.seed = saved
-            log(INFO, "Taciturn: going on after round %d of %d.", self._done, num_rounds)
-        done = self._done
+        self._done, self.history, self.nodes = 0, [], Nodes()
+        with ExitStack() as stack:
+            if self._store is not None:
+                stack.enter_context(self._store.claimed())
+            arrays, before = self._find(initial_arrays, num_rounds)
+            done = self._done
+            stack.enter_context(logs.counting_on(done, num_rounds))
 
-        def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
-            metrics = evaluate_fn(round + done, arrays) if evaluate_fn else None
-            self._note(round + done, metrics)
-            return metrics
+            def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
+                metrics = evaluate_fn(round + done, arrays) if evaluate_fn else None
+                self._note(round + done, "evaluate_metrics_serverapp", metrics)
+                return metrics
 
-        result = super().start(
-            grid,
-            arrays,
-            max(num_rounds - done, 0),
-            timeout,
-            train_config,
-            evaluate_config,
-            evaluate if evaluate_fn else None,
-        )
-        if not result.arrays:  # no round changed the model
-            result.arrays = arrays
-        for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp",
-                     "evaluate_metrics_serverapp"):  # fmt: skip
-            setattr(result, kind, {t + done: m for t, m in getattr(result, kind).items()})
-        if self._store is not None:
-            self._store.finish(self.policy, self.history, result.arrays)
+            result = super().start(
+                grid,
+                arrays,
+                max(num_rounds - done, 0),
+                timeout,
+                train_config,
+                evaluate_config,
+                evaluate if evaluate_fn else None,
+            )
+            if not result.arrays:  # no round changed the model
+                result.arrays = arrays
+            for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp",
+                         "evaluate_metrics_serverapp"):  # fmt: skip
+                new = {t + done: metrics for t, metrics in getattr(result, kind).items()}
+                setattr(result, kind, dict(before.get(kind, {})) | new)
+            if self._store is not None:
+                self._store.finish(self.policy, self.history, result.arrays, self.nodes)
         return result
+
+    def _find(self, initial: ArrayRecord, rounds: int) -> tuple[ArrayRecord, Results]:
+        """The model to begin with, and the results so far."""
+        self._begin(initial)
+        if self._store is None or not self._store.exists():
+            return initial, {}
+        saved = self._store.load(self.policy, initial, self._memory)
+        self._done, self.history, self.nodes = saved.round, saved.history, saved.nodes
+        self._memory, self.seed = saved.memory, saved.seed
+        log(INFO, "Taciturn: going on after round %d of %d.", self._done, rounds)
+        return saved.arrays, saved.results
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -207,15 +220,19 @@ class Taciturn(Strategy):
         )  # fmt: skip
         arrays, metrics, info = self._close(server_round, heard, now, layout)
         row = hearing.row(server_round, now, heard, info)
+        self._row = tuple(row)
+        logs.received(heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
+        own = _numbers(metrics, row, "train_")
         for key, value in row.items():
             if key != "round" and not math.isnan(value):
                 metrics[f"taciturn.{key}"] = value
-        self.history.append(row | {"accuracy": math.nan, "loss": math.nan})
+        self.history.append(row | {"accuracy": math.nan, "loss": math.nan} | own)
         if self._store is not None:
             model = now.sent if arrays is None else arrays
+            self._store.result(server_round, "train_metrics_clientapp", metrics)
             self._store.save(
-                server_round, self.policy, self.history, model, self._memory, self.seed
+                server_round, self.policy, self.history, model, self._memory, self.seed, self.nodes
             )
         return arrays, metrics
 
@@ -239,6 +256,7 @@ class Taciturn(Strategy):
             log(WARNING, "Taciturn: %d spoke and %d were silent in round %d: the model stays.%s",
                 info.spoke, info.silent, server_round, self._hint(heard))  # fmt: skip
             return None, None, info
+        each = handover.metrics_of_each(heard)
         if self._averages:
             handed = handover.as_one(heard, now.sent, tallied, mean)
         heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
@@ -247,8 +265,14 @@ class Taciturn(Strategy):
             arrays = next(iter(handed[0].content.array_records.values()))
             metrics = next(iter(handed[0].content.metric_records.values()))
             del metrics[self._weighted_by]
+            if compatibility.has_own_metrics(self.inner):
+                metrics = self.inner.train_metrics_aggr_fn(each, self._weighted_by)
         else:
-            arrays, metrics = self.inner.aggregate_train(server_round, handed)
+            counters = self._counters(handed) if self._averages else {}
+            with logs.received_already(), compatibility.metrics_of(self.inner, each):
+                arrays, metrics = self.inner.aggregate_train(server_round, handed)
+            if arrays is not None:
+                arrays.update(counters)
             if arrays is not None and not records.finite(arrays):
                 log(WARNING, "Taciturn: %s made weights of round %d that are not finite: the model "
                     "stays.", type(self.inner).__name__, server_round)  # fmt: skip
@@ -266,8 +290,14 @@ class Taciturn(Strategy):
     ) -> MetricRecord | None:
         """The inner strategy's metrics."""
         metrics = self.inner.aggregate_evaluate(server_round + self._done, replies)
-        self._note(server_round + self._done, metrics)
+        self._note(server_round + self._done, "evaluate_metrics_clientapp", metrics)
         return metrics
+
+    def _counters(self, handed: list[Message]) -> dict[str, Array]:
+        """The means of integer buffers: an optimiser's step on them would be rounded away."""
+        (arrays,) = handed[0].content.array_records.values()
+        rest = () if self._layout is None else self._layout.rest
+        return {name: arrays[name] for name, _, dtype in rest if dtype.kind in "iub"}
 
     def _begin(self, arrays: ArrayRecord) -> None:
         """The layout of the model and the state before the first round."""
@@ -286,11 +316,25 @@ class Taciturn(Strategy):
             return ""
         return " All were silent and are left out; `adaptive,k=2` or a larger k lets more speak."
 
-    def _note(self, round: int, metrics: MetricRecord | None) -> None:
-        """Keeps a round's `accuracy` and `loss` for the run folder."""
-        if metrics is None or not self.history or self.history[-1]["round"] != round:
+    def _note(self, round: int, kind: str, metrics: MetricRecord | None) -> None:
+        """Keeps what was evaluated after a round."""
+        if metrics is None:
             return
-        self.history[-1] |= {key: float(metrics[key]) for key in ("accuracy", "loss")
-                             if isinstance(metrics.get(key), int | float)}  # fmt: skip
         if self._store is not None:
-            self._store.note(self.history[-1])
+            self._store.result(round, kind, metrics)
+        if self.history and self.history[-1]["round"] == round:
+            self.history[-1] |= _numbers(metrics, self._row)
+            if self._store is not None:
+                self._store.note(self.history)
+
+
+def _numbers(
+    metrics: Mapping[str, Any], taken: Collection[str], prefix: str = ""
+) -> dict[str, float]:
+    """The numbers of an app as columns: under their names, unless these are taken."""
+    columns = {}
+    for key, value in metrics.items():
+        if isinstance(value, int | float):
+            name = key if key.startswith(prefix) else prefix + key
+            columns[f"app_{name}" if name in taken else name] = float(value)
+    return columns
