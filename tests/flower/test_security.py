@@ -70,10 +70,10 @@ def test_nobody_weighs_more_than_so_many_times_the_median(inner, limit, most):
         assert inner.seen[BAD].content["metrics"]["num-examples"] == pytest.approx(most)
 
 
-def test_a_silent_node_weighs_no_more_than_a_speaker():
+def test_a_silent_node_weighs_twice_the_median_at_the_most():
     lengths = 0.5 * np.linalg.norm(targets(), axis=1)
     _, result = run(f"fixed:{lengths.min() / 2}+zero", silent(1e6))
-    weights = np.array([10, 20, 30, 300, 50])
+    weights = np.array([10, 20, 30, 60, 50])
     moved = np.where(np.arange(NODES) == BAD, 0, weights) @ targets() * 0.5
     np.testing.assert_allclose(flat(result.arrays), moved / weights.sum(), rtol=1e-5)
 
@@ -88,16 +88,39 @@ def test_where_nobody_may_be_silent_nobody_is(caplog):
 
 
 @pytest.mark.parametrize("limit", [0.5, -1, "much"])
-def test_a_limit_is_at_least_1(limit):
-    with pytest.raises(TaciturnError, match="`weight_limit`"):
-        Taciturn(flower.FedAvg(), weight_limit=limit)
+@pytest.mark.parametrize("name", ["weight_limit", "norm_limit"])
+def test_a_limit_is_at_least_1(name, limit):
+    with pytest.raises(TaciturnError, match=f"`{name}`"):
+        Taciturn(flower.FedAvg(), **{name: limit})
+
+
+@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+@pytest.mark.parametrize("policy", ["adaptive+ou", "adaptive+ou+quantize:8"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_no_update_counts_as_longer_than_three_of_the_upper_quartile(inner, policy, whole):
+    wanted = targets()
+    wanted[BAD] *= 1e6
+    grid = LocalGrid(pulled(wanted, EXAMPLES, mods=[] if whole else None), NODES)
+    _, result = run(policy, grid=grid, inner=inner(fraction_evaluate=0.0))
+    updates = 0.5 * wanted.astype(float)
+    norms = np.linalg.norm(updates, axis=1)
+    updates[BAD] *= 3 * np.sort(np.delete(norms, BAD))[3] / norms[BAD]
+    expected = np.array(EXAMPLES) @ updates / sum(EXAMPLES)
+    tolerance = 0.02 if "quantize" in policy else 1e-5
+    assert np.linalg.norm(flat(result.arrays) - expected) < tolerance * np.linalg.norm(expected)
+
+
+def test_where_all_speak_and_where_replies_are_compared_lengths_are_as_they_are():
+    assert math.isinf(Taciturn(flower.FedAvg(), "full").norm_limit)
+    assert math.isinf(Taciturn(flower.FedMedian()).norm_limit)
+    assert Taciturn(flower.FedAvg()).norm_limit == 3.0
 
 
 # Thresholds.
 
 
 def test_the_default_is_robust_and_says_so():
-    assert str(Taciturn(flower.FedAvg()).policy) == "adaptive,robust=true,at_most=10+ou"
+    assert str(Taciturn(flower.FedAvg()).policy) == "adaptive,robust=true,at_most=10+ou,cap=true"
 
 
 @pytest.mark.parametrize("name", COMPARING)

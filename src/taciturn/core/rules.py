@@ -89,17 +89,27 @@ class Chance(NamedTuple):
 
 
 class Adaptive(NamedTuple):
-    """State of `adaptive`.
+    """State of `adaptive`: the threshold, and how many deviations below the mean it lies."""
+
+    threshold: Scalar
+    k: Scalar
+
+
+class Robust(NamedTuple):
+    """State of `adaptive,robust=true`.
 
     Attributes:
-      threshold: τ.
-      k: how many deviations below the mean it lies.
-      median: that of the last round's norms, if it is robust; 0 before the first.
+      threshold, k: as in `Adaptive`.
+      median: that of the last round's norms; 0 before the first.
+      fall: by which factor norms are expected to fall from round to round.
+      spoke: how many spoke in the last round: if nobody did, norms had no reason to fall.
     """
 
     threshold: Scalar
     k: Scalar
-    median: Scalar = 0.0
+    median: Scalar
+    fall: Scalar
+    spoke: Scalar
 
 
 def full() -> Rule:
@@ -135,11 +145,13 @@ def adaptive(
     With `robust` it is for federations in which a client may lie, and for those whose first rounds
     are unlike the others:
 
-        τ_{t+1} = (median(m) − k · 1.4826 · MAD(m)) · min(1, median(m) / median of round t − 1)
+        τ_{t+1} = f_t · (median(m) − k · max(1.4826 · MAD(m), median(m) / 10))
+        f_t = min(median(m) / median of round t − 1, (1 + f_{t−1}) / 2),    f_0 = 0
 
-    Every client has one vote, because what it weighs is what it says of itself. The last factor
-    expects norms to fall once more as they just fell, and is 0 after the first round, which nothing
-    came before: everyone speaks in the second too.
+    Every client has one vote, because what it weighs is what it says of itself; and one that is
+    within a tenth of the median has as much to say as others. f expects norms to fall once more as
+    they just fell. It is 0 after the first round, which nothing came before: everyone speaks in the
+    second too. After a round in which nobody spoke, f stays, because the model has.
 
     Args:
       k: how many deviations below the mean the threshold lies. Larger is more talkative.
@@ -158,21 +170,28 @@ def adaptive(
 
     def learn(state: Adaptive, tally: Tally) -> Adaptive:
         norms = tally.norms if weighted else tally.norms_unweighted
-        return Adaptive(_threshold(norms.mean, norms.deviation(), state.k), state.k, state.median)
+        return Adaptive(_threshold(norms.mean, norms.deviation(), state.k), state.k)
 
-    def learn_robustly(state: Adaptive, tally: Tally) -> Adaptive:
+    def learn_robustly(state: Robust, tally: Tally) -> Robust:
         median, deviation = _robust(tally.each)
         xp = namespace(median)
-        before = xp.asarray(state.median, dtype=median.dtype)
-        fall = xp.where(before > 0, median / xp.where(before > 0, before, 1.0), 0.0)
-        threshold = _threshold(median, deviation, state.k) * xp.minimum(fall, xp.ones_like(fall))
-        return Adaptive(threshold, state.k, median)
+        before, fall, spoke = (
+            xp.asarray(number, dtype=median.dtype)
+            for number in (state.median, state.fall, state.spoke)
+        )
+        ratio = xp.where(before > 0, median / xp.where(before > 0, before, 1.0), 0.0)
+        fall = xp.where(spoke > 0, xp.minimum(ratio, (1 + fall) / 2), fall)
+        return Robust(
+            fall * _threshold(median, deviation, state.k),
+            state.k, median, fall, xp.astype(tally.n_spoke, median.dtype),
+        )  # fmt: skip
 
     def patient(situation: Situation, context: Threshold) -> Scalar:
         return _above(situation, context) | (situation.silence >= most)
 
     params = (("k", k), ("weighted", weighted), ("robust", robust), ("at_most", most))
-    return Rule("adaptive", params, init=lambda: Adaptive(0.0, k),
+    first = (lambda: Robust(0.0, k, 0.0, 0.0, 1.0)) if robust else lambda: Adaptive(0.0, k)
+    return Rule("adaptive", params, init=first,
                 broadcast=lambda state: Threshold(state.threshold),
                 speaks=_above if most is None else patient,
                 learn=learn_robustly if robust else learn, each=robust,
@@ -205,12 +224,14 @@ def _threshold(mean: Scalar, deviation: Scalar, k: Scalar) -> Scalar:
 
 
 def _robust(norms: Array | None) -> tuple[Scalar, Scalar]:
-    """Median and 1.4826 · MAD, which is the deviation of a normal distribution."""
+    """The median, and 1.4826 · MAD, which is the deviation of a normal distribution, or a tenth of
+    the median if that is more; 0 where MAD is."""
     if norms is None:
         raise InputError("This rule needs each norm: `tally.start(weights, each=True)` keeps them.")
     xp = namespace(norms)
     middle = _median(norms)
-    return middle, 1.4826 * _median(xp.abs(norms - middle))
+    deviation = 1.4826 * _median(xp.abs(norms - middle))
+    return middle, xp.where(deviation > 1e-6 * middle, xp.maximum(deviation, middle / 10), 0.0)[()]
 
 
 def _median(x: Array) -> Scalar:

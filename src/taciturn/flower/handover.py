@@ -11,7 +11,7 @@ from taciturn.core.arrays import in_blocks
 from taciturn.core.server import Memory
 from taciturn.core.standins import StandIn
 from taciturn.core.tally import Tally
-from taciturn.flower import records, replies
+from taciturn.flower import records, replies, sums
 from taciturn.flower.hearing import Heard
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Details
@@ -71,6 +71,9 @@ class Handover:
         name, layout, handed = self._name(heard), self.layout, []
         for reply in heard.speakers:
             arrays = reply.arrays
+            if reply.weights is not None and reply.scale != 1:
+                reply.update = sums.difference(layout.views(sent), reply.weights)
+                reply.update *= np.float32(reply.scale)
             if reply.update is not None:
                 arrays, reply.update = records.moved(layout, sent, reply.update), None
             part = replies.details(reply, layout)

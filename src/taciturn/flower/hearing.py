@@ -22,6 +22,8 @@ from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Reply
 
+_SILENT = 2.0  # times the median is what a silent reply weighs at the most
+
 
 @dataclass
 class Round:
@@ -181,18 +183,27 @@ def _alike(heard: Heard, found: list[Reply]) -> list[Reply]:
 
 
 def _bound(found: list[Reply], limit: float, weighted_by: str) -> None:
-    """Lets no reply weigh more than `limit` times the (lower) median."""
+    """Lets no reply weigh more than `limit` times the (lower) median, and no silent one more than
+    twice: what stands in for it is nothing that it has said."""
     weights = sorted(reply.weight for reply in found)
-    most = limit * weights[(len(weights) - 1) // 2] if weights else math.inf
     for reply in found:
+        most = limit if reply.spoke or math.isinf(limit) else min(limit, _SILENT)
+        most *= weights[(len(weights) - 1) // 2]
         if reply.weight > most:
-            log(INFO, "Taciturn: node %d weighs %g, more than %g times the median: it counts %g.",
-                reply.node, reply.weight, limit, most)  # fmt: skip
+            log(INFO, "Taciturn: node %d weighs %g, which is too much beside the median: it "
+                "counts %g.", reply.node, reply.weight, most)  # fmt: skip
             reply.examples = most * reply.probability
             reply.metrics = MetricRecord(dict(reply.metrics) | {weighted_by: reply.examples})
 
 
-def add_up(heard: Heard, now: Round, layout: Layout, total: np.ndarray, keep: bool) -> None:
+def add_up(
+    heard: Heard,
+    now: Round,
+    layout: Layout,
+    total: np.ndarray,
+    keep: bool,
+    longest: float = math.inf,
+) -> None:
     """Writes Σ n·Δ/p over the speakers to `total`; whose norm does not fit its update is rejected.
 
     Args:
@@ -201,7 +212,26 @@ def add_up(heard: Heard, now: Round, layout: Layout, total: np.ndarray, keep: bo
       layout: that of the model.
       total: memory for the sum, a flat vector.
       keep: whether the updates that were decoded stay with the replies.
+      longest: an update that is longer than so many times their upper quartile is made as short as
+        that.
     """
+    _sum(heard, now, layout, total, keep)
+    norms = sorted(reply.norm or 0.0 for reply in heard.speakers)
+    # The upper quartile, and not the median: few may have much to say, and be honest.
+    most = longest * norms[3 * (len(norms) - 1) // 4] if norms else math.inf
+    if not norms or norms[-1] <= most:
+        return
+    for reply in heard.speakers:
+        if reply.norm is not None and reply.norm > most:
+            log(INFO, "Taciturn: the update of node %d has the norm %g, more than %g times the "
+                "upper quartile: it is made shorter.", reply.node, reply.norm, longest)  # fmt: skip
+            reply.scale = most / reply.norm
+    _sum(heard, now, layout, total, keep)  # once more: nothing is left of what was too long
+    for reply in heard.speakers:
+        reply.norm = (reply.norm or 0.0) * reply.scale
+
+
+def _sum(heard: Heard, now: Round, layout: Layout, total: np.ndarray, keep: bool) -> None:
     whole = [reply for reply in heard.speakers if reply.weights is not None]
     coded = [reply for reply in heard.speakers if reply.code is not None]
     whole = _add_whole(heard, whole, now, layout, total)
@@ -216,7 +246,7 @@ def _add_whole(
     before, exact = layout.views(now.sent), float32()
     while True:
         trained = [reply.weights or [] for reply in speakers]
-        weights = [reply.weight for reply in speakers]
+        weights = [reply.weight * reply.scale for reply in speakers]
         norms = sums.measure(before, trained, layout.wide, weights, total)
         kept = [reply for reply, norm in zip(speakers, norms, strict=True)
                 if _accept(heard, reply, exact, norm, layout.size)]  # fmt: skip
@@ -239,8 +269,8 @@ def _add_coded(
         update = codec.decode(code, now.request.key(reply.node), layout.size)
         if not _accept(heard, reply, codec, float(norm_of(update)), layout.size):
             return False
-    add_scaled(total, total.dtype.type(reply.weight), update, donate=True)
-    reply.update = update if keep else None
+    add_scaled(total, total.dtype.type(reply.weight * reply.scale), update, donate=True)
+    reply.update = update * np.float32(reply.scale) if keep else None
     return True
 
 

@@ -31,6 +31,7 @@ class Reply:
       probability: how likely the client was to speak; 1 where the rule does not say.
       remark: why the reply is not as it was asked for.
       update: what was decoded, where it is needed again.
+      scale: by which its update is made shorter.
     """
 
     message: Message
@@ -45,6 +46,7 @@ class Reply:
     probability: float
     remark: str | None
     update: np.ndarray | None = None
+    scale: float = 1.0
 
     @property
     def node(self) -> int:

@@ -32,7 +32,7 @@ from taciturn.flower.nodes import Nodes
 from taciturn.flower.records import Layout
 from taciturn.flower.state import Results, Store
 
-DEFAULT = "adaptive,robust=true,at_most=10+ou"
+DEFAULT = "adaptive,robust=true,at_most=10+ou,cap=true"
 
 
 def robust(rule: Rule) -> Rule:
@@ -52,13 +52,17 @@ class Taciturn(Strategy):
       absent: what happens to clients whose reply is an error, late or missing: `ignore` leaves them
         out of the mean, `stand-in` treats them as silent clients of mean weight.
       exclude: names of arrays, or patterns such as `head.*`, that are always sent.
-      min_clients: with fewer clients that count in a round, the model stays.
+      min_clients: with fewer clients that count in a round, the model stays: 1 by default, and 3
+        where replies are compared, as far as so many are asked: of two, either may be the bad one.
       folder: a run folder. The state is saved there after every round, and a run that is started
         again goes on from it. Use an absolute path: Flower starts a ServerApp where it likes.
       compares: whether `inner` compares replies, for strategies that are not Flower's own.
       seed: what the codec's masks and rotations are drawn from; drawn itself by default.
       weight_limit: a reply that weighs more than so many times the median of the round weighs that;
-        None without a bound.
+        None without a bound. A silent one weighs twice the median at the most.
+      norm_limit: where clients may be silent and replies are averaged, an update that is longer
+        than so many times the upper quartile of those who speak counts as one of that length; None
+        without a bound.
 
     Attributes:
       history: a row per round.
@@ -72,31 +76,34 @@ class Taciturn(Strategy):
         *,
         absent: str = "ignore",
         exclude: str | Sequence[str] = (),
-        min_clients: int = 1,
+        min_clients: int | None = None,
         folder: str | Path | None = None,
         compares: bool | None = None,
         seed: int | None = None,
         weight_limit: float | None = 10.0,
+        norm_limit: float | None = 3.0,
     ) -> None:
         compatibility.refuse(inner)
         policy = parse(policy) if isinstance(policy, str) else policy
         if absent not in ("ignore", "stand-in"):
             raise InputError(f"`absent` must be ignore or stand-in, got {absent!r}.")
+        least, averaged = 1, policy.rule.at_most != 0
         if compatibility.compares(inner) if compares is None else compares:
+            least, averaged = 3, False
             policy = replace(policy, stand_in=standins.ignore(), rule=robust(policy.rule))
         self.inner = inner
         self.policy = policy
         self.absent = absent
         self.exclude = [exclude] if isinstance(exclude, str) else list(exclude)
-        self.min_clients = whole("min_clients", min_clients, 1)
+        self.min_clients = least if min_clients is None else whole("min_clients", min_clients, 1)
         self.seed = secrets.randbits(62) if seed is None else whole("seed", seed, 0, 2**62)
-        self.weight_limit = math.inf
-        if weight_limit is not None:
-            self.weight_limit = number("weight_limit", weight_limit, 1.0, math.inf, "[1, inf]")
+        self.weight_limit = _limit("weight_limit", weight_limit)
+        self.norm_limit = _limit("norm_limit", norm_limit) if averaged else math.inf
         self.history: list[dict[str, Any]] = []
         self.nodes = Nodes()
         self._weighted_by: str = getattr(inner, "weighted_by_key", "num-examples")
         self._array_name: str = getattr(inner, "arrayrecord_key", "arrays")
+        self._lenient = min_clients is None
         self._store = None if folder is None else Store(Path(folder), inner)
         self._done = 0  # rounds of earlier starts
         self._row: Collection[str] = ()  # the names of the columns that are not the app's
@@ -213,7 +220,9 @@ class Taciturn(Strategy):
             replies, now, layout, self._weighted_by, self._array_name, self.weight_limit
         )
         del replies
-        hearing.add_up(heard, now, layout, self._total, keep=not self._averages)
+        hearing.add_up(
+            heard, now, layout, self._total, keep=not self._averages, longest=self.norm_limit
+        )
         self.nodes.note(
             server_round, now.asked, [reply.node for reply in heard.speakers],
             [reply.node for reply in heard.silent], self.policy.rule.at_most,
@@ -249,8 +258,10 @@ class Taciturn(Strategy):
         handed = []
         if not self._averages:  # the forecast is that of the memory before the round
             handed = handover.one_by_one(heard, now.sent, tallied, self._memory)
+        # Where fewer are asked than are needed, all of them are enough.
+        least = min(self.min_clients, len(now.asked)) if self._lenient else self.min_clients
         mean, self._memory, info = server.learn(
-            self.policy, self._memory, tallied, at_least=self.min_clients, donate=True
+            self.policy, self._memory, tallied, at_least=least, donate=True
         )
         if not info.counts:
             log(WARNING, "Taciturn: %d spoke and %d were silent in round %d: the model stays.%s",
@@ -326,6 +337,10 @@ class Taciturn(Strategy):
             self.history[-1] |= _numbers(metrics, self._row)
             if self._store is not None:
                 self._store.note(self.history)
+
+
+def _limit(name: str, value: float | None) -> float:
+    return math.inf if value is None else number(name, value, 1.0, math.inf, "[1, inf]")
 
 
 def _numbers(
