@@ -209,7 +209,7 @@ def a_server_dies(federation, folder, turn):
     done = saved(folder)
     assert done < 5
     federation.run(f"second{turn}", policy=ADAPTIVE, folder=str(folder))
-    assert sorted(federation.metrics(f"second{turn}")) == list(range(done + 1, 6))
+    assert sorted(federation.metrics(f"second{turn}")) == [1, 2, 3, 4, 5]
 
 
 def test_a_server_that_dies_with_tls_and_authentication(tmp_path):
