@@ -102,7 +102,7 @@ def main() -> None:
         found = soak(
             Path(home), options.rounds, options.nodes, options.seconds, options.seed
         )  # fmt: skip
-    print(json.dumps(found, indent=1))
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 
