@@ -247,6 +247,21 @@ def test_of_two_nodes_with_different_metrics_both_count(inner, caplog):
     assert "nodes report different metrics; ['num-examples', 'train_loss'] are kept" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"accuracy": math.nan}, {"more": 1.0}, {"num-examples": 0}, {"num-examples": [1]},
+     {"loss": [1.0, 2.0]}],
+)  # fmt: skip
+def test_no_evaluation_stops_the_run(wrong):
+    def tamper(node, reply):
+        if node == BAD and "arrays" not in reply.content:
+            reply.content["metrics"].update(wrong)
+        return reply
+
+    strategy, _ = run("full", tamper, 2, flower.FedAvg())
+    assert [row["accuracy"] for row in strategy.history] == [0.5, 0.5]
+
+
 # What is refused, and what is said.
 
 

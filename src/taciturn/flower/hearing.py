@@ -2,13 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.supercore import log
 
 from taciturn.core import tally
@@ -146,6 +146,38 @@ def hear(
     for reply in found:
         (heard.speakers if reply.spoke else heard.silent).append(reply)
     return heard
+
+
+def hear_evaluation(
+    messages: Iterable[Message], asked: Collection[int], weighted_by: str, limit: float
+) -> list[Message]:
+    """The replies of clients that evaluated, without those that would fail the run.
+
+    Args:
+      messages: what Flower received.
+      asked: the nodes that were asked.
+      weighted_by, limit: as in `hear`.
+    """
+    heard, found, kept = Heard(), [], []
+    answered: set[int] = set()
+    for message in messages:
+        node = message.metadata.src_node_id
+        if message.has_error():
+            kept.append(message)  # the inner strategy counts and logs it
+            continue
+        try:
+            if node not in asked or node in answered:
+                raise InputError("it was not asked, or had answered.")
+            answered.add(node)
+            found.append(replies.read_evaluation(message, weighted_by))
+        except InputError as error:
+            heard.reject(node, error)
+    found = _alike(heard, sorted(found, key=lambda reply: reply.node))
+    _bound(found, limit, weighted_by)
+    return kept + [
+        Message(content=RecordDict({reply.name: reply.metrics}), metadata=reply.message.metadata)
+        for reply in found
+    ]
 
 
 def _check_silence(reply: Reply, now: Round) -> None:

@@ -71,25 +71,15 @@ class Reply:
 
 def read(message: Message, layout: Layout, weighted_by: str, request: Request) -> Reply:
     """The reply in a message, or an `InputError` that says what is wrong with it."""
+    name, reported = _metrics(message)
     content = message.content
-    if len(content.metric_records) != 1 or len(content.array_records) > 1:
-        raise InputError(
-            f"It must have one MetricRecord and at most one ArrayRecord, "
-            f"got {len(content.metric_records)} and {len(content.array_records)}."
-        )
-    name, reported = next(iter(content.metric_records.items()))
-    for key, value in reported.items():
-        if not np.isfinite(value).all():
-            raise InputError(f"The metric `{key}` must be finite, got {value!r}.")
     norm, encoded_norm = reported.get(protocol.NORM), reported.get(protocol.ENCODED_NORM)
     examples, chance = reported.get(weighted_by), 1.0
     if request.rule.probability is not None:
         chance = reported.get(protocol.PROBABILITY, 1.0)
         if isinstance(chance, list) or not 1e-6 <= chance <= 1:
             raise InputError(f"The probability must be in [1e-6, 1], got {chance!r}.")
-    # Within these bounds, sums over clients stay finite in float32.
-    if examples is None or isinstance(examples, list) or not 1e-18 < examples / chance < 1e18:
-        raise InputError(f"`{weighted_by}` must be in (1e-18, 1e18), got {examples!r}.")
+    _check_weight(weighted_by, examples, chance)
     for value in (norm, encoded_norm):
         if value is not None and (isinstance(value, list) or not 0 <= value < 1e18):
             raise InputError(f"The norm of its update must be in [0, 1e18), got {value!r}.")
@@ -116,6 +106,36 @@ def read(message: Message, layout: Layout, weighted_by: str, request: Request) -
         float(chance),
         protocol.read_remark(content),
     )
+
+
+def read_evaluation(message: Message, weighted_by: str) -> Reply:
+    """The reply of a client that evaluated, which is one with metrics alone."""
+    name, reported = _metrics(message)
+    _check_weight(weighted_by, reported.get(weighted_by))
+    return Reply(
+        message, {}, [], None, reported, name, float(reported[weighted_by]), None, None, 1.0, None
+    )
+
+
+def _metrics(message: Message) -> tuple[str, MetricRecord]:
+    """The metrics in a reply and their name."""
+    content = message.content
+    if len(content.metric_records) != 1 or len(content.array_records) > 1:
+        raise InputError(
+            f"It must have one MetricRecord and at most one ArrayRecord, "
+            f"got {len(content.metric_records)} and {len(content.array_records)}."
+        )
+    name, reported = next(iter(content.metric_records.items()))
+    for key, value in reported.items():
+        if not np.isfinite(value).all():
+            raise InputError(f"The metric `{key}` must be finite, got {value!r}.")
+    return name, reported
+
+
+def _check_weight(name: str, examples: Any, chance: float = 1.0) -> None:
+    # Within these bounds, sums over clients stay finite in float32.
+    if examples is None or isinstance(examples, list) or not 1e-18 < examples / chance < 1e18:
+        raise InputError(f"`{name}` must be in (1e-18, 1e18), got {examples!r}.")
 
 
 def _bytes(array: Array) -> bytes:

@@ -106,6 +106,7 @@ class Taciturn(Strategy):
         self._lenient = min_clients is None
         self._store = None if folder is None else Store(Path(folder), inner)
         self._done = 0  # rounds of earlier starts
+        self._evaluating: set[int] = set()
         self._row: Collection[str] = ()  # the names of the columns that are not the app's
         self._layout: Layout | None = None
         self._memory: Any = None
@@ -294,12 +295,18 @@ class Taciturn(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The inner strategy's messages."""
-        return self.inner.configure_evaluate(server_round + self._done, arrays, config, grid)
+        round = server_round + self._done
+        messages = list(self.inner.configure_evaluate(round, arrays, config, grid))
+        self._evaluating = {message.metadata.dst_node_id for message in messages}
+        return messages
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """The inner strategy's metrics."""
+        """The inner strategy's metrics, of replies that can be put together."""
+        replies = hearing.hear_evaluation(
+            replies, self._evaluating, self._weighted_by, self.weight_limit
+        )
         metrics = self.inner.aggregate_evaluate(server_round + self._done, replies)
         self._note(server_round + self._done, "evaluate_metrics_clientapp", metrics)
         return metrics
