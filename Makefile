@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-all test-versions test-gpu check format clean
+.PHONY: run test test-all test-versions test-gpu soak check format clean
 
 run: .venv/dev  ## train federatedly on embedded data, and compare with full communication
 	$(BIN)/taciturn run
@@ -19,6 +19,9 @@ test-gpu:  ## what needs a GPU, with the interpreter that has a JAX for it; leav
 
 test-versions:  ## the quick tests with the lowest and newest dependencies, on every Python here
 	$(PYTHON) tests/versions.py --json tests/records/versions.json $(ARGS)
+
+soak: .venv/dev  ## 150 rounds on this machine with nodes and SuperLink killed at random; leaves tests/records/soak.json
+	$(BIN)/python tests/flower/soak.py --json tests/records/soak.json $(ARGS)
 
 check: .venv/dev  ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -29,7 +29,15 @@ def least(arguments: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "fixed": [{"threshold": 0.0}, {"threshold": 1.25}, {"threshold": float("inf")}],
-    "adaptive": [{}, {"k": 0.0}, {"k": -0.3}, {"weighted": False}, {"k": 1 / 3, "weighted": False}],
+    "adaptive": [
+        {},
+        {"k": 0.0},
+        {"k": -0.3},
+        {"weighted": False},
+        {"k": 1 / 3, "weighted": False},
+        {"robust": True},
+        {"k": 0.0, "robust": True, "at_most": 2},
+    ],
     "optimal": [{"share": 0.3}, {"share": 1.0, "floor": 0.5}],
     "random": [{"probability": 0.0}, {"probability": 0.5}, {"probability": 1.0}],
     "ou": [{}, {"cap": True}, {"mode": "paper"}, {"mode": "paper", "cap": True}],
@@ -84,7 +92,8 @@ def some_tallies(xp: Any, dtype: str) -> list[tally.Tally]:
     n = np.array(EXAMPLES, wide(dtype))
     zero = np.zeros(SIZE, wide(dtype))
     return [
-        tally.of(*(xp.asarray(a) for a in (zero, n, row, spoke)), opening=opening) for row in norms
+        tally.of(*(xp.asarray(a) for a in (zero, n, row, spoke)), opening=opening, each=True)
+        for row in norms
     ]
 
 
@@ -268,7 +277,7 @@ def play(policy: Policy, updates: np.ndarray) -> list[Any]:
     infos = []
     for t in range(ROUNDS):
         opening = server.open(policy, states[-1].memory)
-        heard = tally.start(states[-1].weights)
+        heard = tally.start(states[-1].weights, policy.rule.each)
         for k in range(CLIENTS):
             trained = states[-1].weights + updates[t, k]
             message = client.respond(
@@ -296,7 +305,7 @@ def play_compiled(policy: Policy, updates: np.ndarray) -> list[Any]:
         if policy.rule.probability is not None:
             chances = policy.rule.probability(situation, opening.context)
         spoken = jnp.where(spoke, n / chances, 0) @ moved
-        heard = tally.of(spoken, n, norms, spoke, opening, chances)
+        heard = tally.of(spoken, n, norms, spoke, opening, chances, each=policy.rule.each)
         return server.close(policy, state, heard)
 
     numbers = jax.tree.map(lambda leaf: jnp.asarray(leaf, wide(updates.dtype)), policy.rule.init())

@@ -41,7 +41,10 @@ from taciturn.errors import InputError, UnknownName
         (lambda: parse("adaptive+"), "no rule, stand-in or codec called ``"),
         (lambda: parse("adaptive+full"), r"one rule, got two in `adaptive\+full`"),
         (lambda: parse("ou+zero"), r"one stand-in, got two in `ou\+zero`"),
-        (lambda: parse("adaptive,q=1"), "no argument of `adaptive` called `q`. Known: k, weighted"),
+        (
+            lambda: parse("adaptive,q=1"),
+            "no argument of `adaptive` called `q`. Known: at_most, k, robust, weighted",
+        ),
         (lambda: parse("adaptive,weigthed=true"), "Did you mean `weighted`"),
         (lambda: parse("adaptive,k"), "written key=value, got `k` in `adaptive,k`"),
         (lambda: parse("adaptive,k=1,k=2"), "`k` is given twice"),

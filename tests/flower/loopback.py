@@ -18,6 +18,7 @@ import numpy as np
 
 APP = Path(__file__).parent / "app"
 BIN = Path(sys.executable).parent
+CLIENTS = 4  # that the app has data for; further nodes have the same again
 
 
 def free_port() -> int:
@@ -154,11 +155,12 @@ class Federation:
         proxy = Proxy(self.port)
         self.proxies.append(proxy)
         options = [option.format(k=k) for option in self._supernode]
+        data = f"partition-id={k % CLIENTS}"
         self.nodes.append(
             self._spawn(
                 f"supernode{k}",
                 [str(BIN / "flower-supernode"), "--superlink", f"127.0.0.1:{proxy.port}",
-                 "--port", str(free_port()), "--node-config", f"partition-id={k}", *options],
+                 "--port", str(free_port()), "--node-config", data, *options],
             )
         )  # fmt: skip
 

@@ -198,7 +198,7 @@ def test_when_nobody_speaks_to_a_strategy_that_compares_the_model_stays():
 
 def test_a_strategy_of_ones_own_can_be_said_to_compare():
     inner = Spy(fraction_evaluate=0.0)
-    federate(inner, "adaptive,k=0+ou", targets(), 3, compares=True)
+    federate(inner, "adaptive,k=0+ou", targets(), 8, compares=True)
     assert len(inner.seen) < NODES - 1
 
 

@@ -312,7 +312,7 @@ def test_a_client_of_another_protocol_says_so_and_counts(inner, caplog, monkeypa
     monkeypatch.setattr(spy, "configure_train", apart)
     strategy.start(grid, model(SIZE), num_rounds=1)
     assert strategy.history[0]["spoke"] == NODES
-    assert "the server speaks version 99 of the protocol, this is 2" in caplog.text
+    assert "the server, taciturn 0.1.0, speaks version 99 of the protocol" in caplog.text
     if isinstance(spy, Spy):
         forms = [set(reply.content["arrays"]) for reply in grid.received]
         assert forms == [{"a", "b"} if k == BAD else {protocol.CODE} for k in range(NODES)]

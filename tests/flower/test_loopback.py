@@ -211,7 +211,7 @@ def a_server_dies(federation, folder, turn):
     done = saved(folder)
     assert done < 5
     federation.run(f"second{turn}", policy=ADAPTIVE, folder=str(folder))
-    assert sorted(federation.metrics(f"second{turn}")) == list(range(done + 1, 6))
+    assert sorted(federation.metrics(f"second{turn}")) == [1, 2, 3, 4, 5]
 
 
 def test_a_server_that_dies_with_tls_and_authentication(tmp_path):
@@ -292,7 +292,8 @@ def test_who_follows_the_documentation_gets_a_federation(tmp_path):
         process.wait(150)
         log = federation.log("shell")
         assert "round 1: 3 spoke of 3" in log
-        assert re.search(r"round 3: \d spoke of 3", log)
+        assert "round 2: 3 spoke of 3" in log
+        assert re.search(r"round 5: \d spoke of 3, accuracy 0\.\d+", log)
     finally:
         federation.stop()
 

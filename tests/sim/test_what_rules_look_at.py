@@ -55,6 +55,7 @@ def test_engine_and_plain_loop_agree_on_what_a_client_sees(lanes: int) -> None:
         "by norm, forecast": Policy(by_norm(0.3), last()),
         "by norm, coded": Policy(by_norm(0.3), zero(), parse("quantize:8").codec),
         "adaptive": parse("adaptive,k=0+ou"),
+        "robust": parse("adaptive,k=-2,robust=true,at_most=2+ou"),
     }
     found = assert_agree(tiny(), arms, rounds=7, cohort=3, seeds=(0, 1), lanes=lanes)
     for name, history in found.items():

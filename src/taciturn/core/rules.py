@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taciturn.checks import flag, number
-from taciturn.core.arrays import Scalar, namespace
+from taciturn.checks import flag, number, whole
+from taciturn.core.arrays import Array, Scalar, namespace
 from taciturn.core.parts import Part
 from taciturn.core.tally import Tally
 from taciturn.errors import InputError, UnknownName
@@ -47,10 +47,12 @@ class Rule(Part):
         is a promise: a silent client's norm is that at most, and the server takes it as no more.
       speaks: on the client, `(situation, context) -> bool`.
       learn: on the server, `(state, tally) -> state`.
+      each: whether it learns from each norm, `Tally.each`: sums are not enough.
       looks_at: the fields of `Situation` that `speaks` and `probability` need.
       probability: on the client, `(situation, context) -> p`, how likely it was to speak, for rules
         that choose at random and by more than chance. The update of one who spoke then counts 1/p
         times, so that the mean over all draws is that of everyone. None counts everyone once.
+      at_most: how many times in a row a client may be silent; 0 where nobody may, None without end.
     """
 
     init: Callable[[], Any] = field(kw_only=True, compare=False, repr=False)
@@ -61,10 +63,12 @@ class Rule(Part):
     learn: Callable[[Any, Tally], Any] = field(
         default=lambda state, tally: state, kw_only=True, compare=False, repr=False
     )
+    each: bool = field(default=False, kw_only=True, compare=False, repr=False)
     looks_at: tuple[str, ...] = field(default=("norm",), kw_only=True, compare=False, repr=False)
     probability: Callable[[Situation, Any], Scalar] | None = field(
         default=None, kw_only=True, compare=False, repr=False
     )
+    at_most: int | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,9 +100,27 @@ class Adaptive(NamedTuple):
     k: Scalar
 
 
+class Robust(NamedTuple):
+    """State of `adaptive,robust=true`.
+
+    Attributes:
+      threshold, k: as in `Adaptive`.
+      median: that of the last round's norms; 0 before the first.
+      fall: by which factor norms are expected to fall from round to round.
+      spoke: how many spoke in the last round: if nobody did, norms had no reason to fall.
+    """
+
+    threshold: Scalar
+    k: Scalar
+    median: Scalar
+    fall: Scalar
+    spoke: Scalar
+
+
 def full() -> Rule:
     """Everyone speaks: plain federated averaging."""
-    return Rule("full", init=Nothing, speaks=lambda situation, context: situation.norm >= 0)
+    return Rule("full", init=Nothing, speaks=lambda situation, context: situation.norm >= 0,
+                at_most=0)  # fmt: skip
 
 
 def fixed(threshold: float) -> Rule:
@@ -112,7 +134,9 @@ def fixed(threshold: float) -> Rule:
                 speaks=_above)  # fmt: skip
 
 
-def adaptive(k: float = 1.0, weighted: bool = True) -> Rule:
+def adaptive(
+    k: float = 1.0, weighted: bool = True, robust: bool = False, at_most: float | None = None
+) -> Rule:
     r"""A client speaks when its norm exceeds a threshold that follows the norms of the last round.
 
         τ_0 = 0,    τ_{t+1} = mean(m) − k · std(m)
@@ -123,27 +147,61 @@ def adaptive(k: float = 1.0, weighted: bool = True) -> Rule:
 
     The paper has k = 1 and reads as an unweighted mean; its authors' code weights by n_k.
 
+    With `robust` it is for federations in which a client may lie, and for those whose first rounds
+    are unlike the others:
+
+        τ_{t+1} = f_t · (median(m) − k · max(1.4826 · MAD(m), median(m) / 10))
+        f_t = min(median(m) / median of round t − 1, (1 + f_{t−1}) / 2),    f_0 = 0
+
+    Every client has one vote, because what it weighs is what it says of itself; and one that is
+    within a tenth of the median has as much to say as others. f expects norms to fall once more as
+    they just fell. It is 0 after the first round, which nothing came before: everyone speaks in the
+    second too. After a round in which nobody spoke, f stays, because the model has.
+
     Args:
       k: how many deviations below the mean the threshold lies. Larger is more talkative.
       weighted: whether mean and deviation are weighted by the clients' example counts n_k.
+      robust: whether the threshold follows median and MAD.
+      at_most: how many times in a row a client may be silent when it is asked; None without end.
 
     References:
       Ribero, Vikalo. Communication-Efficient Federated Learning via Optimal Client Sampling, 2020.
     """
     k = number("k", k, -math.inf, math.inf, "(-inf, inf)")
-    weighted = flag("weighted", weighted)
+    weighted, robust, most = flag("weighted", weighted), flag("robust", robust), None
+    if at_most is not None:
+        integral = isinstance(at_most, float) and at_most.is_integer()  # as text has it
+        most = whole("at_most", int(at_most) if integral else at_most, 1)
 
     def learn(state: Adaptive, tally: Tally) -> Adaptive:
         norms = tally.norms if weighted else tally.norms_unweighted
-        mean, std = norms.mean, norms.deviation()
-        xp = namespace(std)
-        threshold = mean - state.k * std
-        informative = (std >= 1e-6 * mean) & (std > 0) & xp.isfinite(threshold)
-        return Adaptive(xp.where(informative, threshold, xp.zeros_like(threshold)), state.k)
+        return Adaptive(_threshold(norms.mean, norms.deviation(), state.k), state.k)
 
-    return Rule("adaptive", (("k", k), ("weighted", weighted)), init=lambda: Adaptive(0.0, k),
-                broadcast=lambda state: Threshold(state.threshold), speaks=_above,
-                learn=learn)  # fmt: skip
+    def learn_robustly(state: Robust, tally: Tally) -> Robust:
+        median, deviation = _robust(tally.each)
+        xp = namespace(median)
+        before, fall, spoke = (
+            xp.asarray(number, dtype=median.dtype)
+            for number in (state.median, state.fall, state.spoke)
+        )
+        ratio = xp.where(before > 0, median / xp.where(before > 0, before, 1.0), 0.0)
+        fall = xp.where(spoke > 0, xp.minimum(ratio, (1 + fall) / 2), fall)
+        return Robust(
+            fall * _threshold(median, deviation, state.k),
+            state.k, median, fall, xp.astype(tally.n_spoke, median.dtype),
+        )  # fmt: skip
+
+    def patient(situation: Situation, context: Threshold) -> Scalar:
+        return _above(situation, context) | (situation.silence >= most)
+
+    params = (("k", k), ("weighted", weighted), ("robust", robust), ("at_most", most))
+    first = (lambda: Robust(0.0, k, 0.0, 0.0, 1.0)) if robust else lambda: Adaptive(0.0, k)
+    return Rule("adaptive", params, init=first,
+                broadcast=lambda state: Threshold(state.threshold),
+                speaks=_above if most is None else patient,
+                learn=learn_robustly if robust else learn, each=robust,
+                looks_at=("norm",) if most is None else ("norm", "silence"),
+                at_most=most)  # fmt: skip
 
 
 def random(probability: float) -> Rule:
@@ -224,3 +282,34 @@ _EVERYONE = 1e30  # n·m times this is above 1, and finite
 
 def _above(situation: Situation, context: Threshold) -> Scalar:
     return situation.norm > context.threshold
+
+
+def _threshold(mean: Scalar, deviation: Scalar, k: Scalar) -> Scalar:
+    """`k` deviations below the mean; 0 where the norms hardly differ."""
+    xp = namespace(deviation)
+    threshold = mean - k * deviation
+    informative = (deviation >= 1e-6 * mean) & (deviation > 0) & xp.isfinite(threshold)
+    return xp.where(informative, threshold, xp.zeros_like(threshold))
+
+
+def _robust(norms: Array | None) -> tuple[Scalar, Scalar]:
+    """The median, and 1.4826 · MAD, which is the deviation of a normal distribution, or a tenth of
+    the median if that is more; 0 where MAD is."""
+    if norms is None:
+        raise InputError("This rule needs each norm: `tally.start(weights, each=True)` keeps them.")
+    xp = namespace(norms)
+    middle = _median(norms)
+    deviation = 1.4826 * _median(xp.abs(norms - middle))
+    return middle, xp.where(deviation > 1e-6 * middle, xp.maximum(deviation, middle / 10), 0.0)[()]
+
+
+def _median(x: Array) -> Scalar:
+    """The lower median of those that are not NaN, so that one of two cannot raise it; 0 of none."""
+    xp = namespace(x)
+    if not x.shape[0]:
+        return xp.zeros((), dtype=x.dtype)[()]
+    known = ~xp.isnan(x)
+    ordered = xp.sort(xp.where(known, x, xp.full_like(x, math.inf)))
+    count = xp.sum(xp.astype(known, xp.int32), dtype=xp.int32)
+    middle = ordered[xp.maximum(count - 1, xp.zeros_like(count)) // 2]
+    return xp.where(count > 0, middle, xp.zeros_like(middle))[()]

@@ -1,9 +1,11 @@
 """The tally: the sums over clients that are all the server needs of a round.
 
 Tallies merge: any grouping of the clients, a tree of aggregators, or a `psum` over devices gives
-the same step, memory does not grow with the cohort, and secure aggregation can deliver them.
+the same step, memory does not grow with the cohort, and secure aggregation can deliver them. Only
+a rule that says so, `Rule.each`, is given every client's norm beside the sums.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +46,7 @@ class Tally(NamedTuple):
         Σ n (1/p − 1): with `examples_spoke` it makes up the examples of everyone.
       examples_capped: the same with n·min(1, m/‖Δ̂‖) instead of n.
       norms, norms_unweighted: moments of all norms, weighted by n and by 1.
+      each: the norms, one per client, NaN of those who were rejected; None where no rule asks.
     """
 
     spoken: Array
@@ -56,6 +59,7 @@ class Tally(NamedTuple):
     examples_capped: Scalar
     norms: Moments
     norms_unweighted: Moments
+    each: Array | None = None
 
 
 class Opening(NamedTuple):
@@ -72,12 +76,12 @@ class Opening(NamedTuple):
     stand_in_norm: Scalar
 
 
-def start(weights: Array) -> Tally:
-    """The tally of nobody."""
+def start(weights: Array, each: bool = False) -> Tally:
+    """The tally of nobody; with `each`, it will keep every norm."""
     xp = namespace(weights)
     spoken = zeros(weights)
     nothing = xp.zeros((0,), dtype=spoken.dtype)
-    return of(spoken, nothing, nothing, nothing > 0, Opening((), 0.0, 0.0))
+    return of(spoken, nothing, nothing, nothing > 0, Opening((), 0.0, 0.0), each=each)
 
 
 def add(
@@ -128,6 +132,7 @@ def add(
         xp.asarray([update is not None]),
         opening,
         xp.reshape(chance, (1,)),
+        each=tally.each is not None,
     )
     return _merge_counts(tally, one)
 
@@ -151,6 +156,8 @@ def of(
     spoke: Array,
     opening: Opening,
     probabilities: Array | None = None,
+    *,
+    each: bool = False,
 ) -> Tally:
     """The tally of a group of clients whose Σ n·Δ/p is known.
 
@@ -161,6 +168,7 @@ def of(
       spoke: who spoke, one boolean per client.
       opening: what `server.open` returned for this round.
       probabilities: p, one per client, of having spoken; all 1 where there are none.
+      each: whether every norm is kept.
     """
     xp = namespace(norms)
     accepted = xp.isfinite(norms) & (norms >= 0) & xp.isfinite(examples) & (examples > 0)
@@ -191,6 +199,7 @@ def of(
         examples_capped=xp.sum(silence * share),
         norms=_moments(n, m),
         norms_unweighted=_moments(one, m),
+        each=xp.where(accepted, m, xp.full_like(m, math.nan)) if each else None,
     )
 
 
@@ -222,12 +231,16 @@ def _moments(weight: Array, x: Array) -> Moments:
 
 def _merge_counts(a: Tally, b: Tally) -> Tally:
     """The scalars of `a` and `b` together; the sum over updates is that of `b`."""
-    added = {name: getattr(a, name) + getattr(b, name) for name in Tally._fields[1:-2]}
+    added = {name: getattr(a, name) + getattr(b, name) for name in Tally._fields[1:-3]}
+    each = None
+    if a.each is not None and b.each is not None:
+        each = namespace(a.each).concat([a.each, b.each])
     return Tally(
         spoken=b.spoken,
         **added,
         norms=_merge_moments(a.norms, b.norms),
         norms_unweighted=_merge_moments(a.norms_unweighted, b.norms_unweighted),
+        each=each,
     )
 
 

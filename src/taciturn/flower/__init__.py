@@ -1,7 +1,7 @@
 """Real federations with Flower: two lines turn an app into one whose clients can stay silent.
 
     app = ClientApp(mods=[taciturn.flower.speak()])                     # in the ClientApp
-    strategy = taciturn.flower.Taciturn(FedAvg(), "adaptive+ou")         # in the ServerApp
+    strategy = taciturn.flower.Taciturn(FedAvg())                       # in the ServerApp
 
 Clients need flwr and NumPy alone. See docs/flower.md.
 """

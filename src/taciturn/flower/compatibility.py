@@ -1,8 +1,11 @@
 """The strategies that can be wrapped: which average, which compare replies, which are refused."""
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from flwr.app import RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 from flwr.serverapp.strategy.dp_adaptive_clipping import DifferentialPrivacyAdaptiveBase
@@ -29,9 +32,29 @@ _AVERAGING = tuple(
 
 
 def averages(inner: Strategy) -> bool:
-    """Whether a strategy takes the weighted mean of arrays and metrics, and no more."""
-    default = getattr(inner, "train_metrics_aggr_fn", None) is aggregate_metricrecords
-    return default and type(inner).aggregate_train in _AVERAGING
+    """Whether a strategy takes the weighted mean of all arrays first."""
+    return type(inner).aggregate_train in _AVERAGING
+
+
+def has_own_metrics(inner: Strategy) -> bool:
+    """Whether metrics of training are put together by a function of the user's."""
+    default = (None, aggregate_metricrecords)
+    return getattr(inner, "train_metrics_aggr_fn", None) not in default
+
+
+@contextmanager
+def metrics_of(inner: Strategy, each: list[RecordDict]) -> Iterator[None]:
+    """A block in which the user's function sees these records, one per client."""
+    if not has_own_metrics(inner):
+        yield
+        return
+    own: Any = inner
+    function = own.train_metrics_aggr_fn
+    own.train_metrics_aggr_fn = lambda _, key: function(each, key)
+    try:
+        yield
+    finally:
+        own.train_metrics_aggr_fn = function
 
 
 def compares(inner: Strategy) -> bool:
@@ -41,6 +64,19 @@ def compares(inner: Strategy) -> bool:
 
 def refuse(inner: Strategy) -> None:
     """Raises for a strategy that nothing can stand in for, or must not."""
+    if type(inner).__module__.startswith("flwr.server.strategy"):
+        raise InputError(
+            f"This {type(inner).__name__} is of Flower's older interface: "
+            f"`from flwr.serverapp.strategy import {type(inner).__name__}` is the one meant."
+        )
+    if not isinstance(inner, Strategy):
+        raise InputError(f"The inner strategy must be a Flower Strategy, got {inner!r}.")
+    if type(inner).start is not Strategy.start:
+        raise InputError(
+            f"{type(inner).__name__} has a `start` of its own, which would not be called: "
+            "Taciturn runs the rounds. What it does there belongs into `configure_train` or "
+            "`aggregate_train`."
+        )
     _refuse_central_privacy(inner)
     if isinstance(inner, _TREES):
         raise InputError(

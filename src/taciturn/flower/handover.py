@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
@@ -11,7 +11,7 @@ from taciturn.core.arrays import in_blocks
 from taciturn.core.server import Memory
 from taciturn.core.standins import StandIn
 from taciturn.core.tally import Tally
-from taciturn.flower import records, replies
+from taciturn.flower import records, replies, sums
 from taciturn.flower.hearing import Heard
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Details
@@ -53,6 +53,11 @@ class Handover:
         weights = records.moved(self.layout, sent, mean)
         return [replies.write(pattern, name, sent, weights, whole)]
 
+    def metrics_of_each(self, heard: Heard) -> list[RecordDict]:
+        """What each client reported, for functions that put metrics together."""
+        everyone = sorted(heard.speakers + heard.silent, key=lambda reply: reply.node)
+        return [RecordDict({reply.name: reply.metrics}) for reply in everyone]
+
     def one_by_one(
         self, heard: Heard, sent: ArrayRecord, tallied: Tally, memory: Memory
     ) -> list[Message]:
@@ -66,6 +71,9 @@ class Handover:
         name, layout, handed = self._name(heard), self.layout, []
         for reply in heard.speakers:
             arrays = reply.arrays
+            if reply.weights is not None and reply.scale != 1:
+                reply.update = sums.difference(layout.views(sent), reply.weights)
+                reply.update *= np.float32(reply.scale)
             if reply.update is not None:
                 arrays, reply.update = records.moved(layout, sent, reply.update), None
             part = replies.details(reply, layout)

@@ -2,13 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from logging import WARNING
+from logging import INFO, WARNING
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.supercore import log
 
 from taciturn.core import tally
@@ -22,6 +22,8 @@ from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Reply
 
+_SILENT = 2.0  # times the median is what a silent reply weighs at the most
+
 
 @dataclass
 class Round:
@@ -32,6 +34,7 @@ class Round:
       request: what the clients are asked.
       sent: the model that they get.
       asked: their nodes.
+      silence: how many times in a row each was silent, where it was.
       bytes_down, payload_down: all bytes that are sent, and those of arrays among them.
     """
 
@@ -39,6 +42,7 @@ class Round:
     request: Request
     sent: ArrayRecord
     asked: set[int]
+    silence: Mapping[int, int]
     bytes_down: int
     payload_down: int
 
@@ -49,6 +53,7 @@ class Heard:
 
     Attributes:
       speakers, silent: the replies that count, in the order of their nodes.
+      results: how many replies came that are no errors.
       errors, rejected, missing: how many there were of each.
       bytes_up, payload_up: all bytes that came, and those of arrays among them.
       bytes_up_full: what would have come if all had sent their weights whole.
@@ -56,6 +61,7 @@ class Heard:
 
     speakers: list[Reply] = field(default_factory=list)
     silent: list[Reply] = field(default_factory=list)
+    results: int = 0
     errors: int = 0
     rejected: int = 0
     missing: int = 0
@@ -67,8 +73,8 @@ class Heard:
         self.rejected += 1
         log(WARNING, "Taciturn: the reply of node %d is rejected: %s", node, reason)
 
-    def tally(self, total: np.ndarray, opening: Opening) -> Tally:
-        """What was heard, with the sum of the speakers' updates."""
+    def tally(self, total: np.ndarray, opening: Opening, each: bool) -> Tally:
+        """What was heard, with the sum of the speakers' updates; with `each`, every norm."""
         everyone = self.speakers + self.silent
         tallied = tally.of(
             total,
@@ -77,14 +83,20 @@ class Heard:
             np.arange(len(everyone)) < len(self.speakers),
             opening,
             np.asarray([reply.probability for reply in everyone], total.dtype),
+            each=each,
         )
         return tallied._replace(n_rejected=tallied.n_rejected + self.rejected)
 
 
 def hear(
-    messages: Iterable[Message], now: Round, layout: Layout, weighted_by: str, name: str
+    messages: Iterable[Message],
+    now: Round,
+    layout: Layout,
+    weighted_by: str,
+    name: str,
+    limit: float = math.inf,
 ) -> Heard:
-    """Reads the replies and sorts out what cannot be one.
+    """Reads the replies, sorts out what cannot be one, and bounds what each weighs.
 
     Args:
       messages: what Flower received.
@@ -92,6 +104,7 @@ def hear(
       layout: that of the model.
       weighted_by: the metric that has n_k.
       name: that of the array record of a reply that a silent client would have sent.
+      limit: what weighs more than so many times the median weighs that.
     """
     heard, found = Heard(), []
     answered: set[int] = set()
@@ -104,6 +117,7 @@ def hear(
             heard.bytes_up_full += written
             log(WARNING, "Taciturn: node %d failed: %s", node, message.error.reason)
             continue
+        heard.results += 1
         records = message.content.array_records
         heard.payload_up += sum(byte_counts.payload(record) for record in records.values())
         try:
@@ -111,6 +125,7 @@ def hear(
                 raise InputError("it was not asked, or had answered.")
             answered.add(node)
             reply = replies.read(message, layout, weighted_by, now.request)
+            _check_silence(reply, now)
         except InputError as error:
             heard.reject(node, error)
             heard.bytes_up_full += written
@@ -126,16 +141,101 @@ def hear(
         heard.bytes_up_full += written
     heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
     found.sort(key=lambda reply: reply.node)  # sums must not depend on who was first
-    form = Counter(reply.form for reply in found).most_common(1)
+    found = _alike(heard, found)
+    _bound(found, limit, weighted_by)
     for reply in found:
-        if reply.form != form[0][0]:
-            heard.reject(reply.node, f"its metrics {reply.form} are not those of most.")
-        else:
-            (heard.speakers if reply.spoke else heard.silent).append(reply)
+        (heard.speakers if reply.spoke else heard.silent).append(reply)
     return heard
 
 
-def add_up(heard: Heard, now: Round, layout: Layout, total: np.ndarray, keep: bool) -> None:
+def hear_evaluation(
+    messages: Iterable[Message], asked: Collection[int], weighted_by: str, limit: float
+) -> list[Message]:
+    """The replies of clients that evaluated, without those that would fail the run.
+
+    Args:
+      messages: what Flower received.
+      asked: the nodes that were asked.
+      weighted_by, limit: as in `hear`.
+    """
+    heard, found, kept = Heard(), [], []
+    answered: set[int] = set()
+    for message in messages:
+        node = message.metadata.src_node_id
+        if message.has_error():
+            kept.append(message)  # the inner strategy counts and logs it
+            continue
+        try:
+            if node not in asked or node in answered:
+                raise InputError("it was not asked, or had answered.")
+            answered.add(node)
+            found.append(replies.read_evaluation(message, weighted_by))
+        except InputError as error:
+            heard.reject(node, error)
+    found = _alike(heard, sorted(found, key=lambda reply: reply.node))
+    _bound(found, limit, weighted_by)
+    return kept + [
+        Message(content=RecordDict({reply.name: reply.metrics}), metadata=reply.message.metadata)
+        for reply in found
+    ]
+
+
+def _check_silence(reply: Reply, now: Round) -> None:
+    """Raises where a client is silent that must not be."""
+    rule, silence = now.request.rule, now.silence.get(reply.node, 0)
+    if reply.spoke or rule.at_most is None or silence < rule.at_most:
+        return
+    if not rule.at_most:
+        raise InputError(f"It is silent, and `{rule.name}` lets nobody be silent.")
+    raise InputError(
+        f"It is silent again after {silence} times in a row, and `at_most` is {rule.at_most}."
+    )
+
+
+def _alike(heard: Heard, found: list[Reply]) -> list[Reply]:
+    """The replies whose metrics are those of most, or of as many as any others.
+
+    Flower's strategies fail the run where metrics differ: of forms that are equally common, what
+    they have in common is left.
+    """
+    forms = Counter(reply.form for reply in found)
+    leading = [form for form, count in forms.items() if count == max(forms.values())]
+    kept = [reply for reply in found if reply.form in leading]
+    for reply in found:
+        if reply.form not in leading:
+            heard.reject(reply.node, f"its metrics {reply.form} are not those of most.")
+    if len(leading) > 1:
+        common = set(leading[0][1:]).intersection(*(form[1:] for form in leading))
+        names = {key for key, _ in common}
+        log(WARNING, "Taciturn: nodes report different metrics; %s are kept.", sorted(names))
+        for reply in kept:
+            reply.name = leading[0][0]
+            reply.metrics = MetricRecord({k: v for k, v in reply.metrics.items() if k in names})
+    return kept
+
+
+def _bound(found: list[Reply], limit: float, weighted_by: str) -> None:
+    """Lets no reply weigh more than `limit` times the (lower) median, and no silent one more than
+    twice: what stands in for it is nothing that it has said."""
+    weights = sorted(reply.weight for reply in found)
+    for reply in found:
+        most = limit if reply.spoke or math.isinf(limit) else min(limit, _SILENT)
+        most *= weights[(len(weights) - 1) // 2]
+        if reply.weight > most:
+            log(INFO, "Taciturn: node %d weighs %g, which is too much beside the median: it "
+                "counts %g.", reply.node, reply.weight, most)  # fmt: skip
+            reply.examples = most * reply.probability
+            reply.metrics = MetricRecord(dict(reply.metrics) | {weighted_by: reply.examples})
+
+
+def add_up(
+    heard: Heard,
+    now: Round,
+    layout: Layout,
+    total: np.ndarray,
+    keep: bool,
+    longest: float = math.inf,
+) -> None:
     """Writes Σ n·Δ/p over the speakers to `total`; whose norm does not fit its update is rejected.
 
     Args:
@@ -144,7 +244,26 @@ def add_up(heard: Heard, now: Round, layout: Layout, total: np.ndarray, keep: bo
       layout: that of the model.
       total: memory for the sum, a flat vector.
       keep: whether the updates that were decoded stay with the replies.
+      longest: an update that is longer than so many times their upper quartile is made as short as
+        that.
     """
+    _sum(heard, now, layout, total, keep)
+    norms = sorted(reply.norm or 0.0 for reply in heard.speakers)
+    # The upper quartile, and not the median: few may have much to say, and be honest.
+    most = longest * norms[3 * (len(norms) - 1) // 4] if norms else math.inf
+    if not norms or norms[-1] <= most:
+        return
+    for reply in heard.speakers:
+        if reply.norm is not None and reply.norm > most:
+            log(INFO, "Taciturn: the update of node %d has the norm %g, more than %g times the "
+                "upper quartile: it is made shorter.", reply.node, reply.norm, longest)  # fmt: skip
+            reply.scale = most / reply.norm
+    _sum(heard, now, layout, total, keep)  # once more: nothing is left of what was too long
+    for reply in heard.speakers:
+        reply.norm = (reply.norm or 0.0) * reply.scale
+
+
+def _sum(heard: Heard, now: Round, layout: Layout, total: np.ndarray, keep: bool) -> None:
     whole = [reply for reply in heard.speakers if reply.weights is not None]
     coded = [reply for reply in heard.speakers if reply.code is not None]
     whole = _add_whole(heard, whole, now, layout, total)
@@ -159,7 +278,7 @@ def _add_whole(
     before, exact = layout.views(now.sent), float32()
     while True:
         trained = [reply.weights or [] for reply in speakers]
-        weights = [reply.weight for reply in speakers]
+        weights = [reply.weight * reply.scale for reply in speakers]
         norms = sums.measure(before, trained, layout.wide, weights, total)
         kept = [reply for reply, norm in zip(speakers, norms, strict=True)
                 if _accept(heard, reply, exact, norm, layout.size)]  # fmt: skip
@@ -182,8 +301,8 @@ def _add_coded(
         update = codec.decode(code, now.request.key(reply.node), layout.size)
         if not _accept(heard, reply, codec, float(norm_of(update)), layout.size):
             return False
-    add_scaled(total, total.dtype.type(reply.weight), update, donate=True)
-    reply.update = update if keep else None
+    add_scaled(total, total.dtype.type(reply.weight * reply.scale), update, donate=True)
+    reply.update = update * np.float32(reply.scale) if keep else None
     return True
 
 

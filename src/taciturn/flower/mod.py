@@ -51,6 +51,12 @@ def speak(rule: Rule | str | None = None) -> Mod:
         config = _config(message)
         if config is None:
             return call_next(message, context)
+        if len(message.content.array_records) != 1:
+            reply = call_next(message, context)
+            if not reply.has_error():
+                _leave(reply, f"the request has {len(message.content.array_records)} ArrayRecords, "
+                       "and `speak()` can compare with one alone")  # fmt: skip
+            return reply
         # The app may change the records it is given; the arrays in them it can only replace.
         sent = ArrayRecord(dict(next(iter(message.content.array_records.values()))))
         node = message.metadata.dst_node_id
@@ -60,19 +66,23 @@ def speak(rule: Rule | str | None = None) -> Mod:
         try:
             _answer(reply, sent, protocol.read_request(config), own, node, context)
         except InputError as error:
-            # Sent whole, it counts like any other reply, if it can be read.
-            log(WARNING, "taciturn: the reply is left as it is: %s", error)
-            protocol.remark(reply.content, error)
+            _leave(reply, error)
         return reply
 
     return mod
+
+
+def _leave(reply: Message, problem: object) -> None:
+    """Leaves a reply as it is: sent whole, it counts like any other, if it can be read."""
+    log(WARNING, "taciturn: the reply is left as it is: %s", problem)
+    protocol.remark(reply.content, problem)
 
 
 def _config(message: Message) -> dict[str, Any] | None:
     """The server's config if this is a message that may be answered with silence."""
     if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
         return None
-    if not message.has_content() or len(message.content.array_records) != 1:
+    if not message.has_content():
         return None
     for config in message.content.config_records.values():
         if protocol.RULE in config:
@@ -93,8 +103,7 @@ def _answer(
     if missing:
         raise InputError(f"`{missing[0]}` is not in it")
     before, after = layout.views(sent), layout.views(trained)
-    measured = norm(before, after, layout.wide)
-    situation = _situation(asked, measured, metrics, context)
+    situation = _situation(asked, norm(before, after, layout.wide), metrics, context)
     decision = client.decide(asked.rule, situation, asked.context)
     speaks = decision.speaks
     if own is not None and speaks:
@@ -137,9 +146,9 @@ def _situation(asked: Request, norm: float, metrics: MetricRecord, context: Cont
         if not isinstance(loss, int | float):
             raise InputError(f"`{rule.name}` looks at the loss: report it as `{_LOSSES[0]}`")
         situation = situation._replace(loss=float(loss))
-    if "silence" in rule.looks_at and _KEPT in context.state.metric_records:
-        kept = context.state.metric_records[_KEPT]["silence"]
-        situation = situation._replace(silence=int(kept))
+    if "silence" in rule.looks_at:
+        kept = context.state.metric_records.get(_KEPT, {}).get("silence", 0)
+        situation = situation._replace(silence=max(int(kept), asked.silence))
     return situation
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from taciturn import __version__
 from taciturn.core.codecs import Codec, float32
@@ -25,6 +25,7 @@ PROTOCOL, RULE, CONTEXT = "taciturn.protocol", "taciturn.rule", "taciturn.contex
 EXCLUDE, CODEC = "taciturn.exclude", "taciturn.codec"
 WEIGHTED_BY = "taciturn.weighted_by"
 SEED, ROUND = "taciturn.seed", "taciturn.round"
+SILENCE, SERVER = "taciturn.silence", "taciturn.version"
 
 # In the reply's metrics.
 NORM, ENCODED_NORM = "taciturn.norm", "taciturn.encoded_norm"
@@ -45,6 +46,7 @@ class Request:
       exclude: names of arrays, or patterns, that are always sent.
       weighted_by: the metric that has n_k.
       seed, round: what the codec's key is made of; rounds are counted over all starts of a run.
+      silence: how many times in a row the server heard this client's silence.
     """
 
     rule: Rule
@@ -54,6 +56,7 @@ class Request:
     weighted_by: str
     seed: int
     round: int
+    silence: int = 0
 
     @property
     def coded(self) -> bool:
@@ -69,7 +72,7 @@ class Request:
 
 def write_request(asked: Request, config: ConfigRecord) -> None:
     """Adds a request to the config of a message."""
-    config[PROTOCOL] = VERSION
+    config[PROTOCOL], config[SERVER] = VERSION, __version__
     config[RULE] = spell(asked.rule)
     for name, value in asked.context._asdict().items():
         config[CONTEXT + name] = float(value)
@@ -81,11 +84,26 @@ def write_request(asked: Request, config: ConfigRecord) -> None:
         config[ROUND] = asked.round
 
 
+def tell_silence(message: Message, silence: int) -> Message:
+    """The message, telling its node how many times in a row it was silent.
+
+    A node that was started again has forgotten, and so has one in a new run of the same folder.
+    """
+    content = RecordDict(dict(message.content))
+    for name, config in message.content.config_records.items():
+        if RULE in config:
+            content[name] = ConfigRecord(dict(config) | {SILENCE: silence})
+    return Message(content=content, metadata=message.metadata)
+
+
 def read_request(config: Mapping[str, Any]) -> Request:
     """The request in a config, or an `InputError` that says what is not understood."""
     version = config.get(PROTOCOL, 1)
     if version != VERSION:
-        raise InputError(f"the server speaks version {version} of the protocol, this is {VERSION}")
+        raise InputError(
+            f"the server, taciturn {config.get(SERVER, 'of an older version')}, speaks version "
+            f"{version} of the protocol, this node speaks {VERSION}"
+        )
     rule = parse_part("rule", config[RULE])
     first = rule.broadcast(rule.init())
     given = {key.removeprefix(CONTEXT): value for key, value in config.items()
@@ -98,7 +116,7 @@ def read_request(config: Mapping[str, Any]) -> Request:
     return Request(
         rule, first._replace(**given), codec, tuple(config[EXCLUDE]),
         str(config.get(WEIGHTED_BY, "num-examples")), int(config.get(SEED, 0)),
-        int(config.get(ROUND, 0)),
+        int(config.get(ROUND, 0)), int(config.get(SILENCE, 0)),
     )  # fmt: skip
 
 

@@ -102,6 +102,11 @@ def _check(name: str, array: Array, shape: tuple[int, ...]) -> None:
         raise InputError(f"`{name}` must have shape {shape}, got {tuple(array.shape)}.")
 
 
+def finite(record: ArrayRecord) -> bool:
+    """Whether all numbers of a record are."""
+    return all(np.isfinite(view(array)).all() for array in record.values())
+
+
 def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:
     """`record` with the dtypes of `like`.
 
@@ -112,10 +117,20 @@ def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:
     for name, array in record.items():
         if name in like and array.dtype != like[name].dtype:
             dtype, values = np.dtype(like[name].dtype), array.numpy()
-            values = np.rint(values) if dtype.kind in "iub" else values
-            array = Array(np.asarray(values, dtype))
+            array = Array(_whole(values, dtype) if dtype.kind in "iub" else values.astype(dtype))
         arrays[name] = array
     return ArrayRecord(arrays)
+
+
+def _whole(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Numbers rounded to whole ones; what is beyond the type is the most that it has."""
+    if dtype.kind == "b":
+        return np.asarray(np.rint(values), dtype)
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    # The largest of 64 bits is no float64: what reaches it is put there by hand.
+    values = np.rint(values)
+    within = np.clip(values, least, np.nextafter(float(most), 0.0))
+    return np.asarray(np.where(values >= most, most, within.astype(dtype)), dtype)
 
 
 def moved(layout: Layout, record: ArrayRecord, flat: np.ndarray) -> dict[str, Array]:

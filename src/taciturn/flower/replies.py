@@ -24,12 +24,14 @@ class Reply:
       weights: those of a client that sent them whole, a flat vector per layer.
       code: the bytes of one that sent its update in a codec.
       metrics: what the app reported, without what the mod added.
-      examples: n_k.
+      name: that of the record with them.
+      examples: n_k, what it weighs; `hearing` bounds it.
       norm: m_k; None from a client without the mod, which always speaks.
       encoded_norm: that of what was encoded, where it is not m_k.
       probability: how likely the client was to speak; 1 where the rule does not say.
       remark: why the reply is not as it was asked for.
       update: what was decoded, where it is needed again.
+      scale: by which its update is made shorter.
     """
 
     message: Message
@@ -37,12 +39,14 @@ class Reply:
     weights: list[np.ndarray] | None
     code: bytes | None
     metrics: MetricRecord
+    name: str
     examples: float
     norm: float | None
     encoded_norm: float | None
     probability: float
     remark: str | None
     update: np.ndarray | None = None
+    scale: float = 1.0
 
     @property
     def node(self) -> int:
@@ -62,30 +66,23 @@ class Reply:
         """What all replies must agree in: Flower's strategies fail the run where they do not."""
         lengths = ((key, len(value) if isinstance(value, list) else None)
                    for key, value in sorted(self.metrics.items()))  # fmt: skip
-        return (next(iter(self.message.content.metric_records)), *lengths)
+        return (self.name, *lengths)
 
 
 def read(message: Message, layout: Layout, weighted_by: str, request: Request) -> Reply:
     """The reply in a message, or an `InputError` that says what is wrong with it."""
+    name, reported = _metrics(message)
     content = message.content
-    if len(content.metric_records) != 1 or len(content.array_records) > 1:
-        raise InputError(
-            f"It must have one MetricRecord and at most one ArrayRecord, "
-            f"got {len(content.metric_records)} and {len(content.array_records)}."
-        )
-    reported = next(iter(content.metric_records.values()))
     norm, encoded_norm = reported.get(protocol.NORM), reported.get(protocol.ENCODED_NORM)
     examples, chance = reported.get(weighted_by), 1.0
     if request.rule.probability is not None:
         chance = reported.get(protocol.PROBABILITY, 1.0)
         if isinstance(chance, list) or not 1e-6 <= chance <= 1:
             raise InputError(f"The probability must be in [1e-6, 1], got {chance!r}.")
-    # Within these bounds, sums over clients stay finite in float32.
-    if examples is None or isinstance(examples, list) or not 1e-18 < examples / chance < 1e18:
-        raise InputError(f"`{weighted_by}` must be a number above 0, got {examples!r}.")
+    _check_weight(weighted_by, examples, chance)
     for value in (norm, encoded_norm):
         if value is not None and (isinstance(value, list) or not 0 <= value < 1e18):
-            raise InputError(f"The norm of its update must be a finite number, got {value!r}.")
+            raise InputError(f"The norm of its update must be in [0, 1e18), got {value!r}.")
     arrays = next(iter(content.array_records.values()), ArrayRecord())
     rest = [name for name, _, _ in layout.rest]
     coded = request.coded and protocol.CODE in arrays
@@ -102,12 +99,43 @@ def read(message: Message, layout: Layout, weighted_by: str, request: Request) -
         layout.views(arrays) if whole else None,
         _bytes(arrays[protocol.CODE]) if coded else None,
         protocol.without_reported(reported),
+        name,
         float(examples),
         None if norm is None else float(norm),
         None if encoded_norm is None else float(encoded_norm),
         float(chance),
         protocol.read_remark(content),
     )
+
+
+def read_evaluation(message: Message, weighted_by: str) -> Reply:
+    """The reply of a client that evaluated, which is one with metrics alone."""
+    name, reported = _metrics(message)
+    _check_weight(weighted_by, reported.get(weighted_by))
+    return Reply(
+        message, {}, [], None, reported, name, float(reported[weighted_by]), None, None, 1.0, None
+    )
+
+
+def _metrics(message: Message) -> tuple[str, MetricRecord]:
+    """The metrics in a reply and their name."""
+    content = message.content
+    if len(content.metric_records) != 1 or len(content.array_records) > 1:
+        raise InputError(
+            f"It must have one MetricRecord and at most one ArrayRecord, "
+            f"got {len(content.metric_records)} and {len(content.array_records)}."
+        )
+    name, reported = next(iter(content.metric_records.items()))
+    for key, value in reported.items():
+        if not np.isfinite(value).all():
+            raise InputError(f"The metric `{key}` must be finite, got {value!r}.")
+    return name, reported
+
+
+def _check_weight(name: str, examples: Any, chance: float = 1.0) -> None:
+    # Within these bounds, sums over clients stay finite in float32.
+    if examples is None or isinstance(examples, list) or not 1e-18 < examples / chance < 1e18:
+        raise InputError(f"`{name}` must be in (1e-18, 1e18), got {examples!r}.")
 
 
 def _bytes(array: Array) -> bytes:
@@ -124,18 +152,20 @@ class Details:
     Attributes:
       examples: how much it weighs in the mean.
       metrics: what it reports.
+      name: that of the record with them.
       rest: the arrays that always travel.
     """
 
     examples: float
     metrics: MetricRecord
+    name: str
     rest: Mapping[str, Array]
 
 
 def details(reply: Reply, layout: Layout) -> Details:
     """What a client's own reply holds beside the weights."""
     rest = {name: reply.arrays[name] for name, _, _ in layout.rest}
-    return Details(reply.weight, reply.metrics, rest)
+    return Details(reply.weight, reply.metrics, reply.name, rest)
 
 
 def mean(parts: Sequence[Details], examples: float | None = None) -> Details:
@@ -149,7 +179,7 @@ def mean(parts: Sequence[Details], examples: float | None = None) -> Details:
     for name in parts[0].rest:
         mean = sum(part.rest[name].numpy() * (part.examples / total) for part in parts)
         rest[name] = Array(np.asarray(mean))
-    return Details(total if examples is None else examples, metrics, rest)
+    return Details(total if examples is None else examples, metrics, parts[0].name, rest)
 
 
 def write(
@@ -158,7 +188,7 @@ def write(
     """A complete reply for the inner strategy.
 
     Args:
-      to: a message whose metadata and names it takes.
+      to: a message whose metadata it takes.
       name: that of its ArrayRecord.
       order: the names of all arrays of the model.
       weights: the weights among them.
@@ -170,5 +200,5 @@ def write(
     content[name] = ArrayRecord(
         {key: weights[key] if key in weights else details.rest[key] for key in order}
     )
-    content[next(iter(to.content.metric_records))] = MetricRecord(dict(details.metrics))
+    content[details.name] = MetricRecord(dict(details.metrics))
     return Message(content=content, metadata=to.metadata)

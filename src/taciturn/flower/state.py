@@ -3,20 +3,26 @@
 The arrays of round t lie in `state-<t>.safetensors`. `state.json` names them and has the row of the
 round; it is what counts: whatever the moment at which a server dies, it points at a whole round.
 The row is then written to `metrics.csv`, after those of earlier rounds, which stay as they are.
+What Flower's `Result` has of a round was appended to `results.jsonl` before. A folder has one
+server at a time.
 """
 
-from collections.abc import Iterable, Iterator
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Strategy
 
 from taciturn import __version__, runs
 from taciturn.core.policy import Policy, spell
 from taciturn.core.server import Memory
 from taciturn.errors import RunError
+from taciturn.flower.nodes import Nodes
 from taciturn.summary import summarise
 
 # Flower's optimisers keep the model that they were last given: it is saved already.
@@ -25,14 +31,29 @@ _SUMS = ("asked", "spoke", "silent", "rejected", "errors", "missing", "bytes_up"
          "bytes_up_full", "bytes_down", "overhead_down")  # fmt: skip
 
 
+Results = Mapping[str, Mapping[int, MetricRecord]]
+
+
 class Saved(NamedTuple):
-    """A state that was found."""
+    """A state that was found.
+
+    Attributes:
+      round: the last that ended.
+      history: a row per round.
+      arrays: the model.
+      memory: what rule and stand-in learned.
+      seed: what codecs draw from.
+      nodes: what is known of each.
+      results: the metrics in Flower's `Result`, by attribute and round.
+    """
 
     round: int
     history: list[dict[str, Any]]
     arrays: ArrayRecord
     memory: Memory
     seed: int
+    nodes: Nodes
+    results: Results
 
 
 class Store:
@@ -43,8 +64,13 @@ class Store:
         self._inner = inner
         self._about: dict[str, Any] = {}
         self._table: runs.GrowingTable | None = None
+        self._columns: list[str] = []
         # Numbers that differ from these later are state, the others are settings.
         self._settings = {path: getattr(*where) for path, where in _numbers(inner)}
+
+    def claimed(self) -> AbstractContextManager[Path]:
+        """A block in which no other server has the folder."""
+        return runs.claimed(self.folder)
 
     def exists(self) -> bool:
         return (self.folder / "state.json").exists()
@@ -57,16 +83,18 @@ class Store:
         arrays: ArrayRecord,
         memory: Memory,
         seed: int,
+        nodes: Nodes,
     ) -> None:
         """Saves everything that the next round needs."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{self.folder} cannot be made: {error.strerror}.") from None
+        self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {f"model/{name}": array.numpy() for name, array in arrays.items()}
+        plain = []  # numbers of Python's, which do not decide what a sum with them is
         for kind in ("rule", "stand_in"):
-            part = getattr(memory, kind)
-            tensors |= {f"{kind}/{i}": np.asarray(value) for i, value in enumerate(part)}
+            for i, value in enumerate(getattr(memory, kind)):
+                tensors[f"{kind}/{i}"] = np.asarray(value)
+                if not isinstance(value, np.ndarray | np.generic):
+                    plain.append(f"{kind}/{i}")
+        tensors["nodes/table"] = nodes.table()
         kinds = {}
         for path, where in _arrays(self._inner):
             value = getattr(*where)
@@ -76,6 +104,8 @@ class Store:
                 tensors[f"inner/{path}/{name}"] = item.numpy() if isinstance(item, Array) else item
         numbers = {path: value for path, where in _numbers(self._inner)
                    if (value := getattr(*where)) != self._settings.get(path)}  # fmt: skip
+        number_kinds = {path: value.dtype.name for path, value in numbers.items()
+                        if isinstance(value, np.generic)}  # fmt: skip
         file = f"state-{round}.safetensors"
         runs.write_arrays(self.folder / file, tensors)
         self._about = {
@@ -85,21 +115,60 @@ class Store:
             "seed": seed,
             "arrays": file,
             "model": list(arrays),
+            "strategy": _names(self._inner),
+            "plain": plain,
             "inner": kinds,
-            "numbers": numbers,
-        }
+            "numbers": {path: getattr(value, "item", lambda value=value: value)()
+                        for path, value in numbers.items()},
+            "number_kinds": number_kinds,
+        }  # fmt: skip
         self._write_state(history[-1])
-        if self._table is None or not self._metrics.exists():
+        line = self._line(history[-1])
+        if self._table is None or not self._metrics.exists() or not self._has_columns(line):
             self._begin_table(history)
         else:
-            self._table.append(self._line(history[-1]))
+            self._table.append(line)
         self._tidy()
 
-    def note(self, row: dict[str, Any]) -> None:
+    def note(self, history: list[dict[str, Any]]) -> None:
         """Writes the row of the last round once more: more is known of it now."""
-        self._write_state(row)
+        self._write_state(history[-1])
         if self._table is not None:
-            self._table.rewrite(self._line(row))
+            line = self._line(history[-1])
+            if self._has_columns(line):
+                self._table.rewrite(line)
+            else:
+                self._begin_table(history)
+
+    def result(self, round: int, kind: str, metrics: Mapping[str, Any]) -> None:
+        """Appends what `Result` has of a round; of two for the same, the later one counts."""
+        line = {"round": round, "kind": kind, "metrics": dict(metrics)}
+        with open(self._results, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _load_results(self, last: int) -> Results:
+        """What was appended up to the last round; the rest is cut off."""
+        found: dict[str, dict[int, MetricRecord]] = defaultdict(dict)
+        if not self._results.exists():  # a folder of earlier versions
+            return found
+        kept = ""
+        for text in self._results.read_text("utf-8").splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                break  # it was being written
+            if line["round"] <= last:
+                found[line["kind"]][line["round"]] = MetricRecord(line["metrics"])
+                kept += text + "\n"
+        self._results.write_text(kept, "utf-8")
+        return found
+
+    @property
+    def _results(self) -> Path:
+        return self.folder / "results.jsonl"
+
+    def _has_columns(self, line: dict[str, Any]) -> bool:
+        return set(line) <= set(self._columns)
 
     @property
     def _metrics(self) -> Path:
@@ -109,7 +178,11 @@ class Store:
         runs.write_json(self.folder / "state.json", self._about | {"row": row})
 
     def _begin_table(self, history: list[dict[str, Any]]) -> None:
-        self._table = runs.GrowingTable(self._metrics, [self._line(row) for row in history])
+        lines = [self._line(row) for row in history]
+        self._columns = list(dict.fromkeys(name for line in lines for name in line))
+        self._table = runs.GrowingTable(
+            self._metrics, [dict.fromkeys(self._columns, "") | line for line in lines]
+        )
 
     def _line(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row as in a simulation's folder."""
@@ -132,6 +205,12 @@ class Store:
                     f"{self.folder} holds a run with the policy {about['policy']}, "
                     f"this one has {policy}."
                 )
+            strategy = _names(self._inner)
+            if about.get("strategy", strategy) != strategy:
+                raise RunError(
+                    f"{self.folder} holds a run of {_chain(about['strategy'])}, this one has "
+                    f"{_chain(strategy)}: what one has learned means nothing to the other."
+                )
             tensors = runs.read_arrays(self.folder / about["arrays"])
             arrays = {name: tensors[f"model/{name}"] for name in about["model"]}
             shapes = {name: array.shape for name, array in arrays.items()}
@@ -140,13 +219,19 @@ class Store:
             found = {}
             for kind in ("rule", "stand_in"):
                 part = getattr(memory, kind)
-                values = [tensors[f"{kind}/{i}"] for i in range(len(part))]
+                # Where an earlier version had fewer numbers, they are those of the beginning.
+                values = [tensors.get(f"{kind}/{i}", np.asarray(part[i])) for i in range(len(part))]
                 if [np.shape(value) for value in values] != [np.shape(value) for value in part]:
                     raise RunError(
                         f"{self.folder} holds a state for {_size(values)} weights, and there are "
                         f"{_size(part)}: was `exclude` another one?"
                     )
-                values = [value if value.ndim else value[()] for value in values]
+                plain = about.get("plain")
+                values = [
+                    value.item() if _is_plain(f"{kind}/{i}", value, part[i], plain)
+                    else value if value.ndim else value[()]
+                    for i, value in enumerate(values)
+                ]  # fmt: skip
                 found[kind] = type(part)(*values) if hasattr(part, "_fields") else tuple(values)
             self._load_inner(about, tensors)
             history = self._history(about)
@@ -154,18 +239,26 @@ class Store:
             self._begin_table(history)
             record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
             seed = int(about.get("seed", 0))
-            return Saved(int(about["round"]), history, record, Memory(**found), seed)
+            done = int(about["round"])
+            nodes = Nodes.of(tensors.get("nodes/table", np.zeros((0, 6), np.uint64)))
+            results = self._load_results(done)
+            return Saved(done, history, record, Memory(**found), seed, nodes, results)
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{path} cannot be read: {error!r}.") from None
 
-    def finish(self, policy: Policy, history: list[dict[str, Any]], arrays: ArrayRecord) -> None:
-        """Writes the final weights and the summary."""
+    def finish(
+        self, policy: Policy, history: list[dict[str, Any]], arrays: ArrayRecord, nodes: Nodes
+    ) -> None:
+        """Writes the final weights, the summary and who spoke."""
         if not history:
             return
         weights = {name: array.numpy() for name, array in arrays.items()}
         runs.write_arrays(self.folder / "weights.safetensors", weights)
         total = {key: sum(row[key] for row in history) for key in _SUMS}
-        columns = {key: np.array([[row[key] for row in history]]) for key in history[-1]}
+        columns = {key: np.array([[row.get(key, np.nan) for row in history]])
+                   for key in history[-1]}  # fmt: skip
+        if nodes:
+            runs.write_csv(self.folder / "nodes.csv", nodes.rows(history[-1]["round"]))
         runs.write_json(
             self.folder / "summary.json",
             {"task": "flower", "rule": spell(policy.rule), "stand_in": spell(policy.stand_in),
@@ -210,7 +303,8 @@ class Store:
             setattr(owner, name, value)
         for path, value in about["numbers"].items():
             owner, name = _owner(self._inner, path)
-            setattr(owner, name, value)
+            kind = about.get("number_kinds", {}).get(path)
+            setattr(owner, name, value if kind is None else np.dtype(kind).type(value))
 
 
 def _attributes(strategy: Strategy, start: str = "") -> Iterator[tuple[str, tuple[Any, str], Any]]:
@@ -236,8 +330,25 @@ def _arrays(strategy: Strategy) -> Iterator[tuple[str, tuple[Any, str]]]:
 
 def _numbers(strategy: Strategy) -> Iterator[tuple[str, tuple[Any, str]]]:
     for path, where, value in _attributes(strategy):
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float | np.number) and not isinstance(value, bool):
             yield path, where
+
+
+def _names(strategy: Strategy) -> list[str]:
+    """The class of a strategy, and of those it wraps."""
+    inner = [value for value in vars(strategy).values() if isinstance(value, Strategy)]
+    return [type(strategy).__qualname__, *(name for one in inner for name in _names(one))]
+
+
+def _chain(names: list[str]) -> str:
+    return " around ".join(names)
+
+
+def _is_plain(name: str, value: np.ndarray, form: Any, plain: list[str] | None) -> bool:
+    """Whether a number was one of Python's: earlier folders do not say, but had float64 there."""
+    if plain is not None:
+        return name in plain
+    return not isinstance(form, np.ndarray | np.generic) and value.dtype == np.float64
 
 
 def _owner(strategy: Any, path: str) -> tuple[Any, str]:

@@ -6,29 +6,39 @@ the core learns from what the clients did, whatever step is made of it.
 
 import math
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
-from taciturn.checks import whole
+from taciturn.checks import number, whole
 from taciturn.core import server, standins, tally
 from taciturn.core.policy import Policy, parse
+from taciturn.core.rules import Rule, adaptive
 from taciturn.errors import InputError
-from taciturn.flower import byte_counts, compatibility, hearing, protocol, records
+from taciturn.flower import byte_counts, compatibility, hearing, logs, protocol, records
 from taciturn.flower.handover import Handover
 from taciturn.flower.hearing import Heard, Round
+from taciturn.flower.nodes import Nodes
 from taciturn.flower.records import Layout
-from taciturn.flower.state import Store
+from taciturn.flower.state import Results, Store
 from taciturn.track import Tracker
+
+DEFAULT = "adaptive,robust=true,at_most=10+ou,cap=true"
+
+
+def robust(rule: Rule) -> Rule:
+    """The rule for a strategy that throws replies away: no threshold must follow these."""
+    return adaptive(**dict(rule.params) | {"robust": True}) if rule.name == "adaptive" else rule
 
 
 class Taciturn(Strategy):
@@ -43,50 +53,68 @@ class Taciturn(Strategy):
       absent: what happens to clients whose reply is an error, late or missing: `ignore` leaves them
         out of the mean, `stand-in` treats them as silent clients of mean weight.
       exclude: names of arrays, or patterns such as `head.*`, that are always sent.
-      min_clients: with fewer clients that count in a round, the model stays.
+      min_clients: with fewer clients that count in a round, the model stays: 1 by default, and 3
+        where replies are compared, as far as so many are asked: of two, either may be the bad one.
       folder: a run folder. The state is saved there after every round, and a run that is started
         again goes on from it. Use an absolute path: Flower starts a ServerApp where it likes.
       compares: whether `inner` compares replies, for strategies that are not Flower's own.
       seed: what the codec's masks and rotations are drawn from; drawn itself by default.
       track: a tracker that gets the figures of every round: tensorboard, wandb, mlflow or trackio.
+      weight_limit: a reply that weighs more than so many times the median of the round weighs that;
+        None without a bound. A silent one weighs twice the median at the most.
+      norm_limit: where clients may be silent and replies are averaged, an update that is longer
+        than so many times the upper quartile of those who speak counts as one of that length; None
+        without a bound.
+
+    Attributes:
+      history: a row per round.
+      nodes: what is known of each node: how often it was asked, spoke, and when last.
     """
 
     def __init__(
         self,
         inner: Strategy,
-        policy: Policy | str = "adaptive+ou",
+        policy: Policy | str = DEFAULT,
         *,
         absent: str = "ignore",
         exclude: str | Sequence[str] = (),
-        min_clients: int = 1,
+        min_clients: int | None = None,
         folder: str | Path | None = None,
         compares: bool | None = None,
         seed: int | None = None,
         track: str | None = None,
+        weight_limit: float | None = 10.0,
+        norm_limit: float | None = 3.0,
     ) -> None:
-        if not isinstance(inner, Strategy):
-            raise InputError(f"The inner strategy must be a Flower Strategy, got {inner!r}.")
         compatibility.refuse(inner)
         policy = parse(policy) if isinstance(policy, str) else policy
         if absent not in ("ignore", "stand-in"):
             raise InputError(f"`absent` must be ignore or stand-in, got {absent!r}.")
+        least, averaged = 1, policy.rule.at_most != 0
         if compatibility.compares(inner) if compares is None else compares:
-            policy = replace(policy, stand_in=standins.ignore())
+            least, averaged = 3, False
+            policy = replace(policy, stand_in=standins.ignore(), rule=robust(policy.rule))
         self.inner = inner
         self.policy = policy
         self.absent = absent
         self.exclude = [exclude] if isinstance(exclude, str) else list(exclude)
-        self.min_clients = whole("min_clients", min_clients, 1)
+        self.min_clients = least if min_clients is None else whole("min_clients", min_clients, 1)
         self.seed = secrets.randbits(62) if seed is None else whole("seed", seed, 0, 2**62)
+        self.weight_limit = _limit("weight_limit", weight_limit)
+        self.norm_limit = _limit("norm_limit", norm_limit) if averaged else math.inf
         self.history: list[dict[str, Any]] = []
+        self.nodes = Nodes()
         self._weighted_by: str = getattr(inner, "weighted_by_key", "num-examples")
         self._array_name: str = getattr(inner, "arrayrecord_key", "arrays")
+        self._lenient = min_clients is None
         self._store = None if folder is None else Store(Path(folder), inner)
         self._tracker: Tracker | None = None
         if track is not None:
             about = {"policy": str(policy), "inner": type(inner).__name__}
             self._tracker = Tracker(track, Path(folder or "."), about)
         self._done = 0  # rounds of earlier starts
+        self._evaluating: set[int] = set()
+        self._row: Collection[str] = ()  # the names of the columns that are not the app's
         self._layout: Layout | None = None
         self._memory: Any = None
         self._round: Round | None = None
@@ -114,41 +142,51 @@ class Taciturn(Strategy):
 
         Arguments and result are those of Flower's `Strategy.start`.
         """
-        self._done, self.history = 0, []
-        arrays = initial_arrays
-        self._begin(arrays)
-        if self._store is not None and self._store.exists():
-            saved = self._store.load(self.policy, arrays, self._memory)
-            self._done, self.history, arrays, self._memory, self.seed = saved
-            log(INFO, "Taciturn: going on after round %d of %d.", self._done, num_rounds)
-        done = self._done
-        if self._tracker is not None:
-            self._tracker.open(str(self.policy))
+        self._done, self.history, self.nodes = 0, [], Nodes()
+        with ExitStack() as stack:
+            if self._store is not None:
+                stack.enter_context(self._store.claimed())
+            arrays, before = self._find(initial_arrays, num_rounds)
+            done = self._done
+            stack.enter_context(logs.counting_on(done, num_rounds))
+            if self._tracker is not None:
+                self._tracker.open(str(self.policy))
+                stack.callback(self._tracker.close)
 
-        def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
-            metrics = evaluate_fn(round + done, arrays) if evaluate_fn else None
-            self._note(round + done, metrics)
-            return metrics
+            def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
+                metrics = evaluate_fn(round + done, arrays) if evaluate_fn else None
+                self._note(round + done, "evaluate_metrics_serverapp", metrics)
+                return metrics
 
-        result = super().start(
-            grid,
-            arrays,
-            max(num_rounds - done, 0),
-            timeout,
-            train_config,
-            evaluate_config,
-            evaluate if evaluate_fn else None,
-        )
-        if not result.arrays:  # no round changed the model
-            result.arrays = arrays
-        for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp",
-                     "evaluate_metrics_serverapp"):  # fmt: skip
-            setattr(result, kind, {t + done: m for t, m in getattr(result, kind).items()})
-        if self._store is not None:
-            self._store.finish(self.policy, self.history, result.arrays)
-        if self._tracker is not None:
-            self._tracker.close()
+            result = super().start(
+                grid,
+                arrays,
+                max(num_rounds - done, 0),
+                timeout,
+                train_config,
+                evaluate_config,
+                evaluate if evaluate_fn else None,
+            )
+            if not result.arrays:  # no round changed the model
+                result.arrays = arrays
+            for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp",
+                         "evaluate_metrics_serverapp"):  # fmt: skip
+                new = {t + done: metrics for t, metrics in getattr(result, kind).items()}
+                setattr(result, kind, dict(before.get(kind, {})) | new)
+            if self._store is not None:
+                self._store.finish(self.policy, self.history, result.arrays, self.nodes)
         return result
+
+    def _find(self, initial: ArrayRecord, rounds: int) -> tuple[ArrayRecord, Results]:
+        """The model to begin with, and the results so far."""
+        self._begin(initial)
+        if self._store is None or not self._store.exists():
+            return initial, {}
+        saved = self._store.load(self.policy, initial, self._memory)
+        self._done, self.history, self.nodes = saved.round, saved.history, saved.nodes
+        self._memory, self.seed = saved.memory, saved.seed
+        log(INFO, "Taciturn: going on after round %d of %d.", self._done, rounds)
+        return saved.arrays, saved.results
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -167,11 +205,19 @@ class Taciturn(Strategy):
         config = ConfigRecord(dict(config))
         protocol.write_request(request, config)
         messages = list(self.inner.configure_train(server_round, arrays, config, grid))
+        silence = {node: own.in_a_row for node, own in self.nodes.items() if own.in_a_row}
+        if "silence" in self.policy.rule.looks_at:
+            messages = [
+                protocol.tell_silence(message, silence[message.metadata.dst_node_id])
+                if message.metadata.dst_node_id in silence else message
+                for message in messages
+            ]  # fmt: skip
         self._round = Round(
             opening=opening,
             request=request,
             sent=arrays,
             asked={message.metadata.dst_node_id for message in messages},
+            silence=silence,
             bytes_down=sum(byte_counts.message_bytes(message) for message in messages),
             payload_down=len(messages) * byte_counts.payload(arrays),
         )
@@ -184,22 +230,34 @@ class Taciturn(Strategy):
         if self._round is None or self._layout is None:
             raise InputError("`configure_train` must be called before `aggregate_train`.")
         now, layout, server_round = self._round, self._layout, server_round + self._done
-        heard = hearing.hear(replies, now, layout, self._weighted_by, self._array_name)
+        heard = hearing.hear(
+            replies, now, layout, self._weighted_by, self._array_name, self.weight_limit
+        )
         del replies
-        hearing.add_up(heard, now, layout, self._total, keep=not self._averages)
+        hearing.add_up(
+            heard, now, layout, self._total, keep=not self._averages, longest=self.norm_limit
+        )
+        self.nodes.note(
+            server_round, now.asked, [reply.node for reply in heard.speakers],
+            [reply.node for reply in heard.silent], self.policy.rule.at_most,
+        )  # fmt: skip
         arrays, metrics, info = self._close(server_round, heard, now, layout)
         row = hearing.row(server_round, now, heard, info)
+        self._row = tuple(row)
+        logs.received(heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
+        own = _numbers(metrics, row, "train_")
         for key, value in row.items():
             if key != "round" and not math.isnan(value):
                 metrics[f"taciturn.{key}"] = value
-        self.history.append(row | {"accuracy": math.nan, "loss": math.nan})
+        self.history.append(row | {"accuracy": math.nan, "loss": math.nan} | own)
         if self._store is not None:
             model = now.sent if arrays is None else arrays
+            self._store.result(server_round, "train_metrics_clientapp", metrics)
             self._store.save(
-                server_round, self.policy, self.history, model, self._memory, self.seed
+                server_round, self.policy, self.history, model, self._memory, self.seed, self.nodes
             )
-        self._track(server_round, row)
+        self._track(server_round, row | own)
         return arrays, metrics
 
     def _close(
@@ -207,20 +265,24 @@ class Taciturn(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None, server.RoundInfo]:
         """Learns from the round and lets the inner strategy take the step."""
         absent = heard.errors + heard.missing if self.absent == "stand-in" else 0
-        tallied = tally.with_absent(heard.tally(self._total, now.opening), absent, now.opening)
+        tallied = heard.tally(self._total, now.opening, self.policy.rule.each)
+        tallied = tally.with_absent(tallied, absent, now.opening)
         handover = Handover(
             self.inner, self.policy.stand_in, layout, self._weighted_by, self._array_name
         )
         handed = []
         if not self._averages:  # the forecast is that of the memory before the round
             handed = handover.one_by_one(heard, now.sent, tallied, self._memory)
+        # Where fewer are asked than are needed, all of them are enough.
+        least = min(self.min_clients, len(now.asked)) if self._lenient else self.min_clients
         mean, self._memory, info = server.learn(
-            self.policy, self._memory, tallied, at_least=self.min_clients, donate=True
+            self.policy, self._memory, tallied, at_least=least, donate=True
         )
         if not info.counts:
             log(WARNING, "Taciturn: %d spoke and %d were silent in round %d: the model stays.%s",
                 info.spoke, info.silent, server_round, self._hint(heard))  # fmt: skip
             return None, None, info
+        each = handover.metrics_of_each(heard)
         if self._averages:
             handed = handover.as_one(heard, now.sent, tallied, mean)
         heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
@@ -229,23 +291,45 @@ class Taciturn(Strategy):
             arrays = next(iter(handed[0].content.array_records.values()))
             metrics = next(iter(handed[0].content.metric_records.values()))
             del metrics[self._weighted_by]
+            if compatibility.has_own_metrics(self.inner):
+                metrics = self.inner.train_metrics_aggr_fn(each, self._weighted_by)
         else:
-            arrays, metrics = self.inner.aggregate_train(server_round, handed)
+            counters = self._counters(handed) if self._averages else {}
+            with logs.received_already(), compatibility.metrics_of(self.inner, each):
+                arrays, metrics = self.inner.aggregate_train(server_round, handed)
+            if arrays is not None:
+                arrays.update(counters)
+            if arrays is not None and not records.finite(arrays):
+                log(WARNING, "Taciturn: %s made weights of round %d that are not finite: the model "
+                    "stays.", type(self.inner).__name__, server_round)  # fmt: skip
+                return None, metrics, info
         return None if arrays is None else records.cast(arrays, now.sent), metrics, info
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The inner strategy's messages."""
-        return self.inner.configure_evaluate(server_round + self._done, arrays, config, grid)
+        round = server_round + self._done
+        messages = list(self.inner.configure_evaluate(round, arrays, config, grid))
+        self._evaluating = {message.metadata.dst_node_id for message in messages}
+        return messages
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """The inner strategy's metrics."""
+        """The inner strategy's metrics, of replies that can be put together."""
+        replies = hearing.hear_evaluation(
+            replies, self._evaluating, self._weighted_by, self.weight_limit
+        )
         metrics = self.inner.aggregate_evaluate(server_round + self._done, replies)
-        self._note(server_round + self._done, metrics)
+        self._note(server_round + self._done, "evaluate_metrics_clientapp", metrics)
         return metrics
+
+    def _counters(self, handed: list[Message]) -> dict[str, Array]:
+        """The means of integer buffers: an optimiser's step on them would be rounded away."""
+        (arrays,) = handed[0].content.array_records.values()
+        rest = () if self._layout is None else self._layout.rest
+        return {name: arrays[name] for name, _, dtype in rest if dtype.kind in "iub"}
 
     def _begin(self, arrays: ArrayRecord) -> None:
         """The layout of the model and the state before the first round."""
@@ -264,18 +348,36 @@ class Taciturn(Strategy):
             return ""
         return " All were silent and are left out; `adaptive,k=2` or a larger k lets more speak."
 
-    def _note(self, round: int, metrics: MetricRecord | None) -> None:
-        """Keeps a round's `accuracy` and `loss` for the run folder."""
-        if metrics is None or not self.history or self.history[-1]["round"] != round:
+    def _note(self, round: int, kind: str, metrics: MetricRecord | None) -> None:
+        """Keeps what was evaluated after a round."""
+        if metrics is None:
             return
-        tested = {key: float(metrics[key]) for key in ("accuracy", "loss")
-                  if isinstance(metrics.get(key), int | float)}  # fmt: skip
-        self.history[-1] |= tested
         if self._store is not None:
-            self._store.note(self.history[-1])
-        self._track(round, tested)
+            self._store.result(round, kind, metrics)
+        if self.history and self.history[-1]["round"] == round:
+            tested = _numbers(metrics, self._row)
+            self.history[-1] |= tested
+            if self._store is not None:
+                self._store.note(self.history)
+            self._track(round, tested)
 
     def _track(self, round: int, figures: Mapping[str, float]) -> None:
         if self._tracker is not None:
             named = {key: value for key, value in figures.items() if key != "round"}
             self._tracker.add(str(self.policy), [(round, named)])
+
+
+def _limit(name: str, value: float | None) -> float:
+    return math.inf if value is None else number(name, value, 1.0, math.inf, "[1, inf]")
+
+
+def _numbers(
+    metrics: Mapping[str, Any], taken: Collection[str], prefix: str = ""
+) -> dict[str, float]:
+    """The numbers of an app as columns: under their names, unless these are taken."""
+    columns = {}
+    for key, value in metrics.items():
+        if isinstance(value, int | float):
+            name = key if key.startswith(prefix) else prefix + key
+            columns[f"app_{name}" if name in taken else name] = float(value)
+    return columns

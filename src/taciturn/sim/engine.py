@@ -459,7 +459,7 @@ class Program:
         for a, policy in enumerate(self.policies):
             own = slice(a * self.seeds, (a + 1) * self.seeds)
             chances = heard.chances[own] if policy.rule.probability else None
-            tallies = jax.vmap(tally.of)(
+            tallies = jax.vmap(functools.partial(tally.of, each=policy.rule.each))(
                 heard.sums[own], who.examples, heard.norms[own], said[own], openings[a], chances
             )
             # Those who never answer are no replies that were rejected.

@@ -110,7 +110,7 @@ def _run_seed(
         cohort = draws.cohort(round_keys, population, settings.cohort, t, trainer.own_cohort)
         uniforms = draws.uniforms(round_keys, settings.cohort)
         opening = server.open(policy, state.memory)
-        heard = tally.start(state.weights)
+        heard = tally.start(state.weights, policy.rule.each)
         there = np.ones(settings.cohort, bool)
         if settings.dropout:
             there = np.asarray(draws.answers(round_keys, settings.cohort, settings.dropout))

@@ -1,0 +1,67 @@
+"""What a server knows of each node: how often it was asked, how often it spoke, and when last."""
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+from logging import WARNING
+
+import numpy as np
+from flwr.supercore import log
+
+_PATIENCE = 10  # silences after which a node is missed, where the rule has no bound
+
+
+@dataclass
+class Node:
+    """A node's record.
+
+    Attributes:
+      asked, spoke, silent: how often it was, in rounds in which its reply counted.
+      in_a_row: how often it was silent since it last spoke.
+      last_spoke: the round in which it did; 0 if never.
+    """
+
+    asked: int = 0
+    spoke: int = 0
+    silent: int = 0
+    in_a_row: int = 0
+    last_spoke: int = 0
+
+
+class Nodes(dict[int, Node]):
+    """Records by node id."""
+
+    def note(
+        self, round: int, asked: Iterable[int], spoke: Iterable[int], silent: Iterable[int],
+        at_most: int | None,
+    ) -> None:  # fmt: skip
+        """Adds a round; says so when a node has been asked for long and was never heard."""
+        for node in asked:
+            self.setdefault(node, Node()).asked += 1
+        for node in spoke:
+            own = self[node]
+            own.spoke, own.in_a_row, own.last_spoke = own.spoke + 1, 0, round
+        for node in silent:
+            own = self[node]
+            own.silent, own.in_a_row = own.silent + 1, own.in_a_row + 1
+        for node in asked:
+            own = self[node]
+            if not own.spoke and own.asked == (at_most or _PATIENCE) + 1:
+                log(WARNING, "Taciturn: node %d was asked %d times, was silent %d times and has "
+                    "never been heard.", node, own.asked, own.silent)  # fmt: skip
+
+    def rows(self, round: int) -> list[dict[str, int]]:
+        """A row per node, with the rounds since it spoke: all of them if it never did."""
+        return [{"node": node, "asked": own.asked, "spoke": own.spoke, "silent": own.silent,
+                 "silent_in_a_row": own.in_a_row, "last_spoke": own.last_spoke,
+                 "rounds_since": round - own.last_spoke}
+                for node, own in sorted(self.items())]  # fmt: skip
+
+    def table(self) -> np.ndarray:
+        """As numbers: a row per node, its id first."""
+        rows = [(node, *astuple(own)) for node, own in sorted(self.items())]
+        return np.array(rows, np.uint64).reshape(-1, 6)
+
+    @classmethod
+    def of(cls, table: np.ndarray) -> "Nodes":
+        """What `table` made."""
+        return cls({int(row[0]): Node(*map(int, row[1:])) for row in table})

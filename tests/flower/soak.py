@@ -1,0 +1,111 @@
+"""A federation on this machine to which everything happens: nodes and SuperLink die and come back.
+
+    python tests/flower/soak.py [--rounds 150] [--nodes 6] [--seconds 1800] [--json FILE]
+
+It is no test of pytest's, because it takes its time. SuperNodes are killed and started again at
+random, the SuperLink after a third and after two thirds of the rounds; a new `flwr run` then goes
+on with the folder. In the end there must be one row per round, and everyone who was asked in a
+round must have been counted there once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import random
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from loopback import Federation, kill_tree
+
+COUNTED = ("spoke", "silent", "rejected", "errors", "missing")
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    table = folder / "metrics.csv"
+    if not table.exists():
+        return []
+    with open(table, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def soak(home: Path, rounds: int, nodes: int, seconds: float, seed: int) -> dict[str, object]:
+    chance, folder = random.Random(seed), home / "run"
+    federation = Federation(
+        home / "flower", nodes, ["--insecure", "--database", str(home / "superlink.db")],
+        environment={"LOOPBACK_OUTPUTS": "50"},
+    )  # fmt: skip
+    began, kills, starts = time.monotonic(), 0, 0
+    settings = {"policy": "adaptive,robust=true,at_most=10+ou,cap=true", "folder": str(folder),
+                "rounds": rounds, "nodes": 3, "timeout": 15.0}  # fmt: skip
+    falls = [rounds // 3, 2 * rounds // 3]
+    try:
+        federation.start()
+        live = dict(enumerate(federation.nodes))
+
+        def submit() -> str:
+            nonlocal starts
+            starts += 1
+            federation.submit(f"soak{starts}", **settings)
+            return f"soak{starts}"
+
+        name = submit()
+        while not (federation.home / f"{name}.json").exists():
+            if time.monotonic() - began > seconds:
+                raise SystemExit(f"not done after {seconds:g} s: {len(rows_of(folder))} rounds")
+            time.sleep(chance.uniform(1, 5))
+            done = len(rows_of(folder))
+            if falls and done >= falls[0]:
+                falls.pop(0)
+                kill_tree(federation.superlink.pid)
+                for pid in federation.processes("flwr-serverapp"):
+                    kill_tree(pid)
+                time.sleep(1)
+                federation.start_superlink()
+                name = submit()
+            elif done and chance.random() < 0.3:
+                k = chance.randrange(nodes)
+                kill_tree(live[k].pid)
+                time.sleep(chance.uniform(0, 3))
+                federation.start_node(k)
+                live[k], kills = federation.nodes[-1], kills + 1
+    finally:
+        federation.stop()
+    rows = rows_of(folder)
+    assert [int(row["round"]) for row in rows] == list(range(1, rounds + 1)), "rounds are missing"
+    for row in rows:
+        assert sum(int(row[key]) for key in COUNTED) == int(row["asked"]), f"counted twice: {row}"
+    with open(folder / "nodes.csv", newline="") as file:
+        table = list(csv.DictReader(file))
+    for key in ("asked", "spoke", "silent"):
+        assert sum(int(row[key]) for row in table) == sum(int(row[key]) for row in rows), key
+    total = {key: sum(int(row[key]) for row in rows) for key in ("asked", *COUNTED)}
+    return {"rounds": rounds, "nodes": nodes, "kills_of_nodes": kills, "starts": starts,
+            "falls_of_the_superlink": starts - 1, "seconds": round(time.monotonic() - began),
+            "total": total, "flwr": version("flwr")}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=150)
+    parser.add_argument("--nodes", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=1800.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        found = soak(
+            Path(home), options.rounds, options.nodes, options.seconds, options.seed
+        )  # fmt: skip
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

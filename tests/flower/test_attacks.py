@@ -1,0 +1,51 @@
+"""A part of `benchmarks/attacks.py`, and what it left behind."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import attacks
+
+DOCS = Path(__file__).parents[2] / "docs" / "security.md"
+
+
+@pytest.mark.parametrize("inner", ["FedAvg", "FedMedian", "Krum"])
+@pytest.mark.parametrize(
+    "name",
+    ["n = 1e9, norm 1e3", "honest n, norm 1e3", "norm 1e6 in round 1, then honest",
+     "norm 50 and n = 1e5 once, then silent with norm τ", "silent with n = 1e6"],
+)  # fmt: skip
+def test_the_default_policy_is_as_good_as_everyone_speaking(name, inner):
+    make, attack = attacks.STRATEGIES[inner], attacks.ATTACKS[name]
+    everyone, _ = attacks.measure(make, attack, 2)
+    ours, share = attacks.measure(lambda: attacks.Taciturn(make()), attack, 2)
+    assert attacks.holds("default", ours, everyone), (ours, everyone)
+    assert share > 0.5
+    # Under FedAvg one node may drive all away: then all norms are alike, and everyone speaks.
+    assert share < 1 or inner == "FedAvg"
+
+
+def test_without_bounds_the_first_attack_succeeds():
+    """What the bounds are for: the same attack on the paper's policy without them."""
+    attack = attacks.ATTACKS["norm 50 and n = 1e5 once, then silent with norm τ"]
+    make = attacks.STRATEGIES["FedAvg"]
+    bounded, _ = attacks.measure(lambda: attacks.Taciturn(make()), attack, 1)
+    free, _ = attacks.measure(
+        lambda: attacks.Taciturn(make(), "adaptive+ou", weight_limit=None, norm_limit=None),
+        attack, 1,
+    )  # fmt: skip
+    assert free > 10 * bounded
+
+
+def test_the_table_in_the_documentation_is_that_of_the_results():
+    found = json.loads(attacks.RESULTS.read_text())
+    assert attacks.table(found) in DOCS.read_text()
+    assert {row["attack"] for row in found["rows"]} == set(attacks.ATTACKS)
+    assert {row["inner"] for row in found["rows"]} == set(attacks.STRATEGIES)
