@@ -102,12 +102,13 @@ class Live:
         room = min(_SPARK, max(0, self._console.width - names - needed - 2))
         table = Table(box=None, header_style="dim", pad_edge=False)
         table.add_column("", overflow="ellipsis", no_wrap=True, style="bold", max_width=names)
-        table.add_column("", no_wrap=True)
+        if room:
+            table.add_column("", no_wrap=True)
         for heading in headings:
             table.add_column(heading, justify="right", no_wrap=True)
         for (name, figures), arm in zip(rows.items(), self._arms.values(), strict=True):
             drawn = arm.state[:room] if arm.done is None else spark(arm.accuracies, room)
-            table.add_row(Text(name), drawn, *figures)
+            table.add_row(Text(name), *([drawn] if room else []), *figures)
         return table
 
 

@@ -61,12 +61,7 @@ def held_out(rows: Any) -> Any:
     return (rows >= 2) * ((rows // 10) + (rows < 10))
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("arrays", "starts", "rows", "examples"),
-    meta_fields=("longest",),
-    drop_fields=("names",),
-)
+@jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class Stored:
     """Clients whose rows of data lie one after another in flat arrays.
@@ -85,6 +80,15 @@ class Stored:
     examples: Any
     longest: int
     names: tuple[str, ...] = ()
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], int]:
+        """The arrays, and the rest; without names, which programs must not depend on."""
+        return (self.arrays, self.starts, self.rows, self.examples), self.longest
+
+    @classmethod
+    def tree_unflatten(cls, longest: int, children: tuple[Any, ...]) -> Stored:
+        arrays, starts, rows, examples = children
+        return cls(arrays, starts, rows, examples, longest)
 
     @classmethod
     def of(
