@@ -85,7 +85,9 @@ def test_a_terminal_has_a_line_per_arm_that_fits(width):
         assert "▁" * 13 + "██" in full
         assert other.split() == [name, "waiting"]
     else:
-        assert other.split() == ["adaptive,k=0.5+ig…"]
+        (cut,) = other.split()
+        assert cut.endswith("…")
+        assert name.startswith(cut[:-1])
 
 
 def test_on_a_terminal_no_lines_are_left_behind():
