@@ -223,7 +223,7 @@ def test_a_step_in_bfloat16_is_close_to_one_in_float32() -> None:
     moved = {}
     for precision in ("float32", "bfloat16"):
         step = jax.jit(make_step(task, sgd, precision))
-        after, _ = step(params, sgd.init(params), {"x": x, "y": y}, jnp.ones(20, bool), KEY, 0.1,
+        after, *_ = step(params, sgd.init(params), {"x": x, "y": y}, jnp.ones(20, bool), KEY, 0.1,
                         jnp.inf)  # fmt: skip
         assert {leaf.dtype for leaf in jax.tree.leaves(after)} == {jnp.dtype("float32")}
         moved[precision] = jax.flatten_util.ravel_pytree(

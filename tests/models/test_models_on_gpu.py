@@ -128,7 +128,7 @@ def test_a_step_of_the_emnist_model_in_bfloat16_is_close_to_one_in_float32() -> 
     moved = {}
     for precision in ("float32", "bfloat16"):
         step = jax.jit(make_step(task, sgd, precision))
-        after, _ = step(params, sgd.init(params), {"x": x, "y": y}, jnp.ones(20, bool),
+        after, *_ = step(params, sgd.init(params), {"x": x, "y": y}, jnp.ones(20, bool),
                         jax.random.key(6), 0.1, jnp.inf)  # fmt: skip
         change = jax.tree.map(lambda a, b: a - b, after, params)
         moved[precision] = jax.flatten_util.ravel_pytree(change)[0]

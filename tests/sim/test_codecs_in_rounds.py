@@ -27,6 +27,7 @@ RULE_FORMS = {
     "fixed": "fixed:0.2",
     "adaptive": "adaptive,k=0",
     "random": "random:0.5",
+    "optimal": "optimal:0.5",
 }
 
 
