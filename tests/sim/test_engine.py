@@ -58,7 +58,7 @@ def rule_forms(threshold: float) -> dict[str, list[str]]:
         "adaptive": [
             "adaptive,k=0",
             "adaptive,k=0.5,weighted=false",
-            "adaptive,k=0,robust=true,at_most=1",
+            "adaptive,k=-1,robust=true,at_most=1",
         ],
         "random": ["random:0.5"],
         "optimal": ["optimal:0.4"],

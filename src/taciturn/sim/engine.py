@@ -463,7 +463,8 @@ class Program:
                 heard.sums[own], who.examples, heard.norms[own], said[own], openings[a], chances
             )
             # Those who never answer are no replies that were rejected.
-            tallies = tallies._replace(n_rejected=tallies.n_rejected - jnp.sum(~there[own], axis=1))
+            gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
+            tallies = tallies._replace(n_rejected=tallies.n_rejected - gone)
             close = functools.partial(server.close, policy, optimizer=optimizer)
             results.append(jax.vmap(close)(states.servers[a], tallies))
         servers, infos = zip(*results, strict=True)
