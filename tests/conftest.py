@@ -10,6 +10,7 @@ TACITURN_GPU_TESTS=cpu they run on a CPU, kernels interpreted, to see that the t
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import pytest
 from hypothesis import settings
+
+# Tests that are run in the background have Ctrl-C ignored, and so has all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Programs that are the same in many tests are compiled once, and not again in the next run.
 _CACHE = Path(__file__).parents[1] / ".pytest_cache" / "compiled"

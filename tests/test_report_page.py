@@ -357,11 +357,9 @@ def test_what_cannot_be_watched_is_named(tmp_path, folder):
 
 def test_ctrl_c_ends_it(folder):
     command = [sys.executable, "-m", "taciturn", "watch", str(folder)]
-    # Whoever runs tests in the background has Ctrl-C ignored by all that they start.
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as run:  # fmt: skip
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
         try:
             said = run.stdout.readline()
             assert get(said.split()[0])[0] == 200

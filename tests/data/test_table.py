@@ -131,7 +131,8 @@ def test_a_column_of_arrays_is_an_input():
 def test_parquet_is_read_with_pyarrow(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtra, match=r"`pyarrow\.parquet` is not installed"):
         table(path, **WHO)
     module = ModuleType("pyarrow.parquet")
