@@ -35,6 +35,7 @@ from taciturn.core.policy import RULES, STAND_INS
 from taciturn.models import MLP
 from taciturn.progress import Compiling, Progress
 from taciturn.sim import devices, engine
+from taciturn.sim import rounds as rounds_module
 from taciturn.tasks import load
 from taciturn.tasks.task import Task, classification
 
@@ -253,10 +254,10 @@ def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
 
     results: list[Any] = []
     program = program_of(lambda: results.append(first()), monkeypatch)
-    assert program.traces == 1
+    assert program.rounds.traces == 1
     with compilations() as events:
         assert program_of(lambda: results.append(second()), monkeypatch) is program
-    assert program.traces == 1
+    assert program.rounds.traces == 1
     assert events == []
     before, after = results
     assert after["a"].rounds == 7
@@ -332,7 +333,8 @@ def test_the_same_twice_bit_for_bit() -> None:
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(chunk: int, seconds: float, task: Task) -> tuple[Any, list[int]]:
         told: list[Progress] = []
-        monkeypatch.setattr(engine, "_CHUNK", chunk)
+        monkeypatch.setattr(engine, "CHUNK", chunk)
+        monkeypatch.setattr(rounds_module, "CHUNK", chunk)
         monkeypatch.setattr(engine, "_CHUNK_SECONDS", seconds)
         monkeypatch.setattr(engine, "_PLANNED", 4)
         found = taciturn.compare(

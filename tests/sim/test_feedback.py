@@ -138,7 +138,7 @@ def test_chunks_change_nothing_and_nothing_compiles_again(monkeypatch: pytest.Mo
     for seconds in (0.0, 1e9):
         monkeypatch.setattr(engine, "_CHUNK_SECONDS", seconds)
         program = program_of(run, monkeypatch)
-    assert program.traces == 1
+    assert program.rounds.traces == 1
     assert len([p for p in told[0] if isinstance(p, Progress)]) == 7 * len(arms)
     assert len([p for p in told[1] if isinstance(p, Progress)]) == 3 * len(arms)
     for name in arms:

@@ -1,0 +1,220 @@
+"""Rounds as they are traced: what the compiled engine does on the devices.
+
+Draw cohorts, begin, train a chunk of rounds, test: each is a pure function of arrays. `engine.py`
+compiles them and calls them from the host.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from taciturn.core import server, tally
+from taciturn.core.policy import Policy
+from taciturn.settings import Settings
+from taciturn.sim import draws, residuals
+from taciturn.sim.hearing import Cohorts, Hearing, Work
+from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
+from taciturn.sim.local import (
+    client_optimizer,
+    flat_model,
+    make_evaluate,
+    make_step,
+    server_optimizer,
+)
+from taciturn.tasks.task import Clients, Task
+
+CHUNK = 64  # rounds in a chunk at the most
+_TEST_BATCH, _TEST_BATCH_ON_GPU = 512, 2048
+
+
+class Seen(NamedTuple):
+    """What is recorded of every round; (arms, seeds, rounds) each."""
+
+    spoke: Any
+    rejected: Any
+    threshold: Any
+    norm_mean: Any
+    norm_std: Any
+
+
+class Carried(NamedTuple):
+    """What goes from round to round.
+
+    Attributes:
+      servers: a server's state per arm, (seeds, …) each.
+      silence: how often in a row each client was silent, (runs, population); None where no rule
+        looks at it.
+      residuals: what clients keep, (`Hearing.keeping`, population, size); None where nothing is.
+    """
+
+    servers: tuple[server.ServerState, ...]
+    silence: Any
+    residuals: Any
+
+
+class Rounds:
+    """The rounds of one experiment: a task, the forms of its arms, and of its settings."""
+
+    def __init__(self, task: Task, policies: list[Policy], form: Settings, mesh: Mesh) -> None:
+        self.task, self.policies, self.form, self.mesh = task, policies, form, mesh
+        self.seeds, self.cohort = len(form.all_seeds), form.cohort
+        self.runs = len(policies) * self.seeds
+        self.on_cpu = mesh.devices.flat[0].platform == "cpu"
+        self.model = flat_model(task)
+        transformation = client_optimizer(form)
+        self.hearing = Hearing(tuple(policies), self.seeds, self.cohort)
+        self.trainer = LaneTrainer(
+            model=self.model,
+            step=make_step(task, transformation, form.precision),
+            transformation=transformation,
+            hearing=self.hearing,
+            batch=form.batch,
+            epochs=form.epochs,
+        )
+        self.traces = 0
+
+    def draw(self, keys: draws.RunKeys, rounds: jax.Array, clients: Clients) -> Cohorts:
+        def one(round: jax.Array, key: draws.RunKeys) -> Cohorts:
+            now = draws.round_keys(key, round)
+            chosen = draws.cohort(now, clients.population, self.cohort, round, self.task.cohort)
+            examples = clients.examples_of(chosen)
+            if self.form.dropout:  # who weighs nothing is not heard
+                there = draws.answers(now, self.cohort, self.form.dropout)
+                examples = jnp.where(there, examples, jnp.zeros_like(examples))
+            return Cohorts(chosen, clients.rows_of(chosen), examples)
+
+        return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(keys))(rounds)
+
+    def begin(self, keys: draws.RunKeys, rules: Any, population: int) -> Carried:
+        optimizer = server_optimizer(self.form.server_optimizer, 1.0)
+        weights = jax.vmap(self.model.init)(keys.init)
+
+        def first(weights: jax.Array, rule: Any, policy: Policy) -> server.ServerState:
+            state = server.init(policy, weights, optimizer)
+            return state._replace(memory=state.memory._replace(rule=rule))
+
+        servers = tuple(
+            jax.vmap(functools.partial(first, policy=policy))(weights, rule)
+            for policy, rule in zip(self.policies, rules, strict=True)
+        )
+        silence, table, keeping = None, None, len(self.hearing.keeping)
+        if self.hearing.looks_at("silence"):
+            silence = jnp.zeros((self.runs, population), jnp.int32)
+        if keeping:
+            table = jnp.zeros((keeping, population, self.model.size), weights.dtype)
+        return Carried(servers, silence, table)
+
+    def train(
+        self,
+        states: Carried,
+        keys: draws.RunKeys,
+        numbers: Numbers,
+        first: jax.Array,
+        count: jax.Array,
+        cohorts: Cohorts,
+        schedule: Schedule,
+        clients: Clients,
+    ) -> Any:
+        """`count` rounds from round `first` on."""
+        self.traces += 1
+        arms, dtype = len(self.policies), states.servers[0].weights.dtype
+        whole = jnp.zeros((arms, self.seeds, CHUNK), jnp.int32)
+        real = jnp.zeros((arms, self.seeds, CHUNK), dtype)
+        seen = Seen(whole, whole, real, real, real)
+
+        def one(i: jax.Array, carry: Any) -> Any:
+            states, seen = carry
+            who, now = jax.tree.map(lambda a: a[i], (cohorts, schedule))
+            states, infos = self._one(states, keys, numbers, first + i, who, now, clients)
+            row = Seen(*(jnp.stack([getattr(info, f) for info in infos]) for f in Seen._fields))
+            return states, jax.tree.map(lambda old, new: old.at[..., i].set(new), seen, row)
+
+        return jax.lax.fori_loop(0, count, one, (states, seen))
+
+    def _one(
+        self,
+        states: Carried,
+        keys: draws.RunKeys,
+        numbers: Numbers,
+        round: jax.Array,
+        who: Cohorts,
+        schedule: Schedule,
+        clients: Clients,
+    ) -> Any:
+        """One round of every run; compare `reference._run_seed`."""
+        round_keys = jax.vmap(lambda key: draws.round_keys(key, round))(keys)
+        openings = [
+            jax.vmap(lambda s, policy=policy: server.open(policy, s.memory))(state)
+            for policy, state in zip(self.policies, states.servers, strict=True)
+        ]
+        whose = (jnp.arange(self.runs)[:, None], jnp.tile(who.clients, (len(self.policies), 1)))
+        keeping, table = self.hearing.keeping, states.residuals
+        place = residuals.places(keeping, who.clients)
+        kept: Any = None if table is None else table[place]
+        work = Work(
+            thetas=jnp.concatenate([state.weights for state in states.servers]),
+            contexts=tuple(opening.context for opening in openings),
+            uniforms=jax.vmap(lambda key: draws.uniforms(key, self.cohort))(round_keys),
+            keys=round_keys,
+            who=who,
+            silence=None if states.silence is None else states.silence[whose],
+            residuals=kept,
+        )
+        shared, split = PartitionSpec(), PartitionSpec("lanes")
+        heard = jax.shard_map(
+            self.trainer,
+            mesh=self.mesh,
+            in_specs=(Schedule(shared, split, split), shared, shared, shared),
+            out_specs=PartitionSpec(),
+            check_vma=False,
+        )(schedule, work, numbers.at(round), clients)
+        optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
+        there = jnp.tile(who.examples > 0, (len(self.policies), 1))
+        said = (heard.said > 0) & there
+        results = []
+        for a, policy in enumerate(self.policies):
+            own = slice(a * self.seeds, (a + 1) * self.seeds)
+            chances = heard.chances[own] if policy.rule.probability else None
+            tallies = jax.vmap(functools.partial(tally.of, each=policy.rule.each))(
+                heard.sums[own], who.examples, heard.norms[own], said[own], openings[a], chances
+            )
+            # Those who never answer are no replies that were rejected.
+            gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
+            tallies = tallies._replace(n_rejected=tallies.n_rejected - gone)
+            close = functools.partial(server.close, policy, optimizer=optimizer)
+            results.append(jax.vmap(close)(states.servers[a], tallies))
+        servers, infos = zip(*results, strict=True)
+        silence = states.silence
+        if silence is not None:
+            counted = jnp.where(said, 0, work.silence + there)
+            silence = silence.at[whose].set(counted)
+        if table is not None:
+            table = table.at[place].set(jnp.where(said[keeping][..., None], heard.left, kept))
+        return Carried(servers, silence, table), infos
+
+    def test(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
+        """The mean of every metric, (arms, seeds) each; devices share the test set."""
+        total = len(jax.tree.leaves(test)[0])
+        batch = min(total, _TEST_BATCH if self.on_cpu else _TEST_BATCH_ON_GPU)
+        count = self.mesh.devices.size
+        starts = jnp.arange(0, -(-total // (batch * count)) * batch * count, batch)
+        sums = make_evaluate(self.task, self.model, total, batch)
+
+        def share(weights: jax.Array, test: Any, starts: jax.Array) -> Any:
+            result = jax.lax.map(lambda w: sums(w, test, starts), weights)
+            return jax.lax.psum(result, "lanes")
+
+        result = jax.shard_map(
+            share,
+            mesh=self.mesh,
+            in_specs=(PartitionSpec(), PartitionSpec(), PartitionSpec("lanes")),
+            out_specs=PartitionSpec(),
+            check_vma=False,
+        )(jnp.concatenate(weights), test, starts)
+        shape = (len(weights), self.seeds)
+        return {name: (value / weight).reshape(shape) for name, (value, weight) in result.items()}
