@@ -5,7 +5,7 @@ weighs n_k. So many bytes do least harm when
 
     b_k = c · n_k m_k
 
-with at most 8 times the mean, so that no round is spent by a single client. Bits are rounded to a
+with at most 16 times the mean, so that no round is spent by a single client. Bits are rounded to a
 rung of `ladder`. Below the lowest rung b₁ a client speaks with probability
 p = b_k / b₁ on it and counts 1/p: the same upload, and right on average, as in `optimal`.
 
@@ -29,11 +29,11 @@ from taciturn.core.standins import ignore
 from taciturn.core.tally import Tally
 from taciturn.errors import InputError
 
-_LARGEST = 8.0  # times the mean is what a client may spend
+_LARGEST = 16.0  # times the mean is what a client may spend
 _FLOOR = 0.05  # the least probability, so that nobody counts without bound
-_GAIN = 0.6  # how fast debts are paid: most of one within 1 / gain rounds
+_GAIN = 0.2  # how fast debts are paid: most of one within 1 / gain rounds
 _MOST_DEBT = 10.0  # rounds
-_NEW = 0.1  # what the last round's n·m weigh beside those of the rounds before
+_NEW = 0.05  # what the last round's n·m weigh beside those of the rounds before
 _FIRST_BITS = 0.1  # of the first round, where what bytes are a share of is not known yet
 _LEAST_BITS = 1e-4
 _SILENT = ignore()
