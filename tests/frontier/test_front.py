@@ -1,5 +1,8 @@
 """What the frontier says follows from the numbers."""
 
+from types import SimpleNamespace
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -8,6 +11,7 @@ from taciturn.errors import RunError, UnknownName
 from taciturn.frontier import figures, front, policies, tables, words
 from taciturn.frontier.experiments import EXPERIMENTS, MAIN, experiment_of
 from taciturn.frontier.policies import ENTRIES, GRID, RECOMMENDED
+from taciturn.studies import results_file
 from taciturn.studies.experiment import Experiment
 from taciturn.studies.results import Arm, Results
 
@@ -86,11 +90,12 @@ def test_what_uploads_more_and_is_level_or_behind_is_dominated():
         (70, 0.5, "uploads 2 times less and is behind it"),
         (80, 0.5, "uploads 2 times less and is level with it"),
         (85, 0.5, "uploads 2 times less and is ahead of it"),
+        (80.6, 3, "uploads 3 times as much and ends higher, but level"),
     ],
 )
 def test_a_rival_that_is_not_dominated_is_named_with_the_reason(final, share, why):
     rival = arm("full+eden:1", final, share)
-    rival.accuracy[:, -1] += [0.1, -0.1, 0.0]  # seeds differ
+    rival.accuracy[:, -1] += [0.6, -0.6, 0.0]  # seeds differ
     text = words.rivals(result(rival=rival))
     assert "dominates 1 of 2 others" in text
     assert f"rival, which {why}" in text
@@ -146,6 +151,31 @@ def test_who_pays_is_shown_where_the_runs_have_it():
     assert (name, str(worst), str(small), large) == (
         "rival", "42.00 ± 2.00", "70.00 ± 0.00", None
     )  # fmt: skip
+
+
+class Voices(NamedTuple):
+    """Counts by seed and client, as a history has them."""
+
+    seed: np.ndarray
+    silent: np.ndarray
+
+    def silent_share(self, third):
+        return float(self.silent.sum() + third)
+
+
+def test_figures_of_clients_are_those_of_the_run():
+    history = SimpleNamespace(
+        seeds=(0, 1),
+        worst_tenth=np.array([[0.1, 0.2], [0.3, np.nan]]),
+        voices=Voices(np.array([0, 0, 1]), np.array([10, 20, 40])),
+    )
+    assert results_file._who_pays(history, 0) == {
+        "worst_tenth": 20.0, "silent_small": 30.0, "silent_large": 32.0
+    }  # fmt: skip
+    assert results_file._who_pays(history, 1) == {
+        "worst_tenth": None, "silent_small": 40.0, "silent_large": 42.0
+    }  # fmt: skip
+    assert results_file._who_pays(SimpleNamespace(), 0) == {}
 
 
 def test_the_picture_has_every_policy_at_its_bytes_and_accuracy():
