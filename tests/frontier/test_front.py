@@ -201,10 +201,10 @@ def test_policies_are_spelt_as_they_are_read_back():
         assert str(parse(entry.policy)) == entry.policy
         assert entry.reference
     assert RECOMMENDED in GRID.values()
-    for some in (policies.SIX, policies.TEN):
+    for some in (policies.SIX, policies.ELEVEN):
         assert some.items() <= GRID.items()
         assert {"full", RECOMMENDED} <= set(some.values())
-    assert (len(policies.SIX), len(policies.TEN)) == (6, 10)
+    assert (len(policies.SIX), len(policies.ELEVEN)) == (6, 11)
 
 
 def test_every_setting_has_a_reason_and_every_experiment_full_communication():
