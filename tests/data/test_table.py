@@ -111,7 +111,7 @@ def test_numbers_are_standardised_by_what_is_trained_on():
         "same": np.ones(200),
     }
     task = table(columns, client="who", label="y", standardise=True)
-    train, test = task.clients.hold_out(task.hold_out)
+    train, test, _ = task.clients.hold_out(task.hold_out)
     for array in (train.arrays["x"][:, 0], train.arrays["y"]):
         assert abs(array.mean()) < 1e-5
         assert array.std() == pytest.approx(1, abs=1e-5)
