@@ -161,7 +161,9 @@ class Program:
             self.lanes = self.lanes or self._choose_lanes(clients)
             keys = _run_keys(np.array(settings.all_seeds, np.uint32))
             states = self._start(arms, keys, group, clients.population)
-        numbers = Numbers(settings.lr, settings.clip, settings.server_lr, settings.lr_decay)
+        numbers = Numbers(
+            settings.lr, settings.clip, settings.server_lr, settings.lr_decay, settings.rounds
+        )
         if self._chunk is None:
             yield Compiling(self.runs)
         planned, done, pace = None, group.done, 0.0
@@ -282,7 +284,7 @@ class Program:
         items = np.zeros((CHUNK, self.items), np.int32)
         bounds = np.zeros((CHUNK, self.lanes + 1), np.int32)
         for i in range(count):
-            steps = np.tile(self.trainer.steps(cohorts.rows[i]).reshape(-1), len(self.policies))
+            steps = np.tile(cohorts.steps[i].reshape(-1), len(self.policies))
             items[i], bounds[i] = plan.pack(steps, self.lanes)
         return Schedule(items, bounds[:, :-1], bounds[:, 1:])
 

@@ -80,6 +80,18 @@ def server_optimizer(which: str | optax.GradientTransformation, lr: Any) -> Opti
     return Optimizer(lambda weights: transformation.init(jnp.asarray(weights)), apply, choose)
 
 
+SCHEDULES: dict[str, Callable[[Any], Any]] = {  # by the share of the rounds that are over
+    "constant": lambda over: 1.0,
+    "cosine": lambda over: (1 + jnp.cos(jnp.pi * over)) / 2,
+    "step": lambda over: jnp.where(over < 0.5, 1.0, jnp.where(over < 0.75, 0.1, 0.01)),
+}
+
+
+def learning_rate(lr: Any, decay: Any, schedule: str, round: Any, rounds: Any) -> Any:
+    """The clients' learning rate in a round, counted from 0, of so many."""
+    return lr * jnp.asarray(decay) ** round * SCHEDULES[schedule](round / rounds)
+
+
 class Model(NamedTuple):
     """A task's model, with its weights as a pytree for training and as a flat vector elsewhere."""
 

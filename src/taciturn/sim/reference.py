@@ -26,6 +26,7 @@ from taciturn.sim.local import (
     Model,
     client_optimizer,
     flat_model,
+    learning_rate,
     make_evaluate,
     make_step,
     server_optimizer,
@@ -118,13 +119,16 @@ def _run_seed(
         there = np.ones(settings.cohort, bool)
         if settings.dropout:
             there = np.asarray(draws.answers(round_keys, settings.cohort, settings.dropout))
+        steps = trainer.steps(cohort, round_keys)
         weights, answers = np.zeros(settings.cohort), np.full(settings.cohort, NO_ANSWER)
         for slot in np.flatnonzero(there).tolist():
             k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
-            rate = settings.lr * settings.lr_decay**t
+            rate = learning_rate(
+                settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds
+            )
             with jax.default_matmul_precision(trainer.precision):
-                trained, loss = trainer(state.weights, k, slot, round_keys, rate)
+                trained, loss = trainer(state.weights, k, slot, round_keys, rate, steps[slot])
             examples = float(trainer.clients.examples_of(k[None])[0])
             asked = 0 if silence is None else int(silence[k])
             message = client.respond(policy.rule, state.weights, trained, examples,
@@ -177,10 +181,19 @@ class Trainer:
         indices = draws.shuffled(keys, slot, epoch, n, positions)
         return clients.batch(k, indices), draws.dropout_key(keys, slot, step)
 
+    def steps(self, cohort: jax.Array, keys: draws.RoundKeys) -> np.ndarray:
+        """How many local steps each client of the cohort does before time is up."""
+        settings = self.settings
+        steps = settings.epochs * -(-self.clients.rows_of(cohort) // settings.batch)
+        if settings.stragglers:
+            steps = draws.local_steps(keys, steps, settings.stragglers)
+        return np.asarray(steps)
+
     def __call__(
-        self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, lr: float
-    ) -> tuple[np.ndarray, float]:
-        """The trained weights and the mean loss over the steps."""
+        self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, lr: Any,
+        steps: int,
+    ) -> tuple[np.ndarray, float]:  # fmt: skip
+        """The trained weights and the mean loss over the steps, of which there are so many."""
         batch_size, done = self.settings.batch, 0
         n = int(self.clients.rows_of(k[None])[0])
         trained = self.model.unravel(jnp.asarray(weights))
@@ -188,6 +201,8 @@ class Trainer:
         total = 0.0
         for epoch in range(self.settings.epochs):
             for start in range(0, n, batch_size):
+                if done == steps:
+                    break
                 # The last batch of an epoch holds what is left.
                 positions = np.arange(start, min(start + batch_size, n))
                 batch, key = self.batch(self.clients, k, keys, slot, epoch, n, positions, done)

@@ -87,7 +87,11 @@ class Rounds:
             if self.form.dropout:  # who weighs nothing is not heard
                 there = draws.answers(now, self.cohort, self.form.dropout)
                 examples = jnp.where(there, examples, jnp.zeros_like(examples))
-            return Cohorts(chosen, clients.rows_of(chosen), examples)
+            rows = clients.rows_of(chosen)
+            steps = self.trainer.steps(rows)
+            if self.form.stragglers:
+                steps = draws.local_steps(now, steps, self.form.stragglers)
+            return Cohorts(chosen, rows, examples, steps)
 
         return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(keys))(rounds)
 
@@ -180,7 +184,7 @@ class Rounds:
             in_specs=(Schedule(shared, split, split), shared, shared, shared),
             out_specs=PartitionSpec(),
             check_vma=False,
-        )(schedule, work, numbers.at(round), clients)
+        )(schedule, work, numbers.at(round, self.form.lr_schedule), clients)
         optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
         there = jnp.tile(who.examples > 0, (len(self.policies), 1))
         said = (heard.said > 0) & there
