@@ -111,7 +111,7 @@ def test_rows_of_a_history() -> None:
     assert list(rows[0]) == [
         "seed", "round", "spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std",
         "asked", "bytes_up", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down",
-        "accuracy", "loss",
+        "accuracy", "loss", "worst_tenth",
     ]  # fmt: skip
     assert rows[4]["spoke"] == history.spoke[1, 1]
     assert rows[0]["threshold"] == 0
