@@ -1,7 +1,6 @@
 """What the frontier says follows from the numbers."""
 
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,9 +10,10 @@ from taciturn.errors import RunError, UnknownName
 from taciturn.frontier import figures, front, policies, tables, words
 from taciturn.frontier.experiments import EXPERIMENTS, MAIN, experiment_of
 from taciturn.frontier.policies import ENTRIES, GRID, RECOMMENDED
+from taciturn.sim.voices import Voices
 from taciturn.studies import results_file
 from taciturn.studies.experiment import Experiment
-from taciturn.studies.results import Arm, Results
+from taciturn.studies.results import WHO_PAYS, Arm, Results
 
 TESTED = np.array([5, 10])
 SIZE = 1000
@@ -153,29 +153,21 @@ def test_who_pays_is_shown_where_the_runs_have_it():
     )  # fmt: skip
 
 
-class Voices(NamedTuple):
-    """Counts by seed and client, as a history has them."""
-
-    seed: np.ndarray
-    silent: np.ndarray
-
-    def silent_share(self, third):
-        return float(self.silent.sum() + third)
-
-
 def test_figures_of_clients_are_those_of_the_run():
-    history = SimpleNamespace(
-        seeds=(0, 1),
-        worst_tenth=np.array([[0.1, 0.2], [0.3, np.nan]]),
-        voices=Voices(np.array([0, 0, 1]), np.array([10, 20, 40])),
+    voices = Voices(
+        seed=np.array([0, 0, 0, 1]),
+        client=np.array([3, 5, 8, 3]),
+        examples=np.array([10.0, 30, 20, 10]),
+        asked=np.array([4, 4, 4, 2]),
+        spoke=np.array([1, 4, 2, 0]),
+        silent=np.array([3, 0, 2, 0]),
     )
+    worst = np.array([[0.1, 0.2], [0.3, np.nan]])
+    history = SimpleNamespace(seeds=(0, 1), worst_tenth=worst, voices=voices)
     assert results_file._who_pays(history, 0) == {
-        "worst_tenth": 20.0, "silent_small": 30.0, "silent_large": 32.0
+        "worst_tenth": 20.0, "silent_small": 75.0, "silent_large": 0.0
     }  # fmt: skip
-    assert results_file._who_pays(history, 1) == {
-        "worst_tenth": None, "silent_small": 40.0, "silent_large": 42.0
-    }  # fmt: skip
-    assert results_file._who_pays(SimpleNamespace(), 0) == {}
+    assert results_file._who_pays(history, 1) == dict.fromkeys(WHO_PAYS)
 
 
 def test_the_picture_has_every_policy_at_its_bytes_and_accuracy():
