@@ -28,7 +28,7 @@ def pooled(task: Task) -> Task:
     """The same task with one client that has all rows."""
     clients, test = with_test(task)
     everyone = Stored.of(clients.arrays, [int(clients.rows.sum())])
-    return replace(task, clients=everyone, test=test)
+    return replace(task, clients=everyone, test=test.examples)
 
 
 def dealt(task: Task) -> Task:
@@ -36,7 +36,7 @@ def dealt(task: Task) -> Task:
     clients, test = with_test(task)
     order = np.random.default_rng(0).permutation(int(clients.rows.sum()))
     arrays = {key: array[order] for key, array in clients.arrays.items()}
-    return replace(task, clients=Stored.of(arrays, clients.rows), test=test)
+    return replace(task, clients=Stored.of(arrays, clients.rows), test=test.examples)
 
 
 def main() -> None:

@@ -101,6 +101,8 @@ def test_there_are_no_empty_panels(folder, tmp_path):
     assert keys(rows("full")) == always
     assert keys(rows("full", accuracy=float("nan"))) == always - {"accuracy", "accuracy-upload"}
     assert keys(rows("full", rejected=1, worst_tenth=0.2)) == always | {"rejected", "worst-tenth"}
+    own = {"rejected": 1, "worst_tenth": 0.2, "f1": 0.5}
+    assert keys(rows("full", **own)) == always | {"rejected", "worst-tenth", "metric-0"}
     bare = ("norm_mean", "norm_std", "threshold", "bytes_up_full", "bytes_down",
             "overhead_down", "rejected", "asked")  # fmt: skip
     table = [{k: v for k, v in row.items() if k not in bare} for row in rows("full")]
@@ -119,6 +121,15 @@ def test_the_table_has_payload_and_overhead(folder):
     }  # fmt: skip
     assert full[0] == "full"  # what all is compared with stands at the top
     assert 'title="800,000 bytes"' in content(folder)["tables"]
+
+
+def test_the_table_says_how_often_small_and_large_clients_are_silent(folder):
+    figures = {"adaptive,k=0+ou": {"silent_small": 62.5, "silent_large": 3.0}}
+    runs.write_json(folder / "summary.json", {"arms": figures})
+    head, full, policy = cells(content(folder), "Figures of every arm")
+    small, large = head.index("silent: small"), head.index("silent: large")
+    assert (policy[small], policy[large]) == ("62.5 %", "3.0 %")
+    assert (full[small], full[large]) == ("", "")
 
 
 def test_uploads_are_counted_until_shares_of_what_full_reached(tmp_path):

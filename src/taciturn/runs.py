@@ -112,6 +112,13 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         file.write(_lines(rows[0], rows))
 
 
+def write_columns(path: Path, names: Iterable[str], columns: Iterable[np.ndarray]) -> None:
+    """A table of many rows, given by column."""
+    with _replacing(path) as file:
+        file.write(",".join(map(_cell, names)) + "\n")
+        file.writelines(_rows(columns))
+
+
 class GrowingTable:
     """A CSV file that rows are appended to; the last one can be written again.
 
@@ -182,9 +189,7 @@ class StreamedTable:
 
     def add(self, columns: Iterable[np.ndarray]) -> None:
         """Adds rows, given by column, in the order of the header."""
-        self._write(
-            "".join(f"{','.join(row)}\n" for row in zip(*map(_texts, columns), strict=True))
-        )
+        self._write("".join(_rows(columns)))
 
     def settle(self) -> tuple[int, str]:
         """Brings the file onto the disk; its size and checksum, for `go_on`."""
@@ -204,6 +209,10 @@ class StreamedTable:
             rest = rest[self._file.write(rest) :]
         self._hash.update(data)
         self._size += len(data)
+
+
+def _rows(columns: Iterable[np.ndarray]) -> Iterator[str]:
+    return (f"{','.join(row)}\n" for row in zip(*map(_texts, columns), strict=True))
 
 
 def _texts(column: np.ndarray) -> list[str]:

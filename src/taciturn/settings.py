@@ -41,6 +41,9 @@ class Settings:
     """How many clients are asked in a round."""
     dropout: float = _static(0.0)
     """How likely a client that is asked never answers: its device is gone, nobody hears of it."""
+    stragglers: float = _static(0.0)
+    """How likely a client is too slow: when time is up it has done only a part of its local steps,
+    drawn evenly, and answers with what it has."""
     epochs: int = _static(UNSET)
     """Passes over a client's data in a round (default: the task's)."""
     batch: int = _static(UNSET)
@@ -56,6 +59,9 @@ class Settings:
     """FedProx: how strongly a client's weights are pulled back to those it was sent, μ."""
     lr_decay: float = 1.0
     """What the clients' learning rate is multiplied by after every round."""
+    lr_schedule: str = _static("constant")
+    """How the clients' learning rate goes over the rounds: constant, cosine (down to 0 after the
+    last one) or step (a tenth after half of them, a hundredth after three quarters)."""
     server_optimizer: Optimizer = _static("sgd")
     """What the server does with the mean update, of the same choice; sgd at 1 is averaging."""
     server_lr: float = UNSET

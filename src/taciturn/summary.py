@@ -16,8 +16,8 @@ def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
     Args:
       columns: those of `metrics.csv`, (seeds, rounds) each: `spoke`, `threshold`, `bytes_up`,
-        `overhead_up`, `accuracy`; and `asked`, `bytes_up_full`, `rejected` and `loss`, which some
-        folders lack.
+        `overhead_up`, `accuracy`; and `asked`, `bytes_up_full`, `rejected`, `worst_tenth` and
+        `loss`, which some folders lack.
     """
     last = [row[~np.isnan(row)][-1:] for row in columns["accuracy"]]
     tested = all(len(row) for row in last)
@@ -28,6 +28,9 @@ def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "accuracy": accuracy.tolist(),
         "accuracy_mean": float(accuracy.mean()) if tested else None,
         "accuracy_std": float(accuracy.std(ddof=1)) if len(accuracy) > 1 else None,
+        "worst_tenth": None
+        if (worst := _last_mean(columns.get("worst_tenth"))) is None
+        else 100 * worst,
         "loss_mean": _last_mean(columns.get("loss")),
         "spoke_share": _share(columns["spoke"], columns.get("asked")),
         "rejected_share": _share(columns.get("rejected"), columns.get("asked")),

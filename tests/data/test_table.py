@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 import taciturn
 from taciturn.data import hugging_face
+from taciturn.data.table import read
 from taciturn.errors import DataError, InputError, MissingExtra, UnknownName
 from taciturn.report.show import _sheet
 from taciturn.tasks import load, table
@@ -111,7 +112,7 @@ def test_numbers_are_standardised_by_what_is_trained_on():
         "same": np.ones(200),
     }
     task = table(columns, client="who", label="y", standardise=True)
-    train, test = task.clients.hold_out(task.hold_out)
+    train, test, _ = task.clients.hold_out(task.hold_out)
     for array in (train.arrays["x"][:, 0], train.arrays["y"]):
         assert abs(array.mean()) < 1e-5
         assert array.std() == pytest.approx(1, abs=1e-5)
@@ -206,3 +207,28 @@ def test_a_picture_shows_names_and_a_curve_for_each_channel(shape, curves):
     _sheet(axes, "table", [("anna", {"x": x[:1]}), ("a very long name of bert", {"x": x[1:]})])
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["anna", "a very long nam…"]
     assert len(axes.lines) == curves
+
+
+def test_windows_in_a_parquet_file_are_an_input(tmp_path):
+    """A cell of lists of lists, which pyarrow gives as arrays of arrays."""
+    pyarrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    windows = np.arange(4 * 3 * 2.0).reshape(4, 3, 2)
+    columns = {"user": ["a", "b", "a", "b"], "y": [0, 1, 1, 0], "window": windows.tolist()}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "windows.parquet")
+    found = read(tmp_path / "windows.parquet", "user", "y")
+    assert found.names == ("a", "b")
+    np.testing.assert_array_equal(found.train["x"], windows[[0, 2, 1, 3]])
+
+
+def test_arrays_of_arrays_in_a_frame_are_an_input():
+    windows = np.empty(2, object)
+    for i in range(2):
+        windows[i] = np.empty(2, object)
+        windows[i][:] = [np.array([i, 1.0]), np.array([2.0, 3.0])]
+    found = read({"user": ["a", "b"], "y": [0, 1], "window": windows}, "user", "y")
+    assert found.train["x"].tolist() == [[[0, 1], [2, 3]], [[1, 1], [2, 3]]]
+
+
+def test_a_row_that_is_nobodys_is_named():
+    with pytest.raises(DataError, match="`user` must name a client in every row, row 2 of the"):
+        read({"user": ["a", None, "b"], "y": [0, 1, 0], "x": [1.0, 2.0, 3.0]}, "user", "y")

@@ -1,5 +1,7 @@
 """What the frontier says follows from the numbers."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -8,8 +10,10 @@ from taciturn.errors import RunError, UnknownName
 from taciturn.frontier import figures, front, policies, tables, words
 from taciturn.frontier.experiments import EXPERIMENTS, MAIN, experiment_of
 from taciturn.frontier.policies import ENTRIES, GRID, RECOMMENDED
+from taciturn.sim.voices import Voices
+from taciturn.studies import results_file
 from taciturn.studies.experiment import Experiment
-from taciturn.studies.results import Arm, Results
+from taciturn.studies.results import WHO_PAYS, Arm, Results
 
 TESTED = np.array([5, 10])
 SIZE = 1000
@@ -86,11 +90,12 @@ def test_what_uploads_more_and_is_level_or_behind_is_dominated():
         (70, 0.5, "uploads 2 times less and is behind it"),
         (80, 0.5, "uploads 2 times less and is level with it"),
         (85, 0.5, "uploads 2 times less and is ahead of it"),
+        (80.6, 3, "uploads 3 times as much and ends higher, but level"),
     ],
 )
 def test_a_rival_that_is_not_dominated_is_named_with_the_reason(final, share, why):
     rival = arm("full+eden:1", final, share)
-    rival.accuracy[:, -1] += [0.1, -0.1, 0.0]  # seeds differ
+    rival.accuracy[:, -1] += [0.6, -0.6, 0.0]  # seeds differ
     text = words.rivals(result(rival=rival))
     assert "dominates 1 of 2 others" in text
     assert f"rival, which {why}" in text
@@ -148,6 +153,23 @@ def test_who_pays_is_shown_where_the_runs_have_it():
     )  # fmt: skip
 
 
+def test_figures_of_clients_are_those_of_the_run():
+    voices = Voices(
+        seed=np.array([0, 0, 0, 1]),
+        client=np.array([3, 5, 8, 3]),
+        examples=np.array([10.0, 30, 20, 10]),
+        asked=np.array([4, 4, 4, 2]),
+        spoke=np.array([1, 4, 2, 0]),
+        silent=np.array([3, 0, 2, 0]),
+    )
+    worst = np.array([[0.1, 0.2], [0.3, np.nan]])
+    history = SimpleNamespace(seeds=(0, 1), worst_tenth=worst, voices=voices)
+    assert results_file._who_pays(history, 0) == {
+        "worst_tenth": 20.0, "silent_small": 75.0, "silent_large": 0.0
+    }  # fmt: skip
+    assert results_file._who_pays(history, 1) == dict.fromkeys(WHO_PAYS)
+
+
 def test_the_picture_has_every_policy_at_its_bytes_and_accuracy():
     found = result(rival=arm("full+eden:1", 79, 3), other=arm("full+eden:2", 79.05, 3.1))
     (axes,) = figures.frontier(found).axes
@@ -171,10 +193,10 @@ def test_policies_are_spelt_as_they_are_read_back():
         assert str(parse(entry.policy)) == entry.policy
         assert entry.reference
     assert RECOMMENDED in GRID.values()
-    for some in (policies.SIX, policies.TEN):
+    for some in (policies.SIX, policies.ELEVEN):
         assert some.items() <= GRID.items()
         assert {"full", RECOMMENDED} <= set(some.values())
-    assert (len(policies.SIX), len(policies.TEN)) == (6, 10)
+    assert (len(policies.SIX), len(policies.ELEVEN)) == (6, 11)
 
 
 def test_every_setting_has_a_reason_and_every_experiment_full_communication():

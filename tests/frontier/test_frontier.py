@@ -13,7 +13,7 @@ from taciturn.frontier.experiments import EXPERIMENTS
 from taciturn.studies import pieces
 
 DOCS = Path(__file__).parents[2] / "docs"
-POLICIES = "adaptive+ignore+eden:0.1; random:0.5+ignore"
+POLICIES = "adaptive+ignore+eden:0.1; budget:0.3%; random:0.5+ignore"
 
 
 def frontier(*arguments: str) -> None:
@@ -44,8 +44,8 @@ def test_a_frontier_of_ones_own_policies(capsys, tmp_path, counted):
     for name in ("table-synthetic.csv", "figure-synthetic.png", "figure-synthetic.svg"):
         assert (tmp_path / name).stat().st_size > 100
         assert str(tmp_path / name) in printed
-    # Two arms and then the third, with both seeds each.
-    assert [(len(arms), seeds) for arms, seeds in counted] == [(2, (0, 1)), (1, (0, 1))]
+    # Two arms and then the other two, with both seeds each.
+    assert [(len(arms), seeds) for arms, seeds in counted] == [(2, (0, 1)), (2, (0, 1))]
     frontier(*asked)
     assert len(counted) == 2  # nothing is run again
 

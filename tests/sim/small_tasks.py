@@ -19,7 +19,8 @@ from taciturn.models.dropout import dropout
 from taciturn.sim import engine
 from taciturn.tasks.task import Stored, Task, classification
 
-ARRAYS = ("spoke", "rejected", "threshold", "norm_mean", "norm_std", "accuracy", "loss", "weights")
+ARRAYS = ("spoke", "rejected", "threshold", "norm_mean", "norm_std", "accuracy", "loss",
+          "worst_tenth", "weights")  # fmt: skip
 SEVERAL = {name: name for name in ("adaptive,k=0+ou", "full", "random:0.5+last")}
 
 
@@ -50,6 +51,7 @@ def tiny(poisoned: int | None = None) -> Task:
         loss=loss,
         metrics=metrics,
         test={"x": x[n:], "y": y[n:]},
+        test_clients=np.arange(30) % 11,
         batch=5,
         lr=0.5,
     )
@@ -128,7 +130,11 @@ def assert_same(ours: taciturn.History, theirs: taciturn.History, tolerance: flo
     assert distance(ours.weights, theirs.weights) < tolerance
     for name in ("spoke", "rejected", "missing"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
-    for name in ("threshold", "norm_mean", "norm_std", "loss", "accuracy"):
+    for name in ("examples", "asked", "spoke", "silent"):
+        np.testing.assert_array_equal(
+            getattr(ours.voices, name), getattr(theirs.voices, name), f"voices.{name}"
+        )
+    for name in ("threshold", "norm_mean", "norm_std", "loss", "accuracy", "worst_tenth"):
         np.testing.assert_allclose(
             getattr(ours, name), getattr(theirs, name), rtol=100 * tolerance, atol=1e-6,
             err_msg=name,

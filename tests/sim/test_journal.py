@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import itertools
 import os
@@ -21,8 +22,19 @@ from taciturn.core.policy import CODECS, RULES, STAND_INS
 from taciturn.errors import RunError, Stopped, WriteError
 from taciturn.progress import Compiling, Progress
 from taciturn.sim import devices, engine, journal
+from taciturn.tasks.task import Task
 
-TASK = tiny()
+
+def with_a_metric_of_its_own(task: Task) -> Task:
+    def metrics(params: Any, batch: Any) -> Any:
+        found = task.metrics(params, batch)
+        right, one = found["accuracy"]
+        return found | {"wrong, of 100": (100 * (1 - right), one)}
+
+    return dataclasses.replace(task, metrics=metrics)
+
+
+TASK = with_a_metric_of_its_own(tiny())
 ROUNDS = 6
 FORMS = {
     "optimal": "optimal:0.5",
@@ -60,6 +72,9 @@ def assert_equal(found: Any, wanted: Any) -> None:
             ours, theirs = getattr(found[name], array), getattr(history, array)
             assert ours.dtype == theirs.dtype, array
             np.testing.assert_array_equal(ours, theirs, f"{name} {array}")
+        np.testing.assert_array_equal(found[name].voices, history.voices, f"{name} voices")
+        wrong = (100 * (1 - history.accuracy)).round(3)
+        np.testing.assert_array_equal(found[name].metrics["wrong, of 100"].round(3), wrong)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 
 import taciturn
 from taciturn.sim import draws
-from taciturn.sim.local import proximal
+from taciturn.sim.local import SCHEDULES, learning_rate, proximal
 
 
 def task() -> taciturn.Task:
@@ -97,3 +97,21 @@ def test_a_rate_that_decays_is_multiplied_after_every_round() -> None:
     constant = taciturn.simulate(task(), "full", **settings).norm_mean[0]
     halved = taciturn.simulate(task(), "full", lr_decay=0.5, **settings).norm_mean[0]
     np.testing.assert_allclose(halved / constant, [1, 0.5, 0.25], rtol=1e-3)
+
+
+def test_schedules_of_the_rate() -> None:
+    rates = {name: [float(learning_rate(2.0, 1.0, name, t, 8)) for t in range(8)]
+             for name in SCHEDULES}  # fmt: skip
+    assert rates["constant"] == [2.0] * 8
+    assert rates["step"] == pytest.approx([2.0] * 4 + [0.2] * 2 + [0.02] * 2)
+    assert rates["cosine"] == pytest.approx(1 + np.cos(np.pi * np.arange(8) / 8), rel=1e-5)
+    assert float(learning_rate(2.0, 0.5, "step", 6, 8)) == pytest.approx(0.02 * 0.5**6)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_run_follows_its_schedule(plain: bool) -> None:
+    """Small steps on a linear path: norms fall with the rate."""
+    settings: dict[str, Any] = {"rounds": 4, "cohort": 3, "lr": 1e-3, "plain": plain}
+    constant = taciturn.simulate(task(), "full", **settings).norm_mean[0]
+    stepped = taciturn.simulate(task(), "full", lr_schedule="step", **settings).norm_mean[0]
+    np.testing.assert_allclose(stepped / constant, [1, 1, 0.1, 0.01], rtol=1e-2)

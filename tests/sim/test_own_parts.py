@@ -204,8 +204,9 @@ def test_metrics_of_ones_own_are_there_and_accuracy_is_not_needed() -> None:
         assert np.isnan(history.accuracy).all()
         scores = taciturn.evaluate(task, history.weights[0])
         assert history.metrics.keys() == {"size", "ones"}
-        assert history.metrics["size"].tolist() == [scores["size"]]
-        assert history.summary()["metrics"]["size"] == [scores["size"]]
+        assert history.metrics["size"].shape == history.accuracy.shape
+        assert history.metrics["size"][:, -1] == pytest.approx([scores["size"]], rel=1e-6)
+        assert history.summary()["metrics"]["size"] == history.metrics["size"][:, -1].tolist()
         model = taciturn.as_model(task, history.weights[0])
         assert scores["size"] == pytest.approx(np.abs(model["w"]).sum(), rel=1e-5)
         assert scores["ones"] == pytest.approx(task.test["y"].mean())

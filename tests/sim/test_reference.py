@@ -111,7 +111,7 @@ def test_rows_of_a_history() -> None:
     assert list(rows[0]) == [
         "seed", "round", "spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std",
         "asked", "bytes_up", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down",
-        "accuracy", "loss",
+        "accuracy", "loss", "worst_tenth",
     ]  # fmt: skip
     assert rows[4]["spoke"] == history.spoke[1, 1]
     assert rows[0]["threshold"] == 0
@@ -269,7 +269,7 @@ def test_stored_clients_hold_out_their_last_tenth_when_asked() -> None:
     sizes = [1, 5, 20]
     x = np.arange(26)
     task = tiny(Stored.of({"x": x}, sizes, examples=[1, 10, 20]), test=False)
-    clients, test = with_test(dataclasses.replace(task, hold_out="last"))
+    clients, (test, *_) = with_test(dataclasses.replace(task, hold_out="last"))
     assert test["x"].tolist() == [5, 24, 25]
     assert clients.rows_of(jnp.arange(3)).tolist() == [1, 4, 18]
     np.testing.assert_allclose(clients.examples_of(jnp.arange(3)), [1, 8, 18])
@@ -283,7 +283,7 @@ def test_stored_clients_hold_out_a_tenth_at_random_by_label() -> None:
     """Sorted by label, as recordings are: every label has its tenth in the test set."""
     y = np.repeat(np.arange(6), 40)
     own = {"x": np.arange(480), "y": np.tile(y, 2)}
-    clients, test = Stored.of(own, [240, 240], names=("a", "b")).hold_out()
+    clients, test, _ = Stored.of(own, [240, 240], names=("a", "b")).hold_out()
     for client in (test["x"] < 240, test["x"] >= 240):
         assert np.bincount(test["y"][client]).tolist() == [4] * 6
     np.testing.assert_array_equal(test["y"], own["y"][test["x"]])
@@ -299,7 +299,7 @@ def test_stored_clients_hold_out_a_tenth_at_random_by_label() -> None:
 
 
 def test_without_labels_a_tenth_is_drawn_at_random() -> None:
-    clients, test = Stored.of({"x": np.arange(1000)}, [1000]).hold_out()
+    clients, test, _ = Stored.of({"x": np.arange(1000)}, [1000]).hold_out()
     assert len(test["x"]) == 100
     assert 300 < test["x"].mean() < 700
     assert len(set(test["x"].tolist()) | set(clients.arrays["x"].tolist())) == 1000
@@ -312,8 +312,9 @@ def test_generated_clients_hold_out_their_last_tenth() -> None:
     generated = Generated(3, 20, lambda client, data: 10 * (client > 0) + 10 - 9 * (client == 2),
                           example)  # fmt: skip
     assert generated.rows_of(jnp.arange(3)).tolist() == [10, 20, 11]
-    clients, test = generated.hold_out()
+    clients, test, whose = generated.hold_out()
     assert test["x"].tolist() == [9, 119, 118, 210]
+    assert whose.tolist() == [0, 1, 1, 2]
     assert clients.rows_of(jnp.arange(3)).tolist() == [9, 18, 10]
     assert clients.examples_of(jnp.arange(3)).tolist() == [9, 18, 10]
     assert clients.batch(jnp.int32(1), jnp.array([0, 17]))["x"].tolist() == [100, 117]
@@ -321,7 +322,7 @@ def test_generated_clients_hold_out_their_last_tenth() -> None:
 
 def test_a_task_with_its_own_test_part_keeps_all_examples() -> None:
     task = tiny()
-    clients, test = with_test(task)
+    clients, (test, *_) = with_test(task)
     assert clients is task.clients
     assert test is task.test
 

@@ -122,7 +122,7 @@ def test_another_seed_gives_other_writers(clients):
 def test_labels_match_the_characters_drawn():
     """A nearest-template reader, told the face, reads a plain hand well above chance."""
     task = load("glyphs", population=2_000)
-    _, test = with_test(task)
+    _, (test, *_) = with_test(task)
     fields = task.clients.data["fields"].reshape(len(FACES), 62, 28, 2, 28, 2).mean((3, 5)) > 0
     templates = fields.reshape(-1, SIDE * SIDE).astype(np.float32)
     templates /= np.linalg.norm(templates, axis=1, keepdims=True)

@@ -25,7 +25,7 @@ from taciturn.files import replacing, sweep
 
 log = logging.getLogger("taciturn")
 
-VERSION = 4
+VERSION = 5
 _ALIGN = 64  # bytes; every array begins at a multiple
 _SAMPLES, _SAMPLE = 16, 1 << 20  # how many blocks of a large file are looked at, and their bytes
 
@@ -107,6 +107,7 @@ def _read(path: Path, signature: list[Any]) -> Dataset | None:
             or None,
             header["left_out"],
             header["counts"],
+            arrays.get("test_clients"),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -116,6 +117,8 @@ def _write(path: Path, dataset: Dataset, signature: list[Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {f"train.{key}": array for key, array in dataset.train.items()}
     arrays |= {f"test.{key}": array for key, array in (dataset.test or {}).items()}
+    if dataset.test_clients is not None:
+        arrays["test_clients"] = dataset.test_clients
     header = {
         "version": VERSION,
         "sources": signature,

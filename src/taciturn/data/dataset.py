@@ -25,6 +25,7 @@ class Dataset:
       test: the union of the clients' test examples, or None where the source has no such split.
       left_out: how many clients there were without a training example.
       counts: what else the source can be checked by, e.g. the number of snippets.
+      test_clients: whose each test example is, as a number; None where the source does not say.
     """
 
     names: tuple[str, ...]
@@ -33,6 +34,7 @@ class Dataset:
     test: dict[str, np.ndarray] | None
     left_out: int = 0
     counts: dict[str, int] = field(default_factory=dict)
+    test_clients: np.ndarray | None = None
 
     def summary(self) -> dict[str, int]:
         """Clients and examples, and the source's own counts."""
@@ -64,15 +66,16 @@ def collect(
     if left_out:
         log.warning("%s: %d clients without a training example are left out.", place, left_out)
     rows = np.array([len(next(iter(train[name].values()))) for name in names])
-    joined = None
+    joined, whose = None, None
     if test is not None:
-        parts = [test[name] for name in names if name in test]
-        if not sum(len(next(iter(arrays.values()))) for arrays in parts):
+        parts = {i: test[name] for i, name in enumerate(names) if name in test}
+        tested = [len(next(iter(arrays.values()))) for arrays in parts.values()]
+        if not sum(tested):
             raise DataError(f"{place} has no test examples for its clients.")
-        joined = _join(parts)
-    return Dataset(
-        names, _join([train[name] for name in names]), rows, joined, left_out, dict(counts or {})
-    )
+        joined = _join(list(parts.values()))
+        whose = np.repeat(np.array(list(parts), np.int32), tested)
+    everything = _join([train[name] for name in names])
+    return Dataset(names, everything, rows, joined, left_out, dict(counts or {}), whose)
 
 
 def _join(parts: list[Examples]) -> dict[str, np.ndarray]:

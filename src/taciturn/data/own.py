@@ -23,12 +23,7 @@ def read_npz(path: Path) -> Dataset:
     if len(alone) == 1:
         other = "y_test" if "x_test" in alone else "x_test"
         raise DataError(f"{path} has `{alone.pop()}` and no `{other}`: a test set needs both.")
-    whose = arrays["client"]
-    if whose.ndim != 1 or whose.dtype.kind not in "iuSU":
-        raise DataError(
-            f"{path}: `client` must be a number or a name for each example, got {whose.dtype} of "
-            f"shape {whose.shape}."
-        )
+    whose = _whose(path, "client", arrays)
     everyone = _examples(path, "all", arrays["x"], arrays["y"])
     if len(whose) != len(everyone["x"]):
         raise DataError(f"{path} has {len(everyone['x'])} `x` and the clients of {len(whose)}.")
@@ -39,7 +34,29 @@ def read_npz(path: Path) -> Dataset:
     if not len(test["y"]):
         raise DataError(f"{path}: `x_test` and `y_test` have no examples.")
     _check_alike(path, "x_test", test, everyone)
-    return replace(dataset, test=dict(test))
+    return replace(dataset, test=dict(test), test_clients=_test_clients(path, arrays, test["y"]))
+
+
+def _whose(path: Path, key: str, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    whose = arrays[key]
+    if whose.ndim != 1 or whose.dtype.kind not in "iuSU":
+        raise DataError(
+            f"{path}: `{key}` must be a number or a name for each example, got {whose.dtype} of "
+            f"shape {whose.shape}."
+        )
+    return whose
+
+
+def _test_clients(
+    path: Path, arrays: dict[str, np.ndarray], labels: np.ndarray
+) -> np.ndarray | None:
+    """Whose the test examples are, also where somebody has no examples to train on."""
+    if "client_test" not in arrays:
+        return None
+    whose = _whose(path, "client_test", arrays)
+    if len(whose) != len(labels):
+        raise DataError(f"{path} has {len(labels)} `y_test` and the clients of {len(whose)}.")
+    return np.unique(whose, return_inverse=True)[1].astype(np.int32)
 
 
 def grouped(place: Any, everyone: Examples, whose: np.ndarray, counts: dict[str, int]) -> Dataset:

@@ -58,6 +58,10 @@ def read(
         whose = whose.astype(np.int64)
     if whose.ndim != 1 or whose.dtype.kind not in "iubU":
         raise DataError(f"{place}: `{client}` must name a client in every row, got {whose.dtype}.")
+    if whose.dtype.kind == "U" and not whose.all():
+        row = int(np.argmin(whose.astype(bool)))
+        raise DataError(f"{place}: `{client}` must name a client in every row, row {row + 1} of "
+                        f"the data is empty.")  # fmt: skip
     return grouped(place, {"x": x, "y": y}, whose, {"classes": classes})
 
 
@@ -135,7 +139,7 @@ def _of_file(path: Path) -> Columns:
 def _typed(cells: Sequence[Any]) -> np.ndarray:
     """A column as whole numbers, numbers or words, the first that fits; empty cells are NaN."""
     if any(isinstance(cell, list | tuple | np.ndarray) for cell in cells):
-        return np.array(cells, dtype=float)
+        return np.array([_nested(cell) for cell in cells], dtype=float)
     empty = [cell is None or cell == "" or cell != cell for cell in cells]
     known = [cell for cell, none in zip(cells, empty, strict=True) if not none]
     for kind in (int, float):
@@ -147,6 +151,13 @@ def _typed(cells: Sequence[Any]) -> np.ndarray:
         except (TypeError, ValueError, OverflowError):
             pass
     return np.array(["" if none else str(cell) for cell, none in zip(cells, empty, strict=True)])
+
+
+def _nested(cell: Any) -> Any:
+    """A cell of arrays of arrays, as Parquet has them, as lists."""
+    if isinstance(cell, np.ndarray) and cell.dtype.kind == "O":
+        return [_nested(part) for part in cell]
+    return cell
 
 
 def _features(place: str, columns: Columns) -> np.ndarray:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from taciturn.errors import UnknownName
-from taciturn.frontier.policies import GRID, SIX, TEN
+from taciturn.frontier.policies import ELEVEN, GRID, SIX
 from taciturn.studies.experiment import Experiment, Setting
 from taciturn.tasks import TASKS
 
@@ -69,7 +69,7 @@ EMNIST_LONG = Experiment(
         "clip": _CLIP,
         "evaluate_every": _SELDOM,
     },
-    arms=TEN,
+    arms=ELEVEN,
     seeds=5,
     side_by_side=25,
 )

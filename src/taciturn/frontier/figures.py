@@ -12,7 +12,7 @@ from taciturn.studies.results import Results
 
 def frontier(result: Results) -> Figure:
     """Where every policy ends, with its name, and the way there; the front is a line."""
-    figure = Figure(figsize=(9.5, 6), layout="constrained")
+    figure = Figure(figsize=(10, 6.5), layout="constrained")
     axes = figure.subplots()
     found = points(result)
     best = recommended(found)
@@ -32,11 +32,17 @@ def frontier(result: Results) -> Figure:
     axes.set(xlabel=f"uploaded by all clients, {name}", ylabel=f"{result.measure}, %")
     axes.set_title(result.experiment.title)
     axes.grid(alpha=0.25)
-    _look_closer(axes, found)
+    _look_closer(axes, found, size)
     place_labels(
         axes,
         [
-            Label(point.name, point.uploaded / size, float(point.accuracy.mean()), point is best)
+            Label(
+                point.name,
+                point.uploaded / size,
+                float(point.accuracy.mean()),
+                tones[point.policy],
+                point is best,
+            )
             for point in found
         ],
     )
@@ -51,8 +57,10 @@ def _draw_front(axes: Axes, found: list[Point], size: float) -> None:
     )  # fmt: skip
 
 
-def _look_closer(axes: Axes, found: list[Point]) -> None:
+def _look_closer(axes: Axes, found: list[Point], size: float) -> None:
     """The ends are what matters: the beginning of the curves may be cut off."""
     ends = [float(point.accuracy.mean()) for point in found]
+    sent = [point.uploaded / size for point in found]
     room = max(max(ends) - min(ends), 1.0)
-    axes.set_ylim(min(ends) - 0.25 * room, max(ends) + 0.3 * room)
+    axes.set_ylim(min(ends) - 0.15 * room, max(ends) + 0.25 * room)
+    axes.set_xlim(min(sent) / 8, max(sent) * 4)

@@ -12,6 +12,7 @@ from taciturn.studies.difference import Difference
 from taciturn.studies.results import Arm, Results
 
 FULL = "full"
+SAME = 0.5  # points of accuracy above another that count as equal to it, if level
 
 
 class Point(NamedTuple):
@@ -101,9 +102,9 @@ class Open(NamedTuple):
 
 
 def not_dominated(result: Results) -> list[Open]:
-    """The rivals that upload less than the recommended policy, or are ahead of it.
+    """The rivals that upload less than the recommended policy, are ahead of it, or end higher.
 
-    All others upload as much or more and are level with it or behind.
+    All others upload as much or more, and are behind it or level and no more than `SAME` above.
     """
     found = points(result)
     best = recommended(found)
@@ -114,4 +115,4 @@ def not_dominated(result: Results) -> list[Open]:
         for point in found
         if point.name != best.name
     ]
-    return [one for one in gaps if one.times < 1 or one.gap.ahead]
+    return [one for one in gaps if one.times < 1 or one.gap.ahead or one.gap.mean > SAME]

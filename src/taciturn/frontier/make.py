@@ -9,7 +9,7 @@ from taciturn.frontier.policies import ENTRIES, RECOMMENDED
 from taciturn.studies import figure, pieces
 from taciturn.studies.experiment import Experiment
 from taciturn.studies.pieces import Options
-from taciturn.studies.results import Results, content
+from taciturn.studies.results import Results, state
 from taciturn.studies.table import Table
 
 
@@ -35,10 +35,8 @@ def listing(folder: Path) -> list[str]:
     """The experiments, which of them were run, and the policies."""
     lines = ["experiments"]
     for name, experiment in EXPERIMENTS.items():
-        path = folder / f"{name}.json"
-        state = f"{len(content(path)['runs'])} runs in {path}" if path.exists() else "not run"
-        runs = f"{len(experiment.arms)} policies × {experiment.seeds} seeds"
-        lines.append(f"  {name:<18} {experiment.title}: {runs}, {state}")
+        runs = f"{len(experiment.arms)} policies, seeds: {experiment.seeds}"
+        lines.append(f"  {name:<18} {experiment.title}: {runs}, {state(experiment, folder)}")
     lines.append("policies")
     for entry in ENTRIES:
         best = "; recommended" if entry.policy == RECOMMENDED else ""

@@ -20,7 +20,9 @@ def write(folder: Path, where: Path | None = None) -> list[Path]:
 
     The page is `frontier.md` in the folder of the experiments unless `where` says else.
     """
-    made = [path for result in _there(folder).values() for path in make.written(result, folder)]
+    there = _there(folder)
+    main = [there[experiment.name] for experiment in MAIN if experiment.name in there]
+    made = [path for result in main for path in make.written(result, folder)]
     where = where or folder / "frontier.md"
     return [*made, page.write(lambda link: text(folder, link), folder, where)]
 

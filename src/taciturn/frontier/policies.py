@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-RECOMMENDED = "adaptive+ignore+eden:0.1"
+RECOMMENDED = "budget:0.3%"
 
 
 class Entry(NamedTuple):
@@ -31,6 +31,8 @@ _LEVELS = "levels of equal width in blocks, without the entropy code"
 
 ENTRIES = (
     Entry("full", "full", _FEDAVG),
+    Entry("budget 0.3 %", "budget:0.3%", "Taciturn",
+          "EDEN's code with bits for each client in proportion to what its update weighs"),
     Entry("silence + EDEN 0.1", "adaptive+ignore+eden:0.1", f"{_SILENCE}; {_EDEN}", _BLOCKS),
     Entry("silence, OU", "adaptive+ou", _SILENCE, "â is held in [0, 1]"),
     Entry("silence, ignored", "adaptive+ignore", _SILENCE),
@@ -48,13 +50,19 @@ ENTRIES = (
 )  # fmt: skip
 
 # What long runs have: full, the recommended policy, what it is made of, and the nearest rivals.
-_LONG = ("full", RECOMMENDED, "full+eden:1", "full+eden:0.1",
-         "full+sparse_ternary:0.01,feedback=true", "adaptive+ignore")  # fmt: skip
-_LONGER = ("full+eden:0.5", "full+quantize:2", "random:0.5+ignore+quantize:4", "optimal:0.3+zero")
+_LONG = ("full", RECOMMENDED, "adaptive+ignore+eden:0.1", "full+eden:1", "full+eden:0.1",
+         "full+sparse_ternary:0.01,feedback=true")  # fmt: skip
+_LONGER = (
+    "adaptive+ignore",
+    "full+eden:0.5",
+    "full+quantize:2",
+    "random:0.5+ignore+quantize:4",
+    "optimal:0.3+zero",
+)
 
 GRID = {entry.name: entry.policy for entry in ENTRIES}
 SIX = {name: policy for name, policy in GRID.items() if policy in _LONG}
-TEN = {name: policy for name, policy in GRID.items() if policy in (*_LONG, *_LONGER)}
+ELEVEN = {name: policy for name, policy in GRID.items() if policy in (*_LONG, *_LONGER)}
 
 
 def entry_of(policy: str) -> Entry | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from taciturn.core.policy import parse
-from taciturn.frontier.front import FULL, Open, not_dominated, points, recommended
+from taciturn.frontier.front import FULL, SAME, Open, not_dominated, points, recommended
 from taciturn.report.units import byte_text
 from taciturn.studies.results import ACCURACY, Results
 
@@ -43,7 +43,7 @@ def rivals(result: Results) -> str:
     others = len(result.arms) - 1 - len(open_ones)
     dominated = (
         f"`{best.policy}` dominates {others} of {len(result.arms) - 1} others: they upload as much "
-        f"or more, and are level with it or behind."
+        f"or more, and are behind it, or level and at most {SAME:g} points above."
     )
     if not open_ones:
         return dominated
@@ -53,11 +53,13 @@ def rivals(result: Results) -> str:
 def _why(one: Open) -> str:
     name, gap, times = one.rival.name, f"{one.gap.mean:+.2f} ± {one.gap.half:.2f}", one.times
     less = f"{1 / times:.3g} times less" if times < 1 else f"{times:.3g} times as much"
-    if times < 1 and one.gap.behind:
-        return f"{name}, which uploads {less} and is behind it ({gap})"
-    if times < 1 and not one.gap.ahead:
-        return f"{name}, which uploads {less} and is level with it ({gap})"
-    return f"{name}, which uploads {less} and is ahead of it ({gap})"
+    if one.gap.ahead:
+        place = "is ahead of it"
+    elif one.gap.behind:
+        place = "is behind it"
+    else:
+        place = "ends higher, but level" if one.gap.mean > SAME else "is level with it"
+    return f"{name}, which uploads {less} and {place} ({gap})"
 
 
 def stand_ins(result: Results) -> str:

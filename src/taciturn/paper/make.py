@@ -12,7 +12,7 @@ from taciturn.studies import figure as drawing
 from taciturn.studies import pieces
 from taciturn.studies.experiment import Experiment
 from taciturn.studies.pieces import Options
-from taciturn.studies.results import Recipe, Results, content
+from taciturn.studies.results import Recipe, Results, state
 from taciturn.studies.table import Table
 
 PATHS = "paths"
@@ -82,9 +82,8 @@ def listing(folder: Path) -> list[str]:
     lines.append(f"  {len(FIGURES)} {PATHS:<17} {_first(figures.paths)} Needs: fashion.")
     lines.append("experiments")
     for name, experiment in EXPERIMENTS.items():
-        path = folder / f"{name}.json"
-        state = f"{len(content(path)['runs'])} runs in {path}" if path.exists() else "not run"
-        lines.append(f"  {name:<32} {experiment.title}: {len(experiment.arms)} arms, {state}")
+        done = state(experiment, folder)
+        lines.append(f"  {name:<32} {experiment.title}: {len(experiment.arms)} arms, {done}")
     return lines
 
 

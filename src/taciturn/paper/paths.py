@@ -83,7 +83,7 @@ def train(data: Path | None = None) -> Paths:
         return jax.lax.scan(one, start, order)
 
     trained, path = run(start, clients)
-    right, count = task.metrics(model.unravel(trained), test)["accuracy"]
+    right, count = task.metrics(model.unravel(trained), test.examples)["accuracy"]
     path = np.concatenate([start[chosen][None], path]).astype(np.float64)
     return Paths(names, path - path[0], float(100 * right.sum() / count.sum()))
 

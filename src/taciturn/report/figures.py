@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from typing import Any, NamedTuple
@@ -86,6 +87,9 @@ def panels(arms: Mapping[str, Series]) -> list[Panel]:
         "bits": lambda s: _measured(s, bits(s), wide=wide),
         "rejected": lambda s: _measured(s, s.rejected.cumsum(1)) if s.rejected.any() else (),
     }
+    for i, metric in enumerate(dict.fromkeys(name for s in arms.values() for name in s.metrics)):
+        made.append(_panel(f"metric-{i}", metric, "round", "on the test set", {}))
+        draw[f"metric-{i}"] = functools.partial(_metric, name=metric)
     lines = {panel["key"]: {name: list(draw[panel["key"]](s)) for name, s in arms.items()}
              for panel in made}  # fmt: skip
     curves = sum(1 if len(line.y) == 1 else 4
@@ -97,6 +101,11 @@ def panels(arms: Mapping[str, Series]) -> list[Panel]:
             for line in own:
                 panel["data"] += _traces(i, name, line, looks[name], points, panel["layout"])
     return [panel for panel in made if panel["data"]]
+
+
+def _metric(s: Series, name: str) -> Iterable[Line]:
+    """A metric of the task's own."""
+    return _measured(s, s.metrics[name]) if name in s.metrics else ()
 
 
 def bits(s: Series) -> np.ndarray:

@@ -156,19 +156,25 @@ def _figures_of_arms(arms: Mapping[str, Series], looks: Mapping[str, tuple[str, 
         rows.append([
             _arm(name, looks[name]),
             _mean(summary["accuracy"]), _mean(100 * worst[:, -1]) if worst.size else "",
-            _percent(summary["spoke_share"], ".1f"), _number(_bits_of_speakers(s), "{:.4g}"),
+            _percent(summary["spoke_share"], ".1f"),
+            *(_percent(s.ended.get(key), ".1f") for key in ("silent_small", "silent_large")),
+            _number(_bits_of_speakers(s), "{:.4g}"),
             *(_bytes(total[key]) for key in (
                 "bytes_up", "overhead_up", "bytes_down", "overhead_down")),
             _percent(summary["upload_share"], ".3g"), _number(total["rejected"], "{:,.4g}"),
             *(upload_time(sent, speed) for speed in SPEEDS),
             f"{s.rounds:,}", f"{len(s.spoke)}",
         ])  # fmt: skip
-    headings = ["arm", "accuracy", "worst tenth", "spoke", "bits per weight",
+    headings = ["arm", "accuracy", "worst tenth", "spoke", "silent: small", "silent: large",
+                "bits per weight",
                 "payload up", "overhead up", "payload down", "overhead down", "upload of full",
                 "rejected",
                 *(f"upload at {speed} Mbit/s" for speed in SPEEDS), "rounds", "seeds"]  # fmt: skip
     return _table(headings, rows, "Bytes are sums over rounds and clients, means over seeds; "
-                  "point at one for all its digits. ± is the standard deviation over seeds. Bits "
+                  "point at one for all its digits. ± is the standard deviation over seeds. The "
+                  "worst tenth is the mean accuracy of the clients that fare worst; silent is how "
+                  "often clients were that answered, the third of them with the fewest examples "
+                  "and the third with the most. Bits "
                   "per weight are those of clients that spoke. Times of upload are for payload and "
                   "overhead of all clients, one after another.")  # fmt: skip
 

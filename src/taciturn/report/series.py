@@ -9,7 +9,7 @@ import csv
 import io
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from taciturn.summary import summarise
 
 _NEEDED = ("spoke", "bytes_up", "overhead_up", "accuracy")
 _OTHERS = ("asked", "rejected", "threshold", "norm_mean", "norm_std", "bytes_up_full", "bytes_down",
-           "overhead_down", "worst_tenth", "loss")  # fmt: skip
+           "overhead_down", "loss", "worst_tenth")  # fmt: skip
+_LAST = "worst_tenth"  # of the columns that every simulation has
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Series:
       bytes_up_full: both, if all had spoken in float32.
       bytes_down, overhead_down: the same from the server to the clients.
       loss: on the test set.
+      metrics: the task's own, by name.
+      ended: the arm's figures in `summary.json`; empty until the run is complete.
     """
 
     arm: str
@@ -56,6 +59,8 @@ class Series:
     bytes_down: np.ndarray
     overhead_down: np.ndarray
     loss: np.ndarray
+    metrics: Any = field(default_factory=dict)
+    ended: Any = field(default_factory=dict)
 
     @property
     def rounds(self) -> int:
@@ -69,7 +74,7 @@ class Series:
     def summary(self) -> dict[str, Any]:
         """What a table shows; percentages are of 100."""
         columns = {key: getattr(self, key) for key in (*_NEEDED, *_OTHERS)}
-        partly = (*_NEEDED, "threshold", "loss")  # may be missing in some rounds
+        partly = (*_NEEDED, "threshold", "worst_tenth", "loss")  # may be missing in some rounds
         known = {key: column for key, column in columns.items()
                  if key in partly or np.isfinite(column).all()}  # fmt: skip
         return {"rounds": self.rounds, "seeds": list(self.seeds)} | summarise(known)
@@ -99,7 +104,10 @@ def read(folder: Path) -> dict[str, Series]:
         parts.setdefault(int(table["arm"][part[0]]), []).append(part)
     # What all is compared with stands at the top.
     in_order = sorted(enumerate(names), key=lambda one: one[1] != "full")
-    return {name: _series(name, parts[i], table) for i, name in in_order}
+    ended = summary(folder).get("arms")
+    ended = ended if isinstance(ended, dict) else {}
+    found = {name: _series(name, parts[i], table) for i, name in in_order}
+    return {name: replace(one, ended=ended.get(name) or {}) for name, one in found.items()}
 
 
 def _series(name: str, parts: list[np.ndarray], table: dict[str, np.ndarray]) -> Series:
@@ -108,8 +116,11 @@ def _series(name: str, parts: list[np.ndarray], table: dict[str, np.ndarray]) ->
     parts = [part for part in parts if len(part) >= longest / 2]
     rows = np.stack([part[: min(map(len, parts))] for part in parts])
     nothing = np.full(rows.shape, np.nan)
-    columns = {key: table[key][rows] if key in table else nothing for key in (*_NEEDED, *_OTHERS)}
-    return Series(name, tuple(table["seed"][rows[:, 0]].astype(int).tolist()), **columns)
+    known = (*_NEEDED, *_OTHERS)
+    columns = {key: table[key][rows] if key in table else nothing for key in known}
+    own = {key: column[rows] for key, column in table.items() if key not in ("arm", "seed", *known)}
+    seeds = tuple(table["seed"][rows[:, 0]].astype(int).tolist())
+    return Series(name, seeds, **columns, metrics=own)
 
 
 def _table(data: bytes) -> tuple[list[str], dict[str, np.ndarray]]:
@@ -127,7 +138,9 @@ def _table(data: bytes) -> tuple[list[str], dict[str, np.ndarray]]:
         if name not in columns:
             raise ValueError(f"no column {name!r}")
     used = {name: columns.index(name) for name in ("arm", "seed", *_NEEDED)}
-    used |= {name: columns.index(name) for name in _OTHERS if name in columns}
+    # A task's own metrics are the last columns.
+    own = columns[columns.index(_LAST) + 1 :] if _LAST in columns else []
+    used |= {name: columns.index(name) for name in (*_OTHERS, *own) if name in columns}
     if not body.strip():
         return [], {}
     for _ in range(2):  # twice, because what is found does not overlap

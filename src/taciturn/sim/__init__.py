@@ -19,7 +19,7 @@ from taciturn.sim.devices import prepare
 from taciturn.sim.history import History, gather
 from taciturn.sim.journal import Journal
 from taciturn.sim.local import flat_model
-from taciturn.sim.trained import as_model, evaluate, with_metrics
+from taciturn.sim.trained import as_model, evaluate
 from taciturn.stopping import noted
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
@@ -130,7 +130,7 @@ def follow(
             _tell(record, totals, tell)
             if isinstance(record, Chunk):
                 chunks.append(record.kept)
-        return with_metrics(task, gather(policies, settings, chunks))
+        return gather(policies, settings, chunks)
 
     size = flat_model(task).size
     with closing(Journal(folder, task, policies, settings, size)) as journal, noted() as stopping:
@@ -146,7 +146,7 @@ def follow(
             _tell(record, totals, tell)
             if signal and isinstance(record, Chunk) and not record.is_last:
                 raise Stopped(f"Stopped after round {record.group.done}.", signal)
-    return with_metrics(task, gather(policies, settings, chunks))
+    return gather(policies, settings, chunks)
 
 
 def _tell(record: Chunk | Compiling, totals: Totals, tell: Tell) -> None:

@@ -9,7 +9,7 @@ from taciturn.checks import number, whole
 from taciturn.errors import InputError, UnknownName
 from taciturn.settings import Settings
 from taciturn.sim.devices import mesh
-from taciturn.sim.local import optimizer_of
+from taciturn.sim.local import SCHEDULES, optimizer_of
 from taciturn.tasks.check import check
 from taciturn.tasks.task import Task
 
@@ -27,6 +27,8 @@ def fill_in(settings: _S, task: Task, plain: bool = False) -> _S:
     check(task)
     if not isinstance(settings.precision, str) or settings.precision not in PRECISIONS:
         raise UnknownName("precision", settings.precision, PRECISIONS)
+    if not isinstance(settings.lr_schedule, str) or settings.lr_schedule not in SCHEDULES:
+        raise UnknownName("lr_schedule", settings.lr_schedule, SCHEDULES)
     for name, which, rate in (
         ("lr", settings.client_optimizer, settings.lr),
         ("server_lr", settings.server_optimizer, settings.server_lr),
@@ -49,6 +51,7 @@ def fill_in(settings: _S, task: Task, plain: bool = False) -> _S:
     for name, interval in (("lr", "[0, inf)"), ("clip", "(0, inf]"), ("server_lr", "[0, inf)")):
         filled[name] = number(name, filled[name], 0.0, math.inf, interval)
     filled["dropout"] = number("dropout", settings.dropout, 0.0, 1.0, "[0, 1)")
+    filled["stragglers"] = number("stragglers", settings.stragglers, 0.0, 1.0, "[0, 1]")
     filled["prox"] = number("prox", settings.prox, 0.0, math.inf, "[0, inf)")
     filled["lr_decay"] = number("lr_decay", settings.lr_decay, 0.0, 1.0, "(0, 1]")
     for name in ("devices", "lanes"):

@@ -56,6 +56,16 @@ def answers(keys: RoundKeys, size: int, dropout: float) -> jax.Array:
     return jax.random.uniform(jax.random.fold_in(keys.speak, 1), (size,)) >= dropout
 
 
+def local_steps(keys: RoundKeys, steps: jax.Array, stragglers: float) -> jax.Array:
+    """How many of its local steps each client of the cohort does before time is up.
+
+    All of them; or, as likely as `stragglers` says, an even draw of them, one at the least.
+    """
+    slow, part = jax.random.uniform(jax.random.fold_in(keys.speak, 2), (2, len(steps)))
+    done = jnp.ceil(part * steps.astype(part.dtype)).astype(steps.dtype)
+    return jnp.where(slow < stragglers, jnp.maximum(done, 1), steps)
+
+
 def shuffled(
     keys: RoundKeys, slot: jax.Array, epoch: jax.Array, n: jax.Array, i: jax.Array
 ) -> jax.Array:

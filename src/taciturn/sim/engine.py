@@ -30,11 +30,13 @@ from taciturn.settings import Settings
 from taciturn.sim import devices, draws, plan
 from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.hearing import Cohorts
-from taciturn.sim.history import TESTED, as_recorded, bytes_up
+from taciturn.sim.history import as_recorded, bytes_up, tested_columns
 from taciturn.sim.lanes import Numbers, Schedule
 from taciturn.sim.rounds import CHUNK, Carried, Rounds
 from taciturn.sim.states import unpack
-from taciturn.tasks.task import Clients, Task, with_test
+from taciturn.sim.voices import Voices
+from taciturn.sim.voices import count as count_voices
+from taciturn.tasks.task import Clients, Task, Tested, with_test
 
 log = logging.getLogger("taciturn")
 _run_keys = jax.jit(jax.vmap(draws.run_keys))
@@ -124,7 +126,7 @@ def _program(task: Task, structures: tuple[_Structure, ...], dtype: Any, form: S
 
 
 @functools.lru_cache(maxsize=1)
-def _placed(task: Task, everywhere: NamedSharding) -> tuple[Clients, Any]:
+def _placed(task: Task, everywhere: NamedSharding) -> tuple[Clients, Tested]:
     """A task's clients and test set on the devices: one task's at a time, for all its programs."""
     clients, test = with_test(task)
     return jax.device_put(clients, everywhere), jax.device_put(test, everywhere)
@@ -141,6 +143,7 @@ class Program:
         self.seeds, self.cohort, self.runs = rounds.seeds, rounds.cohort, rounds.runs
         self.items = self.runs * self.cohort
         self.model, self.trainer = rounds.model, rounds.trainer
+        self.tested = tested_columns(task)
         self.lanes = 0 if form.lanes is None else form.lanes * self.mesh.devices.size
         self._draw = jax.jit(rounds.draw, out_shardings=self.everywhere)
         self._begin = jax.jit(rounds.begin, static_argnums=2, out_shardings=self.everywhere)
@@ -158,7 +161,9 @@ class Program:
             self.lanes = self.lanes or self._choose_lanes(clients)
             keys = _run_keys(np.array(settings.all_seeds, np.uint32))
             states = self._start(arms, keys, group, clients.population)
-        numbers = Numbers(settings.lr, settings.clip, settings.server_lr, settings.lr_decay)
+        numbers = Numbers(
+            settings.lr, settings.clip, settings.server_lr, settings.lr_decay, settings.rounds
+        )
         if self._chunk is None:
             yield Compiling(self.runs)
         planned, done, pace = None, group.done, 0.0
@@ -170,14 +175,14 @@ class Program:
                 cohorts = jax.tree.map(functools.partial(_rows, start=done % _PLANNED), planned)
                 count = self._next_count(done, settings, pace)
                 # Train.
-                states, columns, took = self._train(
+                states, columns, answers, took = self._train(
                     states, keys, numbers, done, count, cohorts, clients
                 )
                 done, pace = done + count, took / count
                 # Test.
                 if settings.evaluates(done - 1):
                     result = self._evaluate(self._weights(states), test)
-                    for name in TESTED:
+                    for name in self.tested:
                         columns[name][:, :, -1] = np.asarray(result[name])
             # Tell.
             last = done == settings.rounds
@@ -187,6 +192,7 @@ class Program:
                 np.full(count, pace),
                 self.model.size,
                 weights=np.stack([np.asarray(w) for w in self._weights(states)]) if last else None,
+                voices=self._voices(settings.all_seeds, cohorts, answers),
             )
 
     def _start(
@@ -220,8 +226,9 @@ class Program:
         count: int,
         cohorts: Cohorts,
         clients: Clients,
-    ) -> tuple[Carried, dict[str, np.ndarray], float]:
-        """The next `count` rounds: the states after them, what was recorded, and seconds."""
+    ) -> tuple[Carried, dict[str, np.ndarray], np.ndarray, float]:
+        """The next `count` rounds: the states after them, what was recorded, what clients
+        answered, (runs, cohort, rounds), and seconds."""
         arguments = (
             states, keys, numbers, np.int32(done), np.int32(count), cohorts,
             self._schedule(cohorts, count), clients,
@@ -230,7 +237,7 @@ class Program:
             arguments = self._compile(arguments)
         assert self._chunk is not None
         began = time.perf_counter()
-        states, seen = jax.block_until_ready(self._chunk(*arguments))
+        states, seen, answers = jax.block_until_ready(self._chunk(*arguments))
         took = time.perf_counter() - began
         columns = {name: np.asarray(a)[..., :count] for name, a in seen._asdict().items()}
         rungs = columns.pop("rungs")
@@ -241,8 +248,18 @@ class Program:
         shape = (len(self.policies), self.seeds, count)
         missing = (np.asarray(cohorts.examples)[:count] == 0).sum(-1).T  # (seeds, count)
         columns["missing"] = np.broadcast_to(missing, shape)
-        untested = {name: np.full(shape, np.nan) for name in TESTED}
-        return states, as_recorded(columns | untested), took
+        untested = {name: np.full(shape, np.nan) for name in self.tested}
+        return states, as_recorded(columns | untested), np.asarray(answers)[..., :count], took
+
+    def _voices(self, seeds: Sequence[int], cohorts: Cohorts, answers: np.ndarray) -> Voices:
+        """What clients answered in the rounds of a chunk, counted."""
+        rounds = answers.shape[-1]
+        asked, examples = (
+            np.asarray(array)[:rounds].swapaxes(0, 1)
+            for array in (cohorts.clients, cohorts.examples)
+        )
+        by_arm = answers.reshape(len(self.policies), self.seeds, self.cohort, rounds)
+        return count_voices(seeds, asked, examples, by_arm.swapaxes(2, 3))
 
     def _check_memory(self, states: Carried, population: int) -> None:
         """Whether the servers' states, and what clients keep, leave room for anything else."""
@@ -272,7 +289,7 @@ class Program:
         items = np.zeros((CHUNK, self.items), np.int32)
         bounds = np.zeros((CHUNK, self.lanes + 1), np.int32)
         for i in range(count):
-            steps = np.tile(self.trainer.steps(cohorts.rows[i]).reshape(-1), len(self.policies))
+            steps = np.tile(cohorts.steps[i].reshape(-1), len(self.policies))
             items[i], bounds[i] = plan.pack(steps, self.lanes)
         return Schedule(items, bounds[:, :-1], bounds[:, 1:])
 

@@ -28,6 +28,7 @@ class Cohorts(NamedTuple):
     clients: Any
     rows: Any
     examples: Any
+    steps: Any  # local ones
 
 
 class Work(NamedTuple):
@@ -51,6 +52,7 @@ class Item(NamedTuple):
     slot: jax.Array
     client: jax.Array
     rows: jax.Array
+    steps: jax.Array
 
 
 class Waiting(NamedTuple):

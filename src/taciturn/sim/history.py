@@ -8,10 +8,13 @@ import numpy as np
 
 from taciturn.core import messages
 from taciturn.core.policy import Policy, spell
-from taciturn.errors import require
+from taciturn.errors import InputError, require
 from taciturn.progress import Chunk
 from taciturn.settings import Settings
+from taciturn.sim.voices import Voices, in_order, merge
 from taciturn.summary import summarise
+from taciturn.tasks.check import metric_names
+from taciturn.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,15 @@ class History:
       norm_mean, norm_std: of the clients' update norms.
       bytes_up: bytes of updates that clients uploaded.
       accuracy, loss: on the test set, in [0, 1] and nats; NaN where it was not tested.
+      worst_tenth: the mean accuracy of the tenth of clients that fares worst, of those that have
+        test examples; NaN also where the test set does not say whose its examples are.
       weights: the final weights, (seeds, size).
-      metrics: the task's own metrics of the final weights, beside accuracy and loss, (seeds,) each.
+      metrics: the task's own metrics, beside accuracy and loss, (seeds, rounds) each; NaN where it
+        was not tested.
       seconds: wall time of each round of all that ran side by side, compilation left out,
         (rounds,).
+      voices: how often each client was asked, spoke and was silent, a row per seed and client that
+        was asked; see `Voices`.
     """
 
     policy: Policy
@@ -48,8 +56,10 @@ class History:
     bytes_up: np.ndarray
     accuracy: np.ndarray
     loss: np.ndarray
+    worst_tenth: np.ndarray
     weights: np.ndarray
     seconds: np.ndarray
+    voices: Voices
     metrics: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -78,10 +88,14 @@ class History:
         """All that was recorded or counted of every round, (seeds, rounds) each."""
         measured = {name: getattr(self, name) for name in (*MEASURED, *TESTED)}
         found = measured | traffic(self.cohort, self.size, self.missing)
-        return {name: found[name] for name in COLUMNS}
+        return {name: found[name] for name in COLUMNS} | dict(self.metrics)
 
     def summary(self) -> dict[str, Any]:
-        """The figures that a comparison needs; percentages are of 100."""
+        """The figures that a comparison needs; percentages are of 100.
+
+        `silent_small` and `silent_large` are how often the third of clients with the fewest and
+        with the most examples was silent, where they answered.
+        """
         return {
             "rule": spell(self.policy.rule),
             "stand_in": spell(self.policy.stand_in),
@@ -90,9 +104,11 @@ class History:
             "cohort": self.cohort,
             "seeds": list(self.seeds),
             **summarise(self.columns()),
+            "silent_small": self.voices.silent_share(0),
+            "silent_large": self.voices.silent_share(2),
             "seconds_per_round": float(self.seconds.mean()),
             **(
-                {"metrics": {k: v.tolist() for k, v in self.metrics.items()}}
+                {"metrics": {k: v[:, -1].tolist() for k, v in self.metrics.items()}}
                 if self.metrics
                 else {}
             ),
@@ -129,9 +145,21 @@ class History:
 
 MEASURED = ("spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std", "bytes_up")
 COUNTED = ("asked", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down")
-TESTED = ("accuracy", "loss")
+TESTED = ("accuracy", "loss", "worst_tenth")
 COLUMNS = (*MEASURED, *COUNTED, *TESTED)
+_TAKEN = ("arm", "seed", "round", "worst_tenth", *MEASURED, *COUNTED)  # for a task's metrics
 _WHOLE = {"spoke": np.int32, "rejected": np.int32, "missing": np.int32, "bytes_up": np.int64}
+
+
+def tested_columns(task: Task) -> tuple[str, ...]:
+    """The columns that a test fills in, with the task's own metrics behind the others."""
+    names = metric_names(task)
+    for name in names:
+        if name in _TAKEN:
+            raise InputError(
+                f"A metric of task `{task.name}` must have a name of its own, `{name}` is taken."
+            )
+    return (*TESTED, *(name for name in names if name not in TESTED))
 
 
 def bytes_up(policy: Policy, size: int, rungs: np.ndarray) -> np.ndarray:
@@ -173,17 +201,20 @@ def gather(
     for chunk in chunks:
         groups.setdefault(chunk.group[:2], []).append(chunk)
     parts: dict[str, list[tuple[Any, ...]]] = {name: [] for name in policies}
+    voices: dict[str, list[Voices]] = {name: [] for name in policies}
     for (arms, seeds), own in groups.items():
         columns = {
             name: np.concatenate([chunk.columns[name] for chunk in own], axis=-1)
-            for name in (*MEASURED, *TESTED)
+            for name in own[0].columns
         }
+        counted = merge([chunk.voices for chunk in own])
         assert own[-1].weights is not None
         columns["weights"] = own[-1].weights
         seconds = np.concatenate([chunk.seconds for chunk in own])
         for a, arm in enumerate(arms):
             parts[arm].append((seeds, seconds, {name: c[a] for name, c in columns.items()}))
-    found = {}
+            voices[arm].append(counted.of_arm(a))
+    found, known = {}, (*MEASURED, *TESTED, "weights")
     for arm, policy in policies.items():
         # Groups of the same arm have different seeds and ran one after another.
         seeds, times, several = zip(*parts[arm], strict=True)
@@ -196,6 +227,8 @@ def gather(
             cohort=settings.cohort,
             size=chunks[0].size,
             seconds=np.sum(times, axis=0),
+            voices=in_order(voices[arm]),
+            metrics={name: joined.pop(name) for name in list(joined) if name not in known},
             **joined,
         )
     return found

@@ -24,8 +24,9 @@ from taciturn.core.policy import Policy
 from taciturn.errors import RunError, WriteError
 from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
-from taciturn.sim.history import COLUMNS, MEASURED, TESTED, as_recorded, traffic
+from taciturn.sim.history import COLUMNS, MEASURED, TESTED, as_recorded, tested_columns, traffic
 from taciturn.sim.states import Packed, pack
+from taciturn.sim.voices import Voices, merge
 
 log = logging.getLogger("taciturn")
 
@@ -42,9 +43,12 @@ class Journal:
     ) -> None:
         self._folder, self._policies, self._settings, self._size = folder, policies, settings, size
         self._about = _about(task, policies, settings, size)
+        self._tested = tested_columns(task)
+        self._columns = (*COLUMNS, *(name for name in self._tested if name not in TESTED))
         self._table = runs.StreamedTable(folder / "metrics.csv")
         self._groups: list[Group] = []  # that are done, and the one under way
         self._arrays: dict[str, np.ndarray] = {}  # weights and seconds of these
+        self._voices: list[list[Voices]] = []  # of these
         self._due: float | None = None
         self._saved = 0
 
@@ -68,7 +72,7 @@ class Journal:
             return found
         if problems:
             raise RunError(f"{problems[0][1]}, and there is no other checkpoint that can be used.")
-        self._table.begin(("arm", "seed", "round", *COLUMNS))
+        self._table.begin(("arm", "seed", "round", *self._columns))
         return [], []
 
     def add(self, chunk: Chunk, stop: bool = False) -> None:
@@ -76,10 +80,12 @@ class Journal:
         group = chunk.group
         if chunk.first == 0:
             self._groups.append(group)
+            self._voices.append([])
         i = len(self._groups) - 1
         self._groups[i] = chunk.kept.group
         before = self._arrays.get(f"{i}/seconds", np.zeros(0))
         self._arrays[f"{i}/seconds"] = np.concatenate([before, chunk.seconds])
+        self._voices[i].append(chunk.voices)
         if chunk.weights is not None:
             self._arrays[f"{i}/weights"] = chunk.weights
         if self._due is None:
@@ -107,6 +113,10 @@ class Journal:
             packed, i = pack(chunk.group.state), len(self._groups) - 1
             kinds = packed.kinds
             arrays |= {f"{i}/state{name}": array for name, array in packed.arrays.items()}
+        for i, parts in enumerate(self._voices):
+            self._voices[i] = [merge(parts)]
+            counted = self._voices[i][0]._asdict()
+            arrays |= {f"{i}/voices/{name}": array for name, array in counted.items()}
         size, checksum = self._table.settle()
         content = {
             "about": self._about,
@@ -132,6 +142,8 @@ class Journal:
         ]
         table, found, left, at = content["table"], [], [], 0
         rows = self._table.go_on(table["bytes"], table["sha256"])
+        if rows and (missing := {*self._columns} - rows[0].keys()):
+            raise RunError(f"{path} is of another version: no column {', '.join(sorted(missing))}")
         for i, group in enumerate(groups):
             if group.done:
                 shape = (group.done, len(group.arms), len(group.seeds))
@@ -139,22 +151,22 @@ class Journal:
                 at += len(own)
                 columns = {
                     name: np.reshape([float(row[name] or "nan") for row in own], shape)
-                    for name in (*MEASURED, *TESTED)
+                    for name in (*MEASURED, *self._tested)
                 }
                 columns = {name: column.transpose(1, 2, 0) for name, column in columns.items()}
                 weights = arrays.get(f"{i}/weights")
-                found.append(
-                    Chunk(
-                        group, as_recorded(columns), arrays[f"{i}/seconds"], self._size, (), weights
-                    )
-                )
+                voices = Voices(*(arrays[f"{i}/voices/{name}"] for name in Voices._fields))
+                columns, seconds = as_recorded(columns), arrays[f"{i}/seconds"]
+                found.append(Chunk(group, columns, seconds, self._size, (), weights, voices))
             if group.done < self._settings.rounds:
                 start = f"{i}/state"
                 state = {name.removeprefix(start): array for name, array in arrays.items()
                          if name.startswith(start)}  # fmt: skip
                 left.append(group._replace(state=Packed(state, content["kinds"])))
         self._groups = [group for group in groups if group.done]
-        self._arrays = {name: array for name, array in arrays.items() if "/state" not in name}
+        self._voices = [[chunk.voices] for chunk in found]
+        self._arrays = {name: array for name, array in arrays.items()
+                        if "/state" not in name and "/voices/" not in name}  # fmt: skip
         self._saved = sum(group.done for group in groups)
         return found, left
 
@@ -169,7 +181,7 @@ class Journal:
             np.tile(seeds, count * len(arms)),
             np.repeat(chunk.first + 1 + np.arange(count), len(arms) * len(seeds)),
         ]
-        return [*labels, *(columns[name].transpose(2, 0, 1).reshape(-1) for name in COLUMNS)]
+        return [*labels, *(columns[name].transpose(2, 0, 1).reshape(-1) for name in self._columns)]
 
 
 def remove_checkpoints(folder: Path) -> None:

@@ -18,7 +18,7 @@ import optax
 
 from taciturn.sim import draws
 from taciturn.sim.hearing import Heard, Hearing, Item, Work
-from taciturn.sim.local import Model
+from taciturn.sim.local import Model, learning_rate
 from taciturn.tasks.task import Clients
 
 
@@ -29,10 +29,12 @@ class Numbers(NamedTuple):
     clip: Any
     server_lr: Any
     lr_decay: Any = 1.0
+    rounds: Any = 1
 
-    def at(self, round: Any) -> Numbers:
-        """Those of a round, counted from 0."""
-        return self._replace(lr=self.lr * jnp.asarray(self.lr_decay) ** round)
+    def at(self, round: Any, schedule: str = "constant") -> Numbers:
+        """Those of a round, counted from 0, where `lr` goes as one of `SCHEDULES`."""
+        lr = learning_rate(self.lr, self.lr_decay, schedule, round, self.rounds)
+        return self._replace(lr=lr)
 
 
 class Schedule(NamedTuple):
@@ -120,8 +122,7 @@ class _Round:
         """Steps all lanes until one has finished an item, and hears it."""
         item = self.item(state.pointer)
         active = state.pointer < self.schedule.ends
-        all_steps = self.trainer.steps(item.rows)
-        left = all_steps - state.step
+        left = item.steps - state.step
         steps = jnp.min(jnp.where(active, left, jnp.iinfo(jnp.int32).max))
 
         def one(i: jax.Array, carry: Any) -> Any:
@@ -132,7 +133,7 @@ class _Round:
         ended = active & (left == steps)
         pairs = zip(self.layers(params), thetas, strict=True)
         updates = [new - old[item.run] for new, old in pairs]
-        mean_loss = None if loss is None else loss / all_steps
+        mean_loss = None if loss is None else loss / item.steps
         heard = self.trainer.hearing.hear(state.heard, item, ended, updates, mean_loss, self.work)
         pointer = state.pointer + ended
         params, slots = jax.tree.map(
@@ -170,7 +171,8 @@ class _Round:
         item = self.schedule.items[jnp.minimum(pointer, self.schedule.items.shape[0] - 1)]
         run, slot = item // hearing.cohort, item % hearing.cohort
         seed = run % hearing.seeds
-        return Item(item, run, seed, slot, who.clients[seed, slot], who.rows[seed, slot])
+        its = (each[seed, slot] for each in (who.clients, who.rows, who.steps))
+        return Item(item, run, seed, slot, *its)
 
     def begin(self, item: Item) -> tuple[Any, Any]:
         """The weights and the optimiser's state that items begin with."""

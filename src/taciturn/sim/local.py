@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 from taciturn.core.server import Optimizer, averaging
 from taciturn.errors import InputError, UnknownName
 from taciturn.settings import Settings
-from taciturn.tasks.task import Batch, Task
+from taciturn.tasks.task import Batch, Task, Tested
 
 # Without a learning rate, which is a number of the run and not part of the compiled program.
 # Adam and Yogi as in Reddi et al., Adaptive Federated Optimization, 2021.
@@ -78,6 +78,18 @@ def server_optimizer(which: str | optax.GradientTransformation, lr: Any) -> Opti
         return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
     return Optimizer(lambda weights: transformation.init(jnp.asarray(weights)), apply, choose)
+
+
+SCHEDULES: dict[str, Callable[[Any], Any]] = {  # by the share of the rounds that are over
+    "constant": lambda over: 1.0,
+    "cosine": lambda over: (1 + jnp.cos(jnp.pi * over)) / 2,
+    "step": lambda over: jnp.where(over < 0.5, 1.0, jnp.where(over < 0.75, 0.1, 0.01)),
+}
+
+
+def learning_rate(lr: Any, decay: Any, schedule: str, round: Any, rounds: Any) -> Any:
+    """The clients' learning rate in a round, counted from 0, of so many."""
+    return lr * jnp.asarray(decay) ** round * SCHEDULES[schedule](round / rounds)
 
 
 class Model(NamedTuple):
@@ -165,27 +177,61 @@ def make_step(
     return step
 
 
-def make_evaluate(task: Task, model: Model, total: int, batch: int) -> Any:
-    """`(weights, test, starts) -> {name: (sum of values, sum of weights)}`.
+class Sums(NamedTuple):
+    """What a test adds up: pairs of a sum of values and a sum of weights.
 
-    Over the batches of so many examples that begin at `starts`; what lies beyond the `total`
-    examples of the test set counts nothing.
+    Attributes:
+      metrics: a pair for each, by name.
+      clients: the accuracy's pair for every client that has test examples, (clients,) each; None
+        where nobody knows whose the examples are.
     """
 
-    def evaluate(weights: jax.Array, test: Batch, starts: jax.Array) -> Any:
-        params = model.unravel(weights)
+    metrics: dict[str, tuple[jax.Array, jax.Array]]
+    clients: tuple[jax.Array, jax.Array] | None
 
-        def one(start: jax.Array) -> dict[str, tuple[jax.Array, jax.Array]]:
+    def scores(self) -> dict[str, jax.Array]:
+        """The mean of every metric, and the accuracy of the worst tenth of clients."""
+        found = {name: value / weight for name, (value, weight) in self.metrics.items()}
+        missing = jnp.full_like(found["accuracy"], jnp.nan)
+        worst = missing if self.clients is None else worst_tenth(*self.clients)
+        return found | {"worst_tenth": worst}
+
+
+def worst_tenth(right: jax.Array, weight: jax.Array) -> jax.Array:
+    """The mean accuracy of the tenth of the clients that fares worst, one client at the least."""
+    count = right.shape[-1]
+    return jnp.mean(jnp.sort(right / weight, axis=-1)[..., : -(-count // 10)], axis=-1)
+
+
+def make_evaluate(task: Task, model: Model, batch: int) -> Any:
+    """`(weights, test, starts) -> Sums`, for a test set as in `Tested`.
+
+    Over the batches of so many examples that begin at `starts`; what lies beyond the end of the
+    test set counts nothing.
+    """
+
+    def evaluate(weights: jax.Array, test: Tested, starts: jax.Array) -> Sums:
+        params, last = model.unravel(weights), test.total - 1
+
+        def one(clients: Any, start: jax.Array) -> Any:
             rows = start + jnp.arange(batch)
-            inside = rows < total
-            part = jax.tree.map(lambda a: jnp.asarray(a)[jnp.minimum(rows, total - 1)], test)
+            inside, rows = rows <= last, jnp.minimum(rows, last)
+            part = jax.tree.map(lambda a: jnp.asarray(a)[rows], test.examples)
             unknown = jnp.full(batch, jnp.nan)  # what a task need not tell
             found = {"accuracy": (unknown, unknown), "loss": (unknown, unknown)}
-            return {
-                name: (jnp.sum(value * inside), jnp.sum(weight * inside))
-                for name, (value, weight) in (found | dict(task.metrics(params, part))).items()
-            }
+            found |= task.metrics(params, part)
+            found = jax.tree.map(lambda each: each * inside, found)
+            if clients is not None:
+                whose = jnp.asarray(test.whose)[rows]
+                clients = jax.tree.map(lambda sums, each: sums.at[whose].add(each.astype(
+                    sums.dtype)), clients, found["accuracy"])  # fmt: skip
+            return clients, jax.tree.map(jnp.sum, found)
 
-        return jax.tree.map(lambda sums: jnp.sum(sums, axis=0), jax.lax.map(one, starts))
+        clients = None
+        if test.clients is not None:
+            nothing = jnp.zeros(test.clients.shape, jnp.float32)
+            clients = (nothing, nothing)
+        clients, sums = jax.lax.scan(one, clients, starts)
+        return Sums(jax.tree.map(lambda each: jnp.sum(each, axis=0), sums), clients)
 
     return evaluate

@@ -21,16 +21,18 @@ from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
 from taciturn.sim import draws
 from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.history import TESTED, as_recorded, bytes_up
+from taciturn.sim.history import as_recorded, bytes_up, tested_columns
 from taciturn.sim.local import (
     Model,
     client_optimizer,
     flat_model,
+    learning_rate,
     make_evaluate,
     make_step,
     server_optimizer,
 )
 from taciturn.sim.states import unpack
+from taciturn.sim.voices import NO_ANSWER, SILENT, SPOKE, count
 from taciturn.tasks.task import Clients, Task, with_test
 
 
@@ -59,18 +61,19 @@ def stream(
     model = flat_model(task)
     clients, test = with_test(task)
     trainer = Trainer(task, model, clients, settings)
-    total = len(jax.tree.leaves(test)[0])
-    sums = jax.jit(make_evaluate(task, model, total, total))
+    sums = jax.jit(make_evaluate(task, model, test.total))
 
     def evaluate(weights: np.ndarray) -> dict[str, float]:
         with jax.default_matmul_precision(trainer.precision):
             found = sums(weights, test, np.zeros(1, np.int32))
-        return {name: float(value / weight) for name, (value, weight) in found.items()}
+        return {name: float(score) for name, score in found.scores().items()}
 
     runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
     for i, run in enumerate(runs):
         (arm,), done = run.arms, run.done
-        for state, row, seconds in _run_seed(arms[arm], settings, run, model, trainer, evaluate):
+        for state, row, answers, seconds in _run_seed(
+            arms[arm], settings, run, model, trainer, evaluate
+        ):
             done += 1
             yield Chunk(
                 run._replace(done=done, state=state),
@@ -79,6 +82,7 @@ def stream(
                 model.size,
                 waiting=tuple(runs[i + 1 :]),
                 weights=state.server.weights[None, None] if done == settings.rounds else None,
+                voices=count(run.seeds, *answers),
             )
 
 
@@ -89,8 +93,9 @@ def _run_seed(
     model: Model,
     trainer: Trainer,
     evaluate: Callable[[np.ndarray], dict[str, float]],
-) -> Iterator[tuple[Carried, dict[str, Any], float]]:
-    """The state after every round, what was recorded of it, and seconds."""
+) -> Iterator[tuple[Carried, dict[str, Any], tuple[Any, Any, Any], float]]:
+    """The state after every round, what was recorded of it, who was asked and answered what, as in
+    `voices.count`, and seconds."""
     optimizer = server_optimizer(settings.server_optimizer, settings.server_lr)
     keys = draws.run_keys(run.seeds[0])
     population = trainer.clients.population
@@ -114,12 +119,16 @@ def _run_seed(
         there = np.ones(settings.cohort, bool)
         if settings.dropout:
             there = np.asarray(draws.answers(round_keys, settings.cohort, settings.dropout))
+        steps = trainer.steps(cohort, round_keys)
+        weights, answers = np.zeros(settings.cohort), np.full(settings.cohort, NO_ANSWER)
         for slot in np.flatnonzero(there).tolist():
             k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
-            rate = settings.lr * settings.lr_decay**t
+            rate = learning_rate(
+                settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds
+            )
             with jax.default_matmul_precision(trainer.precision):
-                trained, loss = trainer(state.weights, k, slot, round_keys, rate)
+                trained, loss = trainer(state.weights, k, slot, round_keys, rate, steps[slot])
             examples = float(trainer.clients.examples_of(k[None])[0])
             asked = 0 if silence is None else int(silence[k])
             message = client.respond(policy.rule, state.weights, trained, examples,
@@ -136,19 +145,23 @@ def _run_seed(
                 residuals[k] = said.update - message.update
             # Silent clients become their stand-ins when the tally is closed (Algorithm 3).
             heard = tally.add(heard, message, opening, policy.codec)
+            weights[slot] = examples
+            if np.isfinite(message.norm):
+                answers[slot] = SILENT if message.update is None else SPOKE
         # τ_{t+1}, θ_{t+1}, and the sums updated with the step.
         state, info = server.close(policy, state, heard, optimizer)
         seconds = time.perf_counter() - began
 
         row = info._asdict() | {"missing": settings.cohort - there.sum()}
-        row |= dict.fromkeys(TESTED, np.nan)
+        row |= dict.fromkeys(trainer.tested, np.nan)
         row["bytes_up"] = bytes_up(policy, model.size, row["rungs"][:, None])[0]
         del row["silent"], row["counts"], row["rungs"]
         if settings.evaluates(t):
             scores = evaluate(state.weights)
-            row |= {name: scores[name] for name in TESTED}
+            row |= {name: scores[name] for name in trainer.tested}
         # Copies, because clients write into them.
-        yield Carried(state, copy(silence), copy(residuals)), row, seconds
+        carried = Carried(state, copy(silence), copy(residuals))
+        yield carried, row, (cohort, weights, answers[None]), seconds
 
 
 class Trainer:
@@ -159,7 +172,7 @@ class Trainer:
         self.settings = settings
         self.transformation = client_optimizer(settings)
         self.precision = PRECISIONS[settings.precision]
-        self.own_cohort = task.cohort
+        self.own_cohort, self.tested = task.cohort, tested_columns(task)
         self.model = model
         self.step = jax.jit(make_step(task, self.transformation, settings.precision))
         self.batch = jax.jit(self._batch)
@@ -169,10 +182,19 @@ class Trainer:
         indices = draws.shuffled(keys, slot, epoch, n, positions)
         return clients.batch(k, indices), draws.dropout_key(keys, slot, step)
 
+    def steps(self, cohort: jax.Array, keys: draws.RoundKeys) -> np.ndarray:
+        """How many local steps each client of the cohort does before time is up."""
+        settings = self.settings
+        steps = settings.epochs * -(-self.clients.rows_of(cohort) // settings.batch)
+        if settings.stragglers:
+            steps = draws.local_steps(keys, steps, settings.stragglers)
+        return np.asarray(steps)
+
     def __call__(
-        self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, lr: float
-    ) -> tuple[np.ndarray, float]:
-        """The trained weights and the mean loss over the steps."""
+        self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, lr: Any,
+        steps: int,
+    ) -> tuple[np.ndarray, float]:  # fmt: skip
+        """The trained weights and the mean loss over the steps, of which there are so many."""
         batch_size, done = self.settings.batch, 0
         n = int(self.clients.rows_of(k[None])[0])
         trained = self.model.unravel(jnp.asarray(weights))
@@ -180,6 +202,8 @@ class Trainer:
         total = 0.0
         for epoch in range(self.settings.epochs):
             for start in range(0, n, batch_size):
+                if done == steps:
+                    break
                 # The last batch of an epoch holds what is left.
                 positions = np.arange(start, min(start + batch_size, n))
                 batch, key = self.batch(self.clients, k, keys, slot, epoch, n, positions, done)

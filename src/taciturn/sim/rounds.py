@@ -26,7 +26,8 @@ from taciturn.sim.local import (
     make_step,
     server_optimizer,
 )
-from taciturn.tasks.task import Clients, Task
+from taciturn.sim.voices import NO_ANSWER, SILENT, SPOKE
+from taciturn.tasks.task import Clients, Task, Tested
 
 CHUNK = 64  # rounds in a chunk at the most
 _TEST_BATCH, _TEST_BATCH_ON_GPU = 512, 2048
@@ -88,7 +89,11 @@ class Rounds:
             if self.form.dropout:  # who weighs nothing is not heard
                 there = draws.answers(now, self.cohort, self.form.dropout)
                 examples = jnp.where(there, examples, jnp.zeros_like(examples))
-            return Cohorts(chosen, clients.rows_of(chosen), examples)
+            rows = clients.rows_of(chosen)
+            steps = self.trainer.steps(rows)
+            if self.form.stragglers:
+                steps = draws.local_steps(now, steps, self.form.stragglers)
+            return Cohorts(chosen, rows, examples, steps)
 
         return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(keys))(rounds)
 
@@ -122,23 +127,30 @@ class Rounds:
         schedule: Schedule,
         clients: Clients,
     ) -> Any:
-        """`count` rounds from round `first` on."""
+        """`count` rounds from round `first` on.
+
+        Returns:
+          The states after them, what was `Seen`, and what every client answered, as in `voices`,
+          (runs, cohort, rounds).
+        """
         self.traces += 1
         arms, dtype = len(self.policies), states.servers[0].weights.dtype
         whole = jnp.zeros((arms, self.seeds, CHUNK), jnp.int32)
         real = jnp.zeros((arms, self.seeds, CHUNK), dtype)
         rungs = jnp.zeros((arms, self.seeds, self.rungs, CHUNK), jnp.int32)
         seen = Seen(whole, whole, real, real, real, rungs)
+        answers = jnp.zeros((self.runs, self.cohort, CHUNK), jnp.int8)
 
         def one(i: jax.Array, carry: Any) -> Any:
-            states, seen = carry
+            states, *before = carry
             who, now = jax.tree.map(lambda a: a[i], (cohorts, schedule))
-            states, infos = self._one(states, keys, numbers, first + i, who, now, clients)
+            states, infos, answers = self._one(states, keys, numbers, first + i, who, now, clients)
             infos = [info._replace(rungs=self._filled(info.rungs)) for info in infos]
             row = Seen(*(jnp.stack([getattr(info, f) for info in infos]) for f in Seen._fields))
-            return states, jax.tree.map(lambda old, new: old.at[..., i].set(new), seen, row)
+            note = functools.partial(jax.tree.map, lambda old, new: old.at[..., i].set(new))
+            return states, *note(before, [row, answers])
 
-        return jax.lax.fori_loop(0, count, one, (states, seen))
+        return jax.lax.fori_loop(0, count, one, (states, seen, answers))
 
     def _one(
         self,
@@ -176,7 +188,7 @@ class Rounds:
             in_specs=(Schedule(shared, split, split), shared, shared, shared),
             out_specs=PartitionSpec(),
             check_vma=False,
-        )(schedule, work, numbers.at(round), clients)
+        )(schedule, work, numbers.at(round, self.form.lr_schedule), clients)
         optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
         there = jnp.tile(who.examples > 0, (len(self.policies), 1))
         said = (heard.said > 0) & there
@@ -202,21 +214,24 @@ class Rounds:
             silence = silence.at[whose].set(counted)
         if table is not None:
             table = table.at[place].set(jnp.where(said[keeping][..., None], heard.left, kept))
-        return Carried(servers, silence, table), infos
+        answers = jnp.where(said, SPOKE, SILENT).astype(jnp.int8)
+        answered = there & jnp.isfinite(heard.norms)
+        answers = jnp.where(answered, answers, jnp.int8(NO_ANSWER))
+        return Carried(servers, silence, table), infos, answers
 
     def _filled(self, rungs: jax.Array) -> jax.Array:
         """The counts of a codec's rungs, with zeros up to those of the codec that has most."""
         return jnp.pad(rungs, ((0, 0), (0, self.rungs - rungs.shape[1])))
 
-    def test(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
-        """The mean of every metric, (arms, seeds) each; devices share the test set."""
-        total = len(jax.tree.leaves(test)[0])
+    def test(self, weights: tuple[jax.Array, ...], test: Tested) -> dict[str, jax.Array]:
+        """What was tested, (arms, seeds) each; devices share the test set."""
+        total = test.total
         batch = min(total, _TEST_BATCH if self.on_cpu else _TEST_BATCH_ON_GPU)
         count = self.mesh.devices.size
         starts = jnp.arange(0, -(-total // (batch * count)) * batch * count, batch)
-        sums = make_evaluate(self.task, self.model, total, batch)
+        sums = make_evaluate(self.task, self.model, batch)
 
-        def share(weights: jax.Array, test: Any, starts: jax.Array) -> Any:
+        def share(weights: jax.Array, test: Tested, starts: jax.Array) -> Any:
             result = jax.lax.map(lambda w: sums(w, test, starts), weights)
             return jax.lax.psum(result, "lanes")
 
@@ -228,4 +243,4 @@ class Rounds:
             check_vma=False,
         )(jnp.concatenate(weights), test, starts)
         shape = (len(weights), self.seeds)
-        return {name: (value / weight).reshape(shape) for name, (value, weight) in result.items()}
+        return {name: score.reshape(shape) for name, score in result.scores().items()}

@@ -1,7 +1,5 @@
 """What training leaves: weights, as the task's model, and what it scores."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -10,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from taciturn.errors import InputError
-from taciturn.sim.history import TESTED, History
 from taciturn.sim.local import flat_model, make_evaluate
-from taciturn.tasks.check import check, metric_names
+from taciturn.tasks.check import check
 from taciturn.tasks.task import Task, with_test
 
 _BATCH = 512
@@ -32,30 +29,20 @@ def as_model(task: Task, weights: Any) -> Any:
 
 
 def evaluate(task: Task, weights: Any) -> dict[str, float]:
-    """Every metric of the task, your own ones too, for these weights on its test set."""
+    """Every metric of the task, your own ones too, for these weights on its test set.
+
+    `worst_tenth` is the accuracy of the tenth of clients that fares worst; NaN where the test set
+    does not say whose its examples are.
+    """
     as_model(task, weights)
     sums, test, starts = _evaluator(task)
     found = sums(jnp.asarray(weights), test, starts)
-    return {name: float(value / weight) for name, (value, weight) in found.items()}
-
-
-def with_metrics(task: Task, histories: Mapping[str, History]) -> dict[str, History]:
-    """Histories with the task's own metrics, those beside accuracy and loss, of their weights."""
-    own = [name for name in metric_names(task) if name not in TESTED]
-    if not own:
-        return dict(histories)
-    found = {}
-    for arm, history in histories.items():
-        scores = [evaluate(task, weights) for weights in history.weights]
-        values = {name: np.array([score[name] for score in scores]) for name in own}
-        found[arm] = replace(history, metrics=values)
-    return found
+    return {name: float(score) for name, score in found.scores().items()}
 
 
 @lru_cache(maxsize=4)
 def _evaluator(task: Task) -> tuple[Any, Any, Any]:
     _, test = with_test(task)
-    total = len(jax.tree.leaves(test)[0])
-    batch = min(total, _BATCH)
-    sums = jax.jit(make_evaluate(task, flat_model(task), total, batch))
-    return sums, test, np.arange(0, total, batch, dtype=np.int32)
+    batch = min(test.total, _BATCH)
+    sums = jax.jit(make_evaluate(task, flat_model(task), batch))
+    return sums, test, np.arange(0, test.total, batch, dtype=np.int32)

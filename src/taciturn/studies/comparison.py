@@ -28,6 +28,7 @@ from taciturn.settings import Plan, Settings, points, read_config
 from taciturn.sim import History, fill_in, follow
 from taciturn.sim.journal import remove_checkpoints
 from taciturn.sim.local import model_of, named_weights
+from taciturn.sim.voices import table
 from taciturn.studies.difference import difference
 from taciturn.tasks import load
 from taciturn.tasks.task import Task, how_tested
@@ -189,6 +190,8 @@ def _run(ready: _Ready, folder: Path, told: Told) -> dict[str, Any]:
         named = named_weights(task, history.seeds, history.weights)
         weights |= {f"{arm}/{name}": array for name, array in named.items()}
     runs.write_arrays(folder / "weights.safetensors", weights)
+    voices = {arm: history.voices for arm, history in histories.items()}
+    runs.write_columns(folder / "clients.csv", *table(voices, getattr(task.clients, "names", ())))
     picture.draw(series.read(folder), folder / "report.png", task.name)
     summary = _summary(task, histories, folder)
     runs.write_json(folder / "summary.json", summary)  # the last file: with it a run is complete

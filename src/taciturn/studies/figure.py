@@ -16,9 +16,12 @@ from taciturn import files
 
 # What each kind of file would say of when, or with what, it was made.
 _WHEN = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
-# Where a name may stand beside its point, in points: right and left, near and then further away.
-_PLACES = [(8.0, 0.0), (-8.0, 0.0)] + [
-    (side * 8.0, sign * 7.0 * step) for step in range(1, 25) for sign in (1, -1) for side in (1, -1)
+# Where a name may stand, in points from its point: sides (right, left, in the middle) and heights.
+_PLACES = [(1, 0.0), (0, 13.0), (0, -13.0), (-1, 0.0)] + [
+    (side, sign * height)
+    for height in np.arange(13.0, 150.0, 6.0)
+    for sign in (1, -1)
+    for side in (0, 1, -1)
 ]
 
 
@@ -57,11 +60,12 @@ def write(
 
 
 class Label(NamedTuple):
-    """A name, and the point that it belongs to."""
+    """A name, the point that it belongs to, and how it is written."""
 
     text: str
     x: float
     y: float
+    colour: str = "black"
     bold: bool = False
 
 
@@ -77,30 +81,34 @@ def place_labels(axes: Axes, labels: Sequence[Label], size: float = 9) -> None:
     renderer = FigureCanvasAgg(figure).get_renderer()
     point = figure.dpi / 72  # pixels
     dots = axes.transData.transform([(label.x, label.y) for label in labels])
-    taken = [Bbox.from_bounds(x - 5 * point, y - 5 * point, 10 * point, 10 * point)
-             for x, y in dots]  # fmt: skip
+    taken = [Bbox.from_extents(*(dot - 5 * point), *(dot + 5 * point)) for dot in dots]
     room = axes.get_window_extent(renderer)
     for label, (x, y) in zip(labels, dots, strict=True):
-        weight = "bold" if label.bold else "normal"
         text = axes.annotate(
-            label.text, (label.x, label.y), xytext=(0, 0), textcoords="offset points",
-            fontsize=size, fontweight=weight, va="center", zorder=5,
+            label.text, (label.x, label.y), xytext=(0, 0), textcoords="offset points", va="center",
+            color=label.colour, fontsize=size, fontweight="bold" if label.bold else "normal",
+            zorder=5, bbox={"boxstyle": "square,pad=0", "fc": "white", "ec": "none", "alpha": 0.75},
         )  # fmt: skip
         extent = text.get_window_extent(renderer)
-        for dx, dy in _PLACES:
-            left = x + dx * point - (extent.width if dx < 0 else 0)
-            box = Bbox.from_bounds(left, y + dy * point - extent.height / 2, extent.width,
-                                   extent.height)  # fmt: skip
-            inside = (
-                room.x0 <= box.x0 and box.x1 <= room.x1 and room.y0 <= box.y0 <= box.y1 <= room.y1
-            )
-            if inside and not any(box.overlaps(other) for other in taken):
-                break
+        box, height = _free_place(x, y, extent.width, extent.height, point, room, taken)
         taken.append(box)
-        text.set_position(((box.x0 - x) / point, dy))
-        if abs(dy) > 14:
-            end = box.x0 if dx > 0 else box.x1
+        text.set_position(((box.x0 - x) / point, height))
+        if abs(height) > 13:
+            end = (min(max(x, box.x0), box.x1) - x) / point
             axes.annotate(
-                "", (label.x, label.y), xytext=((end - x) / point, dy), textcoords="offset points",
-                arrowprops={"arrowstyle": "-", "color": "0.6", "lw": 0.6, "shrinkB": 4},
+                "", (label.x, label.y), xytext=(end, height), textcoords="offset points",
+                arrowprops={"arrowstyle": "-", "color": label.colour, "lw": 0.6, "shrinkA": 6},
             )  # fmt: skip
+
+
+def _free_place(
+    x: float, y: float, width: float, height: float, point: float, room: Bbox, taken: list[Bbox]
+) -> tuple[Bbox, float]:
+    """The first place that is inside and free, or else the last; and its height in points."""
+    for side, up in _PLACES:
+        left = x + side * 10 * point - (1 - side) / 2 * width
+        box = Bbox.from_bounds(left, y + up * point - height / 2, width, height)
+        inside = room.contains(box.x0, box.y0) and room.contains(box.x1, box.y1)
+        if inside and not any(box.overlaps(other) for other in taken):
+            break
+    return box, up

@@ -110,6 +110,12 @@ def read(experiment: Experiment, folder: Path, seeds: int | None = None) -> Resu
     return results_of(experiment, content(path), seeds)
 
 
+def state(experiment: Experiment, folder: Path) -> str:
+    """How much of an experiment was run."""
+    path = folder / f"{experiment.name}.json"
+    return f"{len(content(path)['runs'])} runs in {path}" if path.exists() else "not run"
+
+
 def content(path: Path) -> dict[str, Any]:
     """What a file holds, if it is one of an experiment."""
     found = runs.read_json(path)

@@ -136,7 +136,7 @@ def describe(task: Task) -> dict[str, Any]:
     """
     clients = task.clients
     rows = np.asarray(clients.rows_of(jnp.arange(clients.population)))
-    _, test = with_test(task)
+    _, (test, *_) = with_test(task)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(test)]
     digest = hashlib.sha256()
     for leaf in (rows, *jax.tree.leaves(getattr(clients, "arrays", ())), *leaves):
@@ -174,15 +174,13 @@ def _runs(arm: str, history: History) -> list[dict[str, Any]]:
 
 
 def _who_pays(history: History, i: int) -> dict[str, float | None]:
-    """The figures of `results.WHO_PAYS` of a run, where the history has any of its clients."""
-    found: dict[str, float | None] = {}
-    worst, voices = getattr(history, "worst_tenth", None), getattr(history, "voices", None)
-    if worst is not None:
-        found["worst_tenth"] = _rounded(100 * worst[i, -1], ".6g")
-    if voices is not None:
-        own = type(voices)(*(column[voices.seed == history.seeds[i]] for column in voices))
-        found |= {"silent_small": own.silent_share(0), "silent_large": own.silent_share(2)}
-    return found
+    """The figures of `results.WHO_PAYS` of a run; None where there is nothing to tell them from."""
+    voices = history.voices.of_seed(history.seeds[i])
+    return {
+        "worst_tenth": _rounded(100 * history.worst_tenth[i, -1], ".6g"),
+        "silent_small": voices.silent_share(0),
+        "silent_large": voices.silent_share(2),
+    }
 
 
 def _thresholds(path: np.ndarray) -> list[float | None] | None:

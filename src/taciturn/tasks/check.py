@@ -37,6 +37,7 @@ def check(task: Task) -> None:
             raise InputError("No client has two examples, so none can be held out for testing.")
     if task.test is not None:
         check_arrays(task.name, "test", task.test)
+    _check_test_clients(task)
     key = jax.eval_shape(lambda: jax.random.key(0))
     params = _traced(task, "init", task.init, key)
     batch = _traced(task, "clients", lambda clients: clients.batch(
@@ -127,6 +128,20 @@ def _check_metrics(task: Task, found: Any) -> None:
                 f"for each example: for {_EXAMPLES} examples two shapes of ({_EXAMPLES},), got "
                 f"{shapes}."
             )
+
+
+def _check_test_clients(task: Task) -> None:
+    """Raises unless `test_clients` has a whole number for each example of the test set."""
+    if task.test_clients is None:
+        return
+    if task.test is None:
+        raise InputError(f"`test_clients` of task `{task.name}` needs a `test` set beside it.")
+    whose, count = np.asarray(task.test_clients), len(jax.tree.leaves(task.test)[0])
+    if whose.shape != (count,) or whose.dtype.kind not in "iu":
+        raise InputError(
+            f"`test_clients` of task `{task.name}` must be a whole number for each of the {count} "
+            f"test examples, got {whose.dtype} of shape {whose.shape}."
+        )
 
 
 def _check_labels(task: Task, params: Any, batch: Batch, key: Any) -> None:

@@ -25,4 +25,5 @@ def emnist(data: str | Path | None = None, source: str = "files") -> Task:
         loss=loss,
         metrics=metrics,
         test=dataset.test,
+        test_clients=dataset.test_clients,
     )

@@ -18,7 +18,8 @@ def npz(data: str | Path | None = None, hidden: int = 128) -> Task:
 
     Args:
       data: the file. `client` names who each example belongs to; `x_test` and `y_test` may be
-        there, else a tenth of every client is held out.
+        there, and `client_test`, which names whose each of these is; without them a tenth of
+        every client is held out.
       hidden: the width of the network.
     """
     path = _given("npz", data)
@@ -60,4 +61,5 @@ def _task(name: str, dataset: Dataset, hidden: int) -> Task:
         loss=loss,
         metrics=metrics,
         test=dataset.test,
+        test_clients=dataset.test_clients,
     )

@@ -43,6 +43,7 @@ def shakespeare(data: str | Path | None = None, limit: int = 128, weigh: str = "
         loss=_loss,
         metrics=_metrics,
         test=dataset.test,
+        test_clients=dataset.test_clients,
     )
 
 
@@ -90,4 +91,5 @@ def shakespeare_leaf(data: str | Path | None = None, source: str = "files") -> T
         loss=loss,
         metrics=metrics,
         test=dataset.test,
+        test_clients=dataset.test_clients,
     )

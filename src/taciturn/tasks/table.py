@@ -111,7 +111,7 @@ def _read(data: Any, asked: dict[str, Any]) -> Dataset:
 
 def _standardised(stored: Stored, hold_out: str) -> Stored:
     """Mean 0 and deviation 1 of every number, by the rows that are trained on."""
-    train, _ = stored.hold_out(hold_out)
+    train, *_ = stored.hold_out(hold_out)
     found = dict(stored.arrays)
     for key in ("x", "y") if stored.arrays["y"].dtype.kind == "f" else ("x",):
         seen = np.asarray(train.arrays[key], np.float64)

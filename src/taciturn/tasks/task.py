@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -44,13 +44,32 @@ class Clients(Protocol):
         """These rows of one client."""
         ...
 
-    def hold_out(self, how: str) -> tuple[Clients, Batch]:
-        """The clients without a tenth of each one's rows, and those rows.
+    def hold_out(self, how: str) -> tuple[Clients, Batch, Any]:
+        """The clients without a tenth of each one's rows, those rows, and whose each of them is.
 
         Args:
           how: `random`, by label where there are labels, or `last`.
         """
         ...
+
+
+class Tested(NamedTuple):
+    """What a model is tested on.
+
+    Attributes:
+      examples: a pytree of arrays, one entry per example.
+      whose: which of `clients` each example belongs to, its place there; None where nobody knows.
+      clients: the numbers of the clients that have test examples; None where nobody knows.
+    """
+
+    examples: Batch
+    whose: Any = None
+    clients: Any = None
+
+    @property
+    def total(self) -> int:
+        """How many examples there are."""
+        return len(jax.tree.leaves(self.examples)[0])
 
 
 HOLD_OUT = ("random", "last")
@@ -150,7 +169,7 @@ class Stored:
         rows = jnp.asarray(self.starts)[client] + indices
         return jax.tree.map(lambda array: jnp.asarray(array)[rows], self.arrays)
 
-    def hold_out(self, how: str = "random") -> tuple[Stored, Batch]:
+    def hold_out(self, how: str = "random") -> tuple[Stored, Batch, np.ndarray]:
         held = held_out(self.rows)
         if not held.any():
             raise InputError("No client has two examples, so none can be held out for testing.")
@@ -168,7 +187,7 @@ class Stored:
         left = self.rows - held
         examples = self.examples * (left / self.rows).astype(np.float32)
         train = Stored.of(self._take(kept), left, examples, self.names)
-        return train, self._take(chosen)
+        return train, self._take(chosen), whose  # sorted rows are still client by client
 
     def _shuffled_by_label(self) -> tuple[np.ndarray, np.ndarray]:
         """All rows, client by client, label by label, at random; and a draw of [0, 1) for each.
@@ -221,7 +240,9 @@ class Generated:
     def batch(self, client: jax.Array, indices: jax.Array) -> Batch:
         return jax.vmap(lambda index: self.example(client, index, self.data))(indices)
 
-    def hold_out(self, how: str = "random", most: int = 2_000) -> tuple[Generated, Batch]:
+    def hold_out(
+        self, how: str = "random", most: int = 2_000
+    ) -> tuple[Generated, Batch, np.ndarray]:
         """As in `Clients`, but always the last tenth: an index is no time, all rows are drawn.
 
         The test set is that of evenly spaced clients, `most` examples.
@@ -238,11 +259,10 @@ class Generated:
         if not pairs:
             raise InputError("No client has two examples, so none can be held out for testing.")
         step = max(1, len(pairs) // most)
-        clients, indices = (
-            jnp.asarray(column, jnp.int32) for column in zip(*pairs[::step], strict=True)
-        )
+        clients, indices = np.array(pairs[::step], np.int32).T
         draw = jax.jit(jax.vmap(lambda c, i, data: self.example(c, i, data), (0, 0, None)))
-        return replace(self, hold=True), jax.tree.map(np.asarray, draw(clients, indices, self.data))
+        test = jax.tree.map(np.asarray, draw(clients, indices, self.data))
+        return replace(self, hold=True), test, clients
 
     def _all_rows(self, clients: jax.Array) -> jax.Array:
         return jax.vmap(lambda c: jnp.asarray(self.rows(c, self.data), jnp.int32))(clients)
@@ -258,6 +278,8 @@ class Task:
       name: as on the command line.
       clients: the training data, `Stored` or `Generated`.
       test: a pytree of arrays, one entry per example; None holds out a tenth of every client.
+      test_clients: whose each example of `test` is, a number that is the same for all examples of a
+        client; None where they are nobody's, or nobody knows.
       hold_out: which tenth: `random`, by label where there are labels (a one-dimensional array
         `y`), or `last`, where rows are in the order of time and the future is to be predicted.
       init: `(key) -> params`, a pytree of arrays.
@@ -282,13 +304,18 @@ class Task:
     clip: float | None = 1.0
     hold_out: str = "random"
     cohort: Callable[[jax.Array, jax.Array, int], jax.Array] | None = None
+    test_clients: Any = None
 
 
-def with_test(task: Task) -> tuple[Clients, Batch]:
-    """The clients to train on and the examples to test on."""
-    if task.test is not None:
-        return task.clients, task.test
-    return task.clients.hold_out(task.hold_out)
+def with_test(task: Task) -> tuple[Clients, Tested]:
+    """The clients to train on, and what to test on."""
+    clients, examples, whose = task.clients, task.test, task.test_clients
+    if examples is None:
+        clients, examples, whose = task.clients.hold_out(task.hold_out)
+    if whose is None:
+        return clients, Tested(examples)
+    owners, places = np.unique(np.asarray(whose), return_inverse=True)
+    return clients, Tested(examples, places.astype(np.int32), owners)
 
 
 def how_tested(task: Task) -> str:

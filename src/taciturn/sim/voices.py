@@ -1,0 +1,127 @@
+"""How often each client was asked, spoke, and was silent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+NO_ANSWER, SILENT, SPOKE = 0, 1, 2  # what came from a client; none counts if it was rejected
+
+
+class Voices(NamedTuple):
+    """Counts of the rounds of some runs, a row per seed and client that was asked.
+
+    What is not asked takes no memory: populations may be large.
+
+    Attributes:
+      seed, client: whose row it is.
+      examples: n_k; 0 where the client never answered.
+      asked: how often.
+      spoke, silent: how often, (rows,) or (arms, rows). What is left of `asked` never came, or was
+        rejected.
+    """
+
+    seed: np.ndarray
+    client: np.ndarray
+    examples: np.ndarray
+    asked: np.ndarray
+    spoke: np.ndarray
+    silent: np.ndarray
+
+    def of_arm(self, arm: int) -> Voices:
+        """The rows of one of the arms."""
+        return self._replace(spoke=self.spoke[arm], silent=self.silent[arm])
+
+    def of_seed(self, seed: int) -> Voices:
+        """The rows of one of the seeds; these are counts of one arm."""
+        return Voices(*(column[self.seed == seed] for column in self))
+
+    def silent_share(self, third: int) -> float | None:
+        """How often a client was silent where it answered, in %, over the clients of a third.
+
+        Clients are in the order of their examples, and of their numbers where these are equal; a
+        third is of the clients that answered in any of the runs.
+
+        Args:
+          third: 0 for the clients with the fewest examples, 2 for those with the most.
+        """
+        heard = self.spoke + self.silent
+        sizes: dict[int, float] = dict(
+            zip(self.client[heard > 0].tolist(), self.examples[heard > 0].tolist(), strict=True)
+        )
+        order = sorted(sizes, key=lambda client: (sizes[client], client))
+        chosen = order[third * len(order) // 3 : (third + 1) * len(order) // 3]
+        own = np.isin(self.client, chosen)
+        answers = heard[own].sum()
+        return float(100 * self.silent[own].sum() / answers) if answers else None
+
+
+def count(
+    seeds: Sequence[int], clients: np.ndarray, examples: np.ndarray, answers: np.ndarray
+) -> Voices:
+    """The counts of some rounds.
+
+    Args:
+      seeds: of the runs.
+      clients, examples: who was asked, and n_k, (seeds, rounds, cohort) each.
+      answers: `NO_ANSWER`, `SILENT` or `SPOKE`, (arms, seeds, rounds, cohort).
+    """
+    rows = np.asarray(clients).reshape(-1)
+    answers = np.asarray(answers).reshape(len(answers), -1)
+    raw = Voices(
+        np.repeat(np.array(seeds, np.int64), rows.size // len(seeds)),
+        rows.astype(np.int64),
+        np.asarray(examples, np.float64).reshape(-1),
+        np.ones(rows.size, np.int32),
+        (answers == SPOKE).astype(np.int32),
+        (answers == SILENT).astype(np.int32),
+    )
+    return merge([raw])
+
+
+def merge(parts: Sequence[Voices]) -> Voices:
+    """The counts of all of these, which have the same arms."""
+    joined = Voices(*(np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)))
+    # Seeds are below 2³², clients below 2³¹.
+    keys, rows = np.unique((joined.seed << 31) | joined.client, return_inverse=True)
+    examples = np.zeros(len(keys))
+    np.maximum.at(examples, rows, joined.examples)
+
+    def total(counts: np.ndarray) -> np.ndarray:
+        return np.bincount(rows, counts, len(keys)).astype(np.int32)
+
+    return Voices(
+        keys >> 31,
+        keys & (2**31 - 1),
+        examples,
+        total(joined.asked),
+        np.stack([total(arm) for arm in joined.spoke]),
+        np.stack([total(arm) for arm in joined.silent]),
+    )
+
+
+def in_order(parts: Sequence[Voices]) -> Voices:
+    """The rows of all of these, of different seeds and one arm, by seed and client."""
+    joined = Voices(*map(np.concatenate, zip(*parts, strict=True)))
+    order = np.lexsort((joined.client, joined.seed))
+    return Voices(*(column[order] for column in joined))
+
+
+def table(
+    arms: Mapping[str, Voices], names: Sequence[str] = ()
+) -> tuple[list[str], list[np.ndarray]]:
+    """The rows of all arms below each other: headings, and columns.
+
+    Args:
+      arms: a name and what was counted for each.
+      names: of the clients, where they have any.
+    """
+    found = list(arms.values())
+    columns = {name: np.concatenate([getattr(one, name) for one in found])
+               for name in Voices._fields}  # fmt: skip
+    labels = {"arm": np.repeat(list(arms), [len(one.client) for one in found])}
+    if names:
+        labels["name"] = np.array(names)[columns["client"]]
+    return [*labels, *columns], [*labels.values(), *columns.values()]

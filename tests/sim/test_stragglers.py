@@ -1,0 +1,39 @@
+"""Clients that are too slow: they answer with a part of their local steps."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from small_tasks import assert_agree, tiny
+
+import taciturn
+from taciturn.sim import draws
+
+KEYS = draws.round_keys(draws.run_keys(0), 0)
+
+
+def test_stragglers_do_an_even_draw_of_their_steps_one_at_the_least() -> None:
+    steps = jnp.full(4_000, 10)
+    assert draws.local_steps(KEYS, steps, 0.0).tolist() == steps.tolist()
+    done = np.asarray(draws.local_steps(KEYS, steps, 1.0))
+    counts = np.bincount(done, minlength=11)
+    assert counts[0] == 0
+    assert abs(counts[1:] - 400).max() < 5 * np.sqrt(400)
+    some = np.asarray(draws.local_steps(KEYS, steps, 0.3))
+    slow = some != done
+    assert (some[slow] == 10).all()
+    assert abs(slow.mean() - 0.7 * 0.9) < 0.04
+    assert draws.local_steps(KEYS, jnp.ones(50, int), 1.0).tolist() == [1] * 50
+
+
+def test_engine_and_plain_loop_agree_on_stragglers() -> None:
+    arms = {name: name for name in ("adaptive,k=0+ou", "full")}
+    slow = assert_agree(
+        tiny(), arms, rounds=3, cohort=4, seeds=2, stragglers=0.7, epochs=2, lanes=2, dropout=0.2
+    )
+    all_steps = taciturn.compare(
+        tiny(), arms, rounds=3, cohort=4, seeds=2, epochs=2, lanes=2, dropout=0.2
+    )
+    # The same clients are asked, weigh the same, and come less far.
+    np.testing.assert_array_equal(slow["full"].voices, all_steps["full"].voices)
+    assert (slow["full"].norm_mean[:, 0] < all_steps["full"].norm_mean[:, 0]).all()

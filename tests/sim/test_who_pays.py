@@ -1,0 +1,175 @@
+"""Figures of single clients: the worst tenth, and how often small and large ones are silent."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_tasks import assert_agree, assert_same, tiny
+
+import taciturn
+from taciturn.errors import InputError
+from taciturn.sim import draws, voices
+from taciturn.sim.local import worst_tenth
+from taciturn.sim.voices import NO_ANSWER, SILENT, SPOKE
+from taciturn.studies import comparison
+from taciturn.tasks.task import with_test
+
+ARMS = {name: name for name in ("full", "adaptive,k=0+ou", "random:0.5+ignore")}
+QUICK = {"rounds": 6, "cohort": 3, "seeds": (3, 1), "evaluate_every": 2}
+
+
+def test_the_worst_tenth_is_the_mean_over_the_clients_that_fare_worst() -> None:
+    right, weight = jnp.arange(21.0)[::-1], jnp.full(21, 20.0)
+    assert worst_tenth(right, weight) == pytest.approx((0 + 1 + 2) / 3 / 20)  # 3 of 21, rounded up
+    assert worst_tenth(jnp.array([1.0]), jnp.array([4.0])) == 0.25
+
+
+def test_engine_and_plain_loop_agree_on_it_and_it_is_that_of_the_weights() -> None:
+    task = tiny()
+    found = assert_agree(task, ARMS, **QUICK)
+    for history in found.values():
+        tested = ~np.isnan(history.accuracy)
+        assert (np.isnan(history.worst_tenth) == ~tested).all()
+        model = taciturn.as_model(task, history.weights[1])
+        answers = np.argmax(task.test["x"] @ model["w"] + model["b"], 1) == task.test["y"]
+        by_client = sorted(answers[task.test_clients == k].mean() for k in range(11))
+        assert history.worst_tenth[1, -1] == pytest.approx(np.mean(by_client[:2]))
+        assert history.summary()["worst_tenth"] == pytest.approx(
+            100 * history.worst_tenth[:, -1].mean()
+        )
+
+
+def test_what_is_held_out_belongs_to_its_client() -> None:
+    task = dataclasses.replace(tiny(), test=None, test_clients=None)
+    _, test = with_test(task)
+    rows = np.asarray(task.clients.arrays["x"])
+    starts = np.asarray(task.clients.starts)
+    for example, place in zip(test.examples["x"], test.whose, strict=True):
+        row = int(np.flatnonzero((rows == example).all(1))[0])
+        assert test.clients[place] == np.searchsorted(starts, row, side="right") - 1
+
+
+def test_a_test_set_that_is_nobodys_has_no_worst_tenth() -> None:
+    task = dataclasses.replace(tiny(), test_clients=None)
+    history = taciturn.simulate(task, "full", **QUICK)
+    assert np.isnan(history.worst_tenth).all()
+    assert history.summary()["worst_tenth"] is None
+
+
+@pytest.mark.parametrize(
+    ("whose", "message"),
+    [
+        (np.zeros(29, int), r"a whole number for each of the 30 test examples, got int64 of shape"),
+        (np.zeros(30), r"got float64 of shape \(30,\)"),
+    ],
+)
+def test_test_clients_are_checked(whose: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        taciturn.simulate(dataclasses.replace(tiny(), test_clients=whose), "full", **QUICK)
+    without = dataclasses.replace(tiny(), test=None)
+    with pytest.raises(InputError, match="`test_clients` of task `tiny` needs a `test` set"):
+        taciturn.simulate(without, "full", **QUICK)
+
+
+def test_who_was_asked_is_counted() -> None:
+    history = taciturn.simulate(tiny(), "random:0.5+ignore", dropout=0.3, **QUICK)
+    for seed in QUICK["seeds"]:
+        keys = draws.run_keys(seed)
+        asked = Counter(
+            int(client)
+            for t in range(6)
+            for client in draws.cohort(draws.round_keys(keys, t), 5, 3, t)
+        )
+        own = history.voices.seed == seed
+        assert dict(
+            zip(
+                history.voices.client[own].tolist(), history.voices.asked[own].tolist(), strict=True
+            )
+        ) == dict(asked)
+    assert history.voices.spoke.sum() == history.spoke.sum()
+    answered = history.voices.spoke + history.voices.silent
+    assert (history.voices.asked - answered).sum() == history.missing.sum() > 0
+    sizes = np.array([3, 12, 5, 20, 7])[history.voices.client]
+    np.testing.assert_array_equal(history.voices.examples[answered > 0], sizes[answered > 0])
+
+
+def test_engine_and_plain_loop_count_those_that_never_answer() -> None:
+    assert_agree(tiny(), ARMS, dropout=0.3, **QUICK)
+
+
+def test_a_reply_that_is_rejected_is_neither_spoken_nor_silent() -> None:
+    found = [
+        taciturn.simulate(tiny(poisoned=1), "full", plain=plain, **QUICK) for plain in (False, True)
+    ]
+    for history in found:
+        own = history.voices.client == 1
+        assert history.voices.asked[own].sum() == history.rejected.sum() > 0
+        assert history.voices.spoke[own].sum() == history.voices.silent[own].sum() == 0
+        np.testing.assert_array_equal(history.voices.asked[~own], history.voices.spoke[~own])
+    assert_same(*found)
+
+
+def test_thirds_are_of_the_clients_that_answered_by_their_examples() -> None:
+    clients = np.array([[[4, 0, 1, 2, 3, 5]] * 2])
+    examples = 10.0 - clients
+    answers = np.full(clients.shape, SPOKE)
+    answers[0, 0, 1] = NO_ANSWER  # client 0, the largest, is never heard
+    answers[0, 1, 1] = NO_ANSWER
+    answers[0, 0, [0, 5]] = SILENT  # clients 4 and 5, in one of two rounds
+    answers[0, 1, 2] = SILENT  # client 1, in one of two
+    found = voices.count([7], clients, examples, answers[None]).of_arm(0)
+    # Of five clients the smallest third is the smallest one, 5; the largest third 2 and 1.
+    assert found.silent_share(0) == 50
+    assert found.silent_share(2) == 25
+    nobody = voices.count([7], clients, examples, np.full_like(answers, NO_ANSWER)[None])
+    assert nobody.of_arm(0).silent_share(0) is None
+
+
+def test_counts_of_several_parts_add_up() -> None:
+    rng = np.random.default_rng(0)
+    clients = rng.integers(0, 2**31 - 1, (2, 4, 3)) // 2**29  # few, and they repeat
+    answers = rng.integers(0, 3, (2, 2, 4, 3))
+    seeds = [2**32 - 1, 0]
+    whole = voices.count(seeds, clients, clients + 1.0, answers)
+    parts = [
+        voices.count(seeds, clients[:, i : i + 2], clients[:, i : i + 2] + 1.0,
+                     answers[:, :, i : i + 2])
+        for i in (0, 2)
+    ]  # fmt: skip
+    for a, b in zip(whole, voices.merge(parts), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert set(whole.seed.tolist()) == set(seeds)
+    assert whole.asked.sum() == 24
+
+
+def test_a_folder_keeps_a_row_for_each_client(tmp_path: Path) -> None:
+    arrays = {
+        "x": np.random.default_rng(0).normal(size=(40, 3)).astype("f4"),
+        "y": np.arange(40) % 2,
+        "client": np.repeat(["ann", "bob, jr", "cy", "di"], 10),
+    }
+    np.savez(tmp_path / "own.npz", **arrays)
+    values = {
+        "task": "npz", "data": tmp_path / "own.npz", "arms": "full; random:0.5+ignore",
+        "rounds": 4, "cohort": 2, "seeds": 2,
+    }  # fmt: skip
+    folder, summary = comparison.start(values, tmp_path / "run")
+    with open(folder / "clients.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["name"] for row in rows} <= {"ann", "bob, jr", "cy", "di"}
+    assert {(row["arm"], row["seed"]) for row in rows} == {
+        (arm, seed) for arm in ("full", "random:0.5+ignore") for seed in "01"
+    }
+    full = [row for row in rows if row["arm"] == "full"]
+    assert sum(int(row["spoke"]) for row in full) == 4 * 2 * 2
+    assert all(row["spoke"] == row["asked"] and row["silent"] == "0" for row in full)
+    for name in ("worst_tenth", "silent_small", "silent_large"):
+        assert 0 <= summary["arms"]["random:0.5+ignore"][name] <= 100
+    assert summary["arms"]["full"]["silent_small"] == 0
