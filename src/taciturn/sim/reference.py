@@ -124,7 +124,8 @@ def _run_seed(
         missed = np.zeros(settings.cohort, np.int32)
         if versions is not None:
             asked = np.asarray(cohort)
-            missed, versions[asked[there]] = t - versions[asked], t
+            missed = t - versions[asked]
+            versions[asked[there]] = t
         for slot in np.flatnonzero(there).tolist():
             k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
