@@ -63,7 +63,7 @@ class Policy:
             if not isinstance(value, kind):
                 what = "`down`" if name == "down" else kind.__name__
                 raise InputError(f"A policy's {what} cannot be {value!r}.")
-        object.__setattr__(self, "down", _least_error(self.down))
+        object.__setattr__(self, "down", least_error(self.down))
 
     @property
     def has_public(self) -> bool:
@@ -87,7 +87,7 @@ class Policy:
         return "+".join(parts)
 
 
-def _least_error(codec: Codec) -> Codec:
+def least_error(codec: Codec) -> Codec:
     """A codec for the way down in the form that leaves out as little as it can."""
     factory = CODECS.get(codec.name)
     if factory is not None and "feedback" in inspect.signature(factory).parameters:

@@ -123,9 +123,8 @@ def _run_seed(
             there = np.asarray(draws.answers(round_keys, settings.cohort, settings.dropout))
         missed = np.zeros(settings.cohort, np.int32)
         if versions is not None:
-            asked = np.asarray(cohort)
-            missed = t - versions[asked]
-            versions[asked[there]] = t
+            missed = t - versions[np.asarray(cohort)]
+            versions[np.asarray(cohort)[there]] = t
         for slot in np.flatnonzero(there).tolist():
             k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
