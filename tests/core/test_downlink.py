@@ -25,7 +25,10 @@ def weights(size: int, seed: int = 0) -> np.ndarray:
 
 
 def test_every_codec_is_tried() -> None:
-    assert {parse(f"full+down={text}").down.name for text in FORMS} == set(CODECS) - {"float32"}
+    assert {parse(f"full+down={text}").down.name for text in FORMS} == set(CODECS) - {
+        "float32",
+        "ladder",
+    }
 
 
 @pytest.mark.parametrize("text", FORMS)
@@ -37,7 +40,8 @@ def test_the_public_model_comes_to_weights_that_stand_still(text: str) -> None:
     for t in range(60):
         state = downlink.publish(policy, state, fold(KEY, t))
         gaps.append(float(np.linalg.norm(state.public - theta) / np.linalg.norm(theta)))
-        assert gaps[-1] <= gaps[-2] * (1 + 1e-6)  # a contraction, whatever the key
+        # A contraction, whatever the key, down to the rounding of float32.
+        assert gaps[-1] <= max(gaps[-2] * (1 + 1e-6), 1e-6)
     # What one message leaves of normal weights is what the codec declares, within a tenth.
     assert gaps[1] ** 2 == pytest.approx(policy.down.error, rel=0.1, abs=1e-5)
     assert gaps[-1] < 0.2

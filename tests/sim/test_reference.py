@@ -109,8 +109,8 @@ def test_rows_of_a_history() -> None:
         (s, t) for s in (4, 9) for t in (1, 2, 3)
     ]
     assert list(rows[0]) == [
-        "seed", "round", "spoke", "rejected", "missing", "bytes_down", "bytes_down_silos",
-        "threshold", "norm_mean", "norm_std", "asked", "bytes_up", "overhead_up", "bytes_up_full",
+        "seed", "round", "spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std",
+        "bytes_up", "bytes_down", "bytes_down_silos", "asked", "overhead_up", "bytes_up_full",
         "overhead_down", "bytes_down_full", "accuracy", "loss",
     ]  # fmt: skip
     assert rows[4]["spoke"] == history.spoke[1, 1]

@@ -31,6 +31,7 @@ class History:
         are.
       threshold: the one that held; NaN where the rule has none.
       norm_mean, norm_std: of the clients' update norms.
+      bytes_up: bytes of updates that clients uploaded.
       accuracy, loss: on the test set, in [0, 1] and nats; NaN where it was not tested.
       weights: the final weights, (seeds, size). With a codec for the way down, these and what was
         tested are the public model, which is what clients would get next.
@@ -51,6 +52,7 @@ class History:
     threshold: np.ndarray
     norm_mean: np.ndarray
     norm_std: np.ndarray
+    bytes_up: np.ndarray
     accuracy: np.ndarray
     loss: np.ndarray
     weights: np.ndarray
@@ -60,11 +62,6 @@ class History:
     @property
     def rounds(self) -> int:
         return self.spoke.shape[1]
-
-    @property
-    def bytes_up(self) -> np.ndarray:
-        """Bytes of updates that clients uploaded."""
-        return self._traffic("bytes_up")
 
     @property
     def overhead_up(self) -> np.ndarray:
@@ -82,13 +79,12 @@ class History:
         return self.bytes_up + self.overhead_up + self.bytes_down + self.overhead_down
 
     def _traffic(self, name: str) -> np.ndarray:
-        return traffic(self.policy, self.cohort, self.size, self.spoke, self.missing)[name]
+        return traffic(self.cohort, self.size, self.missing)[name]
 
     def columns(self) -> dict[str, np.ndarray]:
         """All that was recorded or counted of every round, (seeds, rounds) each."""
         measured = {name: getattr(self, name) for name in (*MEASURED, *TESTED)}
-        sent = traffic(self.policy, self.cohort, self.size, self.spoke, self.missing)
-        found = measured | sent
+        found = measured | traffic(self.cohort, self.size, self.missing)
         return {name: found[name] for name in COLUMNS}
 
     def summary(self) -> dict[str, Any]:
@@ -140,28 +136,33 @@ class History:
 
 
 DOWNLOADED = ("bytes_down", "bytes_down_silos")
-MEASURED = ("spoke", "rejected", "missing", *DOWNLOADED, "threshold", "norm_mean", "norm_std")
-COUNTED = ("asked", "bytes_up", "overhead_up", "bytes_up_full", "overhead_down", "bytes_down_full")
+MEASURED = ("spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std", "bytes_up",
+            *DOWNLOADED)  # fmt: skip
+COUNTED = ("asked", "overhead_up", "bytes_up_full", "overhead_down", "bytes_down_full")
 TESTED = ("accuracy", "loss")
 COLUMNS = (*MEASURED, *COUNTED, *TESTED)
-_WHOLE = ("spoke", "rejected", "missing")
+_WHOLE: dict[str, Any] = {"spoke": np.int32, "rejected": np.int32, "missing": np.int32}
+_WHOLE |= dict.fromkeys(("bytes_up", *DOWNLOADED), np.int64)
 
 
-def traffic(
-    policy: Policy, cohort: int, size: int, spoke: np.ndarray, missing: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Bytes of updates and weights and of what is around them, where so many clients spoke.
+def bytes_up(policy: Policy, size: int, rungs: np.ndarray) -> np.ndarray:
+    """Bytes of updates, where so many spoke on each rung of the codec, (…, rungs, rounds)."""
+    each = [codec.nbytes(size) for codec in policy.codec.rungs or (policy.codec,)]
+    return np.einsum("r,...rt->...t", np.array(each, np.int64), rungs[..., : len(each), :])
+
+
+def traffic(cohort: int, size: int, missing: np.ndarray) -> dict[str, np.ndarray]:
+    """Bytes around weights and updates, where so many are missing.
 
     `bytes_up_full` is all that would have come up if everyone who answered had spoken, in float32,
     and `bytes_down_full` all that would have gone down to those who were asked.
     """
-    asked = np.full(spoke.shape, cohort, np.int64)
+    asked = np.full(missing.shape, cohort, np.int64)
     overhead = asked * messages.OVERHEAD
     answered = asked - missing
     headers = answered * messages.OVERHEAD
     return {
         "asked": asked,
-        "bytes_up": spoke.astype(np.int64) * policy.codec.nbytes(size),
         "overhead_up": headers,
         "bytes_up_full": answered * 4 * size + headers,
         "overhead_down": overhead,
@@ -190,8 +191,9 @@ def downloads(
 
 def as_recorded(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Columns in the types that come back from `metrics.csv`."""
-    kinds = dict.fromkeys(_WHOLE, np.int32) | dict.fromkeys(DOWNLOADED, np.int64)
-    return {name: np.array(column, kinds.get(name, np.float64)) for name, column in columns.items()}
+    return {
+        name: np.array(column, _WHOLE.get(name, np.float64)) for name, column in columns.items()
+    }
 
 
 def gather(

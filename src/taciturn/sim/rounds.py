@@ -40,6 +40,7 @@ class Seen(NamedTuple):
     threshold: Any
     norm_mean: Any
     norm_std: Any
+    rungs: Any  # how many spoke on each, (arms, seeds, rungs, rounds)
 
 
 class Carried(NamedTuple):
@@ -79,6 +80,7 @@ class Rounds:
             batch=form.batch,
             epochs=form.epochs,
         )
+        self.rungs = max(1, *(len(policy.codec.rungs) for policy in policies), 1)
         self.traces = 0
 
     def draw(self, keys: draws.RunKeys, rounds: jax.Array, clients: Clients) -> Cohorts:
@@ -132,7 +134,8 @@ class Rounds:
         arms, dtype = len(self.policies), states.servers[0].weights.dtype
         whole = jnp.zeros((arms, self.seeds, CHUNK), jnp.int32)
         real = jnp.zeros((arms, self.seeds, CHUNK), dtype)
-        seen = Seen(whole, whole, real, real, real)
+        rungs = jnp.zeros((arms, self.seeds, self.rungs, CHUNK), jnp.int32)
+        seen = Seen(whole, whole, real, real, real, rungs)
         missed = None if states.versions is None else jnp.zeros_like(cohorts.clients)
 
         def one(i: jax.Array, carry: Any) -> Any:
@@ -142,6 +145,7 @@ class Rounds:
                 had = jnp.take_along_axis(states.versions, who.clients, axis=1)
                 missed = missed.at[i].set(first + i - had)
             states, infos = self._one(states, keys, numbers, first + i, who, now, clients)
+            infos = [info._replace(rungs=self._filled(info.rungs)) for info in infos]
             row = Seen(*(jnp.stack([getattr(info, f) for info in infos]) for f in Seen._fields))
             seen = jax.tree.map(lambda old, new: old.at[..., i].set(new), seen, row)
             return states, seen, missed
@@ -193,9 +197,12 @@ class Rounds:
         for a, policy in enumerate(self.policies):
             own = slice(a * self.seeds, (a + 1) * self.seeds)
             chances = heard.chances[own] if policy.rule.probability else None
-            tallies = jax.vmap(functools.partial(tally.of, each=policy.rule.each))(
-                heard.sums[own], who.examples, heard.norms[own], said[own], openings[a], chances
-            )
+            rungs = heard.rungs[own] if policy.codec.rungs else None
+            of = functools.partial(tally.of, each=policy.rule.each, codec=policy.codec)
+            tallies = jax.vmap(lambda *given, of=of: of(*given[:-1], rung=given[-1]))(
+                heard.sums[own], who.examples, heard.norms[own], said[own], openings[a], chances,
+                rungs,
+            )  # fmt: skip
             # Those who never answer are no replies that were rejected.
             gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
             tallies = tallies._replace(n_rejected=tallies.n_rejected - gone)
@@ -216,6 +223,10 @@ class Rounds:
             now = jnp.where(who.examples > 0, round, had)
             versions = versions.at[jnp.arange(self.seeds)[:, None], who.clients].set(now)
         return Carried(servers, silence, table, versions), infos
+
+    def _filled(self, rungs: jax.Array) -> jax.Array:
+        """The counts of a codec's rungs, with zeros up to those of the codec that has most."""
+        return jnp.pad(rungs, ((0, 0), (0, self.rungs - rungs.shape[1])))
 
     def test(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
         """The mean of every metric, (arms, seeds) each; devices share the test set."""
