@@ -21,7 +21,7 @@ from taciturn.summary import summarise
 
 _NEEDED = ("spoke", "bytes_up", "overhead_up", "accuracy")
 _OTHERS = ("asked", "rejected", "threshold", "norm_mean", "norm_std", "bytes_up_full", "bytes_down",
-           "overhead_down", "worst_tenth", "loss")  # fmt: skip
+           "overhead_down", "bytes_down_full", "worst_tenth", "loss")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Series:
       threshold, norm_mean, norm_std: of the rule, and of the clients' updates.
       bytes_up, overhead_up: payload of the updates, and what is around it.
       bytes_up_full: both, if all had spoken in float32.
-      bytes_down, overhead_down: the same from the server to the clients.
+      bytes_down, overhead_down, bytes_down_full: the same from the server to the clients.
       loss: on the test set.
     """
 
@@ -55,6 +55,7 @@ class Series:
     bytes_up_full: np.ndarray
     bytes_down: np.ndarray
     overhead_down: np.ndarray
+    bytes_down_full: np.ndarray
     loss: np.ndarray
 
     @property
