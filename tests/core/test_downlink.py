@@ -114,6 +114,11 @@ def test_a_codec_that_is_no_contraction_is_refused() -> None:
         Policy(rules.full(), down=wild)
 
 
+def test_bits_of_each_clients_own_are_refused() -> None:
+    with pytest.raises(InputError, match="gives each client bits of its own: `down` needs another"):
+        Policy(rules.full(), down=parse("budget:1%").codec)
+
+
 @pytest.mark.parametrize("kept", [None, 3, 100, 0])
 def test_what_clients_download(kept: int | None) -> None:
     codec, size = parse("full+down=eden:1").down, 8192
