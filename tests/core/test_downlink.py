@@ -42,8 +42,10 @@ def test_the_public_model_comes_to_weights_that_stand_still(text: str) -> None:
         gaps.append(float(np.linalg.norm(state.public - theta) / np.linalg.norm(theta)))
         # A contraction, whatever the key, down to the rounding of float32.
         assert gaps[-1] <= max(gaps[-2] * (1 + 1e-6), 1e-6)
-    # What one message leaves of normal weights is what the codec declares, within a tenth.
-    assert gaps[1] ** 2 == pytest.approx(policy.down.error, rel=0.1, abs=1e-5)
+    # What one message leaves of normal weights follows from the error that the codec declares.
+    error = policy.down.error
+    expected = 1 - (1 - error) * (1 - error**2 / 4)
+    assert gaps[1] ** 2 == pytest.approx(expected, rel=0.1, abs=1e-5)
     assert gaps[-1] < 0.2
     assert state.public.dtype == np.float32
 
@@ -86,12 +88,14 @@ def test_updates_against_the_public_model_move_the_servers() -> None:
     np.testing.assert_array_equal(state.weights, [1.5, 2, 3, 6])
     np.testing.assert_array_equal(state.public, start)  # until it is published
     state = downlink.publish(policy, state, KEY)
-    np.testing.assert_array_equal(state.public, [1, 2, 3, 6])
+    further = 1 + policy.down.error / 2
+    fourth = 4 + 2 * further
+    np.testing.assert_allclose(state.public, [1, 2, 3, fourth], rtol=1e-6)
     # The client trains from what it has, and what it lacks is not lost.
     state = a_round(policy, state, state.public + np.array([0, 0.25, 0, 0], np.float32))
-    np.testing.assert_array_equal(state.weights, [1.5, 2.25, 3, 6])
+    np.testing.assert_allclose(state.weights, [1.5, 2.25, 3, 6], rtol=1e-6)
     state = downlink.publish(policy, state, KEY)
-    np.testing.assert_array_equal(state.public, [1.5, 2, 3, 6])
+    np.testing.assert_allclose(state.public, [1 + 0.5 * further, 2, 3, fourth], rtol=1e-6)
 
 
 def test_the_public_model_shares_no_memory_with_the_weights() -> None:

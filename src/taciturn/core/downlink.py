@@ -2,11 +2,17 @@ r"""The way down: a public model P that everyone can rebuild, and short messages
 
 The server keeps its weights θ and the public model P. After every round it sends
 
-    c = C(θ − P),    P ← P + decode(c)
+    c = C(θ − P),    P ← P + γ · decode(c),    γ = 1 + e / 2
 
-where C is the policy's codec for the way down in its form of least error, a contraction. Clients
-train from P and report updates against P; the server's step moves θ. What C left out stays in
-θ − P and is sent later: error feedback on the server.
+where C is the policy's codec for the way down in its form of least error, a contraction, and e is
+what it leaves out of a dense difference (`Codec.error`). Least error is best for one message; but
+what is left out makes P late, and going a little further makes up for it. On average it still is a
+contraction:
+
+    ‖θ − P‖² ← (1 − (1 − e)(1 − e²/4)) ‖θ − P‖²
+
+Clients train from P and report updates against P; the server's step moves θ. What C left out stays
+in θ − P and is sent later: error feedback on the server.
 
 P has as its *version* the number of messages so far, which is that of rounds: before the first
 round it is what a seed gives that both sides know. Whoever has version v needs the messages since,
@@ -34,7 +40,7 @@ def difference(codec: Codec, weights: Array, public: Array, key: Array) -> Code:
 def moved(codec: Codec, public: Array, code: Code, key: Array) -> Array:
     """P after a message, on either side."""
     xp = namespace(public)
-    decoded = codec.decode(code, key, public.shape[0])
+    decoded = (1 + codec.error / 2) * codec.decode(code, key, public.shape[0])
     return public + xp.astype(decoded, public.dtype, copy=False)
 
 
