@@ -18,6 +18,7 @@ from taciturn.core.codecs import Codec, float32, from_bytes
 from taciturn.core.tally import Opening, Tally
 from taciturn.errors import InputError
 from taciturn.flower import byte_counts, replies, sums
+from taciturn.flower.downlink import Downlink
 from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Reply
@@ -32,19 +33,26 @@ class Round:
     Attributes:
       opening: what the core knows.
       request: what the clients are asked.
-      sent: the model that they get.
+      sent: the model that they train from.
+      model: the server's own, which the inner strategy moves: the same without a codec for the way
+        down.
       asked: their nodes.
       silence: how many times in a row each was silent, where it was.
       bytes_down, payload_down: all bytes that are sent, and those of arrays among them.
+      bytes_down_full: all bytes if everyone were sent the model whole.
+      downlink: what nodes have of the public model; None where they get the weights as they are.
     """
 
     opening: Opening
     request: Request
     sent: ArrayRecord
+    model: ArrayRecord
     asked: set[int]
     silence: Mapping[int, int]
     bytes_down: int
     payload_down: int
+    bytes_down_full: int
+    downlink: Downlink | None
 
 
 @dataclass
@@ -123,11 +131,13 @@ def hear(
             continue
         heard.results += 1
         records = message.content.array_records
-        heard.payload_up += sum(byte_counts.payload(record) for record in records.values())
+        heard.payload_up += byte_counts.payload_of(message)
         try:
             if node not in now.asked or node in answered:
                 raise InputError("it was not asked, or had answered.")
             answered.add(node)
+            if now.downlink is not None:
+                now.downlink.check(message)
             reply = replies.read(message, layout, weighted_by, now.request)
             _check_silence(reply, now)
         except InputError as error:
@@ -153,7 +163,11 @@ def hear(
 
 
 def hear_evaluation(
-    messages: Iterable[Message], asked: Collection[int], weighted_by: str, limit: float
+    messages: Iterable[Message],
+    asked: Collection[int],
+    weighted_by: str,
+    limit: float,
+    downlink: Downlink | None,
 ) -> list[Message]:
     """The replies of clients that evaluated, without those that would fail the run.
 
@@ -161,6 +175,7 @@ def hear_evaluation(
       messages: what Flower received.
       asked: the nodes that were asked.
       weighted_by, limit: as in `hear`.
+      downlink: as in `Round`.
     """
     heard, found, kept = Heard(), [], []
     answered: set[int] = set()
@@ -173,6 +188,8 @@ def hear_evaluation(
             if node not in asked or node in answered:
                 raise InputError("it was not asked, or had answered.")
             answered.add(node)
+            if downlink is not None:
+                downlink.check(message)
             found.append(replies.read_evaluation(message, weighted_by))
         except InputError as error:
             heard.reject(node, error)
@@ -344,4 +361,5 @@ def row(round: int, now: Round, heard: Heard, info: Any) -> dict[str, Any]:
         "bytes_up_full": heard.bytes_up_full,
         "bytes_down": now.payload_down,
         "overhead_down": now.bytes_down - now.payload_down,
+        "bytes_down_full": now.bytes_down_full,
     }
