@@ -38,6 +38,7 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
         {"robust": True},
         {"k": 0.0, "robust": True, "at_most": 2},
     ],
+    "budget": [{"amount": "1%"}, {"amount": "20kB"}],
     "optimal": [{"share": 0.3}, {"share": 1.0, "floor": 0.5}],
     "random": [{"probability": 0.0}, {"probability": 0.5}, {"probability": 1.0}],
     "ou": [{}, {"cap": True}, {"mode": "paper"}, {"mode": "paper", "cap": True}],
@@ -371,6 +372,6 @@ def test_a_part_reads_back_from_its_text(kind: str, part: Any) -> None:
 
 def test_every_policy_reads_back_from_its_text() -> None:
     for rule, stand_in, codec in itertools.product(RULE_PARTS, STAND_IN_PARTS, CODEC_PARTS):
-        policy = Policy(rule, stand_in, codec)
+        policy = Policy(rule, stand_in, rule.codec or codec)
         assert parse(str(policy)) == policy
         assert hash(parse(str(policy))) == hash(policy)

@@ -50,12 +50,13 @@ def every_part() -> dict[str, str]:
     """As few arms as have every rule, every stand-in and every codec."""
     count = max(len(RULES), len(STAND_INS), len(CODECS))
     parts = (
-        [FORMS.get(name, name) for name in RULES],
+        [FORMS.get(name, name) for name in RULES if name != "budget"],
         list(STAND_INS),
         [CODEC_FORMS.get(name, name) for name in CODECS],
     )
     texts = ["+".join(each[i % len(each)] for each in parts) for i in range(count)]
     texts.append("adaptive,k=0+ignore+top_k:0.3,feedback=true")  # what clients keep is saved too
+    texts.append("budget:2%")  # it brings its codec
     return {text: text for text in texts}
 
 
