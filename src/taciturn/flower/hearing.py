@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from logging import INFO, WARNING
+from logging import WARNING
 from typing import Any
 
 import numpy as np

@@ -234,9 +234,7 @@ class Taciturn(Strategy):
         if self._round is None or self._layout is None:
             raise InputError("`configure_train` must be called before `aggregate_train`.")
         now, layout, server_round = self._round, self._layout, server_round + self._done
-        heard = hearing.hear(
-            replies, now, layout, self._weighted_by, self._array_name, self.limits
-        )
+        heard = hearing.hear(replies, now, layout, self._weighted_by, self._array_name, self.limits)
         del replies
         hearing.add_up(heard, now, layout, self._total, not self._averages, self.limits)
         self.nodes.note(
@@ -320,9 +318,7 @@ class Taciturn(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """The inner strategy's metrics, of replies that can be put together."""
-        replies = hearing.hear_evaluation(
-            replies, self._evaluating, self._weighted_by, self.limits
-        )
+        replies = hearing.hear_evaluation(replies, self._evaluating, self._weighted_by, self.limits)
         metrics = self.inner.aggregate_evaluate(server_round + self._done, replies)
         self._note(server_round + self._done, "evaluate_metrics_clientapp", metrics)
         return metrics
