@@ -10,7 +10,7 @@ from flwr.supercore import log
 
 from taciturn.flower.replies import Reply
 
-_SILENT = 2.0  # times the median is what a silent reply weighs at the most
+_LEAST = 2.0  # what a limit shrinks to, and times the median what a silent reply weighs at most
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Limits:
       weight: a reply that weighs more than so many times the median of all weighs that.
       norm: an update that is longer than so many times the upper quartile is made as short as that.
       alone: whether the mean is over speakers alone. Each is then heard louder the fewer they are,
-        and both limits shrink with the share that speaks: to 2 and to 1 at the least.
+        and both limits shrink with the share that speaks, to 2 at the least.
     """
 
     weight: float = math.inf
@@ -39,9 +39,9 @@ class Limits:
         if math.isinf(self.weight) or not found:
             return
         weights = sorted(reply.weight for reply in found)
-        limit = self._shrunk(self.weight, _SILENT, sum(reply.spoke for reply in found), len(found))
+        limit = self._shrunk(self.weight, sum(reply.spoke for reply in found), len(found))
         for reply in found:
-            most = limit if reply.spoke else min(limit, _SILENT)
+            most = limit if reply.spoke else min(limit, _LEAST)
             most *= weights[(len(weights) - 1) // 2]
             if reply.weight > most:
                 log(INFO, "Taciturn: node %d weighs %g, which is too much beside the median: it "
@@ -59,7 +59,7 @@ class Limits:
         if math.isinf(self.norm) or not speakers:
             return False
         everyone = len(speakers) + len(silent)
-        limit = self._shrunk(self.norm, 1.0, len(speakers), everyone)
+        limit = self._shrunk(self.norm, len(speakers), everyone)
         most = limit * _upper_quartile([reply.length for reply in speakers], silent)
         for reply in speakers:
             if reply.length > most:
@@ -69,9 +69,9 @@ class Limits:
                 reply.scale = most / reply.length
         return any(reply.scale != 1 for reply in speakers)
 
-    def _shrunk(self, limit: float, least: float, speakers: int, everyone: int) -> float:
+    def _shrunk(self, limit: float, speakers: int, everyone: int) -> float:
         share = speakers / everyone if self.alone else 1.0
-        return max(min(least, limit), limit * share)
+        return max(min(_LEAST, limit), limit * share)
 
 
 def _upper_quartile(speakers: Sequence[float], silent: Sequence[float]) -> float:

@@ -66,7 +66,7 @@ class Taciturn(Strategy):
       norm_limit: where clients may be silent and replies are averaged, an update that is longer
         than so many times the upper quartile counts as one of that length; None without a bound.
         Where the silent are left out (`ignore`), each speaker is heard louder: both limits shrink
-        with the share that speaks, to 2 and 1 at the least.
+        with the share that speaks, to 2 at the least.
 
     Attributes:
       history: a row per round.
