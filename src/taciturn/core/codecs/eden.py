@@ -28,7 +28,7 @@ from taciturn.core.hashing import fold
 from taciturn.errors import InputError
 
 # Positive levels of the best quantiser of a standard normal, and its squared error.
-_LEVELS = {
+LEVELS = {
     1: (0.7978846,),
     2: (0.4527800, 1.5104176),
     3: (0.2450940, 0.7560052, 1.3439092, 2.1519457),
@@ -47,25 +47,20 @@ def eden(bits: float, feedback: bool = False) -> Codec:
     """
     feedback = flag("feedback", feedback)
     bits = number("bits", bits, 0.02, 4.0, "[0.02, 4]")
-    if bits > 1 and bits not in _LEVELS:
+    if bits > 1 and bits not in LEVELS:
         raise InputError(f"`bits` must be in [0.02, 1], or 2, 3 or 4, got {bits:g}.")
     whole = max(1, int(bits))
     share = min(1.0, bits)
 
-    def kept(size: int) -> int:
-        """Coordinates of a block that are sent."""
-        block = hadamard.block_of(size)
-        return min(block, max(_FEWEST, math.ceil(block * share)))
-
     def forms(size: int) -> tuple[Form, ...]:
         blocks = hadamard.blocks_of(size)
-        return Form("u1", (packed_bytes(blocks * kept(size), whole),)), Form(
+        return Form("u1", (packed_bytes(blocks * kept(size, share), whole),)), Form(
             halves.DTYPE, (blocks,)
         )
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)
-        places = _places(key, size, kept(size))
+        places = _places(key, size, kept(size, share))
 
         def work(x: Array, first: int) -> tuple[Array, Array]:
             r = hadamard.rotate(x, key, first)
@@ -88,7 +83,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
     def decode(code: Code, key: Array, size: int) -> Array:
         data, scales = code[0], halves.read(code[1])
         xp = namespace(scales)
-        blocks, block, count = hadamard.blocks_of(size), hadamard.block_of(size), kept(size)
+        blocks, block, count = hadamard.blocks_of(size), hadamard.block_of(size), kept(size, share)
         places = _places(key, size, count)
         index = xp.reshape(unpack(data, whole, blocks * count), (blocks, count))
         levels = xp.asarray(_signed(whole), dtype=scales.dtype)
@@ -106,7 +101,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
     def norm_range(norm: Scalar, size: int) -> tuple[Scalar, Scalar]:
         # Khintchine's inequality: E |r_i| is at least rms / √2, whatever the block; the mean over
         # the coordinates that are sent deviates from it by 1 / √(2 count) of rms or less.
-        count, block = kept(size), hadamard.block_of(size)
+        count, block = kept(size, share), hadamard.block_of(size)
         least = 0.7071 - (5.5 * 0.7071 / math.sqrt(count) if count < block else 0.1)
         least = math.sqrt(count / block) * max(least, 0.05)
         if feedback:
@@ -124,14 +119,21 @@ def eden(bits: float, feedback: bool = False) -> Codec:
     )  # fmt: skip
 
 
+def kept(size: int, share: float) -> int:
+    """Coordinates of a block that are sent."""
+    block = hadamard.block_of(size)
+    return min(block, max(_FEWEST, math.ceil(block * share)))
+
+
+def order(key: Array, block: int) -> Array:
+    """A block's coordinates in the order in which they are drawn."""
+    return namespace(key).argsort(random_bits(fold(key, 2), (block,)), stable=True)
+
+
 def _places(key: Array, size: int, count: int) -> Array | None:
     """The coordinates that are sent, the same in all blocks of a message; None for all."""
     block = hadamard.block_of(size)
-    if count == block:
-        return None
-    xp = namespace(key)
-    order = xp.argsort(random_bits(fold(key, 2), (block,)), stable=True)
-    return xp.sort(order[:count])
+    return None if count == block else namespace(key).sort(order(key, block)[:count])
 
 
 def _quantize(r: Array, squares: Array, block: int, bits: int) -> tuple[Array, Array]:
@@ -139,7 +141,7 @@ def _quantize(r: Array, squares: Array, block: int, bits: int) -> tuple[Array, A
     xp = namespace(r)
     if bits == 1:
         positive = r > 0
-        level = xp.asarray(_LEVELS[1][0], dtype=r.dtype)
+        level = xp.asarray(LEVELS[1][0], dtype=r.dtype)
         return xp.astype(positive, xp.uint8), xp.where(positive, level, -level)
     rms = xp.sqrt(squares / block)[:, None]
     unit = r / xp.where(rms > 0, rms, xp.ones_like(rms))
@@ -151,7 +153,7 @@ def _quantize(r: Array, squares: Array, block: int, bits: int) -> tuple[Array, A
 
 
 def _signed(bits: int) -> np.ndarray:
-    positive = np.array(_LEVELS[bits], np.float32)
+    positive = np.array(LEVELS[bits], np.float32)
     return np.concatenate([-positive[::-1], positive])
 
 
