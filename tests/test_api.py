@@ -271,8 +271,9 @@ MAY_IMPORT = {
         "files",
         "runs",
     },
-    "studies": {"settings", "core", "tasks", "sim", "report", "files", "runs"},
+    "studies": {"settings", "core", "data", "tasks", "sim", "report", "files", "runs"},
     "paper": {"core", "tasks", "sim", "report", "studies", "runs"},
+    "frontier": {"core", "tasks", "report", "studies"},
 }
 PARTS = (*MAY_IMPORT, "cli")
 LIGHT = {

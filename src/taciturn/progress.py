@@ -115,10 +115,10 @@ def to_all(*tells: Tell) -> Tell:
 class Totals:
     """Adds chunks up: what people are told of them."""
 
-    def __init__(self, cohort: int, nbytes: Callable[[str, int], int]) -> None:
-        """`nbytes(arm, size)` is what an update of so many weights takes."""
-        self._cohort, self._nbytes = cohort, nbytes
+    def __init__(self, cohort: int) -> None:
+        self._cohort = cohort
         self._spoke: dict[Any, float] = {}
+        self._bytes: dict[Any, float] = {}
         self._accuracy: dict[Any, float] = {}
 
     def add(self, chunk: Chunk) -> list[Progress]:
@@ -128,10 +128,11 @@ class Totals:
             new = {name: column[a] for name, column in chunk.columns.items()}
             key = arm, seeds
             spoke = self._spoke.get(key, 0.0) + float(new["spoke"].sum()) / len(seeds)
+            sent = self._bytes.get(key, 0.0) + float(new["bytes_up"].sum()) / len(seeds)
             tested = new["accuracy"].mean(0)
             tested = tested[~np.isnan(tested)]
             accuracy = float(tested[-1]) if tested.size else self._accuracy.get(key, np.nan)
-            self._spoke[key], self._accuracy[key] = spoke, accuracy
+            self._spoke[key], self._bytes[key], self._accuracy[key] = spoke, sent, accuracy
             told.append(
                 Progress(
                     arm=arm,
@@ -140,7 +141,7 @@ class Totals:
                     accuracy=accuracy,
                     spoke=spoke,
                     asked=chunk.group.done * self._cohort,
-                    bytes_up=spoke * self._nbytes(arm, chunk.size),
+                    bytes_up=sent,
                     seeds=seeds,
                     new=new,
                 )

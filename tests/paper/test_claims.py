@@ -15,6 +15,7 @@ from taciturn.paper.experiments import (
 from taciturn.studies.results import Arm, Results
 
 TESTED = np.arange(5, 101, 5)
+SIZE = 1000
 MEASURED = {
     "increments_normal_share": 95.0,
     "increments_of_ten_steps_normal_share": 95.0,
@@ -31,11 +32,13 @@ def arm(final, rate=1.0, threshold=0.5, spread=0.01, swing=0.01, policy=""):
     accuracy = np.full((seeds, len(TESTED)), float(final)) + swing * rng.normal(size=(seeds, 20))
     accuracy[:, -1] = final + 0.01 * np.arange(seeds)
     path = threshold + spread * rng.normal(size=(seeds, 100))
-    return Arm(policy, TESTED, accuracy, np.full((seeds, 100), 10 * rate), path)
+    uploaded = np.tile(TESTED * 10 * rate * (4 * SIZE + 24), (seeds, 1))
+    spoke = np.full((seeds, 100), 10 * rate)
+    return Arm(policy, tuple(range(seeds)), TESTED, accuracy, uploaded, spoke, path)
 
 
 def results(experiment, arms, cohort=10):
-    return Results(experiment, 100, cohort, 1000, arms, 1.0, {})
+    return Results(experiment, 100, cohort, SIZE, arms, (), {}, {})
 
 
 def as_the_paper_says():

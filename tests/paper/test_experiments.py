@@ -120,7 +120,7 @@ def test_files_of_other_settings_are_refused(options):
 
 
 def test_reading_needs_the_file(tmp_path):
-    with pytest.raises(RunError, match="taciturn paper"):
+    with pytest.raises(RunError, match="has not been run"):
         read(SYNTHETIC, tmp_path)
 
 

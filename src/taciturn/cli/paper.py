@@ -71,7 +71,7 @@ class Paper(Command):
             lines = make.listing(self.out)
         elif self.action == "table":
             made, files = make.table(name, options, tell, self.quick)
-            lines = [made.title, "", made.markdown(), *map(str, files)]
+            lines = [made.title, "", made.text(), *map(str, files)]
         elif self.action == "figure":
             lines = [*map(str, make.figure(name, options, tell, self.quick))]
         else:

@@ -50,15 +50,19 @@ def respond(
         situation = Situation(arrays.norm(update), uniform, loss, silence, examples)
     decision = decide(rule, situation, context)
     spoken = update if decision.speaks else None
-    return Message(examples, decision.norm, spoken, probability=decision.probability)
+    return Message(
+        examples, decision.norm, spoken, probability=decision.probability, rung=decision.rung
+    )
 
 
 class Decision(NamedTuple):
-    """Whether a client speaks, the norm that it reports, and how likely it was to speak."""
+    """Whether a client speaks, the norm that it reports, how likely it was to speak, and the rung
+    of its codec."""
 
     speaks: bool
     norm: Scalar
     probability: Scalar
+    rung: int = 0
 
 
 def decide(rule: Rule, situation: Situation, context: Any) -> Decision:
@@ -69,4 +73,5 @@ def decide(rule: Rule, situation: Situation, context: Any) -> Decision:
     if not math.isfinite(float(situation.norm)):
         return Decision(False, math.nan, 1.0)
     chance = 1.0 if rule.probability is None else rule.probability(situation, context)
-    return Decision(bool(rule.speaks(situation, context)), situation.norm, chance)
+    rung = 0 if rule.rung is None else int(rule.rung(situation, context))
+    return Decision(bool(rule.speaks(situation, context)), situation.norm, chance, rung)

@@ -13,7 +13,7 @@ from taciturn.core.arrays import Array, Scalar, norm
 from taciturn.core.codecs import Codec, from_bytes, to_bytes
 from taciturn.errors import InputError
 
-# Version, speaks, reserved, weights, examples, norm, norm of what was encoded, probability.
+# Version, speaks, rung, weights, examples, norm, norm of what was encoded, probability.
 # n_k need not be whole: it is what weighs.
 _HEADER = struct.Struct("<BBHIffff")
 _VERSION = 4
@@ -30,6 +30,7 @@ class Message(NamedTuple):
         With feedback, what was left out before is in it: Δ_k + e_k.
       encoded_norm: ‖Δ_k + e_k‖ with feedback; None where it is the norm.
       probability: how likely it was to speak, where the rule says so: it then counts 1/p times.
+      rung: that of its codec, where it has several.
     """
 
     examples: Scalar
@@ -37,6 +38,7 @@ class Message(NamedTuple):
     update: Array | None
     encoded_norm: Scalar | None = None
     probability: Scalar = 1.0
+    rung: int = 0
 
 
 def with_residual(message: Message, residual: Array | None) -> Message:
@@ -56,6 +58,7 @@ def through(message: Message, codec: Codec, key: Array) -> Message:
     update = message.update
     if update is None:
         return message
+    codec = codec.at(message.rung)
     return message._replace(update=codec.decode(codec.encode(update, key), key, update.shape[0]))
 
 
@@ -73,11 +76,11 @@ def write(message: Message, codec: Codec, key: Array | None = None) -> bytes:
     if not 0 <= examples < math.inf:
         raise InputError(f"`examples` must be in [0, inf), got {message.examples!r}.")
     if message.update is not None:
-        size = message.update.shape[0]
+        size, codec = message.update.shape[0], codec.at(message.rung)
         payload = to_bytes(codec, codec.encode(message.update, key), size)
     try:
         header = _HEADER.pack(
-            _VERSION, message.update is not None, 0, size, examples, float(message.norm),
+            _VERSION, message.update is not None, message.rung, size, examples, float(message.norm),
             float(encoded), float(message.probability),
         )  # fmt: skip
     except (struct.error, OverflowError, ValueError) as error:
@@ -92,13 +95,14 @@ def read(data: bytes, codec: Codec, key: Array | None = None) -> Message:
     """
     if len(data) < OVERHEAD:
         raise InputError(f"A message has at least {OVERHEAD} bytes, got {len(data)}.")
-    version, speaks, _, size, examples, length, encoded, chance = _HEADER.unpack_from(data)
+    version, speaks, rung, size, examples, length, encoded, chance = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise InputError(f"The message has version {version}, this program reads {_VERSION}.")
+    codec = codec.at(rung)
     expected = OVERHEAD + (codec.nbytes(size) if speaks else 0)
     if len(data) != expected:
         raise InputError(f"The message must have {expected} bytes, got {len(data)}.")
     if not speaks:
-        return Message(examples, length, None, None, chance)
+        return Message(examples, length, None, None, chance, rung)
     code = from_bytes(codec, data[OVERHEAD:], size)
-    return Message(examples, length, codec.decode(code, key, size), encoded, chance)
+    return Message(examples, length, codec.decode(code, key, size), encoded, chance, rung)

@@ -10,11 +10,12 @@ default, `adaptive`, `ou` and `float32`.
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from taciturn.checks import choice
-from taciturn.core import codecs, rules, standins
+from taciturn.core import budget, codecs, rules, standins
+from taciturn.core.amounts import Amount
 from taciturn.core.codecs import Codec
 from taciturn.core.parts import Part
 from taciturn.core.rules import Rule
@@ -22,8 +23,11 @@ from taciturn.core.standins import StandIn
 from taciturn.errors import InputError, UnknownName
 
 RULES: dict[str, Callable[..., Rule]] = {
-    f.__name__: f for f in (rules.full, rules.fixed, rules.adaptive, rules.random, rules.optimal)
-}
+    f.__name__: f
+    for f in (
+        rules.full, rules.fixed, rules.adaptive, rules.random, rules.optimal, budget.budget,
+    )
+}  # fmt: skip
 STAND_INS: dict[str, Callable[..., StandIn]] = {
     f.__name__: f for f in (standins.ou, standins.zero, standins.ignore, standins.last)
 }
@@ -41,16 +45,35 @@ _OWN: set[str] = set()  # names that `register` gave
 
 @dataclass(frozen=True)
 class Policy:
-    """Who speaks, what takes the place of silence, and how updates are written."""
+    """Who speaks, what takes the place of silence, and how updates are written.
+
+    Where no stand-in or codec is given, it is the one that the rule brings, or `ou` and `float32`.
+    """
 
     rule: Rule = field(default_factory=rules.adaptive)
-    stand_in: StandIn = field(default_factory=standins.ou)
-    codec: Codec = field(default_factory=codecs.float32)
+    stand_in: StandIn = None  # type: ignore[assignment]
+    codec: Codec = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        if isinstance(self.rule, Rule):
+            stand_in, codec = self._usual()
+            object.__setattr__(self, "stand_in", self.stand_in or stand_in)
+            object.__setattr__(self, "codec", self.codec or codec)
         for value, kind in ((self.rule, Rule), (self.stand_in, StandIn), (self.codec, Codec)):
             if not isinstance(value, kind):
                 raise InputError(f"A policy's {kind.__name__} cannot be {value!r}.")
+        if (self.rule.codec or self.codec.rungs) and self.codec != self.rule.codec:
+            raise InputError(
+                f"`{self.rule.name}` and `{self.codec.name}` do not go together: a rule that gives "
+                "each client bits of its own brings its codec."
+            )
+
+    def _usual(self) -> tuple[StandIn, Codec]:
+        return self.rule.stand_in or standins.ou(), self.rule.codec or codecs.float32()
+
+    def paced(self, rounds: int) -> "Policy":
+        """The policy for so many rounds, where its rule needs to know."""
+        return self if self.rule.paced is None else replace(self, rule=self.rule.paced(rounds))
 
     @property
     def structure(self) -> tuple[Any, ...]:
@@ -58,10 +81,11 @@ class Policy:
         return (self.rule.structure, self.stand_in.structure, self.codec.structure)
 
     def __str__(self) -> str:
-        parts = [spell(self.rule)]
-        if self.rule.name != "full" or self.stand_in != standins.ou():
+        parts, (stand_in, codec) = [spell(self.rule)], self._usual()
+        brought = self.rule.name == "full" or self.rule.stand_in is not None
+        if not brought or self.stand_in != stand_in:
             parts.append(spell(self.stand_in))
-        if self.codec != codecs.float32():
+        if self.codec != codec:
             parts.append(spell(self.codec))
         return "+".join(parts)
 
@@ -133,7 +157,9 @@ def parse_part(kind: str, text: str) -> Any:
     missing = [p.name for p in parameters.values()
                if p.default is p.empty and p.name not in arguments]  # fmt: skip
     if missing:
-        raise InputError(f"`{name}` needs a {missing[0]}, as in `{name}:0.5`.")
+        like = "1%" if name == "budget" else "0.5"
+        article = "an" if missing[0][0] in "aeiou" else "a"
+        raise InputError(f"`{name}` needs {article} {missing[0]}, as in `{name}:{like}`.")
     part = factories[name](**arguments)
     if not isinstance(part, _TYPES[kind]) or part.name != name:
         raise InputError(f"`{name}` must make a {kind} of that name, got {part!r}.")
@@ -168,6 +194,6 @@ def _value(text: str) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if not isinstance(value, float):
+    if not isinstance(value, float) or isinstance(value, Amount):
         return str(value)
     return f"{value:g}" if value == float(f"{value:g}") else f"{value:.17g}"

@@ -14,7 +14,9 @@ import numpy as np
 
 from taciturn.checks import flag, number, whole
 from taciturn.core.arrays import Array, Scalar, namespace
+from taciturn.core.codecs import Codec
 from taciturn.core.parts import Part
+from taciturn.core.standins import StandIn
 from taciturn.core.tally import Tally
 from taciturn.errors import InputError, UnknownName
 
@@ -53,6 +55,10 @@ class Rule(Part):
         that choose at random and by more than chance. The update of one who spoke then counts 1/p
         times, so that the mean over all draws is that of everyone. None counts everyone once.
       at_most: how many times in a row a client may be silent; 0 where nobody may, None without end.
+      rung: on the client, `(situation, context) -> number` of the rung of its codec, for rules that
+        give each client bits of its own.
+      stand_in, codec: those that it brings, and its policy has where none is named.
+      paced: `(rounds) -> rule`, for rules that need to know how many rounds there will be.
     """
 
     init: Callable[[], Any] = field(kw_only=True, compare=False, repr=False)
@@ -69,6 +75,14 @@ class Rule(Part):
         default=None, kw_only=True, compare=False, repr=False
     )
     at_most: int | None = field(default=None, kw_only=True, compare=False, repr=False)
+    rung: Callable[[Situation, Any], Scalar] | None = field(
+        default=None, kw_only=True, compare=False, repr=False
+    )
+    stand_in: StandIn | None = field(default=None, kw_only=True, compare=False, repr=False)
+    codec: Codec | None = field(default=None, kw_only=True, compare=False, repr=False)
+    paced: Callable[[int], "Rule"] | None = field(
+        default=None, kw_only=True, compare=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

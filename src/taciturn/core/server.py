@@ -2,7 +2,7 @@
 
 state = server.init(policy, weights)
 opening = server.open(policy, state.memory)   # broadcast state.weights and opening.context
-heard = tally.start(state.weights)
+heard = tally.start(state.weights, codec=policy.codec)
 for message in messages:
     heard = tally.add(heard, message, opening)
 state, info = server.close(policy, state, heard)
@@ -73,6 +73,7 @@ class RoundInfo(NamedTuple):
       counts: whether enough of them count for the weights to move.
       threshold: the one that held in this round; NaN where the rule has none.
       norm_mean, norm_std: of the accepted norms, weighted by n.
+      rungs: how many spoke on each rung of the codec.
     """
 
     spoke: Scalar
@@ -82,6 +83,7 @@ class RoundInfo(NamedTuple):
     threshold: Scalar
     norm_mean: Scalar
     norm_std: Scalar
+    rungs: Array
 
 
 def averaging(lr: Scalar = 1.0) -> Optimizer:
@@ -235,4 +237,5 @@ def look(policy: Policy, memory: Memory, tally: Tally, counts: Scalar) -> RoundI
         threshold=getattr(policy.rule.broadcast(memory.rule), "threshold", math.nan),
         norm_mean=tally.norms.mean,
         norm_std=tally.norms.deviation(),
+        rungs=tally.rungs,
     )

@@ -41,6 +41,7 @@ class Tally(NamedTuple):
       spoken: Σ n·Δ/p over the clients that spoke, each with probability p; p = 1 under most rules.
       n_spoke, n_silent, n_rejected: how many there were of each.
       n_absent: how many were not heard and are treated as silent.
+      rungs: how many spoke on each rung of the codec; all on the only one of most codecs.
       examples_spoke: Σ n/p over those who spoke.
       examples_silent: Σ n over the silent, less what those who spoke count beyond themselves,
         Σ n (1/p − 1): with `examples_spoke` it makes up the examples of everyone.
@@ -54,6 +55,7 @@ class Tally(NamedTuple):
     n_silent: Scalar
     n_rejected: Scalar
     n_absent: Scalar
+    rungs: Array
     examples_spoke: Scalar
     examples_silent: Scalar
     examples_capped: Scalar
@@ -76,12 +78,16 @@ class Opening(NamedTuple):
     stand_in_norm: Scalar
 
 
-def start(weights: Array, each: bool = False) -> Tally:
+def start(weights: Array, each: bool = False, codec: Codec = _EXACT) -> Tally:
     """The tally of nobody; with `each`, it will keep every norm."""
     xp = namespace(weights)
     spoken = zeros(weights)
     nothing = xp.zeros((0,), dtype=spoken.dtype)
-    return of(spoken, nothing, nothing, nothing > 0, Opening((), 0.0, 0.0), each=each)
+    rung = xp.zeros((0,), dtype=xp.int32)
+    return of(
+        spoken, nothing, nothing, nothing > 0, Opening((), 0.0, 0.0), each=each, rung=rung,
+        codec=codec,
+    )  # fmt: skip
 
 
 def add(
@@ -117,7 +123,7 @@ def add(
             actual = xp.astype(norm(update), spoken.dtype)
             encoded = message.encoded_norm if codec.feedback else None
             encoded = reported if encoded is None else xp.asarray(encoded, dtype=spoken.dtype)
-            accepted = accepted & fits(codec, encoded, actual, update.shape[0])
+            accepted = accepted & fits(codec.at(message.rung), encoded, actual, update.shape[0])
             reported = reported if codec.error else actual
             if not isinstance(accepted, np.bool):
                 # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
@@ -133,6 +139,8 @@ def add(
         opening,
         xp.reshape(chance, (1,)),
         each=tally.each is not None,
+        rung=xp.asarray([message.rung], dtype=xp.int32),
+        codec=codec,
     )
     return _merge_counts(tally, one)
 
@@ -158,6 +166,8 @@ def of(
     probabilities: Array | None = None,
     *,
     each: bool = False,
+    rung: Array | None = None,
+    codec: Codec = _EXACT,
 ) -> Tally:
     """The tally of a group of clients whose Σ n·Δ/p is known.
 
@@ -169,6 +179,8 @@ def of(
       opening: what `server.open` returned for this round.
       probabilities: p, one per client, of having spoken; all 1 where there are none.
       each: whether every norm is kept.
+      rung: that on which each spoke; all on the first where there is none.
+      codec: whose rungs they are.
     """
     xp = namespace(norms)
     accepted = xp.isfinite(norms) & (norms >= 0) & xp.isfinite(examples) & (examples > 0)
@@ -194,6 +206,7 @@ def of(
         n_silent=_count(silent),
         n_rejected=_count(~accepted),
         n_absent=xp.zeros((), dtype=xp.int32),
+        rungs=_by_rung(spoke, rung, max(1, len(codec.rungs))),
         examples_spoke=xp.sum(xp.where(spoke, n + beyond, zero)),
         examples_silent=xp.sum(silence),
         examples_capped=xp.sum(silence * share),
@@ -220,6 +233,15 @@ def with_absent(tally: Tally, count: int, opening: Opening) -> Tally:
 def _count(mask: Array) -> Scalar:
     xp = namespace(mask)
     return xp.sum(xp.astype(mask, xp.int32), dtype=xp.int32)
+
+
+def _by_rung(spoke: Array, rung: Array | None, count: int) -> Array:
+    """How many spoke on each rung."""
+    xp = namespace(spoke)
+    if rung is None:
+        rung = xp.zeros(spoke.shape, dtype=xp.int32)
+    on = spoke[None, :] & (rung[None, :] == xp.arange(count, dtype=xp.int32)[:, None])
+    return xp.sum(xp.astype(on, xp.int32), axis=1, dtype=xp.int32)
 
 
 def _moments(weight: Array, x: Array) -> Moments:

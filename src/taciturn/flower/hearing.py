@@ -72,17 +72,21 @@ class Heard:
         self.rejected += 1
         log(WARNING, "Taciturn: the reply of node %d is rejected: %s", node, reason)
 
-    def tally(self, total: np.ndarray, opening: Opening, each: bool) -> Tally:
-        """What was heard, with the sum of the speakers' updates; with `each`, every norm."""
-        everyone = self.speakers + self.silent
+    def tally(self, total: np.ndarray, now: Round) -> Tally:
+        """What was heard, with the sum of the speakers' updates."""
+        everyone, codec = self.speakers + self.silent, now.request.codec
+        rungs = codec.rungs or (codec,)
+        rung = [rungs.index(r.codec) if r.codec in rungs else 0 for r in everyone]
         tallied = tally.of(
             total,
             np.asarray([reply.examples for reply in everyone], total.dtype),
             np.asarray([reply.norm for reply in everyone], total.dtype),
             np.arange(len(everyone)) < len(self.speakers),
-            opening,
+            now.opening,
             np.asarray([reply.probability for reply in everyone], total.dtype),
-            each=each,
+            each=now.request.rule.each,
+            rung=np.asarray(rung, np.int32),
+            codec=codec,
         )
         return tallied._replace(n_rejected=tallied.n_rejected + self.rejected)
 
@@ -262,7 +266,7 @@ def _add_coded(
     heard: Heard, reply: Reply, now: Round, layout: Layout, total: np.ndarray, keep: bool
 ) -> bool:
     """Adds the update in a code to the sum, and says whether it fits."""
-    codec = now.request.codec
+    codec = reply.codec
     try:
         code = from_bytes(codec, reply.code or b"", layout.size)
     except InputError as error:

@@ -121,11 +121,13 @@ def _answer(
         if asked.codec.feedback:
             update += _residual(context, len(update))
             metrics[protocol.ENCODED_NORM] = float(arrays_norm(update))
-        key = asked.key(node)
-        code = asked.codec.encode(update, key)
-        arrays[protocol.CODE] = _array(to_bytes(asked.codec, code, len(update)))
-        if asked.codec.feedback:
-            update -= asked.codec.decode(code, key, len(update))
+        key, codec = asked.key(node), asked.codec.at(decision.rung)
+        if asked.codec.rungs:
+            metrics[protocol.RUNG] = decision.rung
+        code = codec.encode(update, key)
+        arrays[protocol.CODE] = _array(to_bytes(codec, code, len(update)))
+        if codec.feedback:
+            update -= codec.decode(code, key, len(update))
             context.state[_RESIDUAL] = ArrayRecord({"residual": Array(update)})
     if arrays:
         reply.content[name] = ArrayRecord(arrays)

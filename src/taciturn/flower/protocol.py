@@ -29,8 +29,8 @@ SILENCE, SERVER = "taciturn.silence", "taciturn.version"
 
 # In the reply's metrics.
 NORM, ENCODED_NORM = "taciturn.norm", "taciturn.encoded_norm"
-PROBABILITY = "taciturn.probability"
-REPORTED = (NORM, ENCODED_NORM, PROBABILITY)
+PROBABILITY, RUNG = "taciturn.probability", "taciturn.rung"
+REPORTED = (NORM, ENCODED_NORM, PROBABILITY, RUNG)
 
 CODE = "taciturn.code"  # the array with the bytes of all weights
 REMARK = "taciturn"  # the config record of a reply that says what was not understood
@@ -105,6 +105,7 @@ def read_request(config: Mapping[str, Any]) -> Request:
             f"{version} of the protocol, this node speaks {VERSION}"
         )
     rule = parse_part("rule", config[RULE])
+    rule = rule if rule.paced is None else rule.paced(1)  # what it broadcasts is in the config
     first = rule.broadcast(rule.init())
     given = {key.removeprefix(CONTEXT): value for key, value in config.items()
              if key.startswith(CONTEXT)}  # fmt: skip
@@ -112,7 +113,7 @@ def read_request(config: Mapping[str, Any]) -> Request:
         raise InputError(
             f"`{rule.name}` needs the numbers {sorted(first._fields)}, got {sorted(given)}"
         )
-    codec = parse_part("codec", config[CODEC]) if CODEC in config else float32()
+    codec = float32() if CODEC not in config else rule.codec or parse_part("codec", config[CODEC])
     return Request(
         rule, first._replace(**given), codec, tuple(config[EXCLUDE]),
         str(config.get(WEIGHTED_BY, "num-examples")), int(config.get(SEED, 0)),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
+from taciturn.core.codecs import Codec, float32
 from taciturn.errors import InputError
 from taciturn.flower import protocol
 from taciturn.flower.npy import view
@@ -29,6 +30,7 @@ class Reply:
       norm: m_k; None from a client without the mod, which always speaks.
       encoded_norm: that of what was encoded, where it is not m_k.
       probability: how likely the client was to speak; 1 where the rule does not say.
+      codec: what its code is written in.
       remark: why the reply is not as it was asked for.
       update: what was decoded, where it is needed again.
       scale: by which its update is made shorter.
@@ -44,6 +46,7 @@ class Reply:
     norm: float | None
     encoded_norm: float | None
     probability: float
+    codec: Codec
     remark: str | None
     update: np.ndarray | None = None
     scale: float = 1.0
@@ -109,6 +112,7 @@ def read(message: Message, layout: Layout, weighted_by: str, request: Request) -
         None if norm is None else float(norm),
         None if encoded_norm is None else float(encoded_norm),
         float(chance),
+        _codec(request.codec, reported.get(protocol.RUNG, 0)),
         protocol.read_remark(content),
     )
 
@@ -118,8 +122,9 @@ def read_evaluation(message: Message, weighted_by: str) -> Reply:
     name, reported = _metrics(message)
     _check_weight(weighted_by, reported.get(weighted_by))
     return Reply(
-        message, {}, [], None, reported, name, float(reported[weighted_by]), None, None, 1.0, None
-    )
+        message, {}, [], None, reported, name, float(reported[weighted_by]), None, None, 1.0,
+        float32(), None,
+    )  # fmt: skip
 
 
 def _metrics(message: Message) -> tuple[str, MetricRecord]:
@@ -141,6 +146,13 @@ def _check_weight(name: str, examples: Any, chance: float = 1.0) -> None:
     # Within these bounds, sums over clients stay finite in float32.
     if examples is None or isinstance(examples, list) or not 1e-18 < examples / chance < 1e18:
         raise InputError(f"`{name}` must be in (1e-18, 1e18), got {examples!r}.")
+
+
+def _codec(codec: Codec, rung: Any) -> Codec:
+    """That of the rung that a client says it wrote on."""
+    if not isinstance(rung, int):
+        raise InputError(f"The rung must be a whole number, got {rung!r}.")
+    return codec.at(rung)
 
 
 def _bytes(array: Array) -> bytes:

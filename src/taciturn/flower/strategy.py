@@ -147,6 +147,7 @@ class Taciturn(Strategy):
         Arguments and result are those of Flower's `Strategy.start`.
         """
         self._done, self.history, self.nodes = 0, [], Nodes()
+        self.policy = self.policy.paced(num_rounds)
         with ExitStack() as stack:
             if self._store is not None:
                 stack.enter_context(self._store.claimed())
@@ -265,7 +266,7 @@ class Taciturn(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None, server.RoundInfo]:
         """Learns from the round and lets the inner strategy take the step."""
         absent = heard.errors + heard.missing if self.absent == "stand-in" else 0
-        tallied = heard.tally(self._total, now.opening, self.policy.rule.each)
+        tallied = heard.tally(self._total, now)
         tallied = tally.with_absent(tallied, absent, now.opening)
         handover = Handover(
             self.inner, self.policy.stand_in, layout, self._weighted_by, self._array_name

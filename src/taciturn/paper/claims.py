@@ -15,7 +15,7 @@ from taciturn.paper.experiments import (
     THRESHOLDS,
 )
 from taciturn.paper.tables import ROUNDS, thresholds_after_first
-from taciturn.studies.difference import Difference, difference
+from taciturn.studies.difference import difference
 from taciturn.studies.results import Results
 
 HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"
@@ -57,7 +57,7 @@ def _beats_others(main: Mapping[str, Results], ou: str) -> Claim:
     parts, checks = [], []
     for result in main.values():
         for other in ("zero", "ignore"):
-            d = _gap(result, f"adaptive {ou}", f"adaptive {other}")
+            d = result.gap(f"adaptive {ou}", f"adaptive {other}", ROUNDS)
             checks.append(d.ahead)
             parts.append(f"{result.experiment.title} − {other} {d}")
         parts[-1] += _collapses(result, f"adaptive {ou}")
@@ -100,7 +100,7 @@ def _adaptive_beats_random(main: Mapping[str, Results]) -> Claim:
     parts, checks = [], []
     for result in main.values():
         for name in STAND_INS:
-            d = _gap(result, f"adaptive {name}", f"random {name}")
+            d = result.gap(f"adaptive {name}", f"random {name}", ROUNDS)
             checks.append(d.ahead)
             parts.append(f"{result.experiment.title} {name} {d}")
     return Claim("adaptive beats random at the same rate", verdict(checks), "; ".join(parts))
@@ -109,7 +109,7 @@ def _adaptive_beats_random(main: Mapping[str, Results]) -> Claim:
 def _saves_half(main: Mapping[str, Results], ou: str) -> Claim:
     parts, saved = [], [0.0]
     for result in main.values():
-        d = _gap(result, f"adaptive {ou}", "full")
+        d = result.gap(f"adaptive {ou}", "full", ROUNDS)
         saving = 100 - float(result.share(f"adaptive {ou}", ROUNDS).mean())
         if d.mean - d.half > -_SAME:
             saved.append(saving)
@@ -195,7 +195,3 @@ def _more_clients_help(by_cohort: Sequence[Results]) -> Claim:
         verdict(checks),
         f"Accuracy at N = {sizes}: " + "; ".join(parts),
     )
-
-
-def _gap(result: Results, first: str, second: str) -> Difference:
-    return difference(result.arms[first].at(ROUNDS), result.arms[second].at(ROUNDS))

@@ -65,11 +65,10 @@ def accuracy(results: Mapping[str, Results]) -> Figure:
 
 def upload(results: Mapping[str, Results]) -> Figure:
     """Cumulative upload of all arms."""
-    sizes = {id(arm): r.size for r in results.values() for arm in r.arms.values()}
 
     def draw(axes: Axes, arm: Arm, colour: str, style: str, name: str) -> None:
-        sent = arm.spoke[:, :ROUNDS].cumsum(1) * sizes[id(arm)] * 4 / 2**30
-        _band(axes, rounds(sent), sent, colour, style, name)
+        shown = arm.tested <= ROUNDS
+        _band(axes, arm.tested[shown], arm.uploaded[:, shown] / 2**30, colour, style, name)
 
     return _all_arms(results, draw, "uploaded since the start, GiB")
 

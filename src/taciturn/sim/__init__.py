@@ -122,7 +122,8 @@ def follow(
       folder: as for `compare`, claimed by the caller.
     """
     stream = reference.stream if plain else engine.stream
-    totals = Totals(settings.cohort, lambda arm, size: policies[arm].codec.nbytes(size))
+    policies = {name: policy.paced(settings.rounds) for name, policy in policies.items()}
+    totals = Totals(settings.cohort)
     if folder is None:
         chunks = []
         for record in stream(task, policies, settings):

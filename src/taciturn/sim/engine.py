@@ -30,7 +30,7 @@ from taciturn.settings import Settings
 from taciturn.sim import devices, draws, plan
 from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.hearing import Cohorts
-from taciturn.sim.history import TESTED, as_recorded
+from taciturn.sim.history import TESTED, as_recorded, bytes_up
 from taciturn.sim.lanes import Numbers, Schedule
 from taciturn.sim.rounds import CHUNK, Carried, Rounds
 from taciturn.sim.states import unpack
@@ -106,7 +106,7 @@ class _Structure:
             for part in (policy.rule, policy.stand_in, policy.codec)
             for field in fields(part)
         }
-        for name in ("init", "params"):
+        for name in ("init", "params", "paced"):
             del functions[policy.rule.name, name]
         self.key = (policy.structure, fingerprint(functions))
 
@@ -233,6 +233,11 @@ class Program:
         states, seen = jax.block_until_ready(self._chunk(*arguments))
         took = time.perf_counter() - began
         columns = {name: np.asarray(a)[..., :count] for name, a in seen._asdict().items()}
+        rungs = columns.pop("rungs")
+        sent = [
+            bytes_up(policy, self.model.size, rungs[a]) for a, policy in enumerate(self.policies)
+        ]
+        columns["bytes_up"] = np.stack(sent)
         shape = (len(self.policies), self.seeds, count)
         missing = (np.asarray(cohorts.examples)[:count] == 0).sum(-1).T  # (seeds, count)
         columns["missing"] = np.broadcast_to(missing, shape)

@@ -63,6 +63,7 @@ class Waiting(NamedTuple):
     seed: jax.Array
     slot: jax.Array
     client: jax.Array
+    rung: jax.Array
 
     @property
     def full(self) -> jax.Array:
@@ -77,6 +78,7 @@ class Heard(NamedTuple):
     norms: jax.Array  # (runs, cohort)
     said: jax.Array  # who spoke, (runs, cohort)
     chances: Any  # of having spoken, (runs, cohort); None where no rule has any
+    rungs: Any  # of their codecs, (runs, cohort); None where no codec has several
     left: Any  # what codecs left out of those who spoke, like `Work.residuals`; 0 for the silent
     waiting: Waiting | None  # None where each update is summed when it ends, and in the end
 
@@ -107,6 +109,16 @@ class Hearing:
         return any(what in rule.looks_at for rule in self.rules)
 
     @property
+    def draws(self) -> bool:
+        """Whether any rule says how likely a client was to speak."""
+        return any(rule.probability is not None for rule in self.rules)
+
+    @property
+    def climbs(self) -> bool:
+        """Whether any codec has several rungs."""
+        return any(policy.codec.rungs for policy in self.policies)
+
+    @property
     def lossy(self) -> bool:
         """Whether what the server decodes differs from what a client sent."""
         return any(policy.codec.error for policy in self.policies)
@@ -119,15 +131,15 @@ class Hearing:
     def begin(self, thetas: list[jax.Array], lanes: int, work: Work) -> Heard:
         """Nobody is heard yet; `thetas` are the runs' weights, layer by layer."""
         table = jnp.zeros((self.runs, self.cohort), work.thetas.dtype)
-        some = any(rule.probability is not None for rule in self.rules)
+        whole = table.astype(jnp.int32)
         waiting = None
         if lanes > 1 and self.lossy:
             empty = jnp.zeros((lanes, work.thetas.shape[1]), work.thetas.dtype)
             none = jnp.zeros(lanes, jnp.int32)
-            waiting = Waiting(jnp.int32(0), empty, empty[:, 0], none, none, none, none)
+            waiting = Waiting(jnp.int32(0), empty, empty[:, 0], none, none, none, none, none)
         return Heard(
             [jnp.zeros_like(theta) for theta in thetas],
-            table, table.astype(jnp.int32), table if some else None,
+            table, whole, table if self.draws else None, whole if self.climbs else None,
             jax.tree.map(jnp.zeros_like, work.residuals), waiting,
         )  # fmt: skip
 
@@ -152,7 +164,7 @@ class Hearing:
             situation = situation._replace(loss=loss)
         if work.silence is not None:
             situation = situation._replace(silence=work.silence[item.run, item.slot])
-        said, chances = self._decide(item, situation, work)
+        said, chances, rungs = self._decide(item, situation, work)
         row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
 
         def note(table: Any, values: Any) -> Any:
@@ -162,9 +174,11 @@ class Hearing:
             norms=note(heard.norms, norms),
             said=note(heard.said, said.astype(jnp.int32)),
             chances=note(heard.chances, chances),
+            rungs=note(heard.rungs, rungs),
         )
         weight = weight if chances is None else weight / chances
-        return self._take(heard, item, ended & said, weight, updates, work)
+        rungs = jnp.zeros_like(item.run) if rungs is None else rungs
+        return self._take(heard, item, ended & said, weight, rungs, updates, work)
 
     def end(self, heard: Heard, work: Work) -> Heard:
         """What was heard, nothing waiting any more."""
@@ -173,34 +187,37 @@ class Hearing:
             sums, left = self._empty(sums, left, heard.waiting, work)
         return heard._replace(sums=sums, left=left, waiting=None)
 
-    def _decide(self, item: Item, situation: Situation, work: Work) -> tuple[jax.Array, Any]:
-        """Who speaks, and how likely it was where a rule says so; compare `client.decide`."""
+    def _decide(self, item: Item, situation: Situation, work: Work) -> tuple[jax.Array, Any, Any]:
+        """Who speaks, how likely it was and on which rung, where rules say so; compare
+        `client.decide`."""
         norms = situation.norm
         own = (item.run // self.seeds, jnp.arange(len(norms)))
-        said, chances = [], []
+        one, lowest = jnp.ones_like(norms), jnp.zeros_like(item.run)
+        said, chances, rungs = [], [], []
         for rule, context in zip(self.rules, work.contexts, strict=True):
             told = jax.tree.map(lambda number: number[item.seed], context)
             said.append(rule.speaks(situation, told))
-            if rule.probability is not None:
-                chances.append(rule.probability(situation, told))
-            else:
-                chances.append(jnp.ones_like(norms))
-        some = any(rule.probability is not None for rule in self.rules)
+            chances.append(rule.probability(situation, told) if rule.probability else one)
+            rungs.append(rule.rung(situation, told) if rule.rung else lowest)
         speaks = jnp.stack(said)[own] & jnp.isfinite(norms)
-        return speaks, jnp.stack(chances)[own] if some else None
+        return (
+            speaks,
+            jnp.stack(chances)[own] if self.draws else None,
+            jnp.stack(rungs)[own] if self.climbs else None,
+        )
 
     def _take(
-        self, heard: Heard, item: Item, counts: jax.Array, weight: jax.Array,
+        self, heard: Heard, item: Item, counts: jax.Array, weight: jax.Array, rungs: jax.Array,
         updates: list[jax.Array], work: Work,
     ) -> Heard:  # fmt: skip
         """Takes the updates that were spoken: to be summed now, or to wait."""
         if heard.waiting is not None:
-            return self._wait(heard, heard.waiting, item, counts, weight, updates[0], work)
+            return self._wait(heard, heard.waiting, item, counts, weight, rungs, updates[0], work)
         if not self.lossy:
             pairs = zip(heard.sums, updates, strict=True)
             return heard._replace(sums=[self._add(*p, counts, item.run, weight) for p in pairs])
         add = functools.partial(
-            self._add_decoded, item=item, weight=weight, updates=updates, work=work
+            self._add_decoded, item=item, weight=weight, rungs=rungs, updates=updates, work=work
         )
         kept = residuals.kept(work.residuals, self.keeping, item)
         sums, rest = jax.lax.cond(counts[0], add, lambda *same: same, heard.sums, kept)
@@ -221,7 +238,7 @@ class Hearing:
         return sums + jnp.matmul(chosen, scaled, precision="highest")
 
     def _add_decoded(
-        self, sums: list[jax.Array], kept: Any, item: Item, weight: jax.Array,
+        self, sums: list[jax.Array], kept: Any, item: Item, weight: jax.Array, rungs: jax.Array,
         updates: list[jax.Array], work: Work,
     ) -> tuple[list[jax.Array], Any]:  # fmt: skip
         """The sums with what the server decodes of a single lane's update, layer by layer.
@@ -239,7 +256,7 @@ class Hearing:
                 whole = jax.lax.optimization_barrier(jnp.concatenate(updates, axis=1)[0])
                 if kept is not None:
                     whole = whole + kept[0]
-                read = _through(codec, whole, key)
+                read = _through(codec, whole, key, rungs[0])
                 rest = None if kept is None else (whole - read)[None]
                 return jnp.split(read[None], ends, axis=1), rest
 
@@ -252,7 +269,7 @@ class Hearing:
 
     def _wait(
         self, heard: Heard, waiting: Waiting, item: Item, counts: jax.Array, weight: jax.Array,
-        updates: jax.Array, work: Work,
+        rungs: jax.Array, updates: jax.Array, work: Work,
     ) -> Heard:  # fmt: skip
         """Puts what was spoken into free slots, with what clients had kept; empties them first if
         there are too few."""
@@ -263,7 +280,8 @@ class Hearing:
         first = jnp.where(crowded, 0, waiting.taken)
         place = jnp.where(counts, first + jnp.cumsum(counts) - 1, lanes)  # out of bounds, dropped
         kept = residuals.kept(work.residuals, self.keeping, item)
-        spoken = {"updates": updates if kept is None else updates + kept, "weight": weight}
+        spoken = {"updates": updates if kept is None else updates + kept, "weight": weight,
+                  "rung": rungs}  # fmt: skip
         spoken |= {name: getattr(item, name) for name in ("run", "seed", "slot", "client")}
         put = {name: getattr(waiting, name).at[place].set(new, mode="drop")
                for name, new in spoken.items()}  # fmt: skip
@@ -282,10 +300,11 @@ class Hearing:
             own = jnp.array([policy.codec == codec for policy in self.policies])[arm]
             read = jax.lax.cond(
                 jnp.any(own & taken),
-                jax.vmap(lambda update, key, codec=codec: _through(codec, update, key)),
-                lambda updates, keys: updates,
+                jax.vmap(functools.partial(_through, codec)),
+                lambda updates, keys, rungs: updates,
                 waiting.updates,
                 keys,
+                waiting.rung,
             )
             decoded = _where(own, read, decoded)
         if left is not None:
@@ -299,8 +318,10 @@ class Hearing:
         return jax.vmap(draws.codec_key)(keys, of.client)
 
 
-def _through(codec: Codec, update: jax.Array, key: jax.Array) -> jax.Array:
+def _through(codec: Codec, update: jax.Array, key: jax.Array, rung: jax.Array) -> jax.Array:
     """What the server decodes of an update."""
+    if codec.through is not None:
+        return codec.through(update, key, rung)
     return codec.decode(codec.encode(update, key), key, update.shape[0])
 
 

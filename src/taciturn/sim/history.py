@@ -27,6 +27,7 @@ class History:
         clients never answered.
       threshold: the one that held; NaN where the rule has none.
       norm_mean, norm_std: of the clients' update norms.
+      bytes_up: bytes of updates that clients uploaded.
       accuracy, loss: on the test set, in [0, 1] and nats; NaN where it was not tested.
       weights: the final weights, (seeds, size).
       metrics: the task's own metrics of the final weights, beside accuracy and loss, (seeds,) each.
@@ -44,6 +45,7 @@ class History:
     threshold: np.ndarray
     norm_mean: np.ndarray
     norm_std: np.ndarray
+    bytes_up: np.ndarray
     accuracy: np.ndarray
     loss: np.ndarray
     weights: np.ndarray
@@ -53,11 +55,6 @@ class History:
     @property
     def rounds(self) -> int:
         return self.spoke.shape[1]
-
-    @property
-    def bytes_up(self) -> np.ndarray:
-        """Bytes of updates that clients uploaded."""
-        return self._traffic("bytes_up")
 
     @property
     def overhead_up(self) -> np.ndarray:
@@ -75,13 +72,12 @@ class History:
         return self._traffic("overhead_down")
 
     def _traffic(self, name: str) -> np.ndarray:
-        return traffic(self.policy, self.cohort, self.size, self.spoke, self.missing)[name]
+        return traffic(self.cohort, self.size, self.missing)[name]
 
     def columns(self) -> dict[str, np.ndarray]:
         """All that was recorded or counted of every round, (seeds, rounds) each."""
         measured = {name: getattr(self, name) for name in (*MEASURED, *TESTED)}
-        sent = traffic(self.policy, self.cohort, self.size, self.spoke, self.missing)
-        found = measured | sent
+        found = measured | traffic(self.cohort, self.size, self.missing)
         return {name: found[name] for name in COLUMNS}
 
     def summary(self) -> dict[str, Any]:
@@ -131,27 +127,30 @@ class History:
         return labels | {name: column.reshape(-1) for name, column in self.columns().items()}
 
 
-MEASURED = ("spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std")
-COUNTED = ("asked", "bytes_up", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down")
+MEASURED = ("spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std", "bytes_up")
+COUNTED = ("asked", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down")
 TESTED = ("accuracy", "loss")
 COLUMNS = (*MEASURED, *COUNTED, *TESTED)
-_WHOLE = ("spoke", "rejected", "missing")
+_WHOLE = {"spoke": np.int32, "rejected": np.int32, "missing": np.int32, "bytes_up": np.int64}
 
 
-def traffic(
-    policy: Policy, cohort: int, size: int, spoke: np.ndarray, missing: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Bytes of updates and weights and of what is around them, where so many clients spoke.
+def bytes_up(policy: Policy, size: int, rungs: np.ndarray) -> np.ndarray:
+    """Bytes of updates, where so many spoke on each rung of the codec, (…, rungs, rounds)."""
+    each = [codec.nbytes(size) for codec in policy.codec.rungs or (policy.codec,)]
+    return np.einsum("r,...rt->...t", np.array(each, np.int64), rungs[..., : len(each), :])
+
+
+def traffic(cohort: int, size: int, missing: np.ndarray) -> dict[str, np.ndarray]:
+    """Bytes of weights, and of what is around them and the updates, where so many are missing.
 
     `bytes_up_full` is all that would have come up if everyone who answered had spoken, in float32.
     """
-    asked = np.full(spoke.shape, cohort, np.int64)
+    asked = np.full(missing.shape, cohort, np.int64)
     overhead, weights = asked * messages.OVERHEAD, asked * 4 * size
     answered = asked - missing
     headers = answered * messages.OVERHEAD
     return {
         "asked": asked,
-        "bytes_up": spoke.astype(np.int64) * policy.codec.nbytes(size),
         "overhead_up": headers,
         "bytes_up_full": answered * 4 * size + headers,
         "bytes_down": weights,
@@ -162,8 +161,7 @@ def traffic(
 def as_recorded(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Columns in the types that come back from `metrics.csv`."""
     return {
-        name: np.array(column, np.int32 if name in _WHOLE else np.float64)
-        for name, column in columns.items()
+        name: np.array(column, _WHOLE.get(name, np.float64)) for name, column in columns.items()
     }
 
 

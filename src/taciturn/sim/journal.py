@@ -163,17 +163,7 @@ class Journal:
         arms, seeds = chunk.group.arms, chunk.group.seeds
         count = len(chunk.seconds)
         columns = dict(chunk.columns)
-        sent = [
-            traffic(
-                self._policies[arm],
-                self._settings.cohort,
-                self._size,
-                columns["spoke"][a],
-                columns["missing"][a],
-            )
-            for a, arm in enumerate(arms)
-        ]
-        columns |= {name: np.stack([part[name] for part in sent]) for name in sent[0]}
+        columns |= traffic(self._settings.cohort, self._size, columns["missing"])
         labels = [
             np.tile(np.repeat(arms, len(seeds)), count),
             np.tile(seeds, count * len(arms)),

@@ -21,7 +21,7 @@ from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
 from taciturn.sim import draws
 from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.history import TESTED, as_recorded
+from taciturn.sim.history import TESTED, as_recorded, bytes_up
 from taciturn.sim.local import (
     Model,
     client_optimizer,
@@ -110,7 +110,7 @@ def _run_seed(
         cohort = draws.cohort(round_keys, population, settings.cohort, t, trainer.own_cohort)
         uniforms = draws.uniforms(round_keys, settings.cohort)
         opening = server.open(policy, state.memory)
-        heard = tally.start(state.weights, policy.rule.each)
+        heard = tally.start(state.weights, policy.rule.each, policy.codec)
         there = np.ones(settings.cohort, bool)
         if settings.dropout:
             there = np.asarray(draws.answers(round_keys, settings.cohort, settings.dropout))
@@ -142,7 +142,8 @@ def _run_seed(
 
         row = info._asdict() | {"missing": settings.cohort - there.sum()}
         row |= dict.fromkeys(TESTED, np.nan)
-        del row["silent"], row["counts"]
+        row["bytes_up"] = bytes_up(policy, model.size, row["rungs"][:, None])[0]
+        del row["silent"], row["counts"], row["rungs"]
         if settings.evaluates(t):
             scores = evaluate(state.weights)
             row |= {name: scores[name] for name in TESTED}

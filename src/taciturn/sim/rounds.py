@@ -40,6 +40,7 @@ class Seen(NamedTuple):
     threshold: Any
     norm_mean: Any
     norm_std: Any
+    rungs: Any  # how many spoke on each, (arms, seeds, rungs, rounds)
 
 
 class Carried(NamedTuple):
@@ -76,6 +77,7 @@ class Rounds:
             batch=form.batch,
             epochs=form.epochs,
         )
+        self.rungs = max(1, *(len(policy.codec.rungs) for policy in policies), 1)
         self.traces = 0
 
     def draw(self, keys: draws.RunKeys, rounds: jax.Array, clients: Clients) -> Cohorts:
@@ -125,12 +127,14 @@ class Rounds:
         arms, dtype = len(self.policies), states.servers[0].weights.dtype
         whole = jnp.zeros((arms, self.seeds, CHUNK), jnp.int32)
         real = jnp.zeros((arms, self.seeds, CHUNK), dtype)
-        seen = Seen(whole, whole, real, real, real)
+        rungs = jnp.zeros((arms, self.seeds, self.rungs, CHUNK), jnp.int32)
+        seen = Seen(whole, whole, real, real, real, rungs)
 
         def one(i: jax.Array, carry: Any) -> Any:
             states, seen = carry
             who, now = jax.tree.map(lambda a: a[i], (cohorts, schedule))
             states, infos = self._one(states, keys, numbers, first + i, who, now, clients)
+            infos = [info._replace(rungs=self._filled(info.rungs)) for info in infos]
             row = Seen(*(jnp.stack([getattr(info, f) for info in infos]) for f in Seen._fields))
             return states, jax.tree.map(lambda old, new: old.at[..., i].set(new), seen, row)
 
@@ -180,9 +184,12 @@ class Rounds:
         for a, policy in enumerate(self.policies):
             own = slice(a * self.seeds, (a + 1) * self.seeds)
             chances = heard.chances[own] if policy.rule.probability else None
-            tallies = jax.vmap(functools.partial(tally.of, each=policy.rule.each))(
-                heard.sums[own], who.examples, heard.norms[own], said[own], openings[a], chances
-            )
+            rungs = heard.rungs[own] if policy.codec.rungs else None
+            of = functools.partial(tally.of, each=policy.rule.each, codec=policy.codec)
+            tallies = jax.vmap(lambda *given, of=of: of(*given[:-1], rung=given[-1]))(
+                heard.sums[own], who.examples, heard.norms[own], said[own], openings[a], chances,
+                rungs,
+            )  # fmt: skip
             # Those who never answer are no replies that were rejected.
             gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
             tallies = tallies._replace(n_rejected=tallies.n_rejected - gone)
@@ -196,6 +203,10 @@ class Rounds:
         if table is not None:
             table = table.at[place].set(jnp.where(said[keeping][..., None], heard.left, kept))
         return Carried(servers, silence, table), infos
+
+    def _filled(self, rungs: jax.Array) -> jax.Array:
+        """The counts of a codec's rungs, with zeros up to those of the codec that has most."""
+        return jnp.pad(rungs, ((0, 0), (0, self.rungs - rungs.shape[1])))
 
     def test(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
         """The mean of every metric, (arms, seeds) each; devices share the test set."""

@@ -26,6 +26,9 @@ class Experiment:
       settings: of `taciturn.simulate`.
       arms: a name and a policy each. `random:?+…` takes its probability from the mean rate, over
         seeds, at which clients speak in the adaptive arm with the same stand-in.
+      seeds: how many, where nobody asks for another number.
+      side_by_side: how many runs a piece has on a GPU; None for all.
+      file: of a task that takes one file, its place below the folder of the data.
     """
 
     name: str
@@ -34,6 +37,9 @@ class Experiment:
     options: Mapping[str, Setting]
     settings: Mapping[str, Setting]
     arms: Mapping[str, str]
+    seeds: int = 5
+    side_by_side: int | None = None
+    file: str | None = None
 
     def numbers(self) -> dict[str, Any]:
         """The settings, as `taciturn.simulate` takes them."""

@@ -35,6 +35,16 @@ class Table(NamedTuple):
         lines += [[_text(cell) for cell in row] for row in self.rows]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
+    def text(self) -> str:
+        """For a terminal: columns below each other, without Markdown's signs."""
+        lines = [list(self.columns), *([_text(cell) for cell in row] for row in self.rows)]
+        lines = [[cell.replace("**", "") for cell in line] for line in lines]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        padded = [
+            [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines
+        ]
+        return "\n".join("  ".join(line).rstrip() for line in padded) + "\n"
+
     def write(self, folder: Path, name: str) -> list[Path]:
         """CSV with a column for every deviation, and Markdown."""
         paths = [folder / f"{name}.csv", folder / f"{name}.md"]

@@ -3,11 +3,12 @@
 from taciturn.core.codecs.codec import Codec, Form, from_bytes, to_bytes
 from taciturn.core.codecs.eden import eden
 from taciturn.core.codecs.floats import bfloat16, float16, float32
+from taciturn.core.codecs.ladder import LADDER
 from taciturn.core.codecs.quantize import quantize
 from taciturn.core.codecs.sparse_ternary import sparse_ternary
 from taciturn.core.codecs.top_k import top_k
 
 __all__ = [
-    "Codec", "Form", "bfloat16", "eden", "float16", "float32", "from_bytes", "quantize",
+    "LADDER", "Codec", "Form", "bfloat16", "eden", "float16", "float32", "from_bytes", "quantize",
     "sparse_ternary", "to_bytes", "top_k",
 ]  # fmt: skip

@@ -52,6 +52,8 @@ class Codec(Part):
       norm_range: `(norm, size) -> (low, high)`: the norm of what is decoded from an update of this
         norm lies outside with a probability below 1e-6.
       feedback: whether clients keep what was left out; the codec then has its least-error form.
+      rungs: the codecs among which each client is given one, where there are several.
+      through: `(update, key, rung) -> decoded`, what is decoded of a rung whose number is traced.
     """
 
     encode: Callable[[Array, Array], Code] = field(kw_only=True, compare=False, repr=False)
@@ -63,11 +65,21 @@ class Codec(Part):
         kw_only=True, compare=False, repr=False
     )
     feedback: bool = field(default=False, kw_only=True, compare=False, repr=False)
+    rungs: tuple["Codec", ...] = field(default=(), kw_only=True, compare=False, repr=False)
+    through: Callable[[Array, Array, Array], Array] | None = field(
+        default=None, kw_only=True, compare=False, repr=False
+    )
 
     @property
     def structure(self) -> tuple[Any, ...]:
         """All arguments: a codec's numbers set shapes."""
         return (self.name, *self.params)
+
+    def at(self, rung: int) -> "Codec":
+        """The codec of a rung; itself, where there is but one."""
+        if not 0 <= rung < max(1, len(self.rungs)):
+            raise InputError(f"`{self.name}` has {max(1, len(self.rungs))} rungs, got {rung}.")
+        return self.rungs[rung] if self.rungs else self
 
     def nbytes(self, size: int) -> int:
         """Exactly how many bytes a code for so many weights has."""

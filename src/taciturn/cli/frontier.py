@@ -1,0 +1,115 @@
+"""`taciturn frontier`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from taciturn.checks import path_of, whole
+from taciturn.cli.command import Command, File, command, tell
+from taciturn.errors import InputError, UnknownName, require
+from taciturn.settings import Plan
+
+_Options = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE …", help_behavior_hint="")]
+
+
+@command
+class Frontier(Command):
+    """Draw accuracy against uploaded bytes: a grid of policies and seeds, side by side.
+
+    TASK is `emnist`, `shakespeare`, `emnist-long`, `shakespeare-long` or `parkinsons`, with the
+    settings of docs/frontier.md, or any task of `taciturn list`. Says which policies are on the
+    Pareto front, and how many bytes each needed to reach 90, 95 and 99 % of the accuracy of full
+    communication; leaves a table, a picture and the runs as JSON. Finished pieces are kept in the
+    folder: a stopped command goes on where it was. `list` says what there is; `page` writes the
+    page of all experiments that are in the folder.
+    """
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
+    """What to learn; or `list`, or `page`."""
+    policies: str | None = None
+    """Policies instead of the built-in grid, such as "adaptive+ou; full+eden:1"; `full` is always
+    run beside them."""
+    seeds: int | None = None
+    """How many seeds, from 0 (default: the experiment's, or 5)."""
+    rounds: int | None = None
+    """How many rounds (default: the experiment's, or 100)."""
+    cohort: int | None = None
+    """How many clients are asked in a round (default: the experiment's, or 10)."""
+    epochs: int | None = None
+    """Passes over a client's data in a round (default: the experiment's, or the task's)."""
+    batch: int | None = None
+    """Examples in a local batch (default: the experiment's, or the task's)."""
+    lr: float | None = None
+    """The clients' learning rate (default: the experiment's, or the task's)."""
+    clip: float | None = None
+    """Largest norm of a batch's gradient (default: the experiment's, or the task's)."""
+    evaluate_every: int | None = None
+    """Rounds between tests (default: the experiment's, or twenty tests in a run)."""
+    option: _Options = ()
+    """Options of the task: `--option client=subject# label=motor_UPDRS`."""
+    precision: str | None = None
+    """Of matrix products (default: bfloat16 on a GPU, float32 elsewhere)."""
+    side_by_side: int | None = None
+    """The most runs, a policy with a seed each, that are a piece: fewer end sooner (default: the
+    experiment's, for pieces of minutes on a GPU; on a CPU all policies with one seed)."""
+    data: Path | None = None
+    """Where the data lie (default: TACITURN_DATA, the cache folder, or a download)."""
+    out: Path = Path("frontier-results")
+    """Folder of the results; what it has is not run again."""
+    page: File = None
+    """The file that `page` writes (default: frontier.md in the folder)."""
+
+    def go(self) -> None:
+        for module in ("jax", "optax", "rich", "matplotlib", "scipy"):
+            require(module, "sim")
+        from taciturn.frontier import make, page
+        from taciturn.frontier.experiments import experiment_of
+        from taciturn.sim import prepare
+        from taciturn.sim.defaults import PRECISIONS
+        from taciturn.studies.pieces import Options
+
+        if path_of("out", self.out).is_file():
+            raise InputError(f"`--out` must be a folder, {self.out} is a file.")
+        if self.page is not None and path_of("page", self.page).is_dir():
+            raise InputError(f"`--page` must be a file, {self.page} is a folder.")
+        if self.precision is not None and self.precision not in PRECISIONS:
+            raise UnknownName("precision", self.precision, PRECISIONS)
+        if self.task == "list":
+            lines = make.listing(self.out)
+        elif self.task == "page":
+            lines = [str(path) for path in page.write(self.out, self.page)]
+        else:
+            names = ("rounds", "cohort", "epochs", "batch", "lr", "clip", "evaluate_every")
+            given = {name: getattr(self, name) for name in names}
+            settings = {name: value for name, value in given.items() if value is not None}
+            for name, value in settings.items():
+                if isinstance(value, int):
+                    whole(name, value)
+            asked = Plan(option=self.option).task_options
+            options = {key: value for key, value in asked.items() if value is not None}
+            experiment = experiment_of(self.task, self._arms(), settings, options)
+            seeds = whole("seeds", experiment.seeds if self.seeds is None else self.seeds)
+            if self.side_by_side is not None:
+                whole("side_by_side", self.side_by_side)
+            prepare()
+            chosen = Options(self.out, seeds, None, self.precision, self.data, self.side_by_side)
+            table, files = make.frontier(experiment, chosen, tell)
+            lines = [table.title, "", table.text(), *map(str, files)]
+        sys.stdout.write("\n".join(lines) + "\n")
+
+    def _arms(self) -> dict[str, str] | None:
+        """The policies that were asked for, by names of the grid where they are in it."""
+        if self.policies is None:
+            return None
+        from taciturn.frontier.policies import entry_of
+        from taciturn.studies.comparison import policies_of
+
+        found = {"full": "full"}
+        for text in policies_of(self.policies):
+            entry = entry_of(text)
+            found[entry.name if entry else text] = text
+        return found

@@ -1,0 +1,1 @@
+"""The frontier: accuracy against uploaded bytes, beside every rival."""

@@ -1,0 +1,58 @@
+"""The picture of the frontier: accuracy against uploaded bytes."""
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from taciturn.frontier.front import Point, points, recommended
+from taciturn.report.colours import colours
+from taciturn.report.units import unit
+from taciturn.studies.figure import Label, place_labels
+from taciturn.studies.results import Results
+
+
+def frontier(result: Results) -> Figure:
+    """Where every policy ends, with its name, and the way there; the front is a line."""
+    figure = Figure(figsize=(9.5, 6), layout="constrained")
+    axes = figure.subplots()
+    found = points(result)
+    best = recommended(found)
+    size, name = unit(max(point.uploaded for point in found))
+    tones = colours([point.policy for point in found])
+    for point in found:
+        arm = result.arms[point.name]
+        sent, tone = arm.uploaded.mean(0) / size, tones[point.policy]
+        axes.plot(sent, arm.accuracy.mean(0), color=tone, lw=0.9, alpha=0.35, zorder=1)
+        chosen = point is best
+        axes.plot(
+            point.uploaded / size, point.accuracy.mean(), marker="*" if chosen else "o",
+            ms=17 if chosen else 7, color=tone, mec="white", mew=0.8, ls="", zorder=4,
+        )  # fmt: skip
+    _draw_front(axes, found, size)
+    axes.set_xscale("log")
+    axes.set(xlabel=f"uploaded by all clients, {name}", ylabel=f"{result.measure}, %")
+    axes.set_title(result.experiment.title)
+    axes.grid(alpha=0.25)
+    _look_closer(axes, found)
+    place_labels(
+        axes,
+        [
+            Label(point.name, point.uploaded / size, float(point.accuracy.mean()), point is best)
+            for point in found
+        ],
+    )
+    return figure
+
+
+def _draw_front(axes: Axes, found: list[Point], size: float) -> None:
+    front = sorted((p.uploaded / size, p.accuracy.mean()) for p in found if p.on_front)
+    axes.plot(
+        [x for x, _ in front], [y for _, y in front], color="0.45", lw=1, ls="--", zorder=2,
+        drawstyle="steps-post",
+    )  # fmt: skip
+
+
+def _look_closer(axes: Axes, found: list[Point]) -> None:
+    """The ends are what matters: the beginning of the curves may be cut off."""
+    ends = [float(point.accuracy.mean()) for point in found]
+    room = max(max(ends) - min(ends), 1.0)
+    axes.set_ylim(min(ends) - 0.25 * room, max(ends) + 0.3 * room)

@@ -1,0 +1,62 @@
+"""The policies that are drawn against each other: the recommended one and its rivals."""
+
+from typing import NamedTuple
+
+RECOMMENDED = "adaptive+ignore+eden:0.1"
+
+
+class Entry(NamedTuple):
+    """A policy, whose idea it is, and how it differs from the form of the paper.
+
+    Attributes:
+      name: short, for tables and pictures.
+      policy: as text.
+      reference: the paper.
+      differs: what is other than there; empty where nothing is.
+    """
+
+    name: str
+    policy: str
+    reference: str
+    differs: str = ""
+
+
+_FEDAVG = "McMahan et al., 2017"
+_SILENCE = "Ribero, Vikalo, 2020"
+_EDEN = "Vargaftik et al., ICML 2022"
+_QSGD = "Alistarh et al., NeurIPS 2017"
+_TERNARY = "Sattler et al., 2019"
+_BLOCKS = "rotated in blocks of 4,096 weights, one scale each"
+_LEVELS = "levels of equal width in blocks, without the entropy code"
+
+ENTRIES = (
+    Entry("full", "full", _FEDAVG),
+    Entry("silence + EDEN 0.1", "adaptive+ignore+eden:0.1", f"{_SILENCE}; {_EDEN}", _BLOCKS),
+    Entry("silence, OU", "adaptive+ou", _SILENCE, "â is held in [0, 1]"),
+    Entry("silence, ignored", "adaptive+ignore", _SILENCE),
+    *(Entry(f"EDEN {bits:g} bit{'s' * (bits != 1)}", f"full+eden:{bits:g}", _EDEN, _BLOCKS)
+      for bits in (2, 1, 0.5, 0.1)),
+    *(Entry(f"QSGD {bits} bits", f"full+quantize:{bits}", _QSGD, _LEVELS) for bits in (4, 2)),
+    Entry("sparse ternary 1 %", "full+sparse_ternary:0.01", _TERNARY,
+          "without feedback, and the way down is float32"),
+    Entry("sparse ternary 1 %, feedback", "full+sparse_ternary:0.01,feedback=true", _TERNARY,
+          "the way down is float32; a client keeps its residual until it is drawn again"),
+    Entry("optimal sampling 30 %", "optimal:0.3+zero", "Chen, Horváth, Richtárik, 2020",
+          "probabilities are scaled by the last round's sums, instead of a second exchange"),
+    Entry("FedPAQ", "random:0.5+ignore+quantize:4", "Reisizadeh et al., AISTATS 2020",
+          "half of the clients drawn, 4 bits each"),
+)  # fmt: skip
+
+# What long runs have: full, the recommended policy, what it is made of, and the nearest rivals.
+_LONG = ("full", RECOMMENDED, "full+eden:1", "full+eden:0.1",
+         "full+sparse_ternary:0.01,feedback=true", "adaptive+ignore")  # fmt: skip
+_LONGER = ("full+eden:0.5", "full+quantize:2", "random:0.5+ignore+quantize:4", "optimal:0.3+zero")
+
+GRID = {entry.name: entry.policy for entry in ENTRIES}
+SIX = {name: policy for name, policy in GRID.items() if policy in _LONG}
+TEN = {name: policy for name, policy in GRID.items() if policy in (*_LONG, *_LONGER)}
+
+
+def entry_of(policy: str) -> Entry | None:
+    """What is known of a policy; None of one that somebody wrote."""
+    return next((entry for entry in ENTRIES if entry.policy == policy), None)

@@ -1,0 +1,205 @@
+"""The file of an experiment: its settings, its data, and a run for every arm and seed."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from taciturn import files, runs
+from taciturn.core.policy import parse
+from taciturn.errors import RunError
+from taciturn.report.versions import versions
+from taciturn.sim.history import History
+from taciturn.studies.experiment import Experiment
+from taciturn.studies.results import Results, content, results_of
+from taciturn.tasks.task import Task, with_test
+
+
+class ResultsFile:
+    """The file of an experiment.
+
+    Args:
+      experiment: whose file it is.
+      folder: where it lies.
+      seeds: how many are asked for.
+      rounds, precision: what takes the place of the experiment's, or of the usual ones.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: Path,
+        seeds: int,
+        rounds: int | None = None,
+        precision: str | None = None,
+    ) -> None:
+        self.experiment, self.seeds = experiment, seeds
+        self.settings = experiment.numbers()
+        if rounds is not None:
+            self.settings["rounds"] = rounds
+        self.path = folder / f"{experiment.name}.json"
+        there = content(self.path) if self.path.exists() else None
+        usual = "bfloat16" if jax.default_backend() == "gpu" else "float32"
+        usual = there["settings"]["precision"] if there else usual
+        self.settings["precision"] = precision or usual
+        described = {
+            "experiment": experiment.name,
+            "task": {"name": experiment.task} | experiment.task_options(),
+            "settings": self.settings,
+        }
+        if there is not None:
+            self.content = there
+            for key, value in described.items():
+                self._compare(self.content.get(key), value)
+        else:
+            self.content = described | {"weights": None, "pieces": [], "runs": []}
+
+    def _compare(self, found: Any, value: Any) -> None:
+        if found != json.loads(runs.to_json(value)):
+            raise RunError(
+                f"{self.path} was made with {found}, and now it is {value}: choose another "
+                f"`--out`, or remove the file."
+            )
+
+    def check_data(self, task: Task) -> None:
+        """Raises if the runs that are there were made with other data."""
+        data = describe(task)
+        found = self.content.setdefault("data", data)
+        self._compare(found, {key: data.get(key) for key in found})
+
+    def missing(self, policies: Mapping[str, str]) -> dict[str, list[int]]:
+        """The seeds that an arm has no run for, of every arm that lacks one."""
+        there = {(r["arm"], r["policy"], r["seed"]) for r in self.content["runs"]}
+        lacking = {
+            name: [s for s in range(self.seeds) if (name, str(parse(text)), s) not in there]
+            for name, text in policies.items()
+        }
+        return {name: seeds for name, seeds in lacking.items() if seeds}
+
+    def folder_of(self, policies: Mapping[str, str], seeds: Sequence[int]) -> Path:
+        """Where a piece is while it is under way; another piece has another folder."""
+        piece = runs.to_json([policies, list(seeds), self.settings])
+        digest = hashlib.sha256(piece.encode()).hexdigest()[:12]
+        return self.path.with_name(f"{self.experiment.name}-{digest}")
+
+    def rate(self, policies: Mapping[str, str], arm: str) -> str:
+        """The mean rate, over seeds, at which clients speak in an arm."""
+        policy = str(parse(policies[arm]))
+        spoke = [
+            run["spoke"]
+            for run in self.content["runs"]
+            if run["arm"] == arm and run["policy"] == policy and run["seed"] < self.seeds
+        ]
+        return f"{np.mean(spoke) / self.settings['cohort']:.4f}"
+
+    def add(self, histories: Mapping[str, History], seconds: float) -> None:
+        """Takes the runs of a piece, which replace those of other policies, and saves."""
+        new = [run for name, history in histories.items() for run in _runs(name, history)]
+        taken = {(run["arm"], run["seed"]) for run in new}
+        policy = {run["arm"]: run["policy"] for run in new}
+        kept = [
+            run
+            for run in self.content["runs"]
+            if (run["arm"], run["seed"]) not in taken
+            and policy.get(run["arm"], run["policy"]) == run["policy"]
+        ]
+        self.content["runs"] = kept + new
+        first = next(iter(histories.values()))
+        self.content["weights"] = first.size
+        self.content["pieces"].append(
+            {
+                "arms": list(histories),
+                "seeds": sorted({run["seed"] for run in new}),
+                "seconds": round(seconds, 2),
+                "compilation_left_out": round(float(first.seconds.sum()), 2),
+                "versions": versions(),
+            }
+        )
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with files.replacing(self.path) as file:
+            file.write(_lines(self.content))
+
+    def results(self) -> Results:
+        """The runs of the seeds that were asked for."""
+        return results_of(self.experiment, self.content, self.seeds)
+
+
+def describe(task: Task) -> dict[str, Any]:
+    """What tells the data of a task from others: counts, and a hash of all rows.
+
+    Of numbers to predict it also has the variance in the test set, which a loss is compared with.
+    """
+    clients = task.clients
+    rows = np.asarray(clients.rows_of(jnp.arange(clients.population)))
+    _, test = with_test(task)
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(test)]
+    digest = hashlib.sha256()
+    for leaf in (rows, *jax.tree.leaves(getattr(clients, "arrays", ())), *leaves):
+        digest.update(np.ascontiguousarray(leaf).data)
+    found = {
+        "clients": clients.population,
+        "examples": int(rows.sum()),
+        "tests": len(leaves[0]),
+        "sha256": digest.hexdigest(),
+    }
+    labels = np.asarray(test["y"]) if isinstance(test, Mapping) and "y" in test else np.zeros(0)
+    if labels.ndim == 1 and labels.size and labels.dtype.kind == "f":
+        found["variance"] = float(f"{labels.var(dtype=np.float64):.8g}")
+    return found
+
+
+def _runs(arm: str, history: History) -> list[dict[str, Any]]:
+    tested = np.flatnonzero(~np.isnan(history.loss[0]) | ~np.isnan(history.accuracy[0]))
+    sent = (history.bytes_up + history.overhead_up).cumsum(1)
+    return [
+        {
+            "arm": arm,
+            "policy": str(history.policy),
+            "seed": seed,
+            "tested": (tested + 1).tolist(),
+            "accuracy": [_rounded(100 * a, ".6g") for a in history.accuracy[i, tested]],
+            "loss": [_rounded(loss, ".6g") for loss in history.loss[i, tested]],
+            "uploaded": sent[i, tested].tolist(),
+            "spoke": history.spoke[i].tolist(),
+            "threshold": _thresholds(history.threshold[i]),
+        }
+        | _who_pays(history, i)
+        for i, seed in enumerate(history.seeds)
+    ]
+
+
+def _who_pays(history: History, i: int) -> dict[str, float | None]:
+    """The figures of `results.WHO_PAYS` of a run, where the history has any of its clients."""
+    found: dict[str, float | None] = {}
+    worst, voices = getattr(history, "worst_tenth", None), getattr(history, "voices", None)
+    if worst is not None:
+        found["worst_tenth"] = _rounded(100 * worst[i, -1], ".6g")
+    if voices is not None:
+        own = type(voices)(*(column[voices.seed == history.seeds[i]] for column in voices))
+        found |= {"silent_small": own.silent_share(0), "silent_large": own.silent_share(2)}
+    return found
+
+
+def _thresholds(path: np.ndarray) -> list[float | None] | None:
+    """None where the rule has none."""
+    return None if np.isnan(path).all() else [_rounded(t, ".5g") for t in path]
+
+
+def _rounded(value: float, form: str) -> float | None:
+    return None if np.isnan(value) else float(f"{value:{form}}")
+
+
+def _lines(content: dict[str, Any]) -> str:
+    """JSON with one line per run: short, and a change shows which."""
+
+    def value(item: Any) -> str:
+        if not isinstance(item, list) or not item:
+            return runs.to_json(item, indent=None)
+        return "[\n" + ",\n".join(runs.to_json(part, indent=None) for part in item) + "\n]"
+
+    return "{\n" + ",\n".join(f'"{key}": {value(item)}' for key, item in content.items()) + "\n}\n"

@@ -1,0 +1,195 @@
+"""What the frontier says follows from the numbers."""
+
+import numpy as np
+import pytest
+
+from taciturn.core.policy import parse
+from taciturn.errors import RunError, UnknownName
+from taciturn.frontier import figures, front, policies, tables, words
+from taciturn.frontier.experiments import EXPERIMENTS, MAIN, experiment_of
+from taciturn.frontier.policies import ENTRIES, GRID, RECOMMENDED
+from taciturn.studies.experiment import Experiment
+from taciturn.studies.results import Arm, Results
+
+TESTED = np.array([5, 10])
+SIZE = 1000
+FULL_BYTES = 10 * 10 * (4 * SIZE + 24)
+
+
+def arm(policy, final, share, half=50.0, who_pays=None):
+    """Three seeds that end at `final` and a little about it, and are at `half` before."""
+    ends = final + np.array([-0.1, 0.0, 0.1])
+    accuracy = np.stack([np.full(3, half), ends], axis=1)
+    uploaded = np.array([[0.5, 1.0]] * 3) * share / 100 * FULL_BYTES
+    nothing = np.zeros((3, 10))
+    return Arm(policy, (0, 1, 2), TESTED, accuracy, uploaded, nothing, nothing, who_pays or {})
+
+
+def result(**arms):
+    """By default the recommended policy is level with full at a hundredth."""
+    found = {"full": arm("full", 80, 100), "best": arm(RECOMMENDED, 80, 1)} | arms
+    experiment = Experiment(
+        "x", "X", "glyphs", {}, {}, {name: a.policy for name, a in found.items()}
+    )
+    data = {"clients": 5, "examples": 50, "tests": 7}
+    return Results(experiment, 10, 10, SIZE, found, (), {}, data)
+
+
+def point(found, name):
+    (one,) = [p for p in front.points(found) if p.name == name]
+    return one
+
+
+def test_shares_gaps_and_bytes():
+    best = point(result(), "best")
+    assert best.share == pytest.approx(1)
+    assert best.gap.mean == pytest.approx(0)
+    assert best.uploaded == pytest.approx(FULL_BYTES / 100)
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ({"a": (1, 5), "b": (2, 6)}, {"a", "b"}),
+        ({"a": (1, 5), "b": (2, 5)}, {"a"}),
+        ({"a": (1, 6), "b": (1, 5)}, {"a"}),
+        ({"a": (1, 5), "b": (1, 5)}, {"a", "b"}),
+        ({"a": (2, 6), "b": (3, 5), "c": (1, 4)}, {"a", "c"}),
+    ],
+)
+def test_the_front_is_what_nobody_beats(ends, expected):
+    assert front.pareto(ends) == expected
+
+
+def test_bytes_are_counted_until_the_mean_gets_there():
+    early = arm("full+eden:1", 80, 10, half=77)
+    found = point(result(early=early), "early").reached
+    assert found[0.9] == found[0.95] == pytest.approx(0.05 * FULL_BYTES)  # 72 and 76 of 80
+    assert found[0.99] == pytest.approx(0.1 * FULL_BYTES)
+    never = point(result(never=arm("full+eden:2", 70, 5)), "never").reached
+    assert never[0.9] is None
+
+
+def test_what_uploads_more_and_is_level_or_behind_is_dominated():
+    level = arm("full+eden:1", 80.05, 3)
+    level.accuracy[:, -1] += [0.2, -0.2, 0.0]  # seeds differ by more than the mean
+    found = result(level=level, behind=arm("full+eden:2", 70, 6))
+    assert front.not_dominated(found) == []
+    assert "dominates 3 of 3 others" in words.rivals(found)
+    assert "does not" not in words.rivals(found)
+
+
+@pytest.mark.parametrize(
+    ("final", "share", "why"),
+    [
+        (85, 3, "uploads 3 times as much and is ahead of it"),
+        (70, 0.5, "uploads 2 times less and is behind it"),
+        (80, 0.5, "uploads 2 times less and is level with it"),
+        (85, 0.5, "uploads 2 times less and is ahead of it"),
+    ],
+)
+def test_a_rival_that_is_not_dominated_is_named_with_the_reason(final, share, why):
+    rival = arm("full+eden:1", final, share)
+    rival.accuracy[:, -1] += [0.1, -0.1, 0.0]  # seeds differ
+    text = words.rivals(result(rival=rival))
+    assert "dominates 1 of 2 others" in text
+    assert f"rival, which {why}" in text
+
+
+def test_the_headline_has_difference_interval_and_share():
+    text = words.headline(result())
+    assert "80.00 % accuracy" in text
+    assert "+0.00 ± 0.00 (level) points over 3 seeds" in text
+    assert "**1 %** of its upload" in text
+    without = result()
+    del without.arms["best"]
+    assert words.headline(without) == "X: the recommended policy has not been run."
+
+
+def test_stand_ins_are_compared_with_the_one_that_ends_highest():
+    found = result(a=arm("adaptive+ou", 75, 60), b=arm("adaptive+ignore", 78, 60))
+    assert "`ignore` ends highest" in words.stand_ins(found)
+    assert "ou +3.00 ± 0.00 (ahead) points" in words.stand_ins(found)
+    assert words.stand_ins(result()) == ""
+
+
+def test_without_full_communication_there_is_nothing_to_compare_with():
+    found = result()
+    del found.arms["full"]
+    with pytest.raises(RunError, match="full communication"):
+        front.points(found)
+
+
+def test_differences_are_taken_over_the_seeds_that_both_have():
+    found = result()
+    some = found.arms["best"]
+    fewer = some._replace(seeds=(2, 0), accuracy=some.accuracy[[2, 0]], uploaded=some.uploaded[:2])
+    gap = found._replace(arms=found.arms | {"best": fewer}).gap("best", "full")
+    assert gap.mean == pytest.approx(0)
+    assert gap.half == pytest.approx(0)
+
+
+def test_the_table_has_a_line_for_each_and_names_the_recommended():
+    made = tables.frontier(result(rival=arm("full+eden:1", 79, 3)))
+    assert [row[0] for row in made.rows] == ["full", "rival", "**best**"]
+    lines = made.text().splitlines()
+    assert len({len(line) for line in lines if line.startswith("full")}) == 1
+    assert "**" not in made.text()
+    assert lines[3].startswith("best")
+
+
+def test_who_pays_is_shown_where_the_runs_have_it():
+    assert tables.who_pays(result()).rows == []
+    pays = {"worst_tenth": np.array([40.0, 42, 44]), "silent_small": np.array([70.0, 70, 70])}
+    made = tables.who_pays(result(rival=arm("full+eden:1", 79, 3, who_pays=pays)))
+    ((name, worst, small, large),) = made.rows
+    assert (name, str(worst), str(small), large) == (
+        "rival", "42.00 ± 2.00", "70.00 ± 0.00", None
+    )  # fmt: skip
+
+
+def test_the_picture_has_every_policy_at_its_bytes_and_accuracy():
+    found = result(rival=arm("full+eden:1", 79, 3), other=arm("full+eden:2", 79.05, 3.1))
+    (axes,) = figures.frontier(found).axes
+    assert axes.get_xscale() == "log"
+    ends = {(round(x, 6), y) for line in axes.get_lines() if line.get_linestyle() == "None"
+            for x, y in zip(*line.get_data(), strict=True)}  # fmt: skip
+    unit = 1024
+    assert ends == {(round(p.uploaded / unit, 6), p.accuracy.mean()) for p in front.points(found)}
+    texts = {text.get_text(): text for text in axes.texts if text.get_text()}
+    assert set(texts) == set(found.arms)
+    assert texts["best"].get_fontweight() == "bold"
+    renderer = axes.figure.canvas.get_renderer()
+    boxes = [text.get_window_extent(renderer) for text in texts.values()]
+    for i, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:i])
+
+
+def test_policies_are_spelt_as_they_are_read_back():
+    assert len(GRID) == len(ENTRIES)
+    for entry in ENTRIES:
+        assert str(parse(entry.policy)) == entry.policy
+        assert entry.reference
+    assert RECOMMENDED in GRID.values()
+    for some in (policies.SIX, policies.TEN):
+        assert some.items() <= GRID.items()
+        assert {"full", RECOMMENDED} <= set(some.values())
+    assert (len(policies.SIX), len(policies.TEN)) == (6, 10)
+
+
+def test_every_setting_has_a_reason_and_every_experiment_full_communication():
+    for experiment in EXPERIMENTS.values():
+        assert experiment.arms["full"] == "full"
+        for setting in (*experiment.options.values(), *experiment.settings.values()):
+            assert setting.why.endswith(".")
+    assert [experiment.seeds for experiment in MAIN] == [10, 10, 5, 5, 10]
+
+
+def test_an_experiment_takes_what_was_asked_for():
+    found = experiment_of("emnist", {"full": "full"}, {"rounds": 40, "lr": 0.3})
+    assert found.numbers()["epochs"] == 2
+    assert (found.numbers()["rounds"], found.numbers()["lr"]) == (40, 0.3)
+    assert found.numbers()["evaluate_every"] == 2
+    assert experiment_of("glyphs").arms == GRID
+    with pytest.raises(UnknownName):
+        experiment_of("glyhps")
