@@ -109,3 +109,18 @@ def test_on_a_terminal_no_lines_are_left_behind():
 )
 def test_a_spark_line_fills_as_the_run_goes_on(values, width, text):
     assert terminal.spark(values, width) == text
+
+
+def test_the_table_shows_both_ways_where_downloads_are_short(capsys):
+    figures = {"rounds": 3, "seeds": [0], "accuracy": [50.0], "accuracy_mean": 50.0,
+               "accuracy_std": None, "spoke_share": 100.0, "upload_bytes": 10.0,
+               "upload_overhead_bytes": 1.0, "upload_share": 3.0, "download_share": 100.0,
+               "traffic_share": 51.5}  # fmt: skip
+    terminal.print_table({"full": figures})
+    assert "both ways" not in capsys.readouterr().out
+    short = figures | {"download_share": 4.0, "traffic_share": 3.5}
+    terminal.print_table({"full": figures, "down": short})
+    found = capsys.readouterr().out
+    assert "both ways" in found
+    assert "51.5 %" in found
+    assert "3.5 %" in found

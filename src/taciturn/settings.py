@@ -66,6 +66,9 @@ class Settings:
     """What the server does with the mean update, of the same choice; sgd at 1 is averaging."""
     server_lr: float = UNSET
     """The server's learning rate (default: 1)."""
+    kept_messages: int | None = None
+    """With a codec for the way down, how many messages the server keeps for clients that were away:
+    one that missed more gets the whole model (default: as many as are shorter than that)."""
     seeds: int | tuple[int, ...] = 1
     """One number: so many runs, with seeds from 0. Several: these seeds."""
     seed: int | None = None

@@ -16,13 +16,14 @@ def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
     Args:
       columns: those of `metrics.csv`, (seeds, rounds) each: `spoke`, `threshold`, `bytes_up`,
-        `overhead_up`, `accuracy`; and `asked`, `bytes_up_full`, `rejected`, `worst_tenth` and
-        `loss`, which some folders lack.
+        `overhead_up`, `accuracy`; and `asked`, `bytes_up_full`, `bytes_down`, `overhead_down`,
+        `bytes_down_full`, `rejected`, `worst_tenth` and `loss`, which some folders lack.
     """
     last = [row[~np.isnan(row)][-1:] for row in columns["accuracy"]]
     tested = all(len(row) for row in last)
     accuracy = 100 * np.concatenate(last) if tested else np.array([])
     payload, overhead = columns["bytes_up"].sum(1), columns["overhead_up"].sum(1)
+    down, both, everything = _both_ways(columns)
     thresholds = columns["threshold"][np.isfinite(columns["threshold"])]
     return {
         "accuracy": accuracy.tolist(),
@@ -37,8 +38,23 @@ def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "upload_bytes": float(payload.mean()),
         "upload_overhead_bytes": float(overhead.mean()),
         "upload_share": _share(payload + overhead, columns.get("bytes_up_full")),
+        "download_share": _share(down, columns.get("bytes_down_full")),
+        "traffic_bytes": None if both is None else float(both.sum(1).mean()),
+        "traffic_share": _share(both, everything),
         "threshold_mean": float(thresholds.mean()) if thresholds.size else None,
     }
+
+
+def _both_ways(
+    columns: Mapping[str, np.ndarray],
+) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
+    """All bytes down, all bytes of both ways, and those of full communication in float32."""
+    needed = ("bytes_down", "overhead_down", "bytes_down_full", "bytes_up_full")
+    if any(name not in columns for name in needed):
+        return None, None, None
+    down = columns["bytes_down"] + columns["overhead_down"]
+    both = columns["bytes_up"] + columns["overhead_up"] + down
+    return down, both, columns["bytes_up_full"] + columns["bytes_down_full"]
 
 
 def _last_mean(scores: np.ndarray | None) -> float | None:

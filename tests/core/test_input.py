@@ -36,6 +36,19 @@ from taciturn.errors import InputError, UnknownName
         (lambda: Policy(rule="full"), "A policy's Rule cannot be 'full'"),
         (lambda: Policy(stand_in=rules.full()), "A policy's StandIn cannot be Rule"),
         (lambda: Policy(codec=None), "A policy's Codec cannot be None"),
+        (lambda: Policy(down="eden"), "A policy's `down` cannot be 'eden'"),
+        (lambda: Policy(down=rules.full()), "A policy's `down` cannot be Rule"),
+        (lambda: parse("full+down="), "no codec called ``. Known: bfloat16"),
+        (lambda: parse("full+down=edn:1"), "no codec called `edn`. Did you mean `eden`"),
+        (lambda: parse("full+down=adaptive"), "no codec called `adaptive`"),
+        (lambda: parse("full+down=eden"), "`eden` needs a bits, as in `eden:0.5`"),
+        (lambda: parse("full+down=eden:9"), r"`bits` must be in \[0.02, 4\], got 9"),
+        (lambda: parse("full+down"), "no rule, stand-in or codec called `down`"),
+        (lambda: parse("full+down:eden"), "no rule, stand-in or codec called `down`"),
+        (
+            lambda: parse("down=eden:1+full+down=eden:1"),
+            r"one codec for the way down, got two in `down=eden:1\+full\+down=eden:1`",
+        ),
         (lambda: parse("adaptve"), "no rule, stand-in or codec called `adaptve`. .*`adaptive`"),
         (lambda: parse(""), "no rule, stand-in or codec called ``. Known: adaptive"),
         (lambda: parse("adaptive+"), "no rule, stand-in or codec called ``"),
@@ -96,6 +109,12 @@ def test_names_that_are_near() -> None:
         ("zero", Policy(rules.adaptive(), standins.zero())),
         ("adaptive, k = 1 , weighted=FALSE", Policy(rules.adaptive(weighted=False))),
         ("fixed:1e-3+last+float32", Policy(rules.fixed(1e-3), standins.last())),
+        (
+            "full+eden:0.1+down=eden:1",
+            Policy(rules.full(), codec=codecs.eden(0.1), down=codecs.eden(1)),
+        ),
+        (" down = eden:1 + full ", Policy(rules.full(), down=codecs.eden(1, feedback=True))),
+        ("full+down=float32", Policy(rules.full())),
     ],
 )
 def test_text_gives_what_python_gives(text: str, policy: Policy) -> None:
@@ -112,6 +131,13 @@ def test_text_gives_what_python_gives(text: str, policy: Policy) -> None:
         ("random:0.30000000000000004+ou", "random:0.30000000000000004+ou"),
         ("fixed:inf+zero", "fixed:inf+zero"),
         ("fixed:1e-300+zero", "fixed:1e-300+zero"),
+        ("down=eden:1+full", "full+down=eden:1"),
+        (
+            "full+eden:1,feedback=true+down=top_k:0.1,feedback=true",
+            "full+eden:1,feedback=true+down=top_k:0.1",
+        ),
+        ("full+down=float16", "full+down=float16"),
+        ("full+float32+down=float32", "full"),
     ],
 )
 def test_policies_print_in_their_shortest_form(text: str, shortest: str) -> None:

@@ -110,8 +110,8 @@ def test_rows_of_a_history() -> None:
     ]
     assert list(rows[0]) == [
         "seed", "round", "spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std",
-        "asked", "bytes_up", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down",
-        "accuracy", "loss", "worst_tenth",
+        "bytes_up", "bytes_down", "bytes_down_silos", "asked", "overhead_up", "bytes_up_full",
+        "overhead_down", "bytes_down_full", "accuracy", "loss", "worst_tenth",
     ]  # fmt: skip
     assert rows[4]["spoke"] == history.spoke[1, 1]
     assert rows[0]["threshold"] == 0

@@ -2,10 +2,11 @@
 
 As text, a part is `name[:value][,key=value…]` and parts are joined by `+`:
 
-    adaptive,k=0+ou,cap=true        random:0.5+ignore        full
+    adaptive,k=0+ou,cap=true        random:0.5+ignore        adaptive+ignore+eden:0.1+down=eden:1
 
 `value` is the part's first argument. Parts may come in any order; a part that is left out takes its
-default, `adaptive`, `ou` and `float32`.
+default, `adaptive`, `ou` and `float32`. A codec that begins with `down=` is for the way down, from
+the server to the clients; without one, they get the weights as float32.
 """
 
 import inspect
@@ -40,6 +41,7 @@ CODECS: dict[str, Callable[..., Codec]] = {
 }  # fmt: skip
 _KINDS: dict[str, dict[str, Any]] = {"rule": RULES, "stand-in": STAND_INS, "codec": CODECS}
 _TYPES: dict[str, type[Part]] = {"rule": Rule, "stand-in": StandIn, "codec": Codec}
+_DOWN = "down"  # `down=` begins the codec for the way down
 _OWN: set[str] = set()  # names that `register` gave
 
 
@@ -48,25 +50,35 @@ class Policy:
     """Who speaks, what takes the place of silence, and how updates are written.
 
     Where no stand-in or codec is given, it is the one that the rule brings, or `ou` and `float32`.
+
+    Attributes:
+      rule, stand_in, codec: these three.
+      down: the codec of what the server sends, in its form of least error; with float32 clients get
+        the server's weights as they are (`taciturn.core.downlink`).
     """
 
     rule: Rule = field(default_factory=rules.adaptive)
     stand_in: StandIn = None  # type: ignore[assignment]
     codec: Codec = None  # type: ignore[assignment]
+    down: Codec = field(default_factory=codecs.float32)
 
     def __post_init__(self) -> None:
         if isinstance(self.rule, Rule):
             stand_in, codec = self._usual()
             object.__setattr__(self, "stand_in", self.stand_in or stand_in)
             object.__setattr__(self, "codec", self.codec or codec)
-        for value, kind in ((self.rule, Rule), (self.stand_in, StandIn), (self.codec, Codec)):
+        kinds = {"rule": Rule, "stand_in": StandIn, "codec": Codec, "down": Codec}
+        for name, kind in kinds.items():
+            value = getattr(self, name)
             if not isinstance(value, kind):
-                raise InputError(f"A policy's {kind.__name__} cannot be {value!r}.")
+                what = "`down`" if name == "down" else kind.__name__
+                raise InputError(f"A policy's {what} cannot be {value!r}.")
         if (self.rule.codec or self.codec.rungs) and self.codec != self.rule.codec:
             raise InputError(
                 f"`{self.rule.name}` and `{self.codec.name}` do not go together: a rule that gives "
                 "each client bits of its own brings its codec."
             )
+        object.__setattr__(self, "down", least_error(self.down))
 
     def _usual(self) -> tuple[StandIn, Codec]:
         return self.rule.stand_in or standins.ou(), self.rule.codec or codecs.float32()
@@ -76,9 +88,15 @@ class Policy:
         return self if self.rule.paced is None else replace(self, rule=self.rule.paced(rounds))
 
     @property
+    def has_public(self) -> bool:
+        """Whether clients train from a public model, which messages in the codec `down` move."""
+        return self.down != codecs.float32()
+
+    @property
     def structure(self) -> tuple[Any, ...]:
         """What a compiled program depends on: all but the numbers, which live in the state."""
-        return (self.rule.structure, self.stand_in.structure, self.codec.structure)
+        parts = (self.rule, self.stand_in, self.codec, self.down)
+        return tuple(part.structure for part in parts)
 
     def __str__(self) -> str:
         parts, (stand_in, codec) = [spell(self.rule)], self._usual()
@@ -87,7 +105,26 @@ class Policy:
             parts.append(spell(self.stand_in))
         if self.codec != codec:
             parts.append(spell(self.codec))
+        if self.has_public:
+            parts.append(f"{_DOWN}={spell(self.down, without='feedback')}")
         return "+".join(parts)
+
+
+def least_error(codec: Codec) -> Codec:
+    """A codec for the way down in the form that leaves out as little as it can."""
+    if codec.rungs:
+        raise InputError(
+            f"`{codec.name}` gives each client bits of its own: `down` needs another codec."
+        )
+    factory = CODECS.get(codec.name)
+    if factory is not None and "feedback" in inspect.signature(factory).parameters:
+        codec = factory(**dict(codec.params) | {"feedback": True})
+    if not codec.error < 1:  # what is left out would grow from round to round
+        raise InputError(
+            f"`down` needs a codec whose `error` is below 1, got `{spell(codec)}` with "
+            f"{codec.error:g}."
+        )
+    return codec
 
 
 def parse(text: str) -> Policy:
@@ -95,8 +132,15 @@ def parse(text: str) -> Policy:
     if not isinstance(text, str):
         raise InputError(f"A policy as text must be a string, got {text!r}.")
     found: dict[str, Part] = {}
+    down: dict[str, Any] = {}
     everything = {name: kind for kind, names in _KINDS.items() for name in names}
     for piece in text.split("+"):
+        head, equals, rest = piece.partition("=")
+        if equals and head.strip() == _DOWN:
+            if down:
+                raise InputError(f"A policy has one codec for the way down, got two in `{text}`.")
+            down[_DOWN] = parse_part("codec", rest)
+            continue
         name = piece.partition(",")[0].partition(":")[0].strip()
         kind = everything.get(name)
         if kind is None:
@@ -104,7 +148,8 @@ def parse(text: str) -> Policy:
         if kind in found:
             raise InputError(f"A policy has one {kind}, got two in `{text}`.")
         found[kind] = parse_part(kind, piece)
-    return Policy(**{kind.replace("-", "_"): part for kind, part in found.items()})  # type: ignore[arg-type]
+    parts: dict[str, Any] = {kind.replace("-", "_"): part for kind, part in found.items()}
+    return Policy(**parts, **down)
 
 
 def register(kind: str, factory: Callable[..., Part]) -> None:
@@ -166,15 +211,15 @@ def parse_part(kind: str, text: str) -> Any:
     return part
 
 
-def spell(part: Part) -> str:
-    """The shortest text that `parse_part` reads back as `part`."""
+def spell(part: Part, without: str | None = None) -> str:
+    """The shortest text that `parse_part` reads back as `part`; `without` one of its arguments."""
     factory = next((names[part.name] for names in _KINDS.values() if part.name in names), None)
     text = part.name
     if factory is None:  # somebody's own: nothing reads it back, but people do
         return ",".join([text, *(f"{key}={_text(value)}" for key, value in part.params)])
     for i, (key, parameter) in enumerate(inspect.signature(factory).parameters.items()):
         value = dict(part.params).get(key, parameter.default)  # one's own may not keep them
-        if value is not parameter.empty and value != parameter.default:
+        if key != without and value is not parameter.empty and value != parameter.default:
             required = i == 0 and parameter.default is parameter.empty
             text += f":{_text(value)}" if required else f",{key}={_text(value)}"
     return text

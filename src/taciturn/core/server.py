@@ -58,11 +58,19 @@ class Memory(NamedTuple):
 
 
 class ServerState(NamedTuple):
-    """What the next round needs."""
+    """What the next round needs.
+
+    Attributes:
+      weights: θ.
+      memory: what was learned.
+      optimizer: the optimiser's state.
+      public: P, what clients train from; None where that is θ (`taciturn.core.downlink`).
+    """
 
     weights: Array
     memory: Memory
     optimizer: Any
+    public: Any = None
 
 
 class RoundInfo(NamedTuple):
@@ -104,7 +112,8 @@ def remember(policy: Policy, weights: Array) -> Memory:
 def init(policy: Policy, weights: Array, optimizer: Optimizer | None = None) -> ServerState:
     """The state before the first round."""
     memory = remember(policy, weights)
-    return ServerState(weights, memory, (optimizer or averaging()).init(weights))
+    public = namespace(weights).asarray(weights, copy=True) if policy.has_public else None
+    return ServerState(weights, memory, (optimizer or averaging()).init(weights), public)
 
 
 def open(policy: Policy, memory: Memory) -> Opening:
@@ -205,7 +214,7 @@ def close(
     weights, slots = step(
         optimizer or averaging(), state.optimizer, state.weights, mean, info.counts, donate=donate
     )
-    return ServerState(weights, memory, slots), info
+    return ServerState(weights, memory, slots, state.public), info
 
 
 def weigh(policy: Policy, tally: Tally) -> tuple[Scalar, Scalar]:

@@ -17,6 +17,11 @@ def payload(record: Mapping[str, Array]) -> int:
     return sum(len(array.data) for array in record.values())
 
 
+def payload_of(message: Message) -> int:
+    """Those of a message's arrays."""
+    return sum(payload(record) for record in message.content.array_records.values())
+
+
 def message_bytes(message: Message) -> int:
     """How many bytes Flower writes for a message: it and all objects in it, as they are sent.
 

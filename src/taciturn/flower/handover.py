@@ -12,7 +12,7 @@ from taciturn.core.server import Memory
 from taciturn.core.standins import StandIn
 from taciturn.core.tally import Tally
 from taciturn.flower import records, replies, sums
-from taciturn.flower.hearing import Heard
+from taciturn.flower.hearing import Heard, Round
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Details
 
@@ -58,21 +58,19 @@ class Handover:
         everyone = sorted(heard.speakers + heard.silent, key=lambda reply: reply.node)
         return [RecordDict({reply.name: reply.metrics}) for reply in everyone]
 
-    def one_by_one(
-        self, heard: Heard, sent: ArrayRecord, tallied: Tally, memory: Memory
-    ) -> list[Message]:
+    def one_by_one(self, heard: Heard, now: Round, tallied: Tally, memory: Memory) -> list[Message]:
         """Everyone who spoke, and the silent as one reply with their summed weight.
 
         Args:
-          heard, tallied: the round.
-          sent: the model that clients were sent.
+          heard, now, tallied: the round.
           memory: that before the round.
         """
+        sent = now.model
         name, layout, handed = self._name(heard), self.layout, []
         for reply in heard.speakers:
             arrays = reply.arrays
-            if reply.weights is not None and reply.scale != 1:
-                reply.update = sums.difference(layout.views(sent), reply.weights)
+            if reply.weights is not None and (reply.scale != 1 or now.model is not now.sent):
+                reply.update = sums.difference(layout.views(now.sent), reply.weights)
                 reply.update *= np.float32(reply.scale)
             if reply.update is not None:
                 arrays, reply.update = records.moved(layout, sent, reply.update), None

@@ -18,6 +18,7 @@ from taciturn.core.codecs import Codec, float32, from_bytes
 from taciturn.core.tally import Opening, Tally
 from taciturn.errors import InputError
 from taciturn.flower import byte_counts, replies, sums
+from taciturn.flower.downlink import Downlink
 from taciturn.flower.limits import Limits
 from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
@@ -31,19 +32,26 @@ class Round:
     Attributes:
       opening: what the core knows.
       request: what the clients are asked.
-      sent: the model that they get.
+      sent: the model that they train from.
+      model: the server's own, which the inner strategy moves: the same without a codec for the way
+        down.
       asked: their nodes.
       silence: how many times in a row each was silent, where it was.
       bytes_down, payload_down: all bytes that are sent, and those of arrays among them.
+      bytes_down_full: all bytes if everyone were sent the model whole.
+      downlink: what nodes have of the public model; None where they get the weights as they are.
     """
 
     opening: Opening
     request: Request
     sent: ArrayRecord
+    model: ArrayRecord
     asked: set[int]
     silence: Mapping[int, int]
     bytes_down: int
     payload_down: int
+    bytes_down_full: int
+    downlink: Downlink | None
 
 
 @dataclass
@@ -122,11 +130,13 @@ def hear(
             continue
         heard.results += 1
         records = message.content.array_records
-        heard.payload_up += sum(byte_counts.payload(record) for record in records.values())
+        heard.payload_up += byte_counts.payload_of(message)
         try:
             if node not in now.asked or node in answered:
                 raise InputError("it was not asked, or had answered.")
             answered.add(node)
+            if now.downlink is not None:
+                now.downlink.check(message)
             reply = replies.read(message, layout, weighted_by, now.request)
             _check_silence(reply, now)
         except InputError as error:
@@ -152,7 +162,11 @@ def hear(
 
 
 def hear_evaluation(
-    messages: Iterable[Message], asked: Collection[int], weighted_by: str, limits: Limits
+    messages: Iterable[Message],
+    asked: Collection[int],
+    weighted_by: str,
+    limits: Limits,
+    downlink: Downlink | None,
 ) -> list[Message]:
     """The replies of clients that evaluated, without those that would fail the run.
 
@@ -160,6 +174,7 @@ def hear_evaluation(
       messages: what Flower received.
       asked: the nodes that were asked.
       weighted_by, limits: as in `hear`.
+      downlink: as in `Round`.
     """
     heard, found, kept = Heard(), [], []
     answered: set[int] = set()
@@ -172,6 +187,8 @@ def hear_evaluation(
             if node not in asked or node in answered:
                 raise InputError("it was not asked, or had answered.")
             answered.add(node)
+            if downlink is not None:
+                downlink.check(message)
             found.append(replies.read_evaluation(message, weighted_by))
         except InputError as error:
             heard.reject(node, error)
@@ -315,4 +332,5 @@ def row(round: int, now: Round, heard: Heard, info: Any) -> dict[str, Any]:
         "bytes_up_full": heard.bytes_up_full,
         "bytes_down": now.payload_down,
         "overhead_down": now.bytes_down - now.payload_down,
+        "bytes_down_full": now.bytes_down_full,
     }

@@ -14,7 +14,7 @@ from taciturn.core.codecs import to_bytes
 from taciturn.core.policy import parse_part
 from taciturn.core.rules import Rule, Situation
 from taciturn.errors import InputError
-from taciturn.flower import protocol
+from taciturn.flower import downlink, protocol
 from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
 from taciturn.flower.sums import difference, norm
@@ -48,6 +48,16 @@ def speak(rule: Rule | str | None = None) -> Mod:
         )
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        try:
+            has = downlink.receive(message, context)
+        except InputError as error:
+            log(WARNING, "taciturn: there is nothing to train from: %s", error)
+            return downlink.lacking(message)
+        reply = work(message, context, call_next)
+        downlink.tell(reply, has)
+        return reply
+
+    def work(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         config = _config(message)
         if config is None:
             return call_next(message, context)

@@ -30,7 +30,9 @@ SILENCE, SERVER = "taciturn.silence", "taciturn.version"
 # In the reply's metrics.
 NORM, ENCODED_NORM = "taciturn.norm", "taciturn.encoded_norm"
 PROBABILITY, RUNG = "taciturn.probability", "taciturn.rung"
-REPORTED = (NORM, ENCODED_NORM, PROBABILITY, RUNG)
+# Of the public model that a node has: see `downlink.py`.
+HAS_VERSION, CHECKSUM = "taciturn.has_version", "taciturn.checksum"
+REPORTED = (NORM, ENCODED_NORM, PROBABILITY, RUNG, HAS_VERSION, CHECKSUM)
 
 CODE = "taciturn.code"  # the array with the bytes of all weights
 REMARK = "taciturn"  # the config record of a reply that says what was not understood

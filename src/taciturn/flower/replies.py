@@ -1,6 +1,6 @@
 """Replies of clients: read with suspicion, and made complete for the inner strategy."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,6 +121,7 @@ def read_evaluation(message: Message, weighted_by: str) -> Reply:
     """The reply of a client that evaluated, which is one with metrics alone."""
     name, reported = _metrics(message)
     _check_weight(weighted_by, reported.get(weighted_by))
+    reported = protocol.without_reported(reported)
     return Reply(
         message, {}, [], None, reported, name, float(reported[weighted_by]), None, None, 1.0,
         float32(), None,
@@ -219,3 +220,15 @@ def write(
     )
     content[details.name] = MetricRecord(dict(details.metrics))
     return Message(content=content, metadata=to.metadata)
+
+
+def numbers(
+    metrics: Mapping[str, Any], taken: Collection[str], prefix: str = ""
+) -> dict[str, float]:
+    """The numbers of an app as columns: under their names, unless these are taken."""
+    columns = {}
+    for key, value in metrics.items():
+        if isinstance(value, int | float):
+            name = key if key.startswith(prefix) else prefix + key
+            columns[f"app_{name}" if name in taken else name] = float(value)
+    return columns

@@ -22,13 +22,14 @@ from taciturn import __version__, runs
 from taciturn.core.policy import Policy, spell
 from taciturn.core.server import Memory
 from taciturn.errors import RunError
+from taciturn.flower.downlink import DOWNLINK, Downlink
 from taciturn.flower.nodes import Nodes
 from taciturn.summary import summarise
 
 # Flower's optimisers keep the model that they were last given: it is saved already.
 _THE_MODEL = "current_arrays"
 _SUMS = ("asked", "spoke", "silent", "rejected", "errors", "missing", "bytes_up", "overhead_up",
-         "bytes_up_full", "bytes_down", "overhead_down")  # fmt: skip
+         "bytes_up_full", "bytes_down", "overhead_down", "bytes_down_full")  # fmt: skip
 
 
 Results = Mapping[str, Mapping[int, MetricRecord]]
@@ -45,6 +46,7 @@ class Saved(NamedTuple):
       seed: what codecs draw from.
       nodes: what is known of each.
       results: the metrics in Flower's `Result`, by attribute and round.
+      downlink: what `Downlink.tensors` had, with a codec for the way down.
     """
 
     round: int
@@ -54,6 +56,7 @@ class Saved(NamedTuple):
     seed: int
     nodes: Nodes
     results: Results
+    downlink: Mapping[str, np.ndarray]
 
 
 class Store:
@@ -84,6 +87,7 @@ class Store:
         memory: Memory,
         seed: int,
         nodes: Nodes,
+        downlink: Downlink | None = None,
     ) -> None:
         """Saves everything that the next round needs."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -95,6 +99,8 @@ class Store:
                 if not isinstance(value, np.ndarray | np.generic):
                     plain.append(f"{kind}/{i}")
         tensors["nodes/table"] = nodes.table()
+        if downlink is not None:
+            tensors |= downlink.tensors()
         kinds = {}
         for path, where in _arrays(self._inner):
             value = getattr(*where)
@@ -242,7 +248,9 @@ class Store:
             done = int(about["round"])
             nodes = Nodes.of(tensors.get("nodes/table", np.zeros((0, 6), np.uint64)))
             results = self._load_results(done)
-            return Saved(done, history, record, Memory(**found), seed, nodes, results)
+            down = {name: tensor for name, tensor in tensors.items()
+                    if name.startswith(DOWNLINK)}  # fmt: skip
+            return Saved(done, history, record, Memory(**found), seed, nodes, results, down)
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{path} cannot be read: {error!r}.") from None
 
@@ -254,7 +262,7 @@ class Store:
             return
         weights = {name: array.numpy() for name, array in arrays.items()}
         runs.write_arrays(self.folder / "weights.safetensors", weights)
-        total = {key: sum(row[key] for row in history) for key in _SUMS}
+        total = {key: sum(row.get(key, 0) for row in history) for key in _SUMS}
         columns = {key: np.array([[row.get(key, np.nan) for row in history]])
                    for key in history[-1]}  # fmt: skip
         if nodes:
@@ -262,8 +270,9 @@ class Store:
         runs.write_json(
             self.folder / "summary.json",
             {"task": "flower", "rule": spell(policy.rule), "stand_in": spell(policy.stand_in),
-             "codec": spell(policy.codec), "rounds": len(history), **summarise(columns),
-             "total": total, "run": str(self.folder), "versions": {"taciturn": __version__}},
+             "codec": spell(policy.codec), "down": spell(policy.down, without="feedback"),
+             "rounds": len(history), **summarise(columns), "total": total,
+             "run": str(self.folder), "versions": {"taciturn": __version__}},
         )  # fmt: skip
         self._tidy()
 

@@ -25,12 +25,13 @@ from taciturn.core import server, standins, tally
 from taciturn.core.policy import Policy, parse
 from taciturn.core.rules import Rule, adaptive
 from taciturn.errors import InputError
-from taciturn.flower import byte_counts, compatibility, hearing, logs, protocol, records
+from taciturn.flower import byte_counts, compatibility, downlink, hearing, logs, protocol, records
 from taciturn.flower.handover import Handover
 from taciturn.flower.hearing import Heard, Round
 from taciturn.flower.limits import Limits
 from taciturn.flower.nodes import Nodes
 from taciturn.flower.records import Layout
+from taciturn.flower.replies import numbers
 from taciturn.flower.state import Results, Store
 from taciturn.track import Tracker
 
@@ -67,6 +68,8 @@ class Taciturn(Strategy):
         than so many times the upper quartile counts as one of that length; None without a bound.
         Where the silent are left out (`ignore`), each speaker is heard louder: both limits shrink
         with the share that speaks, to 2 at the least.
+      kept_messages: with a codec for the way down, how many messages are kept for nodes that were
+        away; by default as many as are shorter than the model.
 
     Attributes:
       history: a row per round.
@@ -87,6 +90,7 @@ class Taciturn(Strategy):
         track: str | None = None,
         weight_limit: float | None = 10.0,
         norm_limit: float | None = 3.0,
+        kept_messages: int | None = None,
     ) -> None:
         compatibility.refuse(inner)
         policy = parse(policy) if isinstance(policy, str) else policy
@@ -106,6 +110,9 @@ class Taciturn(Strategy):
         self.limits = Limits(
             weight, norm if averaged else math.inf, averaged and not policy.stand_in.counts
         )
+        self.kept_messages = kept_messages
+        if kept_messages is not None:
+            whole("kept_messages", kept_messages, 0)
         self.history: list[dict[str, Any]] = []
         self.nodes = Nodes()
         self._weighted_by: str = getattr(inner, "weighted_by_key", "num-examples")
@@ -124,6 +131,7 @@ class Taciturn(Strategy):
         self._round: Round | None = None
         self._averages = compatibility.averages(inner)
         self._total = np.zeros(0)
+        self._downlink: downlink.Downlink | None = None
 
     def summary(self) -> None:
         """Logs the policy and the inner strategy's settings."""
@@ -191,6 +199,9 @@ class Taciturn(Strategy):
         self._done, self.history, self.nodes = saved.round, saved.history, saved.nodes
         self._memory, self.seed = saved.memory, saved.seed
         log(INFO, "Taciturn: going on after round %d of %d.", self._done, rounds)
+        if self._downlink is not None:
+            public = self._downlink.go_on(saved.round, saved.seed, saved.arrays, saved.downlink)
+            return public, saved.results
         return saved.arrays, saved.results
 
     def configure_train(
@@ -209,7 +220,9 @@ class Taciturn(Strategy):
         # A copy, because strategies write into the config that they are given.
         config = ConfigRecord(dict(config))
         protocol.write_request(request, config)
-        messages = list(self.inner.configure_train(server_round, arrays, config, grid))
+        down = self._downlink
+        model = arrays if down is None else down.weights
+        messages = list(self.inner.configure_train(server_round, model, config, grid))
         silence = {node: own.in_a_row for node, own in self.nodes.items() if own.in_a_row}
         if "silence" in self.policy.rule.looks_at:
             messages = [
@@ -217,14 +230,21 @@ class Taciturn(Strategy):
                 if message.metadata.dst_node_id in silence else message
                 for message in messages
             ]  # fmt: skip
+        full = bytes_down = sum(map(byte_counts.message_bytes, messages))
+        if down is not None:
+            messages = down.send(messages)
+            bytes_down = sum(map(byte_counts.message_bytes, messages))
         self._round = Round(
             opening=opening,
             request=request,
-            sent=arrays,
+            sent=arrays if down is None else down.public,
+            model=model,
             asked={message.metadata.dst_node_id for message in messages},
             silence=silence,
-            bytes_down=sum(byte_counts.message_bytes(message) for message in messages),
-            payload_down=len(messages) * byte_counts.payload(arrays),
+            bytes_down=bytes_down,
+            payload_down=sum(map(byte_counts.payload_of, messages)),
+            bytes_down_full=full,
+            downlink=down,
         )
         return messages
 
@@ -247,17 +267,20 @@ class Taciturn(Strategy):
         self._row = tuple(row)
         logs.received(heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
-        own = _numbers(metrics, row, "train_")
+        own = numbers(metrics, row, "train_")
         for key, value in row.items():
             if key != "round" and not math.isnan(value):
                 metrics[f"taciturn.{key}"] = value
         self.history.append(row | {"accuracy": math.nan, "loss": math.nan} | own)
+        model = now.model if arrays is None else arrays
+        if self._downlink is not None:
+            arrays = self._downlink.publish(model)
         if self._store is not None:
-            model = now.sent if arrays is None else arrays
             self._store.result(server_round, "train_metrics_clientapp", metrics)
             self._store.save(
-                server_round, self.policy, self.history, model, self._memory, self.seed, self.nodes
-            )
+                server_round, self.policy, self.history, model, self._memory, self.seed,
+                self.nodes, self._downlink,
+            )  # fmt: skip
         self._track(server_round, row | own)
         return arrays, metrics
 
@@ -273,7 +296,7 @@ class Taciturn(Strategy):
         )
         handed = []
         if not self._averages:  # the forecast is that of the memory before the round
-            handed = handover.one_by_one(heard, now.sent, tallied, self._memory)
+            handed = handover.one_by_one(heard, now, tallied, self._memory)
         # Where fewer are asked than are needed, all of them are enough.
         least = min(self.min_clients, len(now.asked)) if self._lenient else self.min_clients
         mean, self._memory, info = server.learn(
@@ -285,7 +308,7 @@ class Taciturn(Strategy):
             return None, None, info
         each = handover.metrics_of_each(heard)
         if self._averages:
-            handed = handover.as_one(heard, now.sent, tallied, mean)
+            handed = handover.as_one(heard, now.model, tallied, mean)
         heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
         if self._averages and type(self.inner).aggregate_train is flower.FedAvg.aggregate_train:
             # The mean of one reply is that reply: no need to read and write it once more.
@@ -304,7 +327,7 @@ class Taciturn(Strategy):
                 log(WARNING, "Taciturn: %s made weights of round %d that are not finite: the model "
                     "stays.", type(self.inner).__name__, server_round)  # fmt: skip
                 return None, metrics, info
-        return None if arrays is None else records.cast(arrays, now.sent), metrics, info
+        return None if arrays is None else records.cast(arrays, now.model), metrics, info
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -312,6 +335,8 @@ class Taciturn(Strategy):
         """The inner strategy's messages."""
         round = server_round + self._done
         messages = list(self.inner.configure_evaluate(round, arrays, config, grid))
+        if self._downlink is not None:
+            messages = self._downlink.send(messages)
         self._evaluating = {message.metadata.dst_node_id for message in messages}
         return messages
 
@@ -319,7 +344,9 @@ class Taciturn(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """The inner strategy's metrics, of replies that can be put together."""
-        replies = hearing.hear_evaluation(replies, self._evaluating, self._weighted_by, self.limits)
+        replies = hearing.hear_evaluation(
+            replies, self._evaluating, self._weighted_by, self.limits, self._downlink
+        )
         metrics = self.inner.aggregate_evaluate(server_round + self._done, replies)
         self._note(server_round + self._done, "evaluate_metrics_clientapp", metrics)
         return metrics
@@ -340,6 +367,7 @@ class Taciturn(Strategy):
         # The core needs their number only: the weights themselves stay in Flower's records.
         self._total = np.zeros(layout.size, layout.wide)
         self._layout, self._memory = layout, server.remember(self.policy, self._total)
+        self._downlink = downlink.begin(self.policy, layout, self.seed, arrays, self.kept_messages)
 
     def _hint(self, heard: Heard) -> str:
         """What to do if it stays for good."""
@@ -354,7 +382,7 @@ class Taciturn(Strategy):
         if self._store is not None:
             self._store.result(round, kind, metrics)
         if self.history and self.history[-1]["round"] == round:
-            tested = _numbers(metrics, self._row)
+            tested = numbers(metrics, self._row)
             self.history[-1] |= tested
             if self._store is not None:
                 self._store.note(self.history)
@@ -368,15 +396,3 @@ class Taciturn(Strategy):
 
 def _limit(name: str, value: float | None) -> float:
     return math.inf if value is None else number(name, value, 1.0, math.inf, "[1, inf]")
-
-
-def _numbers(
-    metrics: Mapping[str, Any], taken: Collection[str], prefix: str = ""
-) -> dict[str, float]:
-    """The numbers of an app as columns: under their names, unless these are taken."""
-    columns = {}
-    for key, value in metrics.items():
-        if isinstance(value, int | float):
-            name = key if key.startswith(prefix) else prefix + key
-            columns[f"app_{name}" if name in taken else name] = float(value)
-    return columns

@@ -161,14 +161,15 @@ def _figures_of_arms(arms: Mapping[str, Series], looks: Mapping[str, tuple[str, 
             _number(_bits_of_speakers(s), "{:.4g}"),
             *(_bytes(total[key]) for key in (
                 "bytes_up", "overhead_up", "bytes_down", "overhead_down")),
-            _percent(summary["upload_share"], ".3g"), _number(total["rejected"], "{:,.4g}"),
+            _percent(summary["upload_share"], ".3g"), _percent(summary["traffic_share"], ".3g"),
+            _number(total["rejected"], "{:,.4g}"),
             *(upload_time(sent, speed) for speed in SPEEDS),
             f"{s.rounds:,}", f"{len(s.spoke)}",
         ])  # fmt: skip
     headings = ["arm", "accuracy", "worst tenth", "spoke", "silent: small", "silent: large",
                 "bits per weight",
                 "payload up", "overhead up", "payload down", "overhead down", "upload of full",
-                "rejected",
+                "both ways of full", "rejected",
                 *(f"upload at {speed} Mbit/s" for speed in SPEEDS), "rounds", "seeds"]  # fmt: skip
     return _table(headings, rows, "Bytes are sums over rounds and clients, means over seeds; "
                   "point at one for all its digits. ± is the standard deviation over seeds. The "

@@ -21,7 +21,7 @@ from taciturn.summary import summarise
 
 _NEEDED = ("spoke", "bytes_up", "overhead_up", "accuracy")
 _OTHERS = ("asked", "rejected", "threshold", "norm_mean", "norm_std", "bytes_up_full", "bytes_down",
-           "overhead_down", "loss", "worst_tenth")  # fmt: skip
+           "overhead_down", "bytes_down_full", "loss", "worst_tenth")  # fmt: skip
 _LAST = "worst_tenth"  # of the columns that every simulation has
 
 
@@ -37,7 +37,7 @@ class Series:
       threshold, norm_mean, norm_std: of the rule, and of the clients' updates.
       bytes_up, overhead_up: payload of the updates, and what is around it.
       bytes_up_full: both, if all had spoken in float32.
-      bytes_down, overhead_down: the same from the server to the clients.
+      bytes_down, overhead_down, bytes_down_full: the same from the server to the clients.
       loss: on the test set.
       metrics: the task's own, by name.
       ended: the arm's figures in `summary.json`; empty until the run is complete.
@@ -58,6 +58,7 @@ class Series:
     bytes_up_full: np.ndarray
     bytes_down: np.ndarray
     overhead_down: np.ndarray
+    bytes_down_full: np.ndarray
     loss: np.ndarray
     metrics: Any = field(default_factory=dict)
     ended: Any = field(default_factory=dict)

@@ -201,6 +201,8 @@ def print_table(
         **({} if compared else {"overhead": lambda f: byte_text(f["upload_overhead_bytes"])}),
         "of full": lambda f: _percent(f["upload_share"], ".3g"),
     }
+    if any(f.get("download_share") not in (None, 100.0) for f in arms.values()):
+        figures_of["both ways"] = lambda f: _percent(f.get("traffic_share"), ".3g")
     for heading in figures_of:
         table.add_column(heading, justify="right", no_wrap=True)
     for name, figures in arms.items():

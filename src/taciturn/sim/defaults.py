@@ -54,6 +54,8 @@ def fill_in(settings: _S, task: Task, plain: bool = False) -> _S:
     filled["stragglers"] = number("stragglers", settings.stragglers, 0.0, 1.0, "[0, 1]")
     filled["prox"] = number("prox", settings.prox, 0.0, math.inf, "[0, inf)")
     filled["lr_decay"] = number("lr_decay", settings.lr_decay, 0.0, 1.0, "(0, 1]")
+    if settings.kept_messages is not None:
+        filled["kept_messages"] = whole("kept_messages", settings.kept_messages, 0)
     for name in ("devices", "lanes"):
         if plain and getattr(settings, name) is not None:
             raise InputError(f"`{name}` is the engine's: the plain loop (`plain`) has none.")

@@ -88,6 +88,11 @@ def codec_key(keys: RoundKeys, client: jax.Array) -> jax.Array:
     return fold(fold(jax.random.key_data(keys.speak), 0xC0DEC), client)
 
 
+def downlink_key(keys: RoundKeys) -> jax.Array:
+    """The key of what the server sends when this round has ended, as two words."""
+    return fold(jax.random.key_data(keys.speak), 0xD0)
+
+
 def permute(
     key: jax.Array, n: int | jax.Array, index: jax.Array, unroll: bool = False
 ) -> jax.Array:

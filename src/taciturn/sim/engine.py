@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from taciturn.core import downlink
 from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
 from taciturn.errors import InputError, RunError
@@ -30,7 +31,7 @@ from taciturn.settings import Settings
 from taciturn.sim import devices, draws, plan
 from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.hearing import Cohorts
-from taciturn.sim.history import as_recorded, bytes_up, tested_columns
+from taciturn.sim.history import DOWNLOADED, as_recorded, bytes_up, downloads, tested_columns
 from taciturn.sim.lanes import Numbers, Schedule
 from taciturn.sim.rounds import CHUNK, Carried, Rounds
 from taciturn.sim.states import unpack
@@ -104,12 +105,12 @@ class _Structure:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         functions = {
-            (part.name, field.name): getattr(part, field.name)
-            for part in (policy.rule, policy.stand_in, policy.codec)
-            for field in fields(part)
+            (kind.name, field.name): getattr(getattr(policy, kind.name), field.name)
+            for kind in fields(policy)
+            for field in fields(getattr(policy, kind.name))
         }
         for name in ("init", "params", "paced"):
-            del functions[policy.rule.name, name]
+            del functions["rule", name]
         self.key = (policy.structure, fingerprint(functions))
 
     def __eq__(self, other: object) -> bool:
@@ -175,9 +176,10 @@ class Program:
                 cohorts = jax.tree.map(functools.partial(_rows, start=done % _PLANNED), planned)
                 count = self._next_count(done, settings, pace)
                 # Train.
-                states, columns, answers, took = self._train(
+                states, columns, answers, missed, took = self._train(
                     states, keys, numbers, done, count, cohorts, clients
                 )
+                columns |= self._downloads(missed, done, settings.kept_messages)
                 done, pace = done + count, took / count
                 # Test.
                 if settings.evaluates(done - 1):
@@ -208,8 +210,8 @@ class Program:
 
     @staticmethod
     def _weights(states: Carried) -> tuple[jax.Array, ...]:
-        """The weights of every arm, (seeds, size) each."""
-        return tuple(state.weights for state in states.servers)
+        """The weights of every arm, (seeds, size) each: those that clients would get next."""
+        return tuple(downlink.trained_from(state) for state in states.servers)
 
     def _plan(self, keys: draws.RunKeys, done: int, clients: Clients) -> Cohorts:
         """The cohorts of the `_PLANNED` rounds among which the next one is."""
@@ -226,9 +228,10 @@ class Program:
         count: int,
         cohorts: Cohorts,
         clients: Clients,
-    ) -> tuple[Carried, dict[str, np.ndarray], np.ndarray, float]:
+    ) -> tuple[Carried, dict[str, np.ndarray], np.ndarray, np.ndarray, float]:
         """The next `count` rounds: the states after them, what was recorded, what clients
-        answered, (runs, cohort, rounds), and seconds."""
+        answered, (runs, cohort, rounds), how many messages they had missed, (seeds, rounds,
+        cohort), and seconds."""
         arguments = (
             states, keys, numbers, np.int32(done), np.int32(count), cohorts,
             self._schedule(cohorts, count), clients,
@@ -237,7 +240,7 @@ class Program:
             arguments = self._compile(arguments)
         assert self._chunk is not None
         began = time.perf_counter()
-        states, seen, answers = jax.block_until_ready(self._chunk(*arguments))
+        states, seen, answers, missed = jax.block_until_ready(self._chunk(*arguments))
         took = time.perf_counter() - began
         columns = {name: np.asarray(a)[..., :count] for name, a in seen._asdict().items()}
         rungs = columns.pop("rungs")
@@ -249,7 +252,17 @@ class Program:
         missing = (np.asarray(cohorts.examples)[:count] == 0).sum(-1).T  # (seeds, count)
         columns["missing"] = np.broadcast_to(missing, shape)
         untested = {name: np.full(shape, np.nan) for name in self.tested}
-        return states, as_recorded(columns | untested), np.asarray(answers)[..., :count], took
+        if missed is None:
+            missed = np.zeros_like(cohorts.clients)
+        lacked = np.asarray(missed)[:count].swapaxes(0, 1)
+        answered = np.asarray(answers)[..., :count]
+        return states, as_recorded(columns | untested), answered, lacked, took
+
+    def _downloads(self, missed: np.ndarray, first: int, kept: int | None) -> dict[str, np.ndarray]:
+        """What clients downloaded, (arms, seeds, rounds) each."""
+        found = [downloads(policy, self.model.size, missed, first, kept)
+                 for policy in self.policies]  # fmt: skip
+        return {name: np.stack([each[name] for each in found]) for name in DOWNLOADED}
 
     def _voices(self, seeds: Sequence[int], cohorts: Cohorts, answers: np.ndarray) -> Voices:
         """What clients answered in the rounds of a chunk, counted."""

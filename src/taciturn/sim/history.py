@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from taciturn.core import messages
+from taciturn.core import downlink, messages
 from taciturn.core.policy import Policy, spell
 from taciturn.errors import InputError, require
 from taciturn.progress import Chunk
@@ -28,13 +28,18 @@ class History:
       size: how many weights the model has.
       spoke, rejected, missing: how many clients spoke, how many replies were no good, and how many
         clients never answered.
+      bytes_down: bytes that the server sent: the weights, or with a codec for the way down what
+        each client lacked.
+      bytes_down_silos: the same if all who were asked had been told every round before, as silos
+        are.
       threshold: the one that held; NaN where the rule has none.
       norm_mean, norm_std: of the clients' update norms.
       bytes_up: bytes of updates that clients uploaded.
       accuracy, loss: on the test set, in [0, 1] and nats; NaN where it was not tested.
       worst_tenth: the mean accuracy of the tenth of clients that fares worst, of those that have
         test examples; NaN also where the test set does not say whose its examples are.
-      weights: the final weights, (seeds, size).
+      weights: the final weights, (seeds, size). With a codec for the way down, these and what was
+        tested are the public model, which is what clients would get next.
       metrics: the task's own metrics, beside accuracy and loss, (seeds, rounds) each; NaN where it
         was not tested.
       seconds: wall time of each round of all that ran side by side, compilation left out,
@@ -50,6 +55,8 @@ class History:
     spoke: np.ndarray
     rejected: np.ndarray
     missing: np.ndarray
+    bytes_down: np.ndarray
+    bytes_down_silos: np.ndarray
     threshold: np.ndarray
     norm_mean: np.ndarray
     norm_std: np.ndarray
@@ -72,14 +79,14 @@ class History:
         return self._traffic("overhead_up")
 
     @property
-    def bytes_down(self) -> np.ndarray:
-        """Bytes of weights that the server sent, as float32."""
-        return self._traffic("bytes_down")
-
-    @property
     def overhead_down(self) -> np.ndarray:
         """Bytes around the weights: a header with the context."""
         return self._traffic("overhead_down")
+
+    @property
+    def bytes_both(self) -> np.ndarray:
+        """All bytes of both ways, headers too."""
+        return self.bytes_up + self.overhead_up + self.bytes_down + self.overhead_down
 
     def _traffic(self, name: str) -> np.ndarray:
         return traffic(self.cohort, self.size, self.missing)[name]
@@ -100,6 +107,7 @@ class History:
             "rule": spell(self.policy.rule),
             "stand_in": spell(self.policy.stand_in),
             "codec": spell(self.policy.codec),
+            "down": spell(self.policy.down, without="feedback"),
             "rounds": self.rounds,
             "cohort": self.cohort,
             "seeds": list(self.seeds),
@@ -143,12 +151,15 @@ class History:
         return labels | {name: column.reshape(-1) for name, column in self.columns().items()}
 
 
-MEASURED = ("spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std", "bytes_up")
-COUNTED = ("asked", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down")
+DOWNLOADED = ("bytes_down", "bytes_down_silos")
+MEASURED = ("spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std", "bytes_up",
+            *DOWNLOADED)  # fmt: skip
+COUNTED = ("asked", "overhead_up", "bytes_up_full", "overhead_down", "bytes_down_full")
 TESTED = ("accuracy", "loss", "worst_tenth")
 COLUMNS = (*MEASURED, *COUNTED, *TESTED)
 _TAKEN = ("arm", "seed", "round", "worst_tenth", *MEASURED, *COUNTED)  # for a task's metrics
-_WHOLE = {"spoke": np.int32, "rejected": np.int32, "missing": np.int32, "bytes_up": np.int64}
+_WHOLE: dict[str, Any] = {"spoke": np.int32, "rejected": np.int32, "missing": np.int32}
+_WHOLE |= dict.fromkeys(("bytes_up", *DOWNLOADED), np.int64)
 
 
 def tested_columns(task: Task) -> tuple[str, ...]:
@@ -169,21 +180,41 @@ def bytes_up(policy: Policy, size: int, rungs: np.ndarray) -> np.ndarray:
 
 
 def traffic(cohort: int, size: int, missing: np.ndarray) -> dict[str, np.ndarray]:
-    """Bytes of weights, and of what is around them and the updates, where so many are missing.
+    """Bytes around weights and updates, where so many are missing.
 
-    `bytes_up_full` is all that would have come up if everyone who answered had spoken, in float32.
+    `bytes_up_full` is all that would have come up if everyone who answered had spoken, in float32,
+    and `bytes_down_full` all that would have gone down to those who were asked.
     """
     asked = np.full(missing.shape, cohort, np.int64)
-    overhead, weights = asked * messages.OVERHEAD, asked * 4 * size
+    overhead = asked * messages.OVERHEAD
     answered = asked - missing
     headers = answered * messages.OVERHEAD
     return {
         "asked": asked,
         "overhead_up": headers,
         "bytes_up_full": answered * 4 * size + headers,
-        "bytes_down": weights,
         "overhead_down": overhead,
+        "bytes_down_full": asked * 4 * size + overhead,
     }
+
+
+def downloads(
+    policy: Policy, size: int, missed: np.ndarray, first: int, kept: int | None
+) -> dict[str, np.ndarray]:
+    """Bytes of what clients download in the rounds from `first` on, (…, rounds) each.
+
+    Args:
+      policy: its `down` is the codec.
+      size: how many weights the model has.
+      missed: how many messages each client lacked, (…, rounds, cohort).
+      first: the first of the rounds, counted from 0.
+      kept: how many messages the server keeps.
+    """
+    each = downlink.download_bytes(policy.down, missed, size, kept)
+    # Before the first round there is nothing to tell.
+    last = np.minimum(first + np.arange(missed.shape[-2]), 1)[:, None]
+    told = downlink.download_bytes(policy.down, np.broadcast_to(last, missed.shape), size, kept)
+    return {"bytes_down": each.sum(-1), "bytes_down_silos": told.sum(-1)}
 
 
 def as_recorded(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -14,14 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from taciturn.core import client, messages, server, tally
+from taciturn.core import client, downlink, messages, server, tally
 from taciturn.core.policy import Policy
 from taciturn.core.server import ServerState
 from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
 from taciturn.sim import draws
 from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.history import as_recorded, bytes_up, tested_columns
+from taciturn.sim.history import as_recorded, bytes_up, downloads, tested_columns
 from taciturn.sim.local import (
     Model,
     client_optimizer,
@@ -42,11 +42,13 @@ class Carried(NamedTuple):
     Attributes:
       silence: how often in a row each was silent; None where the rule does not look at it.
       residuals: what the codec left out of each; None without feedback.
+      versions: of the public model that each has; None where there is none.
     """
 
     server: ServerState
     silence: np.ndarray | None
     residuals: np.ndarray | None
+    versions: np.ndarray | None
 
 
 def stream(
@@ -75,13 +77,14 @@ def stream(
             arms[arm], settings, run, model, trainer, evaluate
         ):
             done += 1
+            weights = downlink.trained_from(state.server)
             yield Chunk(
                 run._replace(done=done, state=state),
                 as_recorded({name: [[[value]]] for name, value in row.items()}),
                 np.array([seconds]),
                 model.size,
                 waiting=tuple(runs[i + 1 :]),
-                weights=state.server.weights[None, None] if done == settings.rounds else None,
+                weights=weights[None, None] if done == settings.rounds else None,
                 voices=count(run.seeds, *answers),
             )
 
@@ -106,12 +109,16 @@ def _run_seed(
     residuals = None
     if policy.codec.feedback:
         residuals = np.zeros((population, model.size), state.weights.dtype)
+    versions = np.zeros(population, np.int32) if policy.has_public else None
     if run.done:
-        state, silence, residuals = unpack(Carried(state, silence, residuals), run.state)
+        before = Carried(state, silence, residuals, versions)
+        state, silence, residuals, versions = unpack(before, run.state)
     for t in range(run.done, settings.rounds):
         began = time.perf_counter()
         round_keys = draws.round_keys(keys, t)
-        # C_t ← random set of N clients; they are sent θ_t and τ_t.
+        # C_t ← random set of N clients; they are sent θ_t and τ_t. With a codec for the way down
+        # they get the messages since they last answered, which make P_t of what they have.
+        public = downlink.trained_from(state)
         cohort = draws.cohort(round_keys, population, settings.cohort, t, trainer.own_cohort)
         uniforms = draws.uniforms(round_keys, settings.cohort)
         opening = server.open(policy, state.memory)
@@ -121,6 +128,10 @@ def _run_seed(
             there = np.asarray(draws.answers(round_keys, settings.cohort, settings.dropout))
         steps = trainer.steps(cohort, round_keys)
         weights, answers = np.zeros(settings.cohort), np.full(settings.cohort, NO_ANSWER)
+        missed = np.zeros(settings.cohort, np.int32)
+        if versions is not None:
+            missed = t - versions[np.asarray(cohort)]
+            versions[np.asarray(cohort)[there]] = t
         for slot in np.flatnonzero(there).tolist():
             k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
@@ -128,10 +139,10 @@ def _run_seed(
                 settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds
             )
             with jax.default_matmul_precision(trainer.precision):
-                trained, loss = trainer(state.weights, k, slot, round_keys, rate, steps[slot])
+                trained, loss = trainer(public, k, slot, round_keys, rate, steps[slot])
             examples = float(trainer.clients.examples_of(k[None])[0])
             asked = 0 if silence is None else int(silence[k])
-            message = client.respond(policy.rule, state.weights, trained, examples,
+            message = client.respond(policy.rule, public, trained, examples,
                                      opening.context, uniforms[slot].item(), loss=loss,
                                      silence=asked)  # fmt: skip
             if silence is not None:
@@ -148,19 +159,22 @@ def _run_seed(
             weights[slot] = examples
             if np.isfinite(message.norm):
                 answers[slot] = SILENT if message.update is None else SPOKE
-        # τ_{t+1}, θ_{t+1}, and the sums updated with the step.
+        # τ_{t+1}, θ_{t+1}, and the sums updated with the step; then P_{t+1}.
         state, info = server.close(policy, state, heard, optimizer)
+        state = downlink.publish(policy, state, np.asarray(draws.downlink_key(round_keys)))
         seconds = time.perf_counter() - began
 
         row = info._asdict() | {"missing": settings.cohort - there.sum()}
+        sent = downloads(policy, model.size, missed[None], t, settings.kept_messages)
+        row |= {name: column.item() for name, column in sent.items()}
         row |= dict.fromkeys(trainer.tested, np.nan)
         row["bytes_up"] = bytes_up(policy, model.size, row["rungs"][:, None])[0]
         del row["silent"], row["counts"], row["rungs"]
         if settings.evaluates(t):
-            scores = evaluate(state.weights)
+            scores = evaluate(downlink.trained_from(state))
             row |= {name: scores[name] for name in trainer.tested}
         # Copies, because clients write into them.
-        carried = Carried(state, copy(silence), copy(residuals))
+        carried = Carried(state, copy(silence), copy(residuals), copy(versions))
         yield carried, row, (cohort, weights, answers[None]), seconds
 
 

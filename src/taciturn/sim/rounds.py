@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from taciturn.core import server, tally
+from taciturn.core import downlink, server, tally
 from taciturn.core.policy import Policy
 from taciturn.settings import Settings
 from taciturn.sim import draws, residuals
@@ -52,11 +52,14 @@ class Carried(NamedTuple):
       silence: how often in a row each client was silent, (runs, population); None where no rule
         looks at it.
       residuals: what clients keep, (`Hearing.keeping`, population, size); None where nothing is.
+      versions: of the public model that each client has, (seeds, population); None where no arm
+        has one.
     """
 
     servers: tuple[server.ServerState, ...]
     silence: Any
     residuals: Any
+    versions: Any
 
 
 class Rounds:
@@ -114,7 +117,10 @@ class Rounds:
             silence = jnp.zeros((self.runs, population), jnp.int32)
         if keeping:
             table = jnp.zeros((keeping, population, self.model.size), weights.dtype)
-        return Carried(servers, silence, table)
+        versions = None
+        if any(policy.has_public for policy in self.policies):
+            versions = jnp.zeros((self.seeds, population), jnp.int32)
+        return Carried(servers, silence, table, versions)
 
     def train(
         self,
@@ -130,8 +136,9 @@ class Rounds:
         """`count` rounds from round `first` on.
 
         Returns:
-          The states after them, what was `Seen`, and what every client answered, as in `voices`,
-          (runs, cohort, rounds).
+          The states after them, what was `Seen`, what every client answered, as in `voices`,
+          (runs, cohort, rounds), and how many messages each had missed, (rounds, seeds, cohort);
+          None where no arm has a public model.
         """
         self.traces += 1
         arms, dtype = len(self.policies), states.servers[0].weights.dtype
@@ -140,17 +147,21 @@ class Rounds:
         rungs = jnp.zeros((arms, self.seeds, self.rungs, CHUNK), jnp.int32)
         seen = Seen(whole, whole, real, real, real, rungs)
         answers = jnp.zeros((self.runs, self.cohort, CHUNK), jnp.int8)
+        missed = None if states.versions is None else jnp.zeros_like(cohorts.clients)
 
         def one(i: jax.Array, carry: Any) -> Any:
-            states, *before = carry
+            states, *before, missed = carry
             who, now = jax.tree.map(lambda a: a[i], (cohorts, schedule))
+            if missed is not None:
+                had = jnp.take_along_axis(states.versions, who.clients, axis=1)
+                missed = missed.at[i].set(first + i - had)
             states, infos, answers = self._one(states, keys, numbers, first + i, who, now, clients)
             infos = [info._replace(rungs=self._filled(info.rungs)) for info in infos]
             row = Seen(*(jnp.stack([getattr(info, f) for info in infos]) for f in Seen._fields))
             note = functools.partial(jax.tree.map, lambda old, new: old.at[..., i].set(new))
-            return states, *note(before, [row, answers])
+            return states, *note(before, [row, answers]), missed
 
-        return jax.lax.fori_loop(0, count, one, (states, seen, answers))
+        return jax.lax.fori_loop(0, count, one, (states, seen, answers, missed))
 
     def _one(
         self,
@@ -173,7 +184,7 @@ class Rounds:
         place = residuals.places(keeping, who.clients)
         kept: Any = None if table is None else table[place]
         work = Work(
-            thetas=jnp.concatenate([state.weights for state in states.servers]),
+            thetas=jnp.concatenate([downlink.trained_from(state) for state in states.servers]),
             contexts=tuple(opening.context for opening in openings),
             uniforms=jax.vmap(lambda key: draws.uniforms(key, self.cohort))(round_keys),
             keys=round_keys,
@@ -192,6 +203,7 @@ class Rounds:
         optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
         there = jnp.tile(who.examples > 0, (len(self.policies), 1))
         said = (heard.said > 0) & there
+        words = jax.vmap(draws.downlink_key)(round_keys)
         results = []
         for a, policy in enumerate(self.policies):
             own = slice(a * self.seeds, (a + 1) * self.seeds)
@@ -206,7 +218,9 @@ class Rounds:
             gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
             tallies = tallies._replace(n_rejected=tallies.n_rejected - gone)
             close = functools.partial(server.close, policy, optimizer=optimizer)
-            results.append(jax.vmap(close)(states.servers[a], tallies))
+            closed, info = jax.vmap(close)(states.servers[a], tallies)
+            publish = functools.partial(downlink.publish, policy)
+            results.append((jax.vmap(publish)(closed, words), info))
         servers, infos = zip(*results, strict=True)
         silence = states.silence
         if silence is not None:
@@ -217,7 +231,12 @@ class Rounds:
         answers = jnp.where(said, SPOKE, SILENT).astype(jnp.int8)
         answered = there & jnp.isfinite(heard.norms)
         answers = jnp.where(answered, answers, jnp.int8(NO_ANSWER))
-        return Carried(servers, silence, table), infos, answers
+        versions = states.versions
+        if versions is not None:  # those who answer have the version of this round
+            had = jnp.take_along_axis(versions, who.clients, axis=1)
+            now = jnp.where(who.examples > 0, round, had)
+            versions = versions.at[jnp.arange(self.seeds)[:, None], who.clients].set(now)
+        return Carried(servers, silence, table, versions), infos, answers
 
     def _filled(self, rungs: jax.Array) -> jax.Array:
         """The counts of a codec's rungs, with zeros up to those of the codec that has most."""

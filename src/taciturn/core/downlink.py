@@ -1,0 +1,87 @@
+r"""The way down: a public model P that everyone can rebuild, and short messages that move it.
+
+The server keeps its weights θ and the public model P. After every round it sends
+
+    c = C(θ − P),    P ← P + γ · decode(c),    γ = 1 + e / 2
+
+where C is the policy's codec for the way down in its form of least error, a contraction, and e is
+what it leaves out of a dense difference (`Codec.error`). Least error is best for one message; but
+what is left out makes P late, and going a little further makes up for it. On average it still is a
+contraction:
+
+    ‖θ − P‖² ← (1 − (1 − e)(1 − e²/4)) ‖θ − P‖²
+
+Clients train from P and report updates against P; the server's step moves θ. What C left out stays
+in θ − P and is sent later: error feedback on the server.
+
+P has as its *version* the number of messages so far, which is that of rounds: before the first
+round it is what a seed gives that both sides know. Whoever has version v needs the messages since,
+or P whole where that is shorter or where the server no longer keeps them all.
+
+References:
+  Gruntkowska, Tyurin, Richtárik. EF21-P and Friends: Improved Theoretical Communication Complexity
+  for Distributed Optimization with Bidirectional Compression, 2023.
+"""
+
+import numpy as np
+
+from taciturn.core.arrays import Array, namespace
+from taciturn.core.codecs import Codec, float32
+from taciturn.core.codecs.codec import Code
+from taciturn.core.policy import Policy
+from taciturn.core.server import ServerState
+
+
+def difference(codec: Codec, weights: Array, public: Array, key: Array) -> Code:
+    """What the server sends: C(θ − P)."""
+    return codec.encode(weights - public, key)
+
+
+def moved(codec: Codec, public: Array, code: Code, key: Array) -> Array:
+    """P after a message, on either side."""
+    xp = namespace(public)
+    decoded = (1 + codec.error / 2) * codec.decode(code, key, public.shape[0])
+    return public + xp.astype(decoded, public.dtype, copy=False)
+
+
+def publish(policy: Policy, state: ServerState, key: Array) -> ServerState:
+    """The server after it has sent what moved; unchanged without a codec for the way down.
+
+    Args:
+      policy: its `down` is C.
+      state: that at the end of a round.
+      key: two words that clients know too.
+    """
+    if not policy.has_public:
+        return state
+    code = difference(policy.down, state.weights, state.public, key)
+    return state._replace(public=moved(policy.down, state.public, code, key))
+
+
+def trained_from(state: ServerState) -> Array:
+    """The weights that clients get: P where there is one, else θ."""
+    return state.weights if state.public is None else state.public
+
+
+def most_kept(codec: Codec, size: int) -> int:
+    """How many messages are together no longer than the model: it does not pay to keep more."""
+    return float32().nbytes(size) // codec.nbytes(size)
+
+
+def download_bytes(
+    codec: Codec, missed: np.ndarray, size: int, kept: int | None = None
+) -> np.ndarray:
+    """What clients download that have missed so many messages.
+
+    Args:
+      codec: for the way down; with float32 everyone gets the model.
+      missed: how many messages there were since the version that each has.
+      size: how many weights the model has.
+      kept: how many messages the server keeps; None for as many as pay.
+    """
+    whole = np.full(missed.shape, float32().nbytes(size), np.int64)
+    if codec == float32():
+        return whole
+    most = most_kept(codec, size)
+    most = most if kept is None else min(kept, most)
+    return np.where(missed <= most, missed.astype(np.int64) * codec.nbytes(size), whole)

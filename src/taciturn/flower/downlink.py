@@ -1,0 +1,240 @@
+"""The way down on Flower's wire: nodes keep the public model, and get the messages since.
+
+A request has the public model whole, as ordinary arrays, or the messages that make it of what the
+node has, and in either case a record that says which version it is. The reply says the version that
+the node has now and a checksum of it: the server never assumes what a node has. What a node keeps
+lies in its `context.state`. `taciturn.core.downlink` has the functions of both sides.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from logging import INFO
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.supercore import log
+
+from taciturn.core import downlink
+from taciturn.core.codecs import Codec, from_bytes, to_bytes
+from taciturn.core.hashing import fold
+from taciturn.core.policy import Policy, least_error, parse_part, spell
+from taciturn.errors import InputError
+from taciturn.flower import records
+from taciturn.flower.npy import view
+from taciturn.flower.protocol import CHECKSUM, HAS_VERSION
+from taciturn.flower.records import Layout
+from taciturn.flower.sums import difference
+
+RECORD = "taciturn.down"  # the config record of a request, and the records of a node's state
+DOWNLINK = "downlink/"  # what begins the names of saved arrays
+_MESSAGES = "taciturn.messages"  # the array with the bytes of messages
+
+
+@dataclass
+class Downlink:
+    """The server's side.
+
+    Attributes:
+      codec: the policy's `down`.
+      layout: that of the model.
+      seed: what the codec draws from.
+      public: P, with the arrays that always travel as they were last.
+      weights: θ, the inner strategy's model.
+      kept: how many messages are kept at the most.
+      version: how many messages there were.
+      log: the last of them.
+      has: the version that each node said it has, in this run.
+      odd: nodes that made another model of messages, which get P whole from then on.
+    """
+
+    codec: Codec
+    layout: Layout
+    seed: int
+    public: ArrayRecord
+    weights: ArrayRecord
+    kept: int
+    version: int = 0
+    log: list[bytes] = field(default_factory=list)
+    has: dict[int, int] = field(default_factory=dict)
+    odd: set[int] = field(default_factory=set)
+
+    def send(self, messages: Iterable[Message]) -> list[Message]:
+        """Messages of the inner strategy, with what their nodes need of P in place of its model."""
+        return [self._to(message) for message in messages]
+
+    def _to(self, message: Message) -> Message:
+        node, content = message.metadata.dst_node_id, RecordDict(dict(message.content))
+        if len(content.array_records) != 1:
+            raise InputError(
+                f"`down` needs requests with one ArrayRecord, got {len(content.array_records)}."
+            )
+        since = self.has.get(node, -1)
+        whole = since < 0 or node in self.odd or self.version - since > len(self.log)
+        name = next(iter(content.array_records))
+        content[name] = self.public if whole else self._since(since)
+        about = {
+            "codec": spell(self.codec, without="feedback"),
+            "seed": self.seed,
+            "version": self.version,
+            "exclude": [name for name, _, _ in self.layout.rest],
+        }
+        content[RECORD] = ConfigRecord(about if whole else about | {"since": since})
+        return Message(content=content, metadata=message.metadata)
+
+    def _since(self, version: int) -> ArrayRecord:
+        """The messages since a version, and the arrays that always travel."""
+        sent = b"".join(self.log[len(self.log) - (self.version - version) :])
+        rest = {name: self.public[name] for name, _, _ in self.layout.rest}
+        return ArrayRecord(rest | {_MESSAGES: Array(np.frombuffer(sent, np.uint8))})
+
+    def check(self, message: Message) -> None:
+        """Notes what a node says that it has; raises where that is not P."""
+        node, metrics = message.metadata.src_node_id, _reported(message)
+        version, found = metrics.get(HAS_VERSION), metrics.get(CHECKSUM)
+        knew = self.has.pop(node, None)
+        if version is None and knew is None:
+            return  # a node without the mod, which got P whole
+        if version != self.version:
+            raise InputError(
+                f"it has version {version} of the public model, and this is {self.version}."
+            )
+        expected = checksum(self.public, self.layout)
+        if found != expected:
+            if knew is not None:
+                self.odd.add(node)
+            raise InputError(
+                f"its public model has the checksum {found}, and that of the server {expected}: "
+                "it gets the model whole."
+            )
+        log(INFO, "Taciturn: node %d has version %d of the public model, checksum %d.",
+            node, self.version, expected)  # fmt: skip
+        self.has[node] = self.version
+
+    def publish(self, weights: ArrayRecord) -> ArrayRecord:
+        """P after a round that ended with these weights; the message goes to the log."""
+        self.weights, size = weights, self.layout.size
+        ahead = difference(self.layout.views(self.public), self.layout.views(weights))
+        key = key_of(self.seed, self.version)
+        code = downlink.difference(self.codec, ahead, np.zeros_like(ahead), key)
+        sent = to_bytes(self.codec, code, size)
+        self.public = _moved(self.codec, self.layout, self.public, sent, key, weights)
+        self.version += 1
+        self.log = [*self.log, sent][max(0, len(self.log) + 1 - self.kept) :] if self.kept else []
+        return self.public
+
+    def go_on(
+        self, version: int, seed: int, weights: ArrayRecord, tensors: Mapping[str, np.ndarray]
+    ) -> ArrayRecord:
+        """P of a run that is started again; what nodes have now is not known."""
+        self.version, self.seed, self.weights = version, seed, weights
+        self.public = ArrayRecord(
+            {name: Array(tensors[f"{DOWNLINK}public/{name}"]) for name in weights}
+        )
+        self.log = [row.tobytes() for row in tensors[f"{DOWNLINK}log"]]
+        self.log = self.log[max(0, len(self.log) - self.kept) :]
+        return self.public
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """What must not be lost: P, and the log."""
+        log = np.frombuffer(b"".join(self.log), np.uint8).reshape(len(self.log), -1)
+        public = {f"{DOWNLINK}public/{name}": array.numpy() for name, array in self.public.items()}
+        return public | {f"{DOWNLINK}log": log}
+
+
+def begin(
+    policy: Policy, layout: Layout, seed: int, initial: ArrayRecord, kept: int | None
+) -> Downlink | None:
+    """The server's side before the first round; None without a codec for the way down."""
+    if not policy.has_public:
+        return None
+    most = downlink.most_kept(policy.down, layout.size)
+    most = most if kept is None else min(kept, most)
+    return Downlink(policy.down, layout, seed, initial, initial, most)
+
+
+def receive(message: Message, context: Context) -> MetricRecord | None:
+    """On a node: puts the public model into a request in place of messages, and keeps it.
+
+    Returns:
+      What the reply must say; None where the server sends no public models.
+
+    Raises:
+      InputError: the node lacks what the messages build on; its reply can only say so.
+    """
+    about = message.content.config_records.get(RECORD)
+    if about is None:
+        return None
+    del message.content[RECORD]
+    name, sent = next(iter(message.content.array_records.items()))
+    version, public = int(about["version"]), ArrayRecord(dict(sent))
+    exclude: Any = about["exclude"]
+    if "since" in about:
+        kept = context.state.array_records.get(RECORD)
+        had = int(context.state.metric_records.get(f"{RECORD}.version", {}).get("version", -1))
+        if kept is None or not int(about["since"]) <= had <= version:
+            raise InputError(f"it has version {had} of the public model")
+        public = _caught_up(kept, sent, about, had, Layout.of(kept, exclude))
+    context.state[RECORD] = public
+    context.state[f"{RECORD}.version"] = MetricRecord({"version": version})
+    message.content[name] = ArrayRecord(dict(public))
+    return MetricRecord(
+        {HAS_VERSION: version, CHECKSUM: checksum(public, Layout.of(public, exclude))}
+    )
+
+
+def lacking(message: Message) -> Message:
+    """The reply of a node that cannot make the public model."""
+    said = MetricRecord({HAS_VERSION: -1})
+    return Message(RecordDict({"metrics": said}), reply_to=message)
+
+
+def tell(reply: Message, said: MetricRecord | None) -> None:
+    """Adds what a node has to its reply."""
+    if said is not None and not reply.has_error() and len(reply.content.metric_records) == 1:
+        next(iter(reply.content.metric_records.values())).update(said)
+
+
+def checksum(record: ArrayRecord, layout: Layout) -> int:
+    """Of the bytes of all weights, in their order."""
+    found = 0
+    for layer in layout.views(record):
+        found = zlib.crc32(np.ascontiguousarray(layer).tobytes(), found)
+    return found
+
+
+def key_of(seed: int, version: int) -> np.ndarray:
+    """The words that the message after this version is drawn from."""
+    words = np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32)
+    return fold(fold(words, 0xD0), version)
+
+
+def _caught_up(
+    kept: ArrayRecord, sent: ArrayRecord, about: Mapping[str, Any], had: int, layout: Layout
+) -> ArrayRecord:
+    """The public model that messages make of the one that a node had."""
+    codec = least_error(parse_part("codec", str(about["codec"])))
+    length, since = codec.nbytes(layout.size), int(about["since"])
+    data = view(sent[_MESSAGES]).tobytes()
+    if len(data) != length * (int(about["version"]) - since):
+        raise InputError(f"the messages have {len(data)} bytes")
+    for v in range(had, int(about["version"])):
+        one = data[(v - since) * length : (v - since + 1) * length]
+        kept = _moved(codec, layout, kept, one, key_of(int(about["seed"]), v), kept)
+    return ArrayRecord({name: sent[name] if name in sent else kept[name] for name in kept})
+
+
+def _moved(
+    codec: Codec, layout: Layout, public: ArrayRecord, sent: bytes, key: np.ndarray,
+    rest: ArrayRecord,
+) -> ArrayRecord:  # fmt: skip
+    """P after a message; the arrays that always travel are those of `rest`."""
+    zero = np.zeros(layout.size, np.float32)
+    update = downlink.moved(codec, zero, from_bytes(codec, sent, layout.size), key)
+    weights = records.moved(layout, public, update)
+    return ArrayRecord({name: weights.get(name, rest[name]) for name in public})
+
+
+def _reported(message: Message) -> MetricRecord:
+    return next(iter(message.content.metric_records.values()), MetricRecord())

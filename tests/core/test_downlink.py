@@ -1,0 +1,141 @@
+"""The way down: the public model follows the server's, and what is left out is sent later."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from taciturn.core import client, codecs, downlink, rules, server, tally
+from taciturn.core.hashing import fold
+from taciturn.core.policy import CODECS, Policy, parse
+from taciturn.errors import InputError
+
+FORMS = ("eden:1", "eden:0.1", "eden:2", "quantize:1", "quantize:4", "top_k:0.05",
+         "sparse_ternary:0.05", "float16", "bfloat16")  # fmt: skip
+KEY = np.array([3, 4], np.uint32)
+
+
+def weights(size: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(size).astype(np.float32)
+
+
+def test_every_codec_is_tried() -> None:
+    assert {parse(f"full+down={text}").down.name for text in FORMS} == set(CODECS) - {
+        "float32",
+        "ladder",
+    }
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_the_public_model_comes_to_weights_that_stand_still(text: str) -> None:
+    policy = parse(f"full+down={text}")
+    theta = weights(5000)
+    state = server.init(policy, np.zeros(5000, np.float32))._replace(weights=theta)
+    gaps = [1.0]
+    for t in range(60):
+        state = downlink.publish(policy, state, fold(KEY, t))
+        gaps.append(float(np.linalg.norm(state.public - theta) / np.linalg.norm(theta)))
+        # A contraction, whatever the key, down to the rounding of float32.
+        assert gaps[-1] <= max(gaps[-2] * (1 + 1e-6), 1e-6)
+    # What one message leaves of normal weights follows from the error that the codec declares.
+    error = policy.down.error
+    expected = 1 - (1 - error) * (1 - error**2 / 4)
+    assert gaps[1] ** 2 == pytest.approx(expected, rel=0.1, abs=1e-5)
+    assert gaps[-1] < 0.2
+    assert state.public.dtype == np.float32
+
+
+def test_both_sides_make_the_same_model_of_the_bytes() -> None:
+    codec, theta, public = parse("full+down=eden:0.5").down, weights(5000), weights(5000, 1)
+    code = downlink.difference(codec, theta, public, KEY)
+    sent = codecs.to_bytes(codec, code, 5000)
+    read = codecs.from_bytes(codec, sent, 5000)
+    ours, theirs = (downlink.moved(codec, public, c, KEY) for c in (code, read))
+    np.testing.assert_array_equal(ours, theirs)
+    assert len(sent) == codec.nbytes(5000)
+
+
+def test_numpy_and_jax_publish_the_same() -> None:
+    policy = parse("full+down=eden:0.5")
+    state = server.init(policy, weights(3000))._replace(weights=weights(3000, 1))
+    ours = downlink.publish(policy, state, KEY).public
+    traced = server.init(policy, jnp.asarray(weights(3000)))._replace(
+        weights=jnp.asarray(weights(3000, 1))
+    )
+    theirs = jax.jit(lambda s, k: downlink.publish(policy, s, k).public)(traced, jnp.asarray(KEY))
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def a_round(policy: Policy, state: Any, trained: np.ndarray) -> Any:
+    opening = server.open(policy, state.memory)
+    heard = tally.start(state.weights)
+    start = downlink.trained_from(state)
+    message = client.respond(policy.rule, start, trained, 3, opening.context, 0.5)
+    return server.close(policy, state, tally.add(heard, message, opening))[0]
+
+
+def test_updates_against_the_public_model_move_the_servers() -> None:
+    policy = Policy(rules.full(), down=codecs.top_k(0.25))
+    start = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
+    state = server.init(policy, start)
+    np.testing.assert_array_equal(downlink.trained_from(state), start)
+    state = a_round(policy, state, start + np.array([0.5, 0, 0, 2], np.float32))
+    np.testing.assert_array_equal(state.weights, [1.5, 2, 3, 6])
+    np.testing.assert_array_equal(state.public, start)  # until it is published
+    state = downlink.publish(policy, state, KEY)
+    further = 1 + policy.down.error / 2
+    fourth = 4 + 2 * further
+    np.testing.assert_allclose(state.public, [1, 2, 3, fourth], rtol=1e-6)
+    # The client trains from what it has, and what it lacks is not lost.
+    state = a_round(policy, state, state.public + np.array([0, 0.25, 0, 0], np.float32))
+    np.testing.assert_allclose(state.weights, [1.5, 2.25, 3, 6], rtol=1e-6)
+    state = downlink.publish(policy, state, KEY)
+    np.testing.assert_allclose(state.public, [1 + 0.5 * further, 2, 3, fourth], rtol=1e-6)
+
+
+def test_the_public_model_shares_no_memory_with_the_weights() -> None:
+    policy, start = parse("full+down=eden:1"), weights(64)
+    state = server.init(policy, start)
+    assert not np.shares_memory(state.public, start)
+
+
+def test_without_a_codec_for_the_way_down_there_is_no_public_model() -> None:
+    policy, start = parse("adaptive+ou+eden:0.1"), weights(64)
+    state = server.init(policy, start)
+    assert state.public is None
+    assert downlink.publish(policy, state, KEY) is state
+    assert downlink.trained_from(state) is start
+
+
+def test_a_codec_that_is_no_contraction_is_refused() -> None:
+    wild = dataclasses.replace(codecs.eden(0.1), name="wild")
+    with pytest.raises(InputError, match=r"`down` needs a codec whose `error` is below 1, got `wi"):
+        Policy(rules.full(), down=wild)
+
+
+def test_bits_of_each_clients_own_are_refused() -> None:
+    with pytest.raises(InputError, match="gives each client bits of its own: `down` needs another"):
+        Policy(rules.full(), down=parse("budget:1%").codec)
+
+
+@pytest.mark.parametrize("kept", [None, 3, 100, 0])
+def test_what_clients_download(kept: int | None) -> None:
+    codec, size = parse("full+down=eden:1").down, 8192
+    message, whole = codec.nbytes(size), 4 * size
+    missed = np.array([[0, 1, 3], [4, 31, 32]])
+    found = downlink.download_bytes(codec, missed, size, kept)
+    most = min(31 if kept is None else kept, 31)
+    expected = [[m * message if m <= most else whole for m in row] for row in missed]
+    np.testing.assert_array_equal(found, expected)
+    assert downlink.most_kept(codec, size) == 31
+    assert 31 * message <= whole < 32 * message
+
+
+def test_without_a_codec_everyone_downloads_the_model() -> None:
+    found = downlink.download_bytes(codecs.float32(), np.array([0, 1, 99]), 10)
+    np.testing.assert_array_equal(found, [40, 40, 40])

@@ -1,0 +1,184 @@
+"""The way down in simulations: clients train from the public model, and download what they lack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_tasks import ARRAYS, assert_agree, distance
+from test_feedback import few
+
+import taciturn
+from taciturn.core import downlink, messages
+from taciturn.core.policy import parse
+from taciturn.errors import InputError
+from taciturn.settings import Settings
+from taciturn.sim import draws, engine, journal
+from taciturn.sim.defaults import fill_in
+from taciturn.tasks import load
+
+ARMS = {
+    text: text
+    for text in (
+        "full",
+        "full+down=eden:1",
+        "adaptive,k=0+ou+eden:0.5+down=eden:0.5",
+        "random:0.5+ignore+top_k:0.1,feedback=true+down=sparse_ternary:0.2",
+        "full+down=quantize:2",
+        "adaptive,k=0+zero+down=top_k:0.1",
+    )
+}
+SIZE = 105  # weights of the model of `few`
+DOWNLOADS = ("bytes_down", "bytes_down_silos")
+
+
+def assert_alike(ours: Any, theirs: Any) -> None:
+    """Bit for bit."""
+    for name in (*ARRAYS, *DOWNLOADS):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_the_engine_is_the_plain_loop(lanes: int) -> None:
+    settings: dict[str, Any] = {"cohort": 4, "rounds": 6, "seeds": 2, "dropout": 0.3}
+    found = assert_agree(few(), ARMS, lanes=lanes, **settings)
+    plain = taciturn.compare(few(), ARMS, plain=True, evaluate_every=2, **settings)
+    for name, history in found.items():
+        for column in DOWNLOADS:
+            np.testing.assert_array_equal(
+                getattr(history, column), getattr(plain[name], column), f"{name} {column}"
+            )
+    assert found["full"].missing.sum() > 0
+
+
+@pytest.mark.slow
+def test_every_codec_down_under_every_rule_is_the_plain_loop() -> None:
+    codecs = ("eden:0.5", "eden:2", "quantize:1", "top_k:0.1", "sparse_ternary:0.2", "float16")
+    rules = ("full+ou+eden:1", "adaptive,k=0+ignore+eden:0.5", "optimal:0.5+last")
+    arms = [f"{rule}+down={codec}" for codec in codecs for rule in rules]
+    assert_agree(few(), {arm: arm for arm in arms}, cohort=4, rounds=5, lanes=3)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_off_changes_nothing_not_a_bit(plain: bool) -> None:
+    """An arm without a codec for the way down is the same beside arms that have one."""
+    alone = {"full+eden:0.5": "full+eden:0.5", "adaptive,k=0+ou": "adaptive,k=0+ou"}
+    settings: dict[str, Any] = {"cohort": 4, "rounds": 5, "seeds": 2, "plain": plain}
+    settings |= {} if plain else {"lanes": 1, "devices": 1}
+    without = taciturn.compare(few(), alone, **settings)
+    named = {name: f"{text}+down=float32" for name, text in alone.items()}
+    for name, history in taciturn.compare(few(), named, **settings).items():
+        assert_alike(history, without[name])
+    beside = alone | {"down": "full+down=eden:1"}
+    for name, history in taciturn.compare(few(), beside, **settings).items():
+        if name in alone:
+            assert_alike(history, without[name])
+            np.testing.assert_array_equal(history.bytes_down, np.full((2, 5), 4 * 4 * SIZE))
+        else:
+            assert distance(history.weights, without["full+eden:0.5"].weights) > 1e-4
+
+
+def test_two_downlinks_of_one_codec_are_two_programs() -> None:
+    """The codec up and the codec down have the same name: neither may hide the other."""
+    arms = ["full+eden:1+down=eden:1", "full+eden:1+down=eden:2", "full+eden:2+down=eden:1"]
+    keys = [engine._Structure(parse(text)) for text in arms]
+    assert len(set(keys)) == 3
+    found = [taciturn.simulate(few(), text, cohort=4, rounds=3).weights for text in arms]
+    for i in range(3):
+        assert distance(found[i], found[i - 1]) > 1e-5
+
+
+def counted(text: str, rounds: int, seed: int, kept: int | None, dropout: float = 0.0) -> list[int]:
+    """Bytes down by hand: what every client has is known, and the messages it lacks are counted."""
+    task, codec = few(), parse(text).down
+    have = dict.fromkeys(range(6), 0)
+    found = []
+    for t in range(rounds):
+        keys = draws.round_keys(draws.run_keys(seed), t)
+        total = 0
+        there = draws.answers(keys, 3, dropout)
+        for slot, client in enumerate(draws.cohort(keys, task.clients.population, 3).tolist()):
+            lacks, whole = t - have[client], 4 * SIZE
+            messages = lacks * codec.nbytes(SIZE)
+            far = kept is not None and lacks > kept
+            total += whole if far else min(messages, whole)
+            if there[slot]:
+                have[client] = t
+        found.append(total)
+    return found
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize(("kept", "dropout"), [(None, 0.0), (2, 0.0), (0, 0.0), (None, 0.4)])
+def test_clients_download_what_they_lack(plain: bool, kept: int | None, dropout: float) -> None:
+    text = "full+down=quantize:4"  # seven messages are shorter than the model, eight are not
+    assert downlink.most_kept(parse(text).down, SIZE) == 7
+    history = taciturn.simulate(
+        few(), text, rounds=14, cohort=3, seeds=(5, 6), kept_messages=kept, dropout=dropout,
+        plain=plain,
+    )  # fmt: skip
+    for row, seed in zip(history.bytes_down, (5, 6), strict=True):
+        assert row.tolist() == counted(text, 14, seed, kept, dropout)
+    assert history.bytes_down[0, 0] == 0  # everyone knows the seed
+    told = 0 if kept == 0 else parse(text).down.nbytes(SIZE)
+    expected = [0, *[3 * (told or 4 * SIZE)] * 13]
+    np.testing.assert_array_equal(history.bytes_down_silos, [expected, expected])
+    np.testing.assert_array_equal(history.overhead_down, np.full((2, 14), 3 * messages.OVERHEAD))
+    full = 14 * 3 * (4 * SIZE + messages.OVERHEAD)
+    summary = history.summary()
+    down = (history.bytes_down + history.overhead_down).sum(1).mean()
+    assert summary["download_share"] == pytest.approx(100 * down / full)
+    assert summary["traffic_bytes"] == pytest.approx(history.bytes_both.sum(1).mean())
+    if not dropout:
+        up = summary["upload_share"]
+        assert summary["traffic_share"] == pytest.approx((up + summary["download_share"]) / 2)
+
+
+def test_what_is_tested_is_the_public_model() -> None:
+    """And it is what the history has as weights."""
+    task = few()
+    history = taciturn.simulate(task, "full+down=sparse_ternary:0.05", rounds=3, cohort=4)
+    scores = taciturn.evaluate(task, history.weights[0])
+    assert history.accuracy[0, -1] == pytest.approx(scores["accuracy"])
+    assert history.loss[0, -1] == pytest.approx(scores["loss"], rel=1e-5)
+    # One message moves ⌈0.05 · 105⌉ weights: after three of them, 18 differ from the first.
+    first = taciturn.simulate(task, "full+down=sparse_ternary:0.05", rounds=1, cohort=4, lr=0.0)
+    assert 6 <= (history.weights != first.weights).sum() <= 18
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_killed_run_goes_on_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: bool
+) -> None:
+    settings: dict[str, Any] = {"rounds": 8, "cohort": 3, "seeds": 2, "kept_messages": 4}
+    settings |= {} if plain else {"lanes": 1, "devices": 1}
+    arms = {text: text for text in ("full+eden:1+down=eden:0.5", "full")}
+    whole = taciturn.compare(few(), arms, plain=plain, **settings)
+
+    def stop(told: Any) -> None:
+        if getattr(told, "round", 0) == 5:
+            raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "_pause", lambda cost: 0.0)  # a checkpoint after every chunk
+        with pytest.raises(RuntimeError, match="killed"):
+            taciturn.compare(few(), arms, plain=plain, folder=tmp_path, progress=stop, **settings)
+    assert list(tmp_path.glob("checkpoint-*"))
+    again = taciturn.compare(few(), arms, plain=plain, folder=tmp_path, **settings)
+    for name in arms:
+        assert_alike(again[name], whole[name])
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (-1, "`kept_messages` must be at least 0, got -1"),
+        (1.5, "`kept_messages` must be a whole number, got 1.5"),
+        ("many", "`kept_messages` must be a whole number, got 'many'"),
+    ],
+)
+def test_bad_numbers_of_messages(value: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fill_in(Settings(kept_messages=value), load("synthetic"))
