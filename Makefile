@@ -20,7 +20,8 @@ test-gpu:  ## what needs a GPU, with the interpreter that has a JAX for it; leav
 test-versions:  ## the quick tests with the lowest and newest dependencies, on every Python here
 	$(PYTHON) tests/versions.py --json tests/records/versions.json $(ARGS)
 
-soak: .venv/dev  ## 150 rounds on this machine with nodes and SuperLink killed at random; leaves tests/records/soak.json
+soak: .venv/dev  ## 150 rounds with nodes and SuperLink killed at random, and 500 in process; leaves tests/records/soak.json and memory.json
+	$(BIN)/python tests/flower/memory.py --json tests/records/memory.json
 	$(BIN)/python tests/flower/soak.py --json tests/records/soak.json $(ARGS)
 
 check: .venv/dev  ## format, lint, types

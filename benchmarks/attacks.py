@@ -3,6 +3,8 @@
     python benchmarks/attacks.py [--seeds 4] [--only NAME …] [--json FILE]     measures
     python benchmarks/attacks.py --table                       writes the table of docs/security.md
 
+With `--only`, the rows of other strategies stay as they are in the file.
+
 Ten nodes of which nine are honest: each moves half of the way to an optimum of its own, with noise,
 as local SGD does. The tenth knows all: the model, what the others will say, the threshold. What
 counts is the distance of the model to the honest nodes' mean optimum over the last three of 15
@@ -30,6 +32,7 @@ from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.task_identity import TaskIdentity
 
 from taciturn.flower import Taciturn, speak
+from taciturn.flower import mod as client_mod
 from taciturn.flower.strategy import DEFAULT
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
@@ -155,6 +158,8 @@ def play(
     away = draws.standard_normal(SIZE)
     away /= np.linalg.norm(away)
     mod = speak()
+    coin = np.random.default_rng((seed, 1))
+    client_mod._uniform = lambda: float(coin.random())  # of the system's entropy otherwise
     contexts = [Context(0, k, {}, RecordDict(), {}) for k in range(NODES)]
     quiet, arrays, distances, spoke = (
         isinstance(strategy, Taciturn),
@@ -263,6 +268,14 @@ def _ratio(rows: list[dict[str, Any]]) -> str:
     return f"{max(known):.2f} ×" if known else "–"
 
 
+def _others(file: Path, strategies: list[str], seeds: int) -> list[dict[str, Any]]:
+    """The rows of other strategies that the file has, if they are of as many seeds."""
+    found = json.loads(file.read_text()) if file.exists() else {}
+    if found.get("seeds") != seeds:
+        return []
+    return [row for row in found["rows"] if row["inner"] not in strategies]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -287,6 +300,9 @@ def main() -> None:
         for key in ("everyone", "ours"):
             row[key] = float(f"{row[key]:.4g}") if math.isfinite(row[key]) else None
         row["spoke"] = round(row["spoke"], 3)
+    rows += _others(options.json, options.only, options.seeds)
+    order = list(itertools.product(ATTACKS, STRATEGIES))
+    rows.sort(key=lambda row: order.index((row["attack"], row["inner"])))
     broken = [row for row in rows if not row["holds"]]
     found = {"seeds": options.seeds, "nodes": NODES, "rounds": ROUNDS, "policies": POLICIES,
              "codec": CODEC, "limits": LIMITS, "cases": len(rows), "beyond": len(broken),

@@ -1,8 +1,10 @@
-"""Runs the quick tests with the lowest and the newest of everything that pyproject.toml allows.
+"""Runs the quick tests with the lowest and the newest of everything that pyproject.toml allows,
+and, with one Python, those of `tests/flower` with every minor version of flwr that it allows.
 
 `make test-versions` runs all of it and writes `tests/records/versions.json`. A part is run again by
 
     python tests/versions.py --python 3.13 --which lowest --json tests/records/versions.json
+    python tests/versions.py --which flwr --json tests/records/versions.json
 
 The lowest are the lower bounds themselves of all direct dependencies, and whatever fits of what
 these depend on in turn. pip is told so by constraints, so that it fails where a bound is not to be
@@ -22,14 +24,14 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
-WHICH = ("lowest", "newest")
+WHICH = ("lowest", "newest", "flwr")
 EXTRAS = ("dev", "data")
 INDIRECT = ("jaxlib", "pillow")  # not ours, but results depend on them
 
@@ -37,31 +39,54 @@ INDIRECT = ("jaxlib", "pillow")  # not ours, but results depend on them
 def main() -> int:
     options = read_options()
     bounds = lower_bounds(tomllib.loads((ROOT / "pyproject.toml").read_text()))
-    failed = False
+    failed, which = False, list(options.which or WHICH)
     for version in options.python or PYTHONS:
         python = find(version)
         if python is None:
             say(f"Python {version}: not on this machine, left out")
             failed |= bool(options.python)
             continue
-        for which in options.which or WHICH:
-            say(f"Python {version}, {which}: installing")
-            venv = options.venvs.resolve() / f"{version}-{which}"
+        for name, exactly, tests in environments(which, bounds):
+            say(f"Python {version}, {name}: installing")
+            venv = options.venvs.resolve() / f"{version}-{name}".replace(" ", "-")
             row = None
-            if install(python, venv, bounds if which == "lowest" else {}):
-                row = test(venv, [*bounds, *INDIRECT])
+            if install(python, venv, exactly):
+                row = test(venv, [*bounds, *INDIRECT], tests)
             if options.json is not None:
-                keep(options.json, version, which, row)
-            failed |= row is None or row["failed"] > 0
-            say(f"Python {version}, {which}: {summary(row)}")
+                keep(options.json, version, name, row)
+            # That an index has no such flwr, or nothing that it needs, is for the record alone.
+            failed |= not name.startswith("flwr") if row is None else row["failed"] > 0
+            say(f"Python {version}, {name}: {summary(row)}")
+        which = [name for name in which if name != "flwr"]  # one Python is enough for these
     return int(failed)
+
+
+def environments(
+    which: Sequence[str], bounds: dict[str, str]
+) -> Iterator[tuple[str, dict[str, str], str]]:
+    """The name of each environment, the versions that it must have, and the tests run in it."""
+    if "lowest" in which:
+        yield "lowest", bounds, "tests"
+    if "newest" in which:
+        yield "newest", {}, "tests"
+    if "flwr" in which:
+        for minor in flwr_minors((ROOT / "pyproject.toml").read_text()):
+            yield f"flwr {minor}", {"flwr": f"{minor}.*"}, "tests/flower"
+
+
+def flwr_minors(pyproject: str) -> list[str]:
+    """The minor versions between the bounds."""
+    match = re.search(r'"flwr>=(\d+)\.(\d+),<\1\.(\d+)"', pyproject)
+    if match is None:
+        raise SystemExit("`flwr` in pyproject.toml needs bounds within one major version.")
+    return [f"{match[1]}.{minor}" for minor in range(int(match[2]), int(match[3]))]
 
 
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--python", action="append", metavar="3.11", help="a Python (default: all three)")
-    add("--which", action="append", choices=WHICH, help="of the versions (default: both)")
+    add("--which", action="append", choices=WHICH, help="of the versions (default: all)")
     add("--json", type=Path, metavar="FILE", help="results; other rows that it has stay")
     add("--venvs", type=Path, metavar="DIR", default=ROOT / ".versions", help="kept between runs")
     return parser.parse_args()
@@ -130,8 +155,8 @@ def install(python: Path, venv: Path, exactly: dict[str, str]) -> bool:
     return subprocess.run([*pip, *package]).returncode == 0
 
 
-def test(venv: Path, packages: list[str]) -> dict[str, Any]:
-    """Runs the quick tests and says what came of it, with which versions."""
+def test(venv: Path, packages: list[str], tests: str) -> dict[str, Any]:
+    """Runs the quick tests among `tests` and says what came of it, with which versions."""
     python, report = venv / "bin" / "python", venv / "report.xml"
     report.unlink(missing_ok=True)
     ask = (
@@ -142,19 +167,19 @@ def test(venv: Path, packages: list[str]) -> dict[str, Any]:
     version, versions = json.loads(asked.stdout)
     # Code on PYTHONPATH would be tested in the place of this.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    pytest = [python, "-m", "pytest", "-n", "2", "-m", "not slow", f"--junitxml={report}"]
+    pytest = [python, "-m", "pytest", "-n", "2", "-m", "not slow", f"--junitxml={report}", tests]
     start = time.monotonic()
     code = subprocess.run(pytest, cwd=ROOT, env=environment).returncode
     seconds = round(time.monotonic() - start)
     suites = list(ElementTree.parse(report).iter("testsuite")) if report.exists() else []
-    tests, failures, errors, skipped = (
+    count, failures, errors, skipped = (
         sum(int(suite.get(name, 0)) for suite in suites)
         for name in ("tests", "failures", "errors", "skipped")
     )
     return {
         "date": datetime.date.today().isoformat(),
         "python": version,
-        "passed": tests - failures - errors - skipped,
+        "passed": count - failures - errors - skipped,
         "failed": failures + errors or int(code != 0),  # a crash leaves no report
         "skipped": skipped,
         "seconds": seconds,
@@ -170,11 +195,10 @@ def summary(row: dict[str, Any] | None) -> str:
 
 
 def keep(path: Path, version: str, which: str, row: dict[str, Any] | None) -> None:
-    """Puts a row into the file, or takes it out where there is no result any more."""
+    """Puts a row into the file; where there is no result any more, that."""
     rows = json.loads(path.read_text()) if path.exists() else {}
-    rows.pop(f"{version} {which}", None)
-    if row is not None:
-        rows[f"{version} {which}"] = row
+    today = datetime.date.today().isoformat()
+    rows[f"{version} {which}"] = row or {"date": today, "installed": False}
     path.write_text(json.dumps(dict(sorted(rows.items())), indent=2) + "\n")
 
 

@@ -64,7 +64,9 @@ def federate(inner, policy, wanted, rounds=5, examples=EXAMPLES, grid=None, mods
 def test_the_model_is_that_of_the_plain_loop(policy):
     wanted = targets()
     weights, spoke = plain_loop(policy, wanted, 6)
-    strategy, result = federate(flower.FedAvg(fraction_evaluate=0.0), policy, wanted, 6)
+    # The loop has no limits: `test_limits.py` is about those.
+    inner = flower.FedAvg(fraction_evaluate=0.0)
+    strategy, result = federate(inner, policy, wanted, 6, norm_limit=None)
     np.testing.assert_allclose(flat(result.arrays), weights, atol=1e-6)
     assert [row["spoke"] for row in strategy.history] == spoke
     if policy != "full":
@@ -84,7 +86,7 @@ class Spy(flower.FedAvg):
 def test_a_strategy_of_ones_own_gets_complete_replies(policy):
     wanted, inner = targets(), Spy(fraction_evaluate=0.0)
     weights, spoke = plain_loop(policy, wanted, 6)
-    strategy, result = federate(inner, policy, wanted, 6)
+    strategy, result = federate(inner, policy, wanted, 6, norm_limit=None)
     np.testing.assert_allclose(flat(result.arrays), weights, atol=1e-6)
     assert [row["spoke"] for row in strategy.history] == spoke
     counted = parse(policy).stand_in.counts and spoke[-1] < NODES

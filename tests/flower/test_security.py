@@ -111,9 +111,9 @@ def test_no_update_counts_as_longer_than_three_of_the_upper_quartile(inner, poli
 
 
 def test_where_all_speak_and_where_replies_are_compared_lengths_are_as_they_are():
-    assert math.isinf(Taciturn(flower.FedAvg(), "full").norm_limit)
-    assert math.isinf(Taciturn(flower.FedMedian()).norm_limit)
-    assert Taciturn(flower.FedAvg()).norm_limit == 3.0
+    assert math.isinf(Taciturn(flower.FedAvg(), "full").limits.norm)
+    assert math.isinf(Taciturn(flower.FedMedian()).limits.norm)
+    assert Taciturn(flower.FedAvg()).limits.norm == 3.0
 
 
 # Thresholds.

@@ -63,7 +63,7 @@ def rule_forms(threshold: float) -> dict[str, list[str]]:
         ],
         "random": ["random:0.5"],
         "optimal": ["optimal:0.4"],
-        "budget": ["budget:0.2%"],
+        "budget": ["budget:1%"],
     }
 
 

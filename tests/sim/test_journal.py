@@ -48,15 +48,15 @@ CODEC_FORMS = {"quantize": "quantize:2", "eden": "eden:0.5", "top_k": "top_k:0.2
 
 def every_part() -> dict[str, str]:
     """As few arms as have every rule, every stand-in and every codec."""
-    count = max(len(RULES), len(STAND_INS), len(CODECS))
     parts = (
-        [FORMS.get(name, name) for name in RULES if name != "budget"],
+        [FORMS.get(name, name) for name in RULES if name != "budget"],  # it brings its codec
         list(STAND_INS),
         [CODEC_FORMS.get(name, name) for name in CODECS],
     )
+    count = max(map(len, parts))
     texts = ["+".join(each[i % len(each)] for each in parts) for i in range(count)]
     texts.append("adaptive,k=0+ignore+top_k:0.3,feedback=true")  # what clients keep is saved too
-    texts.append("budget:2%")  # it brings its codec
+    texts.append("budget:3%")
     return {text: text for text in texts}
 
 

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from logging import INFO, WARNING
+from logging import WARNING
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,10 @@ from taciturn.core.tally import Opening, Tally
 from taciturn.errors import InputError
 from taciturn.flower import byte_counts, replies, sums
 from taciturn.flower.downlink import Downlink
+from taciturn.flower.limits import Limits
 from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Reply
-
-_SILENT = 2.0  # times the median is what a silent reply weighs at the most
 
 
 @dataclass
@@ -106,7 +105,7 @@ def hear(
     layout: Layout,
     weighted_by: str,
     name: str,
-    limit: float = math.inf,
+    limits: Limits,
 ) -> Heard:
     """Reads the replies, sorts out what cannot be one, and bounds what each weighs.
 
@@ -116,7 +115,7 @@ def hear(
       layout: that of the model.
       weighted_by: the metric that has n_k.
       name: that of the array record of a reply that a silent client would have sent.
-      limit: what weighs more than so many times the median weighs that.
+      limits: how much a reply can weigh.
     """
     heard, found = Heard(), []
     answered: set[int] = set()
@@ -156,7 +155,7 @@ def hear(
     heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
     found.sort(key=lambda reply: reply.node)  # sums must not depend on who was first
     found = _alike(heard, found)
-    _bound(found, limit, weighted_by)
+    limits.bound_weights(found, weighted_by)
     for reply in found:
         (heard.speakers if reply.spoke else heard.silent).append(reply)
     return heard
@@ -166,7 +165,7 @@ def hear_evaluation(
     messages: Iterable[Message],
     asked: Collection[int],
     weighted_by: str,
-    limit: float,
+    limits: Limits,
     downlink: Downlink | None,
 ) -> list[Message]:
     """The replies of clients that evaluated, without those that would fail the run.
@@ -174,7 +173,7 @@ def hear_evaluation(
     Args:
       messages: what Flower received.
       asked: the nodes that were asked.
-      weighted_by, limit: as in `hear`.
+      weighted_by, limits: as in `hear`.
       downlink: as in `Round`.
     """
     heard, found, kept = Heard(), [], []
@@ -194,7 +193,7 @@ def hear_evaluation(
         except InputError as error:
             heard.reject(node, error)
     found = _alike(heard, sorted(found, key=lambda reply: reply.node))
-    _bound(found, limit, weighted_by)
+    limits.bound_weights(found, weighted_by)
     return kept + [
         Message(content=RecordDict({reply.name: reply.metrics}), metadata=reply.message.metadata)
         for reply in found
@@ -235,27 +234,8 @@ def _alike(heard: Heard, found: list[Reply]) -> list[Reply]:
     return kept
 
 
-def _bound(found: list[Reply], limit: float, weighted_by: str) -> None:
-    """Lets no reply weigh more than `limit` times the (lower) median, and no silent one more than
-    twice: what stands in for it is nothing that it has said."""
-    weights = sorted(reply.weight for reply in found)
-    for reply in found:
-        most = limit if reply.spoke or math.isinf(limit) else min(limit, _SILENT)
-        most *= weights[(len(weights) - 1) // 2]
-        if reply.weight > most:
-            log(INFO, "Taciturn: node %d weighs %g, which is too much beside the median: it "
-                "counts %g.", reply.node, reply.weight, most)  # fmt: skip
-            reply.examples = most * reply.probability
-            reply.metrics = MetricRecord(dict(reply.metrics) | {weighted_by: reply.examples})
-
-
 def add_up(
-    heard: Heard,
-    now: Round,
-    layout: Layout,
-    total: np.ndarray,
-    keep: bool,
-    longest: float = math.inf,
+    heard: Heard, now: Round, layout: Layout, total: np.ndarray, keep: bool, limits: Limits
 ) -> None:
     """Writes Σ n·Δ/p over the speakers to `total`; whose norm does not fit its update is rejected.
 
@@ -265,23 +245,14 @@ def add_up(
       layout: that of the model.
       total: memory for the sum, a flat vector.
       keep: whether the updates that were decoded stay with the replies.
-      longest: an update that is longer than so many times their upper quartile is made as short as
-        that.
+      limits: how long an update can be.
     """
     _sum(heard, now, layout, total, keep)
-    norms = sorted(reply.norm or 0.0 for reply in heard.speakers)
-    # The upper quartile, and not the median: few may have much to say, and be honest.
-    most = longest * norms[3 * (len(norms) - 1) // 4] if norms else math.inf
-    if not norms or norms[-1] <= most:
-        return
-    for reply in heard.speakers:
-        if reply.norm is not None and reply.norm > most:
-            log(INFO, "Taciturn: the update of node %d has the norm %g, more than %g times the "
-                "upper quartile: it is made shorter.", reply.node, reply.norm, longest)  # fmt: skip
-            reply.scale = most / reply.norm
-    _sum(heard, now, layout, total, keep)  # once more: nothing is left of what was too long
-    for reply in heard.speakers:
-        reply.norm = (reply.norm or 0.0) * reply.scale
+    silent = [min(reply.norm or 0.0, float(now.opening.silent_at_most)) for reply in heard.silent]
+    if limits.bound_norms(heard.speakers, silent):
+        _sum(heard, now, layout, total, keep)  # once more: nothing is left of what was too long
+        for reply in heard.speakers:
+            reply.norm = (reply.norm or 0.0) * reply.scale
 
 
 def _sum(heard: Heard, now: Round, layout: Layout, total: np.ndarray, keep: bool) -> None:

@@ -65,6 +65,11 @@ class Reply:
         return self.examples / self.probability
 
     @property
+    def length(self) -> float:
+        """The norm of what is added to the sum, as far as it is known."""
+        return max(self.norm or 0.0, self.encoded_norm or 0.0)
+
+    @property
     def form(self) -> tuple[Any, ...]:
         """What all replies must agree in: Flower's strategies fail the run where they do not."""
         lengths = ((key, len(value) if isinstance(value, list) else None)

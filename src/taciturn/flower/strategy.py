@@ -28,6 +28,7 @@ from taciturn.errors import InputError
 from taciturn.flower import byte_counts, compatibility, downlink, hearing, logs, protocol, records
 from taciturn.flower.handover import Handover
 from taciturn.flower.hearing import Heard, Round
+from taciturn.flower.limits import Limits
 from taciturn.flower.nodes import Nodes
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import numbers
@@ -64,8 +65,9 @@ class Taciturn(Strategy):
       weight_limit: a reply that weighs more than so many times the median of the round weighs that;
         None without a bound. A silent one weighs twice the median at the most.
       norm_limit: where clients may be silent and replies are averaged, an update that is longer
-        than so many times the upper quartile of those who speak counts as one of that length; None
-        without a bound.
+        than so many times the upper quartile counts as one of that length; None without a bound.
+        Where the silent are left out (`ignore`), each speaker is heard louder: both limits shrink
+        with the share that speaks, to 2 at the least.
       kept_messages: with a codec for the way down, how many messages are kept for nodes that were
         away; by default as many as are shorter than the model.
 
@@ -104,8 +106,10 @@ class Taciturn(Strategy):
         self.exclude = [exclude] if isinstance(exclude, str) else list(exclude)
         self.min_clients = least if min_clients is None else whole("min_clients", min_clients, 1)
         self.seed = secrets.randbits(62) if seed is None else whole("seed", seed, 0, 2**62)
-        self.weight_limit = _limit("weight_limit", weight_limit)
-        self.norm_limit = _limit("norm_limit", norm_limit) if averaged else math.inf
+        weight, norm = _limit("weight_limit", weight_limit), _limit("norm_limit", norm_limit)
+        self.limits = Limits(
+            weight, norm if averaged else math.inf, averaged and not policy.stand_in.counts
+        )
         self.kept_messages = kept_messages
         if kept_messages is not None:
             whole("kept_messages", kept_messages, 0)
@@ -251,13 +255,9 @@ class Taciturn(Strategy):
         if self._round is None or self._layout is None:
             raise InputError("`configure_train` must be called before `aggregate_train`.")
         now, layout, server_round = self._round, self._layout, server_round + self._done
-        heard = hearing.hear(
-            replies, now, layout, self._weighted_by, self._array_name, self.weight_limit
-        )
+        heard = hearing.hear(replies, now, layout, self._weighted_by, self._array_name, self.limits)
         del replies
-        hearing.add_up(
-            heard, now, layout, self._total, keep=not self._averages, longest=self.norm_limit
-        )
+        hearing.add_up(heard, now, layout, self._total, not self._averages, self.limits)
         self.nodes.note(
             server_round, now.asked, [reply.node for reply in heard.speakers],
             [reply.node for reply in heard.silent], self.policy.rule.at_most,
@@ -345,9 +345,8 @@ class Taciturn(Strategy):
     ) -> MetricRecord | None:
         """The inner strategy's metrics, of replies that can be put together."""
         replies = hearing.hear_evaluation(
-            replies, self._evaluating, self._weighted_by, self.weight_limit,
-            self._downlink,
-        )  # fmt: skip
+            replies, self._evaluating, self._weighted_by, self.limits, self._downlink
+        )
         metrics = self.inner.aggregate_evaluate(server_round + self._done, replies)
         self._note(server_round + self._done, "evaluate_metrics_clientapp", metrics)
         return metrics

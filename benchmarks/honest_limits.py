@@ -1,0 +1,185 @@
+"""What the limits against bad nodes cost a federation in which all are honest, and unlike.
+
+    python benchmarks/honest_limits.py [--tasks synthetic-niid glyphs] [--nodes 12] [--rounds 30]
+                                       [--seeds 1] [--json FILE]
+    python benchmarks/honest_limits.py --table            writes the table of docs/security.md
+
+The first clients of a task are the nodes of a federation with Flower's strategies in one process;
+all are asked in every round. Every policy is played with the limits on weight and length that are
+the default, and without. Counted are replies of honest nodes whose updates were made shorter or
+that weighed less, those of the silent too, as shares of all; accuracy is that on the task's test
+data, on average over the last five rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg
+from flwr.supercore.logger import FLOWER_LOGGER
+from flwr.supercore.task_identity import TaskIdentity
+
+import taciturn
+from taciturn.flower import Taciturn, speak
+from taciturn.flower import mod as client_mod
+from taciturn.flower.strategy import DEFAULT
+from taciturn.settings import Settings
+from taciturn.sim import draws
+from taciturn.sim.defaults import fill_in
+from taciturn.sim.local import flat_model, make_evaluate
+from taciturn.sim.reference import Trainer
+from taciturn.tasks.task import with_test
+
+TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "honest_limits.json"
+BEGIN, END = "<!-- honest -->", "<!-- /honest -->"
+POLICIES = (DEFAULT, "adaptive,k=0,robust=true,at_most=10+ignore", "random:0.5+ignore")
+FREE = {"weight_limit": None, "norm_limit": None}
+
+
+class Counter(logging.Handler):
+    """Counts the lines that say that a reply was limited."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.shortened = self.lightened = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.shortened += "it is made shorter" in record.msg
+        self.lightened += "too much beside the median" in record.msg
+
+
+class Federation:
+    """The nodes of a task, and its test data."""
+
+    def __init__(self, task: str, nodes: int) -> None:
+        self.task, self.nodes = taciturn.load(task), nodes
+        self.model = flat_model(self.task)
+        self.clients, self.test = with_test(self.task)
+        settings = fill_in(Settings(cohort=nodes), self.task, plain=True)
+        self.lr = settings.lr
+        self.trainer = Trainer(self.task, self.model, self.clients, settings)
+        total = len(jax.tree.leaves(self.test)[0])
+        self.sums = jax.jit(make_evaluate(self.task, self.model, total, total))
+
+    def get_node_ids(self) -> list[int]:
+        """All that a strategy needs of a Grid to sample."""
+        return list(range(self.nodes))
+
+    def accuracy(self, weights: np.ndarray) -> float:
+        value, weight = self.sums(weights, self.test, np.zeros(1, np.int32))["accuracy"]
+        return float(value / weight)
+
+    def train(self, message: Message, keys: draws.RoundKeys) -> Message:
+        k = message.metadata.dst_node_id
+        weights = message.content["arrays"]["w"].numpy()
+        trained, _ = self.trainer(weights, np.int32(k), k, keys, self.lr)
+        examples = float(self.clients.examples_of(np.array([k], np.int32))[0])
+        metrics = MetricRecord({"num-examples": examples})
+        content = RecordDict({"arrays": _record(trained), "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    def play(self, strategy: Taciturn, rounds: int, seed: int) -> tuple[list[float], Counter]:
+        """The accuracy after each round, and what was limited."""
+        keys, coin, mod = draws.run_keys(seed), np.random.default_rng(seed), speak()
+        client_mod._uniform = lambda: float(coin.random())  # of the system's entropy otherwise
+        contexts = [Context(0, k, {}, RecordDict(), {}) for k in range(self.nodes)]
+        arrays, accuracies = _record(np.asarray(self.model.init(keys.init))), []
+        counter = Counter()
+        FLOWER_LOGGER.addHandler(counter)
+        for t in range(rounds):
+            round_keys = draws.round_keys(keys, t)
+            replies = [
+                mod(message, contexts[message.metadata.dst_node_id],
+                    lambda message, _, now=round_keys: self.train(message, now))
+                for message in strategy.configure_train(t + 1, arrays, ConfigRecord(), self)
+            ]  # fmt: skip
+            arrays = strategy.aggregate_train(t + 1, replies)[0] or arrays
+            accuracies.append(self.accuracy(arrays["w"].numpy()))
+        FLOWER_LOGGER.removeHandler(counter)
+        return accuracies, counter
+
+
+def _record(weights: np.ndarray) -> ArrayRecord:
+    return ArrayRecord({"w": Array(weights.astype(np.float32))})
+
+
+def measure(
+    federation: Federation, policy: str, limits: dict[str, None], rounds: int, seeds: int
+) -> dict[str, Any]:
+    """Accuracy, and shares of all replies, over seeds."""
+    accuracies, counted, spoke = [], np.zeros(2), 0
+    for seed in range(seeds):
+        inner = FedAvg(fraction_evaluate=0.0)
+        strategy = Taciturn(inner, policy, seed=0, **limits)
+        found, counter = federation.play(strategy, rounds, seed)
+        accuracies.append(float(np.mean(found[-5:])))
+        counted += (counter.shortened, counter.lightened)
+        spoke += sum(row["spoke"] for row in strategy.history)
+    asked = seeds * rounds * federation.nodes
+    shortened, lightened = (counted / asked).round(4).tolist()
+    return {"accuracy": np.round(accuracies, 4).tolist(), "spoke": round(spoke / asked, 4),
+            "shortened": shortened, "lightened": lightened}  # fmt: skip
+
+
+def table(found: dict[str, Any]) -> str:
+    lines = ["| task | policy | spoke | made shorter | weighed less | accuracy | without limits |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for row in found["rows"]:
+        own, free = row["limits"], row["free"]
+        lines.append(
+            f"| {row['task']} | `{row['policy']}` | {own['spoke']:.0%} | {own['shortened']:.1%} | "
+            f"{own['lightened']:.1%} | {np.mean(own['accuracy']):.1%} | "
+            f"{np.mean(free['accuracy']):.1%} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--tasks", nargs="*", default=["synthetic-niid", "glyphs"])
+    parser.add_argument("--nodes", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--table", action="store_true", help="writes docs/security.md from the JSON"
+    )
+    options = parser.parse_args()
+    if options.table:
+        page = ROOT / "docs" / "security.md"
+        before, _, rest = page.read_text().partition(BEGIN)
+        found = json.loads(options.json.read_text())
+        page.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{rest.partition(END)[2]}")
+        return
+    for handler in FLOWER_LOGGER.handlers:
+        handler.setLevel("CRITICAL")
+    rows = []
+    for task in options.tasks:
+        federation = Federation(task, options.nodes)
+        for policy in POLICIES:
+            row = {"task": task, "policy": policy}
+            for name, limits in (("limits", {}), ("free", FREE)):
+                row[name] = measure(federation, policy, limits, options.rounds, options.seeds)
+            rows.append(row)
+            print(json.dumps(row))
+    found = {"nodes": options.nodes, "rounds": options.rounds, "seeds": options.seeds,
+             "versions": {name: version(name) for name in ("flwr", "jax", "numpy")},
+             "machine": platform.machine(), "rows": rows}  # fmt: skip
+    options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

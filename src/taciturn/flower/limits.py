@@ -1,0 +1,86 @@
+"""How far one reply can move the mean: bounds on what it weighs and how long its update is."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from logging import INFO
+
+from flwr.app import MetricRecord
+from flwr.supercore import log
+
+from taciturn.flower.replies import Reply
+
+_LEAST = 2.0  # what a limit shrinks to, and times the median what a silent reply weighs at most
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds of a federation.
+
+    Attributes:
+      weight: a reply that weighs more than so many times the median of all weighs that.
+      norm: an update that is longer than so many times the upper quartile is made as short as that.
+      alone: whether the mean is over speakers alone. Each is then heard louder the fewer they are,
+        and both limits shrink with the share that speaks, to 2 at the least.
+    """
+
+    weight: float = math.inf
+    norm: float = math.inf
+    alone: bool = False
+
+    def bound_weights(self, found: Sequence[Reply], weighted_by: str) -> None:
+        """Lets no reply weigh more than it may beside the (lower) median, and no silent one more
+        than twice that: what stands in for it is nothing that it has said.
+
+        Args:
+          found: all replies.
+          weighted_by: the metric that has n_k.
+        """
+        if math.isinf(self.weight) or not found:
+            return
+        weights = sorted(reply.weight for reply in found)
+        limit = self._shrunk(self.weight, sum(reply.spoke for reply in found), len(found))
+        for reply in found:
+            most = limit if reply.spoke else min(limit, _LEAST)
+            most *= weights[(len(weights) - 1) // 2]
+            if reply.weight > most:
+                log(INFO, "Taciturn: node %d weighs %g, which is too much beside the median: it "
+                    "counts %g.", reply.node, reply.weight, most)  # fmt: skip
+                reply.examples = most * reply.probability
+                reply.metrics = MetricRecord(dict(reply.metrics) | {weighted_by: reply.examples})
+
+    def bound_norms(self, speakers: Sequence[Reply], silent: Sequence[float]) -> bool:
+        """Sets the `scale` of updates that are too long, and says whether there are any.
+
+        Args:
+          speakers: those whose updates are summed.
+          silent: the norms of the others.
+        """
+        if math.isinf(self.norm) or not speakers:
+            return False
+        everyone = len(speakers) + len(silent)
+        limit = self._shrunk(self.norm, len(speakers), everyone)
+        most = limit * _upper_quartile([reply.length for reply in speakers], silent)
+        for reply in speakers:
+            if reply.length > most:
+                log(INFO, "Taciturn: the update of node %d has the norm %g, more than %.3g times "
+                    "the upper quartile: it is made shorter.",
+                    reply.node, reply.length, limit)  # fmt: skip
+                reply.scale = most / reply.length
+        return any(reply.scale != 1 for reply in speakers)
+
+    def _shrunk(self, limit: float, speakers: int, everyone: int) -> float:
+        share = speakers / everyone if self.alone else 1.0
+        return max(min(_LEAST, limit), limit * share)
+
+
+def _upper_quartile(speakers: Sequence[float], silent: Sequence[float]) -> float:
+    """That of those who speak; where they are fewer than half, of the longer half of all.
+
+    The quartile and not the median, because few may have much to say, and be honest. Who speaks
+    alone is measured by those who are silent. Who has nothing at all to say measures nobody.
+    """
+    needed = (len(speakers) + len(silent) + 1) // 2 - len(speakers)
+    others = sorted((norm for norm in silent if norm > 0), reverse=True)
+    norms = sorted([*speakers, *others[: max(needed, 0)]])
+    return norms[3 * (len(norms) - 1) // 4]

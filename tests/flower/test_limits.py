@@ -1,0 +1,90 @@
+"""How far one reply can move the mean, where few speak."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from federation import LocalGrid, flat, model, pulled
+from flwr.serverapp import strategy as flower
+from test_flower import NODES, SIZE, targets
+
+from taciturn.flower import Taciturn
+
+BAD = 3
+
+
+def move(policy, scales, examples=(20,) * NODES, tamper=None):
+    """The first step of a federation, and its nodes' updates, scaled."""
+    wanted = targets() * np.array(scales, np.float32)[:, None]
+    grid = LocalGrid(pulled(wanted, examples), NODES, tamper=tamper)
+    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), policy, seed=0)
+    return flat(strategy.start(grid, model(SIZE), num_rounds=1).arrays), 0.5 * wanted
+
+
+def lengths(updates):
+    return np.linalg.norm(updates, axis=1)
+
+
+def between(updates, speakers):
+    """A threshold that the longest so many exceed."""
+    ordered = np.sort(lengths(updates))[::-1]
+    return float(ordered[speakers - 1] + ordered[speakers]) / 2
+
+
+@pytest.mark.parametrize("stand_in", ["ignore", "zero"])
+def test_who_speaks_alone_is_measured_by_the_silent(stand_in):
+    scales = [1, 1, 1, 1e6, 1]
+    _, updates = move("full", scales)
+    threshold = between(updates, 1)
+    moved, _ = move(f"fixed:{threshold}+{stand_in}", scales)
+    longest = np.sort(lengths(updates))[-2]
+    # With `zero`, the silent four fifths of the mean stay where they are.
+    expected = 2 * longest if stand_in == "ignore" else 3 * longest / NODES
+    assert np.linalg.norm(moved) == pytest.approx(expected, rel=1e-4)
+    assert moved @ updates[BAD] == pytest.approx(expected * lengths(updates)[BAD], rel=1e-4)
+
+
+def test_where_the_silent_have_nothing_to_say_one_who_speaks_is_heard():
+    moved, updates = move("fixed:0+ignore", [0, 0, 0, 1, 0])
+    np.testing.assert_allclose(moved, updates[BAD], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("speakers", "limit"), [(5, 3.0), (4, 2.4), (3, 2.0)])
+def test_the_fewer_speak_the_shorter_each_must_be(speakers, limit):
+    scales = [1, 1, 1, 1e6, 1]
+    _, updates = move("full", scales)
+    threshold = between(updates, speakers) if speakers < NODES else 0.0
+    moved, _ = move(f"fixed:{threshold}+ignore", scales)
+    norms = lengths(updates)
+    spoke = np.sort(np.flatnonzero(norms > threshold))
+    updates[BAD] *= limit * np.sort(norms[spoke])[3 * (speakers - 1) // 4] / norms[BAD]
+    np.testing.assert_allclose(moved, updates[spoke].mean(0), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "speakers", "most"), [("ignore", 5, 200), ("ignore", 2, 80), ("zero", 2, 200)]
+)
+def test_the_fewer_speak_the_less_each_may_weigh(stand_in, speakers, most):
+    scales, examples = [1, 1, 1, 2, 1], [20, 20, 20, 10**9, 20]
+    _, updates = move("full", scales)
+    threshold = between(updates, speakers) if speakers < NODES else 0.0
+    moved, _ = move(f"fixed:{threshold}+{stand_in}", scales, examples)
+    weights = np.where(np.arange(NODES) == BAD, most, 20)
+    spoke = lengths(updates) > threshold
+    total = weights[spoke].sum() if stand_in == "ignore" else weights.sum()
+    np.testing.assert_allclose(moved, (weights * spoke) @ updates / total, rtol=1e-4, atol=1e-6)
+
+
+def test_what_was_encoded_is_measured_and_not_what_a_node_says_of_its_update():
+    def tamper(node, reply):
+        if node == BAD:
+            reply.content["metrics"]["taciturn.norm"] = 1.0
+        return reply
+
+    policy, scales = "adaptive+ou+quantize:8,feedback=true", [1, 1, 1, 1e6, 1]
+    moved, updates = move(policy, scales, tamper=tamper)
+    honest = np.delete(lengths(updates), BAD)
+    assert np.linalg.norm(moved) < 3 * honest.max()
