@@ -55,8 +55,9 @@ def test_public_names() -> None:
         "Codec", "Form", "Generated", "History", "Policy", "Rule", "Situation", "StandIn", "Stored",
         "TaciturnError", "Task", "__version__", "adaptive", "as_model", "bfloat16",
         "classification", "compare", "eden", "evaluate", "fixed", "float16", "float32", "full",
-        "ignore", "last", "load", "load_model", "optimal", "ou", "parse", "prepare", "quantize",
-        "random", "register", "regression", "simulate", "sparse_ternary", "table", "top_k", "zero",
+        "ignore", "last", "load", "load_model", "optimal", "ou", "parse", "peers", "prepare",
+        "quantize", "random", "register", "regression", "simulate", "sparse_ternary", "table",
+        "top_k", "zero",
     ]  # fmt: skip
     rooms = {"core", "data", "flower", "models", "sim", "tasks"}
     assert set(dir(taciturn)) == {*taciturn.__all__, *rooms}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from taciturn.core.standins import ignore as ignore
     from taciturn.core.standins import last as last
     from taciturn.core.standins import ou as ou
+    from taciturn.core.standins import peers as peers
     from taciturn.core.standins import zero as zero
     from taciturn.errors import TaciturnError as TaciturnError
     from taciturn.sim import History as History
@@ -54,7 +55,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "taciturn.core.rules": ("Rule", "Situation", "full", "fixed", "adaptive", "random", "optimal"),
-    "taciturn.core.standins": ("StandIn", "ou", "zero", "ignore", "last"),
+    "taciturn.core.standins": ("StandIn", "ou", "zero", "ignore", "last", "peers"),
     "taciturn.core.codecs": (
         "Codec", "Form", "float32", "float16", "bfloat16", "quantize", "eden", "top_k",
         "sparse_ternary",

@@ -25,7 +25,8 @@ RULES: dict[str, Callable[..., Rule]] = {
     f.__name__: f for f in (rules.full, rules.fixed, rules.adaptive, rules.random, rules.optimal)
 }
 STAND_INS: dict[str, Callable[..., StandIn]] = {
-    f.__name__: f for f in (standins.ou, standins.zero, standins.ignore, standins.last)
+    f.__name__: f
+    for f in (standins.ou, standins.zero, standins.ignore, standins.last, standins.peers)
 }
 CODECS: dict[str, Callable[..., Codec]] = {
     f.__name__: f

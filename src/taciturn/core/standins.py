@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from taciturn.checks import flag
 from taciturn.core import ou as _ou
-from taciturn.core.arrays import Array, zeros
+from taciturn.core.arrays import Array, Scalar, zeros
 from taciturn.core.parts import Part
 from taciturn.errors import InputError
 
@@ -24,6 +24,12 @@ class StandIn(Part):
         its old value.
       counts: whether a silent client has a share in the mean at all.
       capped: whether the prediction is scaled down to the silent client's own norm.
+      trust: `(state) -> share`, from 0 to 1, of the speakers in what stands in, element-wise or
+        one number: so much of it is their mean update, scaled by the silent client's norm over
+        theirs, and the rest the prediction. None where they have no part in it.
+      judge: `(state, mean_update, speakers) -> state`, element-wise, before `learn`: what the mean
+        update would have been by the speakers alone is compared with it. None where nothing is.
+      alone: whether it can stand in where nobody spoke; else such a round moves nothing.
     """
 
     init: Callable[[Array], Any] = field(kw_only=True, compare=False, repr=False)
@@ -34,6 +40,13 @@ class StandIn(Part):
     )
     counts: bool = field(default=True, kw_only=True, compare=False, repr=False)
     capped: bool = field(default=False, kw_only=True, compare=False, repr=False)
+    trust: Callable[[Any], Array | Scalar] | None = field(
+        default=None, kw_only=True, compare=False, repr=False
+    )
+    judge: Callable[[Any, Array, Array], Any] | None = field(
+        default=None, kw_only=True, compare=False, repr=False
+    )
+    alone: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 
 def ou(mode: str = "constrained", cap: bool = False) -> StandIn:
@@ -75,6 +88,26 @@ def last() -> StandIn:
     return StandIn("last", init=lambda weights: Last(zeros(weights)),
                    predict=lambda state: state.update,
                    learn=lambda state, mean: Last(mean))  # fmt: skip
+
+
+def peers() -> StandIn:
+    r"""The speakers' mean update, scaled by the silent client's norm over theirs:
+
+        Δ̂_k = Σ_spoke n·Δ/p / Σ_spoke n·m/p · m_k
+
+    Their norm is the mean of their norms, and not the norm of their mean: clients that differ in
+    length alone, and point each in a direction of its own, are then right on average, where the
+    norm of the mean, which is far shorter than they are, would make the silent too long. The mean
+    of everyone becomes mean norm × mean direction of those who spoke, a ratio estimator with the
+    norm as what is known of everyone. Sums are all it needs.
+
+    Where nobody spoke there is nothing to stand in with: the model stays, as with `ignore`.
+
+    References:
+      Cochran. Sampling Techniques, 3rd edition, chapter 6, 1977.
+    """
+    return StandIn("peers", init=_nothing, predict=lambda state: 0.0, learn=_same,
+                   trust=lambda state: 1.0, alone=False)  # fmt: skip
 
 
 def _nothing(weights: Array) -> tuple[()]:

@@ -31,7 +31,7 @@ class Moments(NamedTuple):
     def deviation(self) -> Scalar:
         """The population form, √(Σ w (m − mean)² / Σ w); 0 when nothing was seen."""
         xp = namespace(self.m2)
-        return xp.sqrt(_ratio(self.m2, self.weight))
+        return xp.sqrt(ratio(self.m2, self.weight))
 
 
 class Tally(NamedTuple):
@@ -45,6 +45,8 @@ class Tally(NamedTuple):
       examples_silent: Σ n over the silent, less what those who spoke count beyond themselves,
         Σ n (1/p − 1): with `examples_spoke` it makes up the examples of everyone.
       examples_capped: the same with n·min(1, m/‖Δ̂‖) instead of n.
+      lengths_spoke, lengths_silent: the same as `examples_spoke` and `examples_silent` with n·m
+        instead of n.
       norms, norms_unweighted: moments of all norms, weighted by n and by 1.
       each: the norms, one per client, NaN of those who were rejected; None where no rule asks.
     """
@@ -57,6 +59,8 @@ class Tally(NamedTuple):
     examples_spoke: Scalar
     examples_silent: Scalar
     examples_capped: Scalar
+    lengths_spoke: Scalar
+    lengths_silent: Scalar
     norms: Moments
     norms_unweighted: Moments
     each: Array | None = None
@@ -180,7 +184,7 @@ def of(
     most = xp.maximum(xp.asarray(opening.silent_at_most, dtype=m.dtype), xp.zeros_like(m))
     m = xp.where(silent, xp.minimum(m, most), m)
     longest = xp.asarray(opening.stand_in_norm, dtype=m.dtype) * xp.ones_like(m)
-    share = xp.minimum(xp.ones_like(m), _ratio(m, longest, empty=1.0))
+    share = xp.minimum(xp.ones_like(m), ratio(m, longest, empty=1.0))
     zero = xp.zeros_like(n)
     # What one who spoke counts beyond itself, it takes from what stands in for the others.
     beyond = zero
@@ -188,15 +192,18 @@ def of(
         known = spoke & (probabilities > 0)
         beyond = n * xp.where(known, 1 / xp.where(known, probabilities, 1.0) - 1, zero)
     silence = xp.where(silent, n, -beyond)
+    speech = xp.where(spoke, n + beyond, zero)
     return Tally(
         spoken=spoken,
         n_spoke=_count(spoke),
         n_silent=_count(silent),
         n_rejected=_count(~accepted),
         n_absent=xp.zeros((), dtype=xp.int32),
-        examples_spoke=xp.sum(xp.where(spoke, n + beyond, zero)),
+        examples_spoke=xp.sum(speech),
         examples_silent=xp.sum(silence),
         examples_capped=xp.sum(silence * share),
+        lengths_spoke=xp.sum(speech * m),
+        lengths_silent=xp.sum(silence * m),
         norms=_moments(n, m),
         norms_unweighted=_moments(one, m),
         each=xp.where(accepted, m, xp.full_like(m, math.nan)) if each else None,
@@ -209,11 +216,12 @@ def with_absent(tally: Tally, count: int, opening: Opening) -> Tally:
     if not count or not answered:
         return tally
     examples = tally.norms.weight * count / answered
-    share = min(1.0, float(_ratio(tally.norms.mean, np.float64(opening.stand_in_norm), empty=1.0)))
+    share = min(1.0, float(ratio(tally.norms.mean, np.float64(opening.stand_in_norm), empty=1.0)))
     return tally._replace(
         n_absent=tally.n_absent + count,
         examples_silent=tally.examples_silent + examples,
         examples_capped=tally.examples_capped + examples * share,
+        lengths_silent=tally.lengths_silent + examples * tally.norms.mean,
     )
 
 
@@ -225,7 +233,7 @@ def _count(mask: Array) -> Scalar:
 def _moments(weight: Array, x: Array) -> Moments:
     xp = namespace(x)
     total = xp.sum(weight)
-    mean = _ratio(xp.sum(weight * x), total)
+    mean = ratio(xp.sum(weight * x), total)
     return Moments(total, mean, xp.sum(weight * (x - mean) ** 2))
 
 
@@ -247,12 +255,12 @@ def _merge_counts(a: Tally, b: Tally) -> Tally:
 def _merge_moments(a: Moments, b: Moments) -> Moments:
     """Chan, Golub, LeVeque, 1979."""
     weight = a.weight + b.weight
-    share = _ratio(b.weight, weight)
+    share = ratio(b.weight, weight)
     gap = b.mean - a.mean
     return Moments(weight, a.mean + gap * share, a.m2 + b.m2 + gap * gap * a.weight * share)
 
 
-def _ratio(x: Any, y: Any, empty: float = 0.0) -> Any:
+def ratio(x: Any, y: Any, empty: float = 0.0) -> Any:
     """x / y, and `empty` where y is 0."""
     xp = namespace(y)
     return xp.where(y > 0, x / xp.where(y > 0, y, xp.ones_like(y)), xp.full_like(y, empty))

@@ -251,6 +251,8 @@ def add_up(
     norms = sorted(reply.norm or 0.0 for reply in heard.speakers)
     # The upper quartile, and not the median: few may have much to say, and be honest.
     most = longest * norms[3 * (len(norms) - 1) // 4] if norms else math.inf
+    for reply in heard.silent:  # what stands in for it may be as long as it says it is
+        reply.norm = min(reply.norm or 0.0, most)
     if not norms or norms[-1] <= most:
         return
     for reply in heard.speakers:
