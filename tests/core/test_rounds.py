@@ -155,7 +155,9 @@ def play_spoken(policy: Any, state: Any, update: list[float]) -> tuple[Any, Any]
     return server.close(policy, state, tally.add(tally.start(state.weights), message, opening))
 
 
-@pytest.mark.parametrize("stand_in", ["ou", "ou,cap=true", "zero", "ignore", "last", "peers"])
+@pytest.mark.parametrize(
+    "stand_in", ["ou", "ou,cap=true", "zero", "ignore", "last", "peers", "blend"]
+)
 def test_a_round_in_which_nobody_counts_changes_nothing(stand_in: str) -> None:
     policy, state = begin(f"adaptive,k=0+{stand_in}")
     state, _ = play(policy, state, FIRST)

@@ -26,7 +26,15 @@ RULES: dict[str, Callable[..., Rule]] = {
 }
 STAND_INS: dict[str, Callable[..., StandIn]] = {
     f.__name__: f
-    for f in (standins.ou, standins.zero, standins.ignore, standins.last, standins.peers)
+    for f in (
+        standins.ou,
+        standins.zero,
+        standins.ignore,
+        standins.last,
+        standins.peers,
+        standins.blend,
+        standins.own,
+    )
 }
 CODECS: dict[str, Callable[..., Codec]] = {
     f.__name__: f

@@ -27,11 +27,12 @@ from taciturn.core.arrays import (
     namespace,
     norm_of,
     or_zero,
+    ratio,
     select,
     zeros,
 )
 from taciturn.core.policy import Policy
-from taciturn.core.tally import Opening, Tally, ratio
+from taciturn.core.tally import Opening, Tally
 
 
 class Optimizer(NamedTuple):
@@ -145,7 +146,8 @@ def learn(
         spoken, before = record
         mean = mean_update(policy, before, spoken, weighed)
         if stand_in.judge is not None:
-            before = stand_in.judge(before, mean, spoken * weighed.speakers)
+            judged = stand_in.judge(before, spoken * weighed.speakers)
+            before = select(weighed.spoke > 0, judged, before)
         if donate and stand_in.growth:
             return mean, grow(before, stand_in.growth, mean)
         return mean, stand_in.learn(before, mean)

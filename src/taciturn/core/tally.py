@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taciturn.core.arrays import Array, Scalar, add_scaled, namespace, norm, zeros
+from taciturn.core.arrays import Array, Scalar, add_scaled, namespace, norm, ratio, zeros
 from taciturn.core.codecs import Codec, float32
 from taciturn.core.messages import Message
 from taciturn.errors import InputError
@@ -39,6 +39,7 @@ class Tally(NamedTuple):
 
     Attributes:
       spoken: Σ n·Δ/p over the clients that spoke, each with probability p; p = 1 under most rules.
+        Where clients are stood in for by what they themselves said last, that is in it too.
       n_spoke, n_silent, n_rejected: how many there were of each.
       n_absent: how many were not heard and are treated as silent.
       examples_spoke: Σ n/p over those who spoke.
@@ -89,7 +90,13 @@ def start(weights: Array, each: bool = False) -> Tally:
 
 
 def add(
-    tally: Tally, message: Message, opening: Opening, codec: Codec = _EXACT, *, donate: bool = False
+    tally: Tally,
+    message: Message,
+    opening: Opening,
+    codec: Codec = _EXACT,
+    *,
+    last: Array | None = None,
+    donate: bool = False,
 ) -> Tally:
     """The tally with one more client in it.
 
@@ -101,6 +108,7 @@ def add(
       message: what the client sent, decoded.
       opening: what `server.open` returned for this round.
       codec: what it was written with.
+      last: what this client said last, for a stand-in that needs it (`StandIn.own`).
       donate: lets NumPy write the new sums over those of `tally`.
     """
     update = message.update
@@ -138,6 +146,9 @@ def add(
         xp.reshape(chance, (1,)),
         each=tally.each is not None,
     )
+    if last is not None:
+        again = add_scaled(one.spoken, one.examples_silent, last, donate=donate)
+        one = one._replace(spoken=again)
     return _merge_counts(tally, one)
 
 
@@ -175,7 +186,8 @@ def of(
       each: whether every norm is kept.
     """
     xp = namespace(norms)
-    accepted = xp.isfinite(norms) & (norms >= 0) & xp.isfinite(examples) & (examples > 0)
+    accepted = _accepted(examples, norms)
+    silence = stands_in_for(examples, norms, spoke, probabilities)
     spoke, silent = accepted & spoke, accepted & ~spoke
     one = xp.where(accepted, xp.ones_like(norms), xp.zeros_like(norms))
     n = xp.where(accepted, xp.astype(examples, norms.dtype), xp.zeros_like(norms))
@@ -185,14 +197,7 @@ def of(
     m = xp.where(silent, xp.minimum(m, most), m)
     longest = xp.asarray(opening.stand_in_norm, dtype=m.dtype) * xp.ones_like(m)
     share = xp.minimum(xp.ones_like(m), ratio(m, longest, empty=1.0))
-    zero = xp.zeros_like(n)
-    # What one who spoke counts beyond itself, it takes from what stands in for the others.
-    beyond = zero
-    if probabilities is not None:
-        known = spoke & (probabilities > 0)
-        beyond = n * xp.where(known, 1 / xp.where(known, probabilities, 1.0) - 1, zero)
-    silence = xp.where(silent, n, -beyond)
-    speech = xp.where(spoke, n + beyond, zero)
+    speech = xp.where(spoke, n - silence, xp.zeros_like(n))
     return Tally(
         spoken=spoken,
         n_spoke=_count(spoke),
@@ -208,6 +213,29 @@ def of(
         norms_unweighted=_moments(one, m),
         each=xp.where(accepted, m, xp.full_like(m, math.nan)) if each else None,
     )
+
+
+def stands_in_for(
+    examples: Array, norms: Array, spoke: Array, probabilities: Array | None = None
+) -> Array:
+    """What weighs in the sum that stands in for each client; arguments are those of `of`.
+
+    n of the silent. What one who spoke counts beyond itself, n (1/p − 1), it takes from what stands
+    in for the others. 0 of those who are rejected.
+    """
+    xp = namespace(norms)
+    accepted, zero = _accepted(examples, norms), xp.zeros_like(norms)
+    n = xp.where(accepted, xp.astype(examples, norms.dtype), zero)
+    if probabilities is None:
+        return xp.where(spoke, zero, n)
+    known = probabilities > 0
+    beyond = xp.where(known, 1 / xp.where(known, probabilities, 1.0) - 1, zero)
+    return n * xp.where(spoke, -beyond, xp.ones_like(norms))
+
+
+def _accepted(examples: Array, norms: Array) -> Array:
+    xp = namespace(norms)
+    return xp.isfinite(norms) & (norms >= 0) & xp.isfinite(examples) & (examples > 0)
 
 
 def with_absent(tally: Tally, count: int, opening: Opening) -> Tally:
@@ -258,9 +286,3 @@ def _merge_moments(a: Moments, b: Moments) -> Moments:
     share = ratio(b.weight, weight)
     gap = b.mean - a.mean
     return Moments(weight, a.mean + gap * share, a.m2 + b.m2 + gap * gap * a.weight * share)
-
-
-def ratio(x: Any, y: Any, empty: float = 0.0) -> Any:
-    """x / y, and `empty` where y is 0."""
-    xp = namespace(y)
-    return xp.where(y > 0, x / xp.where(y > 0, y, xp.ones_like(y)), xp.full_like(y, empty))

@@ -94,6 +94,7 @@ class Taciturn(Strategy):
         if compatibility.compares(inner) if compares is None else compares:
             least, averaged = 3, False
             policy = replace(policy, stand_in=standins.ignore(), rule=robust(policy.rule))
+        compatibility.refuse_own(policy.stand_in)
         self.inner = inner
         self.policy = policy
         self.absent = absent

@@ -40,11 +40,13 @@ class Carried(NamedTuple):
     Attributes:
       silence: how often in a row each was silent; None where the rule does not look at it.
       residuals: what the codec left out of each; None without feedback.
+      last: what the server read of each when it last spoke; None where no stand-in needs it.
     """
 
     server: ServerState
     silence: np.ndarray | None
     residuals: np.ndarray | None
+    last: np.ndarray | None
 
 
 def stream(
@@ -98,11 +100,14 @@ def _run_seed(
     # Algorithm 1: initialise θ_0, the prediction and the sums behind it.
     state = server.init(policy, np.asarray(model.init(keys.init)), optimizer)
     silence = np.zeros(population, np.int32) if "silence" in policy.rule.looks_at else None
-    residuals = None
-    if policy.codec.feedback:
-        residuals = np.zeros((population, model.size), state.weights.dtype)
+    residuals, last = (
+        np.zeros((population, model.size), state.weights.dtype) if needed else None
+        for needed in (policy.codec.feedback, policy.stand_in.own)
+    )
     if run.done:
-        state, silence, residuals = unpack(Carried(state, silence, residuals), run.state)
+        state, silence, residuals, last = unpack(
+            Carried(state, silence, residuals, last), run.state
+        )
     for t in range(run.done, settings.rounds):
         began = time.perf_counter()
         round_keys = draws.round_keys(keys, t)
@@ -135,7 +140,10 @@ def _run_seed(
             if residuals is not None and message.update is not None:
                 residuals[k] = said.update - message.update
             # Silent clients become their stand-ins when the tally is closed (Algorithm 3).
-            heard = tally.add(heard, message, opening, policy.codec)
+            before = None if last is None else last[k].copy()
+            heard = tally.add(heard, message, opening, policy.codec, last=before)
+            if last is not None and message.update is not None:
+                last[k] = message.update
         # τ_{t+1}, θ_{t+1}, and the sums updated with the step.
         state, info = server.close(policy, state, heard, optimizer)
         seconds = time.perf_counter() - began
@@ -147,7 +155,7 @@ def _run_seed(
             scores = evaluate(state.weights)
             row |= {name: scores[name] for name in TESTED}
         # Copies, because clients write into them.
-        yield Carried(state, copy(silence), copy(residuals)), row, seconds
+        yield Carried(state, copy(silence), copy(residuals), copy(last)), row, seconds
 
 
 class Trainer:

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from taciturn.core import server, tally
 from taciturn.core.policy import Policy
 from taciturn.settings import Settings
-from taciturn.sim import draws, residuals
+from taciturn.sim import draws, tables
 from taciturn.sim.hearing import Cohorts, Hearing, Work
 from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
 from taciturn.sim.local import (
@@ -50,11 +51,14 @@ class Carried(NamedTuple):
       silence: how often in a row each client was silent, (runs, population); None where no rule
         looks at it.
       residuals: what clients keep, (`Hearing.keeping`, population, size); None where nothing is.
+      last: what the server decoded of each client when it last spoke, (`Hearing.repeating`,
+        population, size); None where no stand-in needs it.
     """
 
     servers: tuple[server.ServerState, ...]
     silence: Any
     residuals: Any
+    last: Any
 
 
 class Rounds:
@@ -102,12 +106,14 @@ class Rounds:
             jax.vmap(functools.partial(first, policy=policy))(weights, rule)
             for policy, rule in zip(self.policies, rules, strict=True)
         )
-        silence, table, keeping = None, None, len(self.hearing.keeping)
+        silence, size = None, self.model.size
         if self.hearing.looks_at("silence"):
             silence = jnp.zeros((self.runs, population), jnp.int32)
-        if keeping:
-            table = jnp.zeros((keeping, population, self.model.size), weights.dtype)
-        return Carried(servers, silence, table)
+        residuals, last = (
+            tables.empty(rows, population, size, weights.dtype)
+            for rows in (self.hearing.keeping, self.hearing.repeating)
+        )
+        return Carried(servers, silence, residuals, last)
 
     def train(
         self,
@@ -153,9 +159,7 @@ class Rounds:
             for policy, state in zip(self.policies, states.servers, strict=True)
         ]
         whose = (jnp.arange(self.runs)[:, None], jnp.tile(who.clients, (len(self.policies), 1)))
-        keeping, table = self.hearing.keeping, states.residuals
-        place = residuals.places(keeping, who.clients)
-        kept: Any = None if table is None else table[place]
+        keeping, repeating = self.hearing.keeping, self.hearing.repeating
         work = Work(
             thetas=jnp.concatenate([state.weights for state in states.servers]),
             contexts=tuple(opening.context for opening in openings),
@@ -163,7 +167,7 @@ class Rounds:
             keys=round_keys,
             who=who,
             silence=None if states.silence is None else states.silence[whose],
-            residuals=kept,
+            residuals=tables.rows_of(states.residuals, keeping, who.clients),
         )
         shared, split = PartitionSpec(), PartitionSpec("lanes")
         heard = jax.shard_map(
@@ -176,12 +180,19 @@ class Rounds:
         optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
         there = jnp.tile(who.examples > 0, (len(self.policies), 1))
         said = (heard.said > 0) & there
-        results = []
+        results, last = [], tables.rows_of(states.last, repeating, who.clients)
         for a, policy in enumerate(self.policies):
             own = slice(a * self.seeds, (a + 1) * self.seeds)
             chances = heard.chances[own] if policy.rule.probability else None
+            sums = heard.sums[own]
+            if policy.stand_in.own:
+                weight = jax.vmap(tally.stands_in_for)(
+                    who.examples, heard.norms[own], said[own], chances
+                )
+                theirs = last[np.searchsorted(repeating, np.arange(own.start, own.stop))]
+                sums = sums + jnp.einsum("rc,rcs->rs", weight, theirs, precision="highest")
             tallies = jax.vmap(functools.partial(tally.of, each=policy.rule.each))(
-                heard.sums[own], who.examples, heard.norms[own], said[own], openings[a], chances
+                sums, who.examples, heard.norms[own], said[own], openings[a], chances
             )
             # Those who never answer are no replies that were rejected.
             gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
@@ -193,9 +204,9 @@ class Rounds:
         if silence is not None:
             counted = jnp.where(said, 0, work.silence + there)
             silence = silence.at[whose].set(counted)
-        if table is not None:
-            table = table.at[place].set(jnp.where(said[keeping][..., None], heard.left, kept))
-        return Carried(servers, silence, table), infos
+        residuals = tables.put(states.residuals, keeping, who.clients, said, heard.left)
+        last = tables.put(states.last, repeating, who.clients, said, heard.last)
+        return Carried(servers, silence, residuals, last), infos
 
     def test(self, weights: tuple[jax.Array, ...], test: Any) -> dict[str, jax.Array]:
         """The mean of every metric, (arms, seeds) each; devices share the test set."""
