@@ -20,14 +20,14 @@ UPDATE = np.array([3.0, -4.0], np.float32)
 
 
 def test_the_bytes_of_a_message() -> None:
-    """Version 3, speaks, two reserved bytes, 2 weights, 7 examples, norm 5, 6 of what was encoded,
+    """Version 4, speaks, rung 0, 2 weights, 7 examples, norm 5, 6 of what was encoded,
     probability 1, then the update.
     """
-    expected = struct.pack("<BBHIffff", 3, 1, 0, 2, 7, 5.0, 6.0, 1.0) + UPDATE.tobytes()
+    expected = struct.pack("<BBHIffff", 4, 1, 0, 2, 7, 5.0, 6.0, 1.0) + UPDATE.tobytes()
     assert messages.write(Message(7, 5.0, UPDATE, 6.0), CODEC) == expected
-    same = struct.pack("<BBHIffff", 3, 1, 0, 2, 7, 5.0, 5.0, 1.0) + UPDATE.tobytes()
+    same = struct.pack("<BBHIffff", 4, 1, 0, 2, 7, 5.0, 5.0, 1.0) + UPDATE.tobytes()
     assert messages.write(Message(7, 5.0, UPDATE), CODEC) == same
-    silent = struct.pack("<BBHIffff", 3, 0, 0, 0, 7, 5.0, 5.0, 0.25)
+    silent = struct.pack("<BBHIffff", 4, 0, 0, 0, 7, 5.0, 5.0, 0.25)
     assert messages.write(Message(7, 5.0, None, probability=0.25), CODEC) == silent
     assert messages.OVERHEAD == 24
 
@@ -74,7 +74,7 @@ def test_every_truncation_is_noticed() -> None:
 def test_another_version_is_refused() -> None:
     data = bytearray(messages.write(Message(7, 5.0, UPDATE), CODEC))
     data[0] = 1
-    with pytest.raises(InputError, match="has version 1, this program reads 3"):
+    with pytest.raises(InputError, match="has version 1, this program reads 4"):
         messages.read(bytes(data), CODEC)
 
 

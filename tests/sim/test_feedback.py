@@ -121,7 +121,7 @@ def test_feedback_brings_a_coarse_codec_nearer_to_none_at_all(
     assert found[texts[2]].bytes_up.sum() == found[texts[3]].bytes_up.sum()
     # Where nothing is left out, nothing is kept.
     assert distance(whole, full) < 1e-6
-    assert program.hearing.keeping.tolist() == [3]
+    assert program.rounds.hearing.keeping.tolist() == [3]
 
 
 def test_chunks_change_nothing_and_nothing_compiles_again(monkeypatch: pytest.MonkeyPatch) -> None:

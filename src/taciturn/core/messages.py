@@ -16,7 +16,7 @@ from taciturn.errors import InputError
 # Version, speaks, reserved, weights, examples, norm, norm of what was encoded, probability.
 # n_k need not be whole: it is what weighs.
 _HEADER = struct.Struct("<BBHIffff")
-_VERSION = 3
+_VERSION = 4
 OVERHEAD = _HEADER.size
 
 

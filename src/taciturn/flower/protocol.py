@@ -18,7 +18,7 @@ from taciturn.core.policy import parse_part, spell
 from taciturn.core.rules import Rule
 from taciturn.errors import InputError
 
-VERSION = 2
+VERSION = 3
 
 # In the request's config.
 PROTOCOL, RULE, CONTEXT = "taciturn.protocol", "taciturn.rule", "taciturn.context."

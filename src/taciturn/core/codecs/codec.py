@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taciturn.core.arrays import Array, Scalar, namespace
+from taciturn.core.codecs import halves
 from taciturn.core.parts import Part
 from taciturn.errors import InputError
 
@@ -28,7 +29,7 @@ Code = tuple[Array, ...]
 
 
 class Form(NamedTuple):
-    """The dtype and shape of an array of a code."""
+    """The dtype and shape of an array of a code; of dtype `halves.DTYPE`, it has upper halves."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -96,7 +97,8 @@ def from_bytes(codec: Codec, data: bytes, size: int) -> Code:
     found, start = [], 0
     for form in codec.forms(size):
         flat = np.frombuffer(data, np.dtype(form.dtype), math.prod(form.shape), start)
-        if flat.dtype.kind == "f" and not np.isfinite(flat).all():
+        finite = halves.finite if form.dtype == halves.DTYPE else np.isfinite
+        if not finite(flat).all():
             raise InputError(f"A code of `{codec.name}` has numbers that are not finite.")
         found.append(flat.reshape(form.shape).astype(flat.dtype.newbyteorder("=")))
         start += form.nbytes

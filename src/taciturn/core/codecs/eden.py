@@ -20,7 +20,7 @@ import numpy as np
 
 from taciturn.checks import flag, number
 from taciturn.core.arrays import Array, Scalar, by_rows, namespace
-from taciturn.core.codecs import hadamard
+from taciturn.core.codecs import hadamard, halves
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.hashing import bits as random_bits
@@ -59,7 +59,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
 
     def forms(size: int) -> tuple[Form, ...]:
         blocks = hadamard.blocks_of(size)
-        return Form("u1", (packed_bytes(blocks * kept(size), whole),)), Form("<f4", (blocks,))
+        return Form("u1", (packed_bytes(blocks * kept(size), whole),)), Form(halves.DTYPE, (blocks,))
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)
@@ -77,10 +77,14 @@ def eden(bits: float, feedback: bool = False) -> Codec:
             return index, xp.where(along > 0, squares / xp.where(along > 0, along, none + 1), none)
 
         index, scales = by_rows(work, hadamard.cut(update))
-        return pack(xp.reshape(index, (-1,)), whole), scales
+        if feedback:
+            written = halves.nearest(scales)
+        else:
+            written = halves.drawn(scales, random_bits(fold(key, 4), scales.shape))
+        return pack(xp.reshape(index, (-1,)), whole), written
 
     def decode(code: Code, key: Array, size: int) -> Array:
-        data, scales = code
+        data, scales = code[0], halves.read(code[1])
         xp = namespace(scales)
         blocks, block, count = hadamard.blocks_of(size), hadamard.block_of(size), kept(size)
         places = _places(key, size, count)
@@ -105,8 +109,8 @@ def eden(bits: float, feedback: bool = False) -> Codec:
         least = math.sqrt(count / block) * max(least, 0.05)
         if feedback:
             # Of a block that is filled up, ⟨x, decoded⟩ / ‖x‖ is left where the update ends.
-            return 0.999 * norm * (least if size % block == 0 else least**2), 1.001 * norm
-        return 0.999 * norm, 1.001 * norm / least
+            return 0.995 * norm * (least if size % block == 0 else least**2), 1.005 * norm
+        return 0.99 * norm, 1.01 * norm / least  # a scale is off by 1 part in 128 at the most
 
     distortion = _DISTORTION[whole]
     captured = share * (1 - distortion)  # ⟨r, q⟩² / (‖r‖² ‖q‖²)

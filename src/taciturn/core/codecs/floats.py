@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from taciturn.core.arrays import Array, Scalar, namespace
+from taciturn.core.codecs import halves
 from taciturn.core.codecs.codec import Code, Codec, Form
 
 
@@ -41,18 +42,10 @@ def float16() -> Codec:
 
 def bfloat16() -> Codec:
     """Two bytes per weight, the upper half of a float32, rounded to the nearest."""
-
-    def encode(update: Array, key: Array) -> Code:
-        xp = namespace(update)
-        words = xp.astype(update, xp.float32).view(xp.uint32)
-        half, one = (xp.asarray(number, dtype=xp.uint32) for number in (0x7FFF, 1))
-        return (xp.astype((words + half + ((words >> 16) & one)) >> 16, xp.uint16),)
-
-    def decode(code: Code, key: Array, size: int) -> Array:
-        xp = namespace(code[0])
-        return (xp.astype(code[0], xp.uint32) << 16).view(xp.float32)
-
     return Codec(
-        "bfloat16", encode=encode, decode=decode, forms=lambda size: (Form("<u2", (size,)),),
+        "bfloat16",
+        encode=lambda update, key: (halves.nearest(update),),
+        decode=lambda code, key, size: halves.read(code[0]),
+        forms=lambda size: (Form(halves.DTYPE, (size,)),),
         norm_range=lambda norm, size: (0.995 * norm, 1.005 * norm), error=2.0**-17, unbiased=False,
     )  # fmt: skip

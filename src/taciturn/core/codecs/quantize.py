@@ -17,6 +17,7 @@ import math
 
 from taciturn.checks import flag, whole
 from taciturn.core.arrays import Array, Scalar, namespace
+from taciturn.core.codecs import halves
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.hashing import bits as random_bits
@@ -44,7 +45,7 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
     steps = 2**bits - 1
 
     def forms(size: int) -> tuple[Form, ...]:
-        return Form("u1", (packed_bytes(size, bits),)), Form("<f4", (-(-size // _BLOCK),))
+        return Form("u1", (packed_bytes(size, bits),)), Form(halves.DTYPE, (-(-size // _BLOCK),))
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)
@@ -56,16 +57,18 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
         largest = xp.max(xp.abs(blocks), axis=1)
         if feedback:
             index, largest = _nearest(blocks, largest, size, steps)
-            return pack(xp.reshape(index, (-1,))[:size], bits), largest
+            return pack(xp.reshape(index, (-1,))[:size], bits), halves.nearest(largest)
+        written = halves.up(largest)
+        largest = halves.read(written)
         apart = xp.where(largest > 0, largest, xp.ones_like(largest))[:, None] * (2 / steps)
         place = xp.reshape(blocks / apart + steps / 2, (-1,))[:size]
         drawn = random_bits(fold(key, 3), (size,))
         chance = xp.astype(drawn >> 8, update.dtype) * 2.0**-24
         index = xp.clip(xp.floor(place + chance), 0, steps)
-        return pack(xp.astype(index, xp.uint8), bits), largest
+        return pack(xp.astype(index, xp.uint8), bits), written
 
     def decode(code: Code, key: Array, size: int) -> Array:
-        data, largest = code
+        data, largest = code[0], halves.read(code[1])
         xp = namespace(largest)
         index = xp.astype(unpack(data, bits, size), largest.dtype)
         apart = xp.repeat(largest, _BLOCK)[:size] * (2 / steps)
@@ -73,10 +76,10 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
 
     def norm_range(norm: Scalar, size: int) -> tuple[Scalar, Scalar]:
         if feedback:  # sizes of x and q are ordered alike: ⟨x, q⟩ is at least ‖x‖ ‖q‖ / √block
-            return 0.999 * norm / math.sqrt(min(size, _BLOCK)), 1.001 * norm
+            return 0.995 * norm / math.sqrt(min(size, _BLOCK)), 1.005 * norm
         # No weight moves by more than one step, and M ≤ ‖x‖ in every block.
         most = 2 / steps * math.sqrt(min(size, _BLOCK))
-        return 0.0 * norm, norm * (1.001 + most)
+        return 0.0 * norm, norm * (1.001 + 1.01 * most)
 
     drawn = _LARGEST**2 - 1 if bits == 1 else (_LARGEST * 2 / steps) ** 2 / 6
     return Codec(
