@@ -59,7 +59,9 @@ def eden(bits: float, feedback: bool = False) -> Codec:
 
     def forms(size: int) -> tuple[Form, ...]:
         blocks = hadamard.blocks_of(size)
-        return Form("u1", (packed_bytes(blocks * kept(size), whole),)), Form(halves.DTYPE, (blocks,))
+        return Form("u1", (packed_bytes(blocks * kept(size), whole),)), Form(
+            halves.DTYPE, (blocks,)
+        )
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)
