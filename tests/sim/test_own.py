@@ -106,7 +106,7 @@ def test_only_arms_that_need_it_have_a_table(monkeypatch: pytest.MonkeyPatch) ->
         found.update(taciturn.compare(few(), arms, rounds=5, cohort=6, seeds=2, lanes=1))
 
     program = program_of(run, monkeypatch)
-    assert program.hearing.repeating.tolist() == [2, 3]
+    assert program.rounds.hearing.repeating.tolist() == [2, 3]
     ends = [history.weights for history in found.values()]
     assert all(distance(ends[1], other) > 1e-3 for other in (ends[0], ends[2]))
 
