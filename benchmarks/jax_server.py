@@ -18,7 +18,7 @@ from taciturn.core.tally import Tally
 class Programs(NamedTuple):
     """What `close` runs; every program may reuse the memory of its first argument."""
 
-    mean: Any  # (spoken, stand_in, silent, total) -> mean update
+    mean: Any  # (spoken, stand_in, weighed) -> mean update
     fields: tuple[tuple[str, Any], ...]  # (field, the state's other fields, mean) -> field
     learn: Any  # (stand_in, mean) -> stand_in, where there are no fields
     move: Any  # (weights, mean) -> weights
@@ -29,14 +29,14 @@ def close(
     policy: Policy, state: server.ServerState, tally: Tally
 ) -> tuple[server.ServerState, server.RoundInfo]:
     """As `taciturn.core.server.close` with plain averaging; `state` and `tally` are used up."""
-    silent, total = server.weigh(policy, tally)
-    info = server.look(policy, state.memory, tally, total > 0)
+    weighed = server.weigh(policy, tally)
+    info = server.look(policy, state.memory, tally, weighed.total > 0)
     if not info.counts:
         return state, info
     programs = _programs(policy)
     rule = programs.rule(state.memory.rule, tally._replace(spoken=None))
     stand_in = state.memory.stand_in
-    mean = programs.mean(tally.spoken, stand_in, silent, total)
+    mean = programs.mean(tally.spoken, stand_in, weighed)
     for name, update in programs.fields:
         others = stand_in._replace(**{name: None})
         stand_in = stand_in._replace(**{name: update(getattr(stand_in, name), others, mean)})
@@ -57,9 +57,7 @@ def _programs(policy: Policy) -> Programs:
 
     return Programs(
         mean=in_place(
-            lambda spoken, stand_in, silent, total: server.mean_update(
-                policy, stand_in, spoken, silent, total
-            )
+            lambda spoken, stand_in, weighed: server.mean_update(policy, stand_in, spoken, weighed)
         ),
         fields=tuple((name, field(name, growth)) for name, growth in policy.stand_in.growth),
         learn=jax.jit(policy.stand_in.learn),

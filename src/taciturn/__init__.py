@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from taciturn.core.rules import optimal as optimal
     from taciturn.core.rules import random as random
     from taciturn.core.standins import StandIn as StandIn
+    from taciturn.core.standins import blend as blend
     from taciturn.core.standins import ignore as ignore
     from taciturn.core.standins import last as last
     from taciturn.core.standins import ou as ou
+    from taciturn.core.standins import own as own
+    from taciturn.core.standins import peers as peers
     from taciturn.core.standins import zero as zero
     from taciturn.errors import TaciturnError as TaciturnError
     from taciturn.sim import History as History
@@ -54,7 +57,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "taciturn.core.rules": ("Rule", "Situation", "full", "fixed", "adaptive", "random", "optimal"),
-    "taciturn.core.standins": ("StandIn", "ou", "zero", "ignore", "last"),
+    "taciturn.core.standins": ("StandIn", "ou", "zero", "ignore", "last", "peers", "blend", "own"),
     "taciturn.core.codecs": (
         "Codec", "Form", "float32", "float16", "bfloat16", "quantize", "eden", "top_k",
         "sparse_ternary",

@@ -278,13 +278,13 @@ def play(policy: Policy, updates: np.ndarray) -> list[Any]:
     infos = []
     for t in range(ROUNDS):
         opening = server.open(policy, states[-1].memory)
-        heard = tally.start(states[-1].weights, policy.rule.each)
+        heard = tally.start(states[-1].weights, policy.rule.each, policy.codec)
         for k in range(CLIENTS):
             trained = states[-1].weights + updates[t, k]
             message = client.respond(
                 policy.rule, states[-1].weights, trained, EXAMPLES[k], opening.context, 0.3 * k
             )
-            heard = tally.add(heard, message, opening)
+            heard = tally.add(heard, message, opening, policy.codec)
         state, info = server.close(policy, states[-1], heard)
         states.append(state)
         infos.append(info)
@@ -306,7 +306,11 @@ def play_compiled(policy: Policy, updates: np.ndarray) -> list[Any]:
         if policy.rule.probability is not None:
             chances = policy.rule.probability(situation, opening.context)
         spoken = jnp.where(spoke, n / chances, 0) @ moved
-        heard = tally.of(spoken, n, norms, spoke, opening, chances, each=policy.rule.each)
+        rung = policy.rule.rung(situation, opening.context) if policy.rule.rung else None
+        heard = tally.of(
+            spoken, n, norms, spoke, opening, chances, each=policy.rule.each, rung=rung,
+            codec=policy.codec,
+        )  # fmt: skip
         return server.close(policy, state, heard)
 
     numbers = jax.tree.map(lambda leaf: jnp.asarray(leaf, wide(updates.dtype)), policy.rule.init())

@@ -15,7 +15,7 @@ from taciturn.core.rules import Situation
 @pytest.mark.parametrize(("norm", "speaks"), [(0.4, False), (0.5, False), (0.6, True)])
 def test_a_client_that_knows_its_norm_can_decide(norm, speaks):
     rule = rules.fixed(0.5)
-    assert client.decide(rule, Situation(norm), rule.init()) == (speaks, norm, 1.0)
+    assert client.decide(rule, Situation(norm), rule.init()) == (speaks, norm, 1.0, 0)
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf])

@@ -35,7 +35,7 @@ from taciturn.errors import InputError, UnknownName
         (lambda: standins.ou(cap="yes"), "`cap` must be true or false, got 'yes'"),
         (lambda: Policy(rule="full"), "A policy's Rule cannot be 'full'"),
         (lambda: Policy(stand_in=rules.full()), "A policy's StandIn cannot be Rule"),
-        (lambda: Policy(codec=None), "A policy's Codec cannot be None"),
+        (lambda: Policy(codec="eden"), "A policy's Codec cannot be 'eden'"),
         (lambda: Policy(down="eden"), "A policy's `down` cannot be 'eden'"),
         (lambda: Policy(down=rules.full()), "A policy's `down` cannot be Rule"),
         (lambda: parse("full+down="), "no codec called ``. Known: bfloat16"),

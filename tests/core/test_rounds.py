@@ -81,6 +81,7 @@ def test_the_threshold_after_a_round(rule: str, threshold: float) -> None:
         ("ignore", [3.0, 4.0]),
         ("last", [(3 + 3 * 1.25) / 4, (4 + 3 * 1.5) / 4]),
         ("ou", [3 / 4, 4 / 4]),  # one step is not enough for a fit: Δ̂ = 0
+        ("peers", [3 / 5 * 2.25, 4 / 5 * 2.25]),  # the direction of the first, the mean norm of all
     ],
 )
 def test_the_second_round_under_each_stand_in(stand_in: str, mean: list[float]) -> None:
@@ -154,7 +155,9 @@ def play_spoken(policy: Any, state: Any, update: list[float]) -> tuple[Any, Any]
     return server.close(policy, state, tally.add(tally.start(state.weights), message, opening))
 
 
-@pytest.mark.parametrize("stand_in", ["ou", "ou,cap=true", "zero", "ignore", "last"])
+@pytest.mark.parametrize(
+    "stand_in", ["ou", "ou,cap=true", "zero", "ignore", "last", "peers", "blend"]
+)
 def test_a_round_in_which_nobody_counts_changes_nothing(stand_in: str) -> None:
     policy, state = begin(f"adaptive,k=0+{stand_in}")
     state, _ = play(policy, state, FIRST)

@@ -59,7 +59,8 @@ def federate(inner, policy, wanted, rounds=5, examples=EXAMPLES, grid=None, mods
 @pytest.mark.parametrize(
     "policy",
     ["full", "adaptive+ou", "adaptive,k=0+ou,cap=true", "adaptive,k=0+zero", "adaptive,k=-0.5+last",
-     "adaptive,k=0+ignore", "fixed:1.0+ou", "adaptive,k=0+ou,mode=paper"],
+     "adaptive,k=0+ignore", "adaptive,k=0+peers", "adaptive,k=0+blend", "fixed:1.0+ou",
+     "adaptive,k=0+ou,mode=paper"],
 )  # fmt: skip
 def test_the_model_is_that_of_the_plain_loop(policy):
     wanted = targets()
@@ -82,7 +83,8 @@ class Spy(flower.FedAvg):
 
 
 @pytest.mark.parametrize("policy", ["full", "adaptive,k=0+ou", "adaptive,k=0+ou,cap=true",
-                                    "adaptive,k=0+zero", "adaptive,k=0+ignore"])  # fmt: skip
+                                    "adaptive,k=0+zero", "adaptive,k=0+ignore",
+                                    "adaptive,k=0+peers"])  # fmt: skip
 def test_a_strategy_of_ones_own_gets_complete_replies(policy):
     wanted, inner = targets(), Spy(fraction_evaluate=0.0)
     weights, spoke = plain_loop(policy, wanted, 6)
@@ -247,6 +249,11 @@ def test_wrong_options_are_named(options, message):
 def test_only_a_strategy_can_be_wrapped():
     with pytest.raises(TaciturnError, match="must be a Flower Strategy, got 'FedAvg'"):
         Taciturn("FedAvg")
+
+
+def test_a_stand_in_that_needs_every_nodes_update_is_refused():
+    with pytest.raises(TaciturnError, match="`own` needs an update of every node"):
+        Taciturn(flower.FedAvg(), "adaptive+own")
 
 
 def test_a_model_without_weights_is_refused():

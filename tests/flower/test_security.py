@@ -131,6 +131,18 @@ def test_strategies_that_compare_have_robust_thresholds(name):
     assert str(Taciturn(kind(**options), "random:0.5").policy) == "random:0.5+ignore"
 
 
+def test_what_stands_in_for_a_silent_node_is_not_as_long_as_it_claims():
+    """No threshold bounds it under `random`, and `peers` follows the norm that it reports."""
+    _, result = run("random:1+peers", silent(40, 1e12))
+    others = np.arange(NODES) != BAD
+    weights, updates = np.array(EXAMPLES)[others], 0.5 * targets()[others]
+    norms = np.linalg.norm(updates, axis=1)
+    most = 3 * np.sort(norms)[2]  # three times the upper quartile of four
+    direction = weights @ updates / (weights @ norms)
+    expected = direction * (weights @ norms + 40 * most) / sum(EXAMPLES)
+    np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     "tamper", [lying(num_examples=1e9), silent(1e6, 1e9), silent(1e-6), lying(num_examples=1e-6)]
 )

@@ -102,7 +102,7 @@ def test_every_rule_and_stand_in_is_the_plain_loop(case: str) -> None:
         # programs that left them out would agree as well.
         for rule in (f"fixed:{threshold}", "adaptive,k=0.5,weighted=false", "random:0.5"):
             ends = [found[f"{rule}+{stand_in}"].weights for stand_in in ("ou", "ou,cap=true",
-                    "zero", "ignore", "last")]  # fmt: skip
+                    "zero", "ignore", "last", "peers", "blend")]  # fmt: skip
             for one, other in itertools.combinations(ends, 2):
                 assert distance(one, other) > 1e-3, rule
 

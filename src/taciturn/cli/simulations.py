@@ -120,7 +120,7 @@ class Run(Simulation):
     `--policy adaptive,k=0+ou,cap=true`. Without one, the paper's policy and the recommended one are
     run beside full communication. Ctrl-C stops and saves; `taciturn resume` goes on.
     Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY, optimal:SHARE.
-    Stand-ins: ou, zero, ignore, last.
+    Stand-ins: ou, zero, ignore, last, peers, blend, own.
     Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE;
     the last four with feedback, as in `eden:0.1,feedback=true`: clients keep what was left out.
     """

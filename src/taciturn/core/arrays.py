@@ -154,6 +154,12 @@ def or_zero(known: Array, x: Array) -> Array:
     return x
 
 
+def ratio(x: Any, y: Any, empty: float = 0.0) -> Any:
+    """x / y, and `empty` where y is 0."""
+    xp = namespace(y)
+    return xp.where(y > 0, x / xp.where(y > 0, y, xp.ones_like(y)), xp.full_like(y, empty))
+
+
 def grow(
     record: Any, growth: Sequence[tuple[str, Callable[[Any, Array], Array]]], given: Array
 ) -> Any:

@@ -30,7 +30,16 @@ RULES: dict[str, Callable[..., Rule]] = {
     )
 }  # fmt: skip
 STAND_INS: dict[str, Callable[..., StandIn]] = {
-    f.__name__: f for f in (standins.ou, standins.zero, standins.ignore, standins.last)
+    f.__name__: f
+    for f in (
+        standins.ou,
+        standins.zero,
+        standins.ignore,
+        standins.last,
+        standins.peers,
+        standins.blend,
+        standins.own,
+    )
 }
 CODECS: dict[str, Callable[..., Codec]] = {
     f.__name__: f

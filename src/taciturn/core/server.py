@@ -27,6 +27,7 @@ from taciturn.core.arrays import (
     namespace,
     norm_of,
     or_zero,
+    ratio,
     select,
     zeros,
 )
@@ -144,15 +145,20 @@ def learn(
       donate: lets NumPy reuse the memory of both, which must not be read afterwards.
     """
     stand_in = policy.stand_in
-    silent, total = weigh(policy, tally)
+    weighed = weigh(policy, tally)
     counting = tally.n_spoke + (tally.n_silent + tally.n_absent if stand_in.counts else 0)
-    counts = (total > 0) & (counting >= at_least)
+    counts = (weighed.total > 0) & (counting >= at_least)
+    if not stand_in.alone:
+        counts = counts & (tally.n_spoke > 0)
     info = look(policy, memory, tally, counts)
     heard, rule = tally.norms.weight > 0, policy.rule.learn(memory.rule, tally)
 
     def move(record: tuple[Array, Any]) -> tuple[Array, Any]:
         spoken, before = record
-        mean = mean_update(policy, before, spoken, silent, total)
+        mean = mean_update(policy, before, spoken, weighed)
+        if stand_in.judge is not None:
+            judged = stand_in.judge(before, spoken * weighed.speakers)
+            before = select(weighed.spoke > 0, judged, before)
         if donate and stand_in.growth:
             return mean, grow(before, stand_in.growth, mean)
         return mean, stand_in.learn(before, mean)
@@ -217,22 +223,56 @@ def close(
     return ServerState(weights, memory, slots, state.public), info
 
 
-def weigh(policy: Policy, tally: Tally) -> tuple[Scalar, Scalar]:
-    """What all stand-ins weigh together in the sum of updates, and what the sum is divided by."""
-    stand_in = policy.stand_in
-    silent = tally.examples_capped if stand_in.capped else tally.examples_silent
-    total = tally.examples_spoke + (tally.examples_silent if stand_in.counts else 0.0)
-    return silent, total
+class Weighed(NamedTuple):
+    """What the sums of a round are multiplied and divided by.
+
+    Attributes:
+      silent: what all forecasts weigh together in the sum of updates.
+      echo: how often the speakers' sum is repeated where it stands in for the silent,
+        Σ_silent n·m / Σ_spoke n·m/p; 0 where nobody said anything.
+      total: what the sum is divided by.
+      spoke: 1 where anybody said anything, and 0 where not.
+    """
+
+    silent: Scalar
+    echo: Scalar
+    total: Scalar
+    spoke: Scalar
+
+    @property
+    def speakers(self) -> Scalar:
+        """What makes of the speakers' sum the mean of everyone, if they alone are listened to."""
+        return ratio(1 + self.echo, self.total)
 
 
-def mean_update(
-    policy: Policy, stand_in: Any, spoken: Array, silent: Scalar, total: Scalar
-) -> Array:
+def weigh(policy: Policy, tally: Tally) -> Weighed:
+    """What everyone weighs in the mean."""
+    stand_in, spoke = policy.stand_in, tally.lengths_spoke
+    xp = namespace(spoke)
+    return Weighed(
+        silent=tally.examples_capped if stand_in.capped else tally.examples_silent,
+        echo=ratio(tally.lengths_silent, spoke),
+        total=tally.examples_spoke + (tally.examples_silent if stand_in.counts else 0.0),
+        spoke=xp.where(spoke > 0, xp.ones_like(spoke), xp.zeros_like(spoke)),
+    )
+
+
+def stood_in(policy: Policy, stand_in: Any, spoken: Array, weighed: Weighed) -> Array:
+    """What all stand-ins add to the sum of updates; element-wise."""
+    forecast = weighed.silent * policy.stand_in.predict(stand_in)
+    if policy.stand_in.trust is None:
+        return forecast
+    trust = policy.stand_in.trust(stand_in) * weighed.spoke
+    return (1 - trust) * forecast + trust * weighed.echo * spoken
+
+
+def mean_update(policy: Policy, stand_in: Any, spoken: Array, weighed: Weighed) -> Array:
     """The mean over those who spoke and those who were stood in for; element-wise."""
-    xp = namespace(total)
     # Where the numbers are plain, a round in which all spoke is spared the prediction.
-    if not isinstance(silent, np.generic) or silent != 0:
-        spoken = spoken + silent * policy.stand_in.predict(stand_in)
+    if not isinstance(weighed.silent, np.generic) or weighed.silent != 0:
+        spoken = spoken + stood_in(policy, stand_in, spoken, weighed)
+    total = weighed.total
+    xp = namespace(total)
     return spoken / xp.where(total > 0, total, xp.ones_like(total))
 
 

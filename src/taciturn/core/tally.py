@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taciturn.core.arrays import Array, Scalar, add_scaled, namespace, norm, zeros
+from taciturn.core.arrays import Array, Scalar, add_scaled, namespace, norm, ratio, zeros
 from taciturn.core.codecs import Codec, float32
 from taciturn.core.messages import Message
 from taciturn.errors import InputError
@@ -31,7 +31,7 @@ class Moments(NamedTuple):
     def deviation(self) -> Scalar:
         """The population form, √(Σ w (m − mean)² / Σ w); 0 when nothing was seen."""
         xp = namespace(self.m2)
-        return xp.sqrt(_ratio(self.m2, self.weight))
+        return xp.sqrt(ratio(self.m2, self.weight))
 
 
 class Tally(NamedTuple):
@@ -39,6 +39,7 @@ class Tally(NamedTuple):
 
     Attributes:
       spoken: Σ n·Δ/p over the clients that spoke, each with probability p; p = 1 under most rules.
+        Where clients are stood in for by what they themselves said last, that is in it too.
       n_spoke, n_silent, n_rejected: how many there were of each.
       n_absent: how many were not heard and are treated as silent.
       rungs: how many spoke on each rung of the codec; all on the only one of most codecs.
@@ -46,6 +47,8 @@ class Tally(NamedTuple):
       examples_silent: Σ n over the silent, less what those who spoke count beyond themselves,
         Σ n (1/p − 1): with `examples_spoke` it makes up the examples of everyone.
       examples_capped: the same with n·min(1, m/‖Δ̂‖) instead of n.
+      lengths_spoke, lengths_silent: the same as `examples_spoke` and `examples_silent` with n·m
+        instead of n.
       norms, norms_unweighted: moments of all norms, weighted by n and by 1.
       each: the norms, one per client, NaN of those who were rejected; None where no rule asks.
     """
@@ -59,6 +62,8 @@ class Tally(NamedTuple):
     examples_spoke: Scalar
     examples_silent: Scalar
     examples_capped: Scalar
+    lengths_spoke: Scalar
+    lengths_silent: Scalar
     norms: Moments
     norms_unweighted: Moments
     each: Array | None = None
@@ -91,7 +96,13 @@ def start(weights: Array, each: bool = False, codec: Codec = _EXACT) -> Tally:
 
 
 def add(
-    tally: Tally, message: Message, opening: Opening, codec: Codec = _EXACT, *, donate: bool = False
+    tally: Tally,
+    message: Message,
+    opening: Opening,
+    codec: Codec = _EXACT,
+    *,
+    last: Array | None = None,
+    donate: bool = False,
 ) -> Tally:
     """The tally with one more client in it.
 
@@ -103,6 +114,7 @@ def add(
       message: what the client sent, decoded.
       opening: what `server.open` returned for this round.
       codec: what it was written with.
+      last: what this client said last, for a stand-in that needs it (`StandIn.own`).
       donate: lets NumPy write the new sums over those of `tally`.
     """
     update = message.update
@@ -123,7 +135,8 @@ def add(
             actual = xp.astype(norm(update), spoken.dtype)
             encoded = message.encoded_norm if codec.feedback else None
             encoded = reported if encoded is None else xp.asarray(encoded, dtype=spoken.dtype)
-            accepted = accepted & fits(codec.at(message.rung), encoded, actual, update.shape[0])
+            own = codec.at(message.rung) if codec.rungs else codec
+            accepted = accepted & fits(own, encoded, actual, update.shape[0])
             reported = reported if codec.error else actual
             if not isinstance(accepted, np.bool):
                 # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
@@ -139,9 +152,12 @@ def add(
         opening,
         xp.reshape(chance, (1,)),
         each=tally.each is not None,
-        rung=xp.asarray([message.rung], dtype=xp.int32),
+        rung=xp.reshape(xp.asarray(message.rung, dtype=xp.int32), (1,)),
         codec=codec,
     )
+    if last is not None:
+        again = add_scaled(one.spoken, one.examples_silent, last, donate=donate)
+        one = one._replace(spoken=again)
     return _merge_counts(tally, one)
 
 
@@ -183,7 +199,8 @@ def of(
       codec: whose rungs they are.
     """
     xp = namespace(norms)
-    accepted = xp.isfinite(norms) & (norms >= 0) & xp.isfinite(examples) & (examples > 0)
+    accepted = _accepted(examples, norms)
+    silence = stands_in_for(examples, norms, spoke, probabilities)
     spoke, silent = accepted & spoke, accepted & ~spoke
     one = xp.where(accepted, xp.ones_like(norms), xp.zeros_like(norms))
     n = xp.where(accepted, xp.astype(examples, norms.dtype), xp.zeros_like(norms))
@@ -192,14 +209,8 @@ def of(
     most = xp.maximum(xp.asarray(opening.silent_at_most, dtype=m.dtype), xp.zeros_like(m))
     m = xp.where(silent, xp.minimum(m, most), m)
     longest = xp.asarray(opening.stand_in_norm, dtype=m.dtype) * xp.ones_like(m)
-    share = xp.minimum(xp.ones_like(m), _ratio(m, longest, empty=1.0))
-    zero = xp.zeros_like(n)
-    # What one who spoke counts beyond itself, it takes from what stands in for the others.
-    beyond = zero
-    if probabilities is not None:
-        known = spoke & (probabilities > 0)
-        beyond = n * xp.where(known, 1 / xp.where(known, probabilities, 1.0) - 1, zero)
-    silence = xp.where(silent, n, -beyond)
+    share = xp.minimum(xp.ones_like(m), ratio(m, longest, empty=1.0))
+    speech = xp.where(spoke, n - silence, xp.zeros_like(n))
     return Tally(
         spoken=spoken,
         n_spoke=_count(spoke),
@@ -207,13 +218,38 @@ def of(
         n_rejected=_count(~accepted),
         n_absent=xp.zeros((), dtype=xp.int32),
         rungs=_by_rung(spoke, rung, max(1, len(codec.rungs))),
-        examples_spoke=xp.sum(xp.where(spoke, n + beyond, zero)),
+        examples_spoke=xp.sum(speech),
         examples_silent=xp.sum(silence),
         examples_capped=xp.sum(silence * share),
+        lengths_spoke=xp.sum(speech * m),
+        lengths_silent=xp.sum(silence * m),
         norms=_moments(n, m),
         norms_unweighted=_moments(one, m),
         each=xp.where(accepted, m, xp.full_like(m, math.nan)) if each else None,
     )
+
+
+def stands_in_for(
+    examples: Array, norms: Array, spoke: Array, probabilities: Array | None = None
+) -> Array:
+    """What weighs in the sum that stands in for each client; arguments are those of `of`.
+
+    n of the silent. What one who spoke counts beyond itself, n (1/p − 1), it takes from what stands
+    in for the others. 0 of those who are rejected.
+    """
+    xp = namespace(norms)
+    accepted, zero = _accepted(examples, norms), xp.zeros_like(norms)
+    n = xp.where(accepted, xp.astype(examples, norms.dtype), zero)
+    if probabilities is None:
+        return xp.where(spoke, zero, n)
+    known = probabilities > 0
+    beyond = xp.where(known, 1 / xp.where(known, probabilities, 1.0) - 1, zero)
+    return n * xp.where(spoke, -beyond, xp.ones_like(norms))
+
+
+def _accepted(examples: Array, norms: Array) -> Array:
+    xp = namespace(norms)
+    return xp.isfinite(norms) & (norms >= 0) & xp.isfinite(examples) & (examples > 0)
 
 
 def with_absent(tally: Tally, count: int, opening: Opening) -> Tally:
@@ -222,11 +258,12 @@ def with_absent(tally: Tally, count: int, opening: Opening) -> Tally:
     if not count or not answered:
         return tally
     examples = tally.norms.weight * count / answered
-    share = min(1.0, float(_ratio(tally.norms.mean, np.float64(opening.stand_in_norm), empty=1.0)))
+    share = min(1.0, float(ratio(tally.norms.mean, np.float64(opening.stand_in_norm), empty=1.0)))
     return tally._replace(
         n_absent=tally.n_absent + count,
         examples_silent=tally.examples_silent + examples,
         examples_capped=tally.examples_capped + examples * share,
+        lengths_silent=tally.lengths_silent + examples * tally.norms.mean,
     )
 
 
@@ -247,7 +284,7 @@ def _by_rung(spoke: Array, rung: Array | None, count: int) -> Array:
 def _moments(weight: Array, x: Array) -> Moments:
     xp = namespace(x)
     total = xp.sum(weight)
-    mean = _ratio(xp.sum(weight * x), total)
+    mean = ratio(xp.sum(weight * x), total)
     return Moments(total, mean, xp.sum(weight * (x - mean) ** 2))
 
 
@@ -269,12 +306,6 @@ def _merge_counts(a: Tally, b: Tally) -> Tally:
 def _merge_moments(a: Moments, b: Moments) -> Moments:
     """Chan, Golub, LeVeque, 1979."""
     weight = a.weight + b.weight
-    share = _ratio(b.weight, weight)
+    share = ratio(b.weight, weight)
     gap = b.mean - a.mean
     return Moments(weight, a.mean + gap * share, a.m2 + b.m2 + gap * gap * a.weight * share)
-
-
-def _ratio(x: Any, y: Any, empty: float = 0.0) -> Any:
-    """x / y, and `empty` where y is 0."""
-    xp = namespace(y)
-    return xp.where(y > 0, x / xp.where(y > 0, y, xp.ones_like(y)), xp.full_like(y, empty))

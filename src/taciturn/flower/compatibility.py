@@ -12,6 +12,7 @@ from flwr.serverapp.strategy.dp_adaptive_clipping import DifferentialPrivacyAdap
 from flwr.serverapp.strategy.dp_fixed_clipping import DifferentialPrivacyFixedClippingBase
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
+from taciturn.core.standins import StandIn
 from taciturn.errors import InputError
 
 _CENTRAL_DP = (DifferentialPrivacyFixedClippingBase, DifferentialPrivacyAdaptiveBase)
@@ -55,6 +56,15 @@ def metrics_of(inner: Strategy, each: list[RecordDict]) -> Iterator[None]:
         yield
     finally:
         own.train_metrics_aggr_fn = function
+
+
+def refuse_own(stand_in: StandIn) -> None:
+    """Raises for a stand-in that needs more than sums: what every node said last."""
+    if stand_in.own:
+        raise InputError(
+            f"The stand-in `{stand_in.name}` needs an update of every node on the server, which "
+            "keeps sums alone: `ou`, `last` or `peers` would do."
+        )
 
 
 def compares(inner: Strategy) -> bool:

@@ -7,9 +7,10 @@ from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
+from taciturn.core import server
 from taciturn.core.arrays import in_blocks
+from taciturn.core.policy import Policy
 from taciturn.core.server import Memory
-from taciturn.core.standins import StandIn
 from taciturn.core.tally import Tally
 from taciturn.flower import records, replies, sums
 from taciturn.flower.hearing import Heard, Round
@@ -23,14 +24,14 @@ class Handover:
 
     Attributes:
       inner: the strategy.
-      stand_in: what takes the place of silence.
+      policy: rule, stand-in and codec.
       layout: that of the model.
       weighted_by: the metric that says what a reply weighs.
       name: that of the array record of replies when nobody spoke.
     """
 
     inner: Strategy
-    stand_in: StandIn
+    policy: Policy
     layout: Layout
     weighted_by: str
     name: str
@@ -92,15 +93,15 @@ class Handover:
         return handed
 
     def _stands_in(self, tallied: Tally) -> bool:
-        return self.stand_in.counts and bool(tallied.examples_silent > 0)
+        return self.policy.stand_in.counts and bool(tallied.examples_silent > 0)
 
     def _forecast(self, tallied: Tally, memory: Memory) -> np.ndarray:
         """What stands in for the silent, a flat vector."""
-        scale = tallied.examples_capped / tallied.examples_silent if self.stand_in.capped else 1.0
-        nothing = np.zeros(self.layout.size, self.layout.wide)
+        weighed, policy = server.weigh(self.policy, tallied), self.policy
+        everyone = tallied.examples_silent
         forecast: np.ndarray = in_blocks(
-            lambda pair: (pair[0] + scale * self.stand_in.predict(pair[1]), pair[1]),
-            (nothing, memory.stand_in), donate=True, keep=1,
+            lambda pair: (server.stood_in(policy, pair[1], pair[0], weighed) / everyone, pair[1]),
+            (tallied.spoken, memory.stand_in), keep=1,
         )[0]  # fmt: skip
         return forecast
 

@@ -100,6 +100,7 @@ class Taciturn(Strategy):
         if compatibility.compares(inner) if compares is None else compares:
             least, averaged = 3, False
             policy = replace(policy, stand_in=standins.ignore(), rule=robust(policy.rule))
+        compatibility.refuse_own(policy.stand_in)
         self.inner = inner
         self.policy = policy
         self.absent = absent
@@ -291,9 +292,7 @@ class Taciturn(Strategy):
         absent = heard.errors + heard.missing if self.absent == "stand-in" else 0
         tallied = heard.tally(self._total, now)
         tallied = tally.with_absent(tallied, absent, now.opening)
-        handover = Handover(
-            self.inner, self.policy.stand_in, layout, self._weighted_by, self._array_name
-        )
+        handover = Handover(self.inner, self.policy, layout, self._weighted_by, self._array_name)
         handed = []
         if not self._averages:  # the forecast is that of the memory before the round
             handed = handover.one_by_one(heard, now, tallied, self._memory)
@@ -371,7 +370,8 @@ class Taciturn(Strategy):
 
     def _hint(self, heard: Heard) -> str:
         """What to do if it stays for good."""
-        if heard.speakers or not heard.silent or self.policy.stand_in.counts:
+        stand_in = self.policy.stand_in
+        if heard.speakers or not heard.silent or (stand_in.counts and stand_in.alone):
             return ""
         return " All were silent and are left out; `adaptive,k=2` or a larger k lets more speak."
 

@@ -276,16 +276,22 @@ class Program:
 
     def _check_memory(self, states: Carried, population: int) -> None:
         """Whether the servers' states, and what clients keep, leave room for anything else."""
-        servers, kept = 2 * _bytes_of(states.servers), _bytes_of(states.residuals)
-        needed, most = servers + kept, devices.least(devices.memory())
-        alone = servers / self.runs + kept / max(1, len(self.rounds.hearing.keeping))
-        if kept and alone > 0.9 * most:
-            raise InputError(
-                "With feedback every client keeps what was left out: "
-                f"{population:,} clients × {self.model.size:,} weights need "
-                f"{alone / 2**30:.1f} GiB and there are {most / 2**30:.1f}. Fewer clients, or a "
-                "codec without feedback, would do."
-            )
+        hearing, servers = self.rounds.hearing, 2 * _bytes_of(states.servers)
+        needed, most = servers, devices.least(devices.memory())
+        for table, runs, why, instead in (
+            (states.residuals, hearing.keeping, "With feedback every client keeps what was left "
+             "out", "a codec without feedback"),
+            (states.last, hearing.repeating, "With `own` the server keeps what every client said "
+             "last", "another stand-in"),
+        ):  # fmt: skip
+            needed += _bytes_of(table)
+            alone = servers / self.runs + _bytes_of(table) / max(1, len(runs))
+            if table is not None and alone > 0.9 * most:
+                raise InputError(
+                    f"{why}: {population:,} clients × {self.model.size:,} weights need "
+                    f"{alone / 2**30:.1f} GiB and there are {most / 2**30:.1f}. Fewer clients, or "
+                    f"{instead}, would do."
+                )
         if needed > 0.9 * most and self.runs > 1:
             raise _TooLarge(self.runs, needed, most)
 

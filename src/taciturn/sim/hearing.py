@@ -19,7 +19,7 @@ from taciturn.core import arrays
 from taciturn.core.codecs import Codec
 from taciturn.core.policy import Policy
 from taciturn.core.rules import Rule, Situation
-from taciturn.sim import draws, residuals
+from taciturn.sim import draws, tables
 
 
 class Cohorts(NamedTuple):
@@ -82,6 +82,7 @@ class Heard(NamedTuple):
     chances: Any  # of having spoken, (runs, cohort); None where no rule has any
     rungs: Any  # of their codecs, (runs, cohort); None where no codec has several
     left: Any  # what codecs left out of those who spoke, like `Work.residuals`; 0 for the silent
+    last: Any  # what was decoded of them, (`Hearing.repeating`, cohort, size); None where no run is
     waiting: Waiting | None  # None where each update is summed when it ends, and in the end
 
 
@@ -128,7 +129,12 @@ class Hearing:
     @functools.cached_property
     def keeping(self) -> np.ndarray:
         """The runs whose clients keep what their codec left out."""
-        return residuals.keeping(self.policies, self.seeds)
+        return tables.keeping(self.policies, self.seeds)
+
+    @functools.cached_property
+    def repeating(self) -> np.ndarray:
+        """The runs whose silent clients are stood in for by what they said last."""
+        return tables.repeating(self.policies, self.seeds)
 
     def begin(self, thetas: list[jax.Array], lanes: int, work: Work) -> Heard:
         """Nobody is heard yet; `thetas` are the runs' weights, layer by layer."""
@@ -142,7 +148,9 @@ class Hearing:
         return Heard(
             [jnp.zeros_like(theta) for theta in thetas],
             table, whole, table if self.draws else None, whole if self.climbs else None,
-            jax.tree.map(jnp.zeros_like, work.residuals), waiting,
+            jax.tree.map(jnp.zeros_like, work.residuals),
+            tables.empty(self.repeating, self.cohort, work.thetas.shape[1], work.thetas.dtype),
+            waiting,
         )  # fmt: skip
 
     def hear(
@@ -184,10 +192,10 @@ class Hearing:
 
     def end(self, heard: Heard, work: Work) -> Heard:
         """What was heard, nothing waiting any more."""
-        sums, left = jnp.concatenate(heard.sums, axis=1), heard.left
+        sums, left, last = jnp.concatenate(heard.sums, axis=1), heard.left, heard.last
         if heard.waiting is not None:
-            sums, left = self._empty(sums, left, heard.waiting, work)
-        return heard._replace(sums=sums, left=left, waiting=None)
+            sums, left, last = self._empty(sums, left, last, heard.waiting, work)
+        return heard._replace(sums=sums, left=left, last=last, waiting=None)
 
     def _decide(self, item: Item, situation: Situation, work: Work) -> tuple[jax.Array, Any, Any]:
         """Who speaks, how likely it was and on which rung, where rules say so; compare
@@ -217,14 +225,26 @@ class Hearing:
             return self._wait(heard, heard.waiting, item, counts, weight, rungs, updates[0], work)
         if not self.lossy:
             pairs = zip(heard.sums, updates, strict=True)
-            return heard._replace(sums=[self._add(*p, counts, item.run, weight) for p in pairs])
+            sums = [self._add(*pair, counts, item.run, weight) for pair in pairs]
+            return heard._replace(
+                sums=sums, last=self._keep_last(heard.last, updates, item, counts)
+            )
         add = functools.partial(
             self._add_decoded, item=item, weight=weight, rungs=rungs, updates=updates, work=work
         )
-        kept = residuals.kept(work.residuals, self.keeping, item)
-        sums, rest = jax.lax.cond(counts[0], add, lambda *same: same, heard.sums, kept)
-        left = residuals.keep(heard.left, rest, self.keeping, item, counts)
-        return heard._replace(sums=sums, left=left)
+        kept = tables.kept(work.residuals, self.keeping, item)
+        sums, rest, read = jax.lax.cond(
+            counts[0], add, lambda sums, kept: (sums, kept, updates), heard.sums, kept
+        )
+        left = tables.keep(heard.left, rest, self.keeping, item, counts)
+        last = self._keep_last(heard.last, read, item, counts)
+        return heard._replace(sums=sums, left=left, last=last)
+
+    def _keep_last(self, last: Any, read: list[jax.Array], item: Item, counts: jax.Array) -> Any:
+        """What was decoded, with these updates, layer by layer, of the lanes that count."""
+        if last is None:
+            return None
+        return tables.keep(last, jnp.concatenate(read, axis=1), self.repeating, item, counts)
 
     def _add(
         self, sums: jax.Array, updates: jax.Array, counts: jax.Array, run: jax.Array,
@@ -242,11 +262,12 @@ class Hearing:
     def _add_decoded(
         self, sums: list[jax.Array], kept: Any, item: Item, weight: jax.Array, rungs: jax.Array,
         updates: list[jax.Array], work: Work,
-    ) -> tuple[list[jax.Array], Any]:  # fmt: skip
+    ) -> tuple[list[jax.Array], Any, list[jax.Array]]:  # fmt: skip
         """The sums with what the server decodes of a single lane's update, layer by layer.
 
         Returns:
-          These, and what was left out of the update and of what the client had kept, if anything.
+          These, what was left out of the update and of what the client had kept, if anything, and
+          what was decoded.
         """
         key = self._keys(item, work)[0]
         ends = np.cumsum([update.shape[1] for update in updates])[:-1]
@@ -267,7 +288,8 @@ class Hearing:
         codecs = [through(policy.codec) for policy in self.policies]
         updates, rest = jax.lax.switch(item.run[0] // self.seeds, codecs, updates, kept)
         pairs = zip(sums, updates, strict=True)
-        return [self._add(*pair, jnp.array([True]), item.run, weight) for pair in pairs], rest
+        sums = [self._add(*pair, jnp.array([True]), item.run, weight) for pair in pairs]
+        return sums, rest, updates
 
     def _wait(
         self, heard: Heard, waiting: Waiting, item: Item, counts: jax.Array, weight: jax.Array,
@@ -278,22 +300,25 @@ class Hearing:
         lanes, more = len(counts), jnp.sum(counts, dtype=jnp.int32)
         crowded = waiting.taken + more > lanes
         empty = functools.partial(self._empty, waiting=waiting, work=work)
-        total, left = jax.lax.cond(crowded, empty, lambda *same: same, heard.sums[0], heard.left)
+        total, left, last = jax.lax.cond(
+            crowded, empty, lambda *same: same, heard.sums[0], heard.left, heard.last
+        )
         first = jnp.where(crowded, 0, waiting.taken)
         place = jnp.where(counts, first + jnp.cumsum(counts) - 1, lanes)  # out of bounds, dropped
-        kept = residuals.kept(work.residuals, self.keeping, item)
+        kept = tables.kept(work.residuals, self.keeping, item)
         spoken = {"updates": updates if kept is None else updates + kept, "weight": weight,
                   "rung": rungs}  # fmt: skip
         spoken |= {name: getattr(item, name) for name in ("run", "seed", "slot", "client")}
         put = {name: getattr(waiting, name).at[place].set(new, mode="drop")
                for name, new in spoken.items()}  # fmt: skip
-        return heard._replace(sums=[total], left=left, waiting=Waiting(first + more, **put))
+        waiting = Waiting(first + more, **put)
+        return heard._replace(sums=[total], left=left, last=last, waiting=waiting)
 
     def _empty(
-        self, sums: jax.Array, left: Any, waiting: Waiting, work: Work
-    ) -> tuple[jax.Array, Any]:
-        """The sums with what the server decodes of the updates that wait, and what that leaves out
-        with the rest of it."""
+        self, sums: jax.Array, left: Any, last: Any, waiting: Waiting, work: Work
+    ) -> tuple[jax.Array, Any, Any]:
+        """The sums with what the server decodes of the updates that wait, what that leaves out
+        with the rest of it, and what was decoded."""
         taken, keys, arm = waiting.full, self._keys(waiting, work), waiting.run // self.seeds
         decoded = waiting.updates
         for codec in {policy.codec.structure: policy.codec for policy in self.policies}.values():
@@ -311,8 +336,10 @@ class Hearing:
             decoded = _where(own, read, decoded)
         if left is not None:
             rest = waiting.updates - decoded
-            left = residuals.keep(left, rest, self.keeping, waiting, taken)
-        return self._add(sums, decoded, taken, waiting.run, waiting.weight), left
+            left = tables.keep(left, rest, self.keeping, waiting, taken)
+        if last is not None:
+            last = tables.keep(last, decoded, self.repeating, waiting, taken)
+        return self._add(sums, decoded, taken, waiting.run, waiting.weight), left, last
 
     def _keys(self, of: Item | Waiting, work: Work) -> jax.Array:
         """The keys of the codecs of these clients, (lanes, 2)."""

@@ -43,12 +43,14 @@ class Carried(NamedTuple):
       silence: how often in a row each was silent; None where the rule does not look at it.
       residuals: what the codec left out of each; None without feedback.
       versions: of the public model that each has; None where there is none.
+      last: what the server read of each when it last spoke; None where no stand-in needs it.
     """
 
     server: ServerState
     silence: np.ndarray | None
     residuals: np.ndarray | None
     versions: np.ndarray | None
+    last: np.ndarray | None
 
 
 def stream(
@@ -106,13 +108,14 @@ def _run_seed(
     # Algorithm 1: initialise θ_0, the prediction and the sums behind it.
     state = server.init(policy, np.asarray(model.init(keys.init)), optimizer)
     silence = np.zeros(population, np.int32) if "silence" in policy.rule.looks_at else None
-    residuals = None
-    if policy.codec.feedback:
-        residuals = np.zeros((population, model.size), state.weights.dtype)
+    residuals, last = (
+        np.zeros((population, model.size), state.weights.dtype) if needed else None
+        for needed in (policy.codec.feedback, policy.stand_in.own)
+    )
     versions = np.zeros(population, np.int32) if policy.has_public else None
     if run.done:
-        before = Carried(state, silence, residuals, versions)
-        state, silence, residuals, versions = unpack(before, run.state)
+        carried = Carried(state, silence, residuals, versions, last)
+        state, silence, residuals, versions, last = unpack(carried, run.state)
     for t in range(run.done, settings.rounds):
         began = time.perf_counter()
         round_keys = draws.round_keys(keys, t)
@@ -155,7 +158,10 @@ def _run_seed(
             if residuals is not None and message.update is not None:
                 residuals[k] = said.update - message.update
             # Silent clients become their stand-ins when the tally is closed (Algorithm 3).
-            heard = tally.add(heard, message, opening, policy.codec)
+            before = None if last is None else last[k].copy()
+            heard = tally.add(heard, message, opening, policy.codec, last=before)
+            if last is not None and message.update is not None:
+                last[k] = message.update
             weights[slot] = examples
             if np.isfinite(message.norm):
                 answers[slot] = SILENT if message.update is None else SPOKE
@@ -174,7 +180,7 @@ def _run_seed(
             scores = evaluate(downlink.trained_from(state))
             row |= {name: scores[name] for name in trainer.tested}
         # Copies, because clients write into them.
-        carried = Carried(state, copy(silence), copy(residuals), copy(versions))
+        carried = Carried(state, copy(silence), copy(residuals), copy(versions), copy(last))
         yield carried, row, (cohort, weights, answers[None]), seconds
 
 

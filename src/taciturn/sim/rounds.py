@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from taciturn.core import downlink, server, tally
 from taciturn.core.policy import Policy
 from taciturn.settings import Settings
-from taciturn.sim import draws, residuals
+from taciturn.sim import draws, tables
 from taciturn.sim.hearing import Cohorts, Hearing, Work
 from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
 from taciturn.sim.local import (
@@ -54,12 +55,15 @@ class Carried(NamedTuple):
       residuals: what clients keep, (`Hearing.keeping`, population, size); None where nothing is.
       versions: of the public model that each client has, (seeds, population); None where no arm
         has one.
+      last: what the server decoded of each client when it last spoke, (`Hearing.repeating`,
+        population, size); None where no stand-in needs it.
     """
 
     servers: tuple[server.ServerState, ...]
     silence: Any
     residuals: Any
     versions: Any
+    last: Any
 
 
 class Rounds:
@@ -112,15 +116,17 @@ class Rounds:
             jax.vmap(functools.partial(first, policy=policy))(weights, rule)
             for policy, rule in zip(self.policies, rules, strict=True)
         )
-        silence, table, keeping = None, None, len(self.hearing.keeping)
+        silence, size = None, self.model.size
         if self.hearing.looks_at("silence"):
             silence = jnp.zeros((self.runs, population), jnp.int32)
-        if keeping:
-            table = jnp.zeros((keeping, population, self.model.size), weights.dtype)
+        residuals, last = (
+            tables.empty(rows, population, size, weights.dtype)
+            for rows in (self.hearing.keeping, self.hearing.repeating)
+        )
         versions = None
         if any(policy.has_public for policy in self.policies):
             versions = jnp.zeros((self.seeds, population), jnp.int32)
-        return Carried(servers, silence, table, versions)
+        return Carried(servers, silence, residuals, versions, last)
 
     def train(
         self,
@@ -180,9 +186,7 @@ class Rounds:
             for policy, state in zip(self.policies, states.servers, strict=True)
         ]
         whose = (jnp.arange(self.runs)[:, None], jnp.tile(who.clients, (len(self.policies), 1)))
-        keeping, table = self.hearing.keeping, states.residuals
-        place = residuals.places(keeping, who.clients)
-        kept: Any = None if table is None else table[place]
+        keeping, repeating = self.hearing.keeping, self.hearing.repeating
         work = Work(
             thetas=jnp.concatenate([downlink.trained_from(state) for state in states.servers]),
             contexts=tuple(opening.context for opening in openings),
@@ -190,7 +194,7 @@ class Rounds:
             keys=round_keys,
             who=who,
             silence=None if states.silence is None else states.silence[whose],
-            residuals=kept,
+            residuals=tables.rows_of(states.residuals, keeping, who.clients),
         )
         shared, split = PartitionSpec(), PartitionSpec("lanes")
         heard = jax.shard_map(
@@ -204,16 +208,22 @@ class Rounds:
         there = jnp.tile(who.examples > 0, (len(self.policies), 1))
         said = (heard.said > 0) & there
         words = jax.vmap(draws.downlink_key)(round_keys)
-        results = []
+        results, last = [], tables.rows_of(states.last, repeating, who.clients)
         for a, policy in enumerate(self.policies):
             own = slice(a * self.seeds, (a + 1) * self.seeds)
             chances = heard.chances[own] if policy.rule.probability else None
             rungs = heard.rungs[own] if policy.codec.rungs else None
+            sums = heard.sums[own]
+            if policy.stand_in.own:
+                weight = jax.vmap(tally.stands_in_for)(
+                    who.examples, heard.norms[own], said[own], chances
+                )
+                theirs = last[np.searchsorted(repeating, np.arange(own.start, own.stop))]
+                sums = sums + jnp.einsum("rc,rcs->rs", weight, theirs, precision="highest")
             of = functools.partial(tally.of, each=policy.rule.each, codec=policy.codec)
             tallies = jax.vmap(lambda *given, of=of: of(*given[:-1], rung=given[-1]))(
-                heard.sums[own], who.examples, heard.norms[own], said[own], openings[a], chances,
-                rungs,
-            )  # fmt: skip
+                sums, who.examples, heard.norms[own], said[own], openings[a], chances, rungs
+            )
             # Those who never answer are no replies that were rejected.
             gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
             tallies = tallies._replace(n_rejected=tallies.n_rejected - gone)
@@ -226,8 +236,8 @@ class Rounds:
         if silence is not None:
             counted = jnp.where(said, 0, work.silence + there)
             silence = silence.at[whose].set(counted)
-        if table is not None:
-            table = table.at[place].set(jnp.where(said[keeping][..., None], heard.left, kept))
+        residuals = tables.put(states.residuals, keeping, who.clients, said, heard.left)
+        last = tables.put(states.last, repeating, who.clients, said, heard.last)
         answers = jnp.where(said, SPOKE, SILENT).astype(jnp.int8)
         answered = there & jnp.isfinite(heard.norms)
         answers = jnp.where(answered, answers, jnp.int8(NO_ANSWER))
@@ -236,7 +246,7 @@ class Rounds:
             had = jnp.take_along_axis(versions, who.clients, axis=1)
             now = jnp.where(who.examples > 0, round, had)
             versions = versions.at[jnp.arange(self.seeds)[:, None], who.clients].set(now)
-        return Carried(servers, silence, table, versions), infos, answers
+        return Carried(servers, silence, residuals, versions, last), infos, answers
 
     def _filled(self, rungs: jax.Array) -> jax.Array:
         """The counts of a codec's rungs, with zeros up to those of the codec that has most."""
