@@ -54,8 +54,8 @@ def test_public_names() -> None:
     assert taciturn.__all__ == [
         "Codec", "Form", "Generated", "History", "Policy", "Rule", "Situation", "StandIn", "Stored",
         "TaciturnError", "Task", "__version__", "adaptive", "as_model", "bfloat16", "blend",
-        "classification", "compare", "eden", "evaluate", "fixed", "float16", "float32", "full",
-        "ignore", "last", "load", "load_model", "optimal", "ou", "own", "parse", "peers",
+        "budget", "classification", "compare", "eden", "evaluate", "fixed", "float16", "float32",
+        "full", "ignore", "last", "load", "load_model", "optimal", "ou", "own", "parse", "peers",
         "prepare", "quantize", "random", "register", "regression", "simulate", "sparse_ternary",
         "table", "top_k", "zero",
     ]  # fmt: skip

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from taciturn.core.budget import budget as budget
     from taciturn.core.codecs import Codec as Codec
     from taciturn.core.codecs import Form as Form
     from taciturn.core.codecs import bfloat16 as bfloat16
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "taciturn.core.budget": ("budget",),
     "taciturn.core.rules": ("Rule", "Situation", "full", "fixed", "adaptive", "random", "optimal"),
     "taciturn.core.standins": ("StandIn", "ou", "zero", "ignore", "last", "peers", "blend", "own"),
     "taciturn.core.codecs": (

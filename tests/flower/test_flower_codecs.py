@@ -19,6 +19,7 @@ from test_replies import BAD, bad
 
 from taciturn.core import client, server, tally
 from taciturn.core import messages as written
+from taciturn.core.codecs import LADDER
 from taciturn.core.policy import parse, spell
 from taciturn.core.rules import Rule, Threshold
 from taciturn.flower import Taciturn, mod, protocol
@@ -33,12 +34,12 @@ CODED = "full+eden:1"
 
 def plain_loop(text, wanted, rounds):
     """The round of the core, its messages written to bytes and read again."""
-    policy = parse(text)
+    policy = parse(text).paced(rounds)
     state = server.init(policy, np.zeros(wanted.shape[1], np.float32))
     for t in range(1, rounds + 1):
         opening = server.open(policy, state.memory)
         request = Request(policy.rule, opening.context, policy.codec, (), "n", SEED, t)
-        heard = tally.start(state.weights)
+        heard = tally.start(state.weights, codec=policy.codec)
         for k, target in enumerate(wanted):
             trained = state.weights + np.float32(0.5) * (target - state.weights)
             said = client.respond(
@@ -144,6 +145,35 @@ def test_a_federation_is_the_plain_loop(codec, inner):
         expected = plain_loop(policy, wanted, 4)
         np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
         assert sum(row["rejected"] for row in strategy.history) == 0
+
+
+@pytest.mark.parametrize("text", ["budget:12%", "budget:900B", "budget:4kB,per=run"])
+def test_a_budget_needs_nothing_else(text):
+    """Everyone has more than the least bits here, so that nobody draws."""
+    wanted = targets(size=SIZE)
+    inner = flower.FedAvg(fraction_evaluate=0.0)
+    strategy, result, _ = run(text, 4, inner, wanted, norm_limit=None)
+    expected = plain_loop(text, wanted, 4)
+    np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
+    assert sum(row["rejected"] for row in strategy.history) == 0
+    least, *_, most = (NODES * codec.nbytes(SIZE) for codec in LADDER.rungs)
+    sent = [row["bytes_up"] for row in strategy.history]
+    around = NODES * 128  # NumPy's header of an array
+    assert all(least + around < payload <= most + around for payload in sent)
+    assert len(set(sent)) > 1
+
+
+@pytest.mark.parametrize("rung", [-1, 12, 99, 2.5])
+def test_a_rung_that_is_none_is_rejected(rung):
+    wanted = targets(size=SIZE)
+
+    def tamper(node, reply):
+        if node == BAD:
+            next(iter(reply.content.metric_records.values()))["taciturn.rung"] = rung
+        return reply
+
+    strategy, _, _ = run("budget:12%", 2, wanted=wanted, tamper=tamper)
+    assert [row["rejected"] for row in strategy.history] == [1, 1]
 
 
 def test_the_bytes_in_the_history_are_those_that_travel():

@@ -14,6 +14,7 @@ import pytest
 from small_tasks import assert_agree, cnn, distance
 
 import taciturn
+from taciturn.core.codecs import LADDER
 from taciturn.core.policy import CODECS, RULES, STAND_INS
 from taciturn.tasks import load
 
@@ -48,6 +49,21 @@ def arms() -> dict[str, str]:
 @pytest.mark.parametrize("lanes", [1, 3, 40])
 def test_every_codec_with_every_rule_and_stand_in_is_the_plain_loop(lanes: int) -> None:
     assert_agree(load("synthetic"), arms(), cohort=5, rounds=4, seeds=2, lanes=lanes)
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_budgets_are_the_plain_loop(lanes: int) -> None:
+    """On several rungs, with some who are silent; and what was sent is counted to the byte."""
+    arms = {text: text for text in ("budget:12%", "full", "budget:5%+zero", "budget:970B,per=run")}
+    found = assert_agree(load("synthetic"), arms, cohort=5, rounds=8, seeds=2, lanes=lanes)
+    sizes = {codec.nbytes(101) for codec in LADDER.rungs}
+    assert len(np.unique(found["budget:12%"].bytes_up)) > 3
+    assert found["budget:970B,per=run"].spoke.sum() < 2 * 8 * 5
+    for text in (name for name in arms if name != "full"):
+        history = found[text]
+        least, most = min(sizes) * history.spoke, max(sizes) * history.spoke
+        assert (least <= history.bytes_up).all()
+        assert (history.bytes_up <= most).all()
 
 
 @pytest.mark.parametrize("lanes", [1, 3])

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 import tyro
 
 from taciturn.cli.command import Command, File, command, tell
+from taciturn.core.budget import budget
 from taciturn.core.policy import Policy, parse, parse_part
 from taciturn.errors import InputError, require
 from taciturn.settings import Plan, read_config, read_values
@@ -119,7 +120,8 @@ class Run(Simulation):
     A policy is a rule, a stand-in and a codec, with arguments: `--policy adaptive+ignore+eden:0.5`,
     `--policy adaptive,k=0+ou,cap=true`. Without one, the paper's policy and the recommended one are
     run beside full communication. Ctrl-C stops and saves; `taciturn resume` goes on.
-    Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY, optimal:SHARE.
+    `--budget 1%`, or `--budget 200kB` for a round, is all that it takes to upload that much.
+    Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY, optimal:SHARE, budget:AMOUNT.
     Stand-ins: ou, zero, ignore, last, peers, blend, own.
     Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE;
     the last four with feedback, as in `eden:0.1,feedback=true`: clients keep what was left out.
@@ -131,12 +133,20 @@ class Run(Simulation):
     """What takes the place of a silent client's update (default: ou)."""
     policy: str | None = None
     """Rule, stand-in and codec as one text, instead of the two above."""
+    budget: str | None = None
+    """How much to upload, instead of a policy: 1% of what float32 takes, or 200kB per round."""
     baseline: bool = True
     """Whether to run full communication beside it, with the same seeds."""
 
     def policies(self) -> str:
         """The policy that was asked for, and what it is compared with, which stands first."""
-        if self.policy is not None:
+        if self.budget is not None:
+            if not (self.policy is self.rule is self.stand_in is None):
+                raise InputError(
+                    "`--budget` takes the place of `--policy`, `--rule` and `--stand-in`."
+                )
+            policy = Policy(budget(self.budget))
+        elif self.policy is not None:
             if self.rule is not None or self.stand_in is not None:
                 raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
             policy = parse(self.policy)
@@ -148,7 +158,8 @@ class Run(Simulation):
             policy = Policy(parse_part("rule", rule), parse_part("stand-in", stand_in))
         texts = ["full"] if self.baseline else []
         texts.append(str(policy))
-        if self.baseline and self.policy is self.rule is self.stand_in is None:
+        chosen = (self.policy, self.rule, self.stand_in, self.budget)
+        if self.baseline and all(choice is None for choice in chosen):
             texts.append(RECOMMENDED)
         return "; ".join(dict.fromkeys(texts))
 

@@ -43,6 +43,9 @@ class Amount(float):
         same_kind = isinstance(other, Amount) and other.is_share == self.is_share
         return same_kind and float(self) == float(other)  # type: ignore[arg-type]
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def __hash__(self) -> int:
         return hash((float(self), self.is_share))
 

@@ -1,0 +1,129 @@
+"""The rule `budget`: what is spent is what was asked for, where it counts most."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from taciturn.core import messages, tally
+from taciturn.core.amounts import Amount
+from taciturn.core.budget import budget
+from taciturn.core.codecs import LADDER
+from taciturn.core.codecs.ladder import BITS, rung_of, through
+from taciturn.core.policy import Policy, parse
+from taciturn.core.rules import Situation
+from taciturn.errors import InputError
+
+CLIENTS, OPENING = 10, tally.Opening((), np.inf, np.inf)
+
+
+def spend(text: str, size: int, spread: float, rounds: int = 300) -> np.ndarray:
+    """The share of the float32 upload in every round: clients differ by e^spread in examples, norms
+    fall, and the first rounds have far longer updates than all others."""
+    rng = np.random.default_rng(3)
+    rule = parse(text).paced(rounds).rule
+    state, shares = rule.init(), []
+    population = 50 * np.exp(rng.normal(0, spread, 400))
+    whole = CLIENTS * (4 * size + messages.OVERHEAD)
+    for t in range(rounds):
+        n = population[rng.integers(0, 400, CLIENTS)].astype(np.float32)
+        m = (n**0.5 * rng.lognormal(0, 0.3, CLIENTS) * 0.998**t * (3 if t < 3 else 1)).astype("f4")
+        own = Situation(m, rng.random(CLIENTS, "f4"), examples=n)
+        context = rule.broadcast(state)
+        spoke, p = rule.speaks(own, context), rule.probability(own, context)
+        rungs = rule.rung(own, context)
+        heard = tally.of(np.zeros(size, "f4"), n, m, spoke, OPENING, p, rung=rungs, codec=LADDER)
+        state = rule.learn(state, heard)
+        sent = sum(LADDER.rungs[rung].nbytes(size) for rung in rungs[spoke])
+        shares.append((sent + CLIENTS * messages.OVERHEAD) / whole)
+    return np.array(shares)
+
+
+@pytest.mark.parametrize("spread", [0.2, 0.6, 1.0])
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [("budget:0.3%", 0.003), ("budget:1%", 0.01), ("budget:5%", 0.05),
+     ("budget:16kB", 16e3 / (CLIENTS * 4 * 40_000)), ("budget:4.8MB,per=run", 4.8e6 / 300 / 1.6e6)],
+)  # fmt: skip
+def test_any_fifty_rounds_spend_what_was_asked_for(text: str, target: float, spread: float) -> None:
+    shares = spend(text, 40_000, spread)[20:]
+    windows = np.convolve(shares, np.ones(50) / 50, "valid") / target
+    assert np.abs(windows - 1).max() < 0.1
+    errors = np.convolve(shares, np.ones(10) / 10, "valid")[::10] - target
+    assert (errors > 0).any()
+    assert (errors < 0).any()
+    assert abs(shares[150:].mean() / target - 1) < 0.03  # and does not grow
+
+
+def test_bits_go_by_what_an_update_weighs() -> None:
+    rule = budget("1%")
+    context = rule.broadcast(rule.init())._replace(scale=0.01, flat=0.0, most=3.0)
+    own = Situation(np.float32([1, 2, 1, 1000]), 0.0, examples=np.float32([25, 50, 1, 1000]))
+    rungs = rule.rung(own, context)
+    assert [BITS[rung] for rung in rungs] == [0.25, 1.0, 1 / 16, 3.0]
+    p = rule.probability(own, context)
+    np.testing.assert_allclose(p, [1, 1, 0.16, 1], rtol=1e-6)
+    assert rule.speaks(own._replace(uniform=0.15), context).all()
+    assert not rule.speaks(own._replace(uniform=0.17), context)[2]
+    # Nobody counts without bound.
+    none = own._replace(norm=np.zeros(4, np.float32))
+    np.testing.assert_allclose(rule.probability(none, context), 0.05)
+
+
+def test_a_rung_is_the_nearest_in_proportion() -> None:
+    for i, bits in enumerate(BITS):
+        assert rung_of(bits) == rung_of(1.05 * bits) == rung_of(bits / 1.05) == i
+    assert rung_of(1e-9) == 0
+    assert rung_of(100.0) == len(BITS) - 1
+
+
+@pytest.mark.parametrize("size", [65, 1000, 4096, 10_000])
+def test_what_a_program_decodes_is_what_the_rungs_write(size: int) -> None:
+    compiled = jax.jit(through)
+    update = np.random.default_rng(size).standard_normal(size, "f4")
+    for rung, codec in enumerate(LADDER.rungs):
+        key = np.array([rung, 5], np.uint32)
+        message = messages.Message(3, 1.0, update, rung=rung)
+        read = messages.read(messages.write(message, LADDER, key), LADDER, key)
+        assert read.rung == rung
+        assert len(messages.write(message, LADDER, key)) == messages.OVERHEAD + codec.nbytes(size)
+        largest = np.abs(read.update).max()
+        np.testing.assert_allclose(through(update, key, np.int32(rung)), read.update, atol=1e-6)
+        np.testing.assert_allclose(compiled(update, key, rung), read.update, atol=1e-5 * largest)
+
+
+def test_amounts_as_people_write_them() -> None:
+    for text, number in (("1%", 0.01), (" 0.3 %", 0.003), ("200kB", 2e5), ("2GB", 2e9),
+                         ("1KiB", 1024.0), ("5e-1MB", 5e5)):  # fmt: skip
+        assert float(Amount(text)) == pytest.approx(number)
+    assert Amount("1%") == Amount("1.0 %") != Amount("0.01B")
+    assert str(parse("budget:1.0%")) == "budget:1%"
+    assert parse("budget:2GB,per=run").paced(50).rule.init().bytes == pytest.approx(4e7)
+    assert str(parse("budget:2GB,per=run").paced(50)) == "budget:2GB,per=run"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("budget:1", "above 0 and have a unit, as in 1%, 200kB or 2GB, got 1.0"),
+        ("budget:0%", "got '0%'"),
+        ("budget:-1%", "got '-1%'"),
+        ("budget:1 mile", "got '1 mile'"),
+        ("budget:1..2%", "got '1..2%'"),
+        ("budget:20%", "at most 12.5%, got 20%"),
+        ("budget:1%,per=week", "`per` must be round or run"),
+        ("budget", "needs an amount, as in `budget:1%`"),
+        ("budget:1%+eden:1", "do not go together"),
+    ],
+)
+def test_bad_budgets(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said.replace("..", r"\.\.")):
+        parse(text)
+
+
+def test_what_a_run_may_spend_needs_its_rounds() -> None:
+    with pytest.raises(InputError, match="needs the number of rounds"):
+        parse("budget:2GB,per=run").rule.init()
+    with pytest.raises(InputError, match="do not go together"):
+        Policy(codec=LADDER)
