@@ -56,10 +56,11 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_p
     summary = json.loads(out)
     assert out.count("\n") == 1
     keys = [
-        "task", "rule", "stand_in", "codec", "rounds", "cohort", "seeds", "accuracy",
-        "accuracy_mean", "accuracy_std", "loss_mean", "spoke_share", "rejected_share",
-        "upload_bytes", "upload_overhead_bytes", "upload_share", "threshold_mean",
-        "seconds_per_round", "difference", "run",
+        "task", "rule", "stand_in", "codec", "down", "rounds", "cohort", "seeds", "accuracy",
+        "accuracy_mean", "accuracy_std", "worst_tenth", "loss_mean", "spoke_share",
+        "rejected_share", "upload_bytes", "upload_overhead_bytes", "upload_share",
+        "download_share", "traffic_bytes", "traffic_share", "threshold_mean", "silent_small",
+        "silent_large", "seconds_per_round", "difference", "run",
     ]  # fmt: skip
     assert list(summary)[: len(keys)] == keys
     assert summary["task"] == "synthetic"
@@ -189,7 +190,10 @@ def test_the_baseline_can_be_left_out(taciturn: Any) -> None:
         (["synthetc"], "There is no task called `synthetc`. Did you mean `synthetic`"),
         (["--rule", "adaptve"], "There is no rule called `adaptve`. Did you mean `adaptive`?"),
         (["--rule", "zero"], "There is no rule called `zero`."),
-        (["--stand-in", "zeros"], "There is no stand-in called `zeros`. Did you mean `zero`?"),
+        (
+            ["--stand-in", "zeros"],
+            "There is no stand-in called `zeros`. Did you mean `zero` or `peers`?",
+        ),
         (["--policy", "full", "--rule", "full"], "`--policy` takes the place of `--rule`"),
         (["--rule", "random:2"], "`probability` must be in [0, 1], got 2.0."),
         (["synthetic", "--cohort", "101"], "at most the population of 100 clients, got 101"),

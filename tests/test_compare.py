@@ -241,9 +241,10 @@ def test_a_summary_knows_what_was_not_measured() -> None:
     columns = {"accuracy": one * np.nan, "spoke": one, "threshold": one * np.inf, "asked": 4 * one,
                "bytes_up": 10 * one, "overhead_up": one, "bytes_up_full": 0 * one}  # fmt: skip
     assert summarise(columns) == {
-        "accuracy": [], "accuracy_mean": None, "accuracy_std": None, "loss_mean": None,
-        "spoke_share": 25.0, "rejected_share": None,
+        "accuracy": [], "accuracy_mean": None, "accuracy_std": None, "worst_tenth": None,
+        "loss_mean": None, "spoke_share": 25.0, "rejected_share": None,
         "upload_bytes": 30.0, "upload_overhead_bytes": 3.0, "upload_share": None,
+        "download_share": None, "traffic_bytes": None, "traffic_share": None,
         "threshold_mean": None,
     }  # fmt: skip
     # The last test counts, wherever it was, and one seed has no deviation.

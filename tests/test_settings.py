@@ -21,10 +21,10 @@ QUICK = {"rounds": 1, "cohort": 2, "plain": True}
 
 def test_every_setting_is_an_option_of_the_command() -> None:
     given = {
-        "rounds": 7, "cohort": 3, "dropout": 0.1, "epochs": 2, "batch": 4, "lr": 0.5, "clip": 2.0,
-        "client_optimizer": "adam", "prox": 0.5, "lr_decay": 0.9, "server_optimizer": "yogi",
-        "server_lr": 0.1, "seeds": (3, 5), "seed": 9, "evaluate_every": 2, "precision": "tf32",
-        "devices": 1,
+        "rounds": 7, "cohort": 3, "dropout": 0.1, "stragglers": 0.2, "epochs": 2, "batch": 4,
+        "lr": 0.5, "clip": 2.0, "client_optimizer": "adam", "prox": 0.5, "lr_decay": 0.9,
+        "lr_schedule": "cosine", "server_optimizer": "yogi", "server_lr": 0.1, "kept_messages": 8,
+        "seeds": (3, 5), "seed": 9, "evaluate_every": 2, "precision": "tf32", "devices": 1,
         "lanes": 2,
     }  # fmt: skip
     assert list(given) == [field.name for field in fields(Settings)]

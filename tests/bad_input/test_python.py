@@ -123,7 +123,7 @@ OTHERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Policy("adaptive"), "Rule cannot be 'adaptive'"),
     (lambda: Policy(taciturn.ou()), "Rule cannot be"),
     (lambda: Policy(stand_in=taciturn.full()), "StandIn cannot be"),
-    (lambda: Policy(codec=None), "Codec cannot be None"),
+    (lambda: Policy(codec="eden"), "Codec cannot be 'eden'"),
     (lambda: parse(None), "must be a string, got None"),
     (lambda: parse(5), "must be a string, got 5"),
     (lambda: parse(""), "called ``"),

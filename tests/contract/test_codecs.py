@@ -235,7 +235,8 @@ def test_numpy_and_jax_write_the_same_bytes_except_at_a_border(bits: float, feed
         scales += np.sum(ours[1] != np.asarray(theirs[1]))
         if np.array_equal(ours[0], np.asarray(theirs[0])):
             continue
-        exact = hadamard.rotate(hadamard.cut(update.astype(np.float64)), key, 0)
+        flipped = hadamard._flip(hadamard.cut(update), key, 0)
+        exact = hadamard._turn(flipped.astype(np.float64))
         near = np.abs(exact[..., None] - BORDERS[max(1, int(bits))]).min(-1)
         assert near.min() < 1e-5, seed
     # A scale lies within rounding of a border once in some ten thousand times.
@@ -267,8 +268,8 @@ def test_a_share_of_the_float32_upload() -> None:
     shares = {label(c): round(100 * c.nbytes(size) / (4 * size), 3) for c in CODEC_PARTS}
     assert shares["float32"] == 100
     assert shares["eden:1"] == pytest.approx(3.14, abs=0.01)
-    assert shares["eden:0.1"] == pytest.approx(0.34, abs=0.01)
-    assert shares["quantize:2"] == pytest.approx(6.64, abs=0.01)
+    assert shares["eden:0.1"] == pytest.approx(0.325, abs=0.003)
+    assert shares["quantize:2"] == pytest.approx(6.445, abs=0.003)
     # Eleven bits for a position and its sign, of one weight in a hundred.
     assert shares["sparse_ternary:0.01"] == pytest.approx(0.28, abs=0.02)
 

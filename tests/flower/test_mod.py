@@ -16,8 +16,9 @@ from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
 
 from taciturn import TaciturnError, adaptive
 from taciturn.flower import speak
+from taciturn.flower.protocol import VERSION
 
-RULE = {"taciturn.protocol": 2, "taciturn.rule": "fixed:1", "taciturn.context.threshold": 1.0,
+RULE = {"taciturn.protocol": VERSION, "taciturn.rule": "fixed:1", "taciturn.context.threshold": 1.0,
         "taciturn.exclude": []}  # fmt: skip
 SENT = {"w": np.zeros((2, 2), np.float32), "b": np.zeros(3, np.float32)}
 
@@ -144,7 +145,7 @@ def test_a_rule_that_this_version_does_not_know_makes_it_speak(caplog):
 
 
 def test_random_clients_draw_anew_every_time():
-    settings = {"taciturn.protocol": 2, "taciturn.rule": "random:0.5",
+    settings = {"taciturn.protocol": VERSION, "taciturn.rule": "random:0.5",
                 "taciturn.context.probability": 0.5, "taciturn.exclude": []}  # fmt: skip
     spoke = sum("arrays" in ask(step(1.0), settings=settings).content for _ in range(200))
     assert 50 < spoke < 150  # seven deviations

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -46,7 +47,7 @@ def test_what_is_there_is_not_run_again(options, counted):
     assert len(counted) == done
     for name, arm in first.arms.items():
         for one, other in zip(arm, again.arms[name], strict=True):
-            np.testing.assert_array_equal(one, other)
+            jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
 def test_a_piece_that_was_stopped_goes_on_where_it_was(options, monkeypatch):
@@ -72,7 +73,7 @@ def test_a_piece_that_was_stopped_goes_on_where_it_was(options, monkeypatch):
     assert [path.name for path in folder.iterdir()] == [f"{SYNTHETIC.name}.json"]
     for name, arm in wanted.arms.items():
         for one, other in zip(arm, found.arms[name], strict=True):
-            np.testing.assert_array_equal(one, other)
+            jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
 def test_a_command_that_was_stopped_goes_on_where_it_was(options, counted, monkeypatch):

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-RECOMMENDED = "budget:0.3%"
+RECOMMENDED = "budget:0.29%"
 
 
 class Entry(NamedTuple):
@@ -31,7 +31,7 @@ _LEVELS = "levels of equal width in blocks, without the entropy code"
 
 ENTRIES = (
     Entry("full", "full", _FEDAVG),
-    Entry("budget 0.3 %", "budget:0.3%", "Taciturn",
+    Entry(RECOMMENDED, RECOMMENDED, "Taciturn",
           "EDEN's code with bits for each client in proportion to what its update weighs"),
     Entry("silence + EDEN 0.1", "adaptive+ignore+eden:0.1", f"{_SILENCE}; {_EDEN}", _BLOCKS),
     Entry("silence, OU", "adaptive+ou", _SILENCE, "â is held in [0, 1]"),
