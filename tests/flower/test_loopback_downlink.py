@@ -70,7 +70,10 @@ def test_nodes_train_from_the_servers_public_model_whatever_happens(tmp_path):
     assert sum(int(row["missing"]) + int(row["errors"]) for row in rows) >= 5
     # Whoever answered had the server's model, in every round.
     found = {(int(v), int(c)) for _, v, c in HAS.findall(log)}
-    assert sorted(version for version, _ in found) == list(range(ROUNDS))
+    versions = [version for version, _ in found]
+    assert len(versions) == len(set(versions))
+    # What the last round before the fall logged may be lost with the SuperLink.
+    assert set(range(ROUNDS)) - {done - 1} <= set(versions) <= set(range(ROUNDS))
     assert sum(int(row["rejected"]) for row in rows) == 0
     # Most downloads were messages: with the models of those who were new or away, a tenth of full.
     message = parse(POLICY).down.nbytes(SIZE)

@@ -249,6 +249,9 @@ def add_up(
     """
     _sum(heard, now, layout, total, keep)
     silent = [min(reply.norm or 0.0, float(now.opening.silent_at_most)) for reply in heard.silent]
+    most = limits.longest(heard.speakers, silent)
+    for reply in heard.silent:  # what stands in for it may be as long as it says it is
+        reply.norm = min(reply.norm or 0.0, most)
     if limits.bound_norms(heard.speakers, silent):
         _sum(heard, now, layout, total, keep)  # once more: nothing is left of what was too long
         for reply in heard.speakers:

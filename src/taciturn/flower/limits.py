@@ -56,18 +56,21 @@ class Limits:
           speakers: those whose updates are summed.
           silent: the norms of the others.
         """
-        if math.isinf(self.norm) or not speakers:
-            return False
-        everyone = len(speakers) + len(silent)
-        limit = self._shrunk(self.norm, len(speakers), everyone)
-        most = limit * _upper_quartile([reply.length for reply in speakers], silent)
+        most = self.longest(speakers, silent)
         for reply in speakers:
             if reply.length > most:
-                log(INFO, "Taciturn: the update of node %d has the norm %g, more than %.3g times "
-                    "the upper quartile: it is made shorter.",
-                    reply.node, reply.length, limit)  # fmt: skip
+                log(INFO, "Taciturn: the update of node %d has the norm %g, which is too long beside "
+                    "the upper quartile: it is made as short as %g.",
+                    reply.node, reply.length, most)  # fmt: skip
                 reply.scale = most / reply.length
         return any(reply.scale != 1 for reply in speakers)
+
+    def longest(self, speakers: Sequence[Reply], silent: Sequence[float]) -> float:
+        """How long an update, or what stands in for one, can be; arguments as above."""
+        if math.isinf(self.norm) or not speakers:
+            return math.inf
+        limit = self._shrunk(self.norm, len(speakers), len(speakers) + len(silent))
+        return limit * _upper_quartile([reply.length for reply in speakers], silent)
 
     def _shrunk(self, limit: float, speakers: int, everyone: int) -> float:
         share = speakers / everyone if self.alone else 1.0

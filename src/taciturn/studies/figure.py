@@ -75,8 +75,8 @@ def place_labels(axes: Axes, labels: Sequence[Label], size: float = 9) -> None:
     Places near a point are tried first; a thin line leads to one that is further away. All ranges
     of the axes must be set before.
     """
-    figure = axes.get_figure(root=True)
-    assert figure is not None
+    figure = axes.figure
+    assert isinstance(figure, Figure)
     figure.draw_without_rendering()
     renderer = FigureCanvasAgg(figure).get_renderer()
     point = figure.dpi / 72  # pixels
