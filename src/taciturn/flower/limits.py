@@ -59,8 +59,8 @@ class Limits:
         most = self.longest(speakers, silent)
         for reply in speakers:
             if reply.length > most:
-                log(INFO, "Taciturn: the update of node %d has the norm %g, which is too long beside "
-                    "the upper quartile: it is made as short as %g.",
+                log(INFO, "Taciturn: the update of node %d has the norm %g, which is too long "
+                    "beside the upper quartile: it is made as short as %g.",
                     reply.node, reply.length, most)  # fmt: skip
                 reply.scale = most / reply.length
         return any(reply.scale != 1 for reply in speakers)
