@@ -114,7 +114,11 @@ def test_the_papers_unbounded_fit_is_the_plain_loop_in_float64(case: str) -> Non
     make, threshold, settings = CASES[case]
     stand_ins = {"ou": ["ou,mode=paper", "ou,mode=paper,cap=true"]}
     with enable_x64(True):
-        ours = assert_agree(make(), every_policy(threshold, stand_ins), lanes=2, **settings)
+        # Codecs write single precision, and the fit would amplify that.
+        policies = {
+            text: text for text in every_policy(threshold, stand_ins) if "budget" not in text
+        }
+        ours = assert_agree(make(), policies, lanes=2, **settings)
     assert all(history.weights.dtype == np.float64 for history in ours.values())
     # The cap is reached, so that it was compared as well.
     free, capped = (ours[f"adaptive,k=0+ou,mode=paper{cap}"] for cap in ("", ",cap=true"))

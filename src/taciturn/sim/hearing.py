@@ -348,10 +348,12 @@ class Hearing:
 
 
 def _through(codec: Codec, update: jax.Array, key: jax.Array, rung: jax.Array) -> jax.Array:
-    """What the server decodes of an update."""
+    """What the server decodes of an update, in its precision."""
     if codec.through is not None:
-        return codec.through(update, key, rung)
-    return codec.decode(codec.encode(update, key), key, update.shape[0])
+        read = codec.through(update, key, rung)
+    else:
+        read = codec.decode(codec.encode(update, key), key, update.shape[0])
+    return read.astype(update.dtype)
 
 
 def _norm(layers: list[jax.Array]) -> jax.Array:

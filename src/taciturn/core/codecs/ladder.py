@@ -14,7 +14,7 @@ import numpy as np
 
 from taciturn.core.arrays import Array, Scalar, namespace
 from taciturn.core.codecs import hadamard, halves
-from taciturn.core.codecs.codec import Codec
+from taciturn.core.codecs.codec import Codec, single
 from taciturn.core.codecs.eden import LEVELS, eden, kept, order
 from taciturn.core.hashing import bits as random_bits
 from taciturn.core.hashing import fold
@@ -35,7 +35,7 @@ def rung_of(bits: Scalar) -> Scalar:
 
 def through(update: Array, key: Array, rung: Array) -> Array:
     """What the server decodes of an update that was written on a rung, which may be traced."""
-    xp, size = namespace(update), update.shape[0]
+    xp, size, update = namespace(update), update.shape[0], single(update)
     block, blocks = hadamard.block_of(size), hadamard.blocks_of(size)
     counts = xp.asarray([kept(size, min(1.0, bits)) for bits in BITS], dtype=xp.int32)
     rank = xp.argsort(order(key, block), stable=True)
