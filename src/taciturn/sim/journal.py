@@ -41,7 +41,7 @@ class Journal:
     def __init__(
         self, folder: Path, task: Any, policies: Mapping[str, Policy], settings: Settings, size: int
     ) -> None:
-        self._folder, self._policies, self._settings, self._size = folder, policies, settings, size
+        self._folder, self._settings, self._size = folder, settings, size
         self._about = _about(task, policies, settings, size)
         self._tested = tested_columns(task)
         self._columns = (*COLUMNS, *(name for name in self._tested if name not in TESTED))

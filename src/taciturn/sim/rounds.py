@@ -85,7 +85,7 @@ class Rounds:
             batch=form.batch,
             epochs=form.epochs,
         )
-        self.rungs = max(1, *(len(policy.codec.rungs) for policy in policies), 1)
+        self.rungs = max(1, *(len(policy.codec.rungs) for policy in policies))
         self.traces = 0
 
     def draw(self, keys: draws.RunKeys, rounds: jax.Array, clients: Clients) -> Cohorts:
