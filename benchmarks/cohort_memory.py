@@ -26,7 +26,7 @@ import numpy as np
 import taciturn
 from taciturn.core.hashing import bits, fold
 from taciturn.report.versions import versions
-from taciturn.sim import engine
+from taciturn.sim import devices, engine
 
 RESULTS = Path(__file__).parent / "results" / "cohort_memory.json"
 COHORTS, ARMS = (10, 100, 1_000, 10_000), (1, 20)
@@ -85,7 +85,7 @@ def only(cohort: int, arms: int) -> dict[str, Any]:
         "lanes": programs[0].lanes,
         "schedule_bytes": max(schedules, default=None),
         "argument_bytes": int(compiled.memory_analysis().argument_size_in_bytes),
-        "program_bytes": engine._bytes_needed(compiled),
+        "program_bytes": devices.bytes_needed(compiled),
         "seconds_per_round": float(np.median(histories["arm 0"].seconds)),
         "process_bytes": peak(),
     }

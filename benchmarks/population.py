@@ -28,7 +28,7 @@ import taciturn
 from taciturn.core.hashing import bits, fold
 from taciturn.models import MLP
 from taciturn.report.versions import versions
-from taciturn.sim import engine
+from taciturn.sim import devices, engine
 
 RESULTS = Path(__file__).parent / "results" / "population.json"
 POPULATIONS = (1_000, 1_000_000)
@@ -80,7 +80,7 @@ def only(population: int, rounds: int) -> dict[str, int]:
     original = engine.Program.run
     engine.Program.run = lambda self, *args: (programs.append(self), original(self, *args))[1]  # type: ignore[method-assign]
     play(make(population), rounds)
-    return {"program_bytes": engine._bytes_needed(programs[0]._chunk), "process_bytes": peak()}
+    return {"program_bytes": devices.bytes_needed(programs[0]._chunk), "process_bytes": peak()}
 
 
 def peak() -> int:

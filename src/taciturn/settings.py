@@ -39,6 +39,9 @@ class Settings:
     """How many rounds."""
     cohort: int = _static(10)
     """How many clients are asked in a round."""
+    choice: int | None = _static(None)
+    """Power of choice: so many clients are asked for their loss first, and the cohort is those with
+    the largest (default: nobody is, and cohorts are drawn)."""
     dropout: float = _static(0.0)
     """How likely a client that is asked never answers: its device is gone, nobody hears of it."""
     stragglers: float = _static(0.0)

@@ -46,6 +46,7 @@ def run(what: Any = None, policy: Any = "full", **settings: Any) -> Any:
 SETTINGS: dict[str, list[Any]] = {  # none of these is a value of the setting
     "rounds": [0, -1, 1.5, "3", None, True, np.nan, [1], 10**12, np.int64(0), 2**70],
     "cohort": [0, -1, 1.5, "3", None, True, 3, np.float32(1), 10**12],
+    "choice": [0, -1, 1.5, "3", True, 3, 10**12],
     "epochs": [0, -1, 0.5, "1", True, 10**9, [1]],
     "batch": [0, -1, 0.5, "1", True, 10**9, np.array([1, 2])],
     "lr": [-1, np.nan, np.inf, "fast", True, [1.0], 1j, 10**400],

@@ -19,7 +19,7 @@ from taciturn.models import EmnistCNN, convolution
 from taciturn.models.cnn import Conv
 from taciturn.models.dense import Dense
 from taciturn.models.dropout import dropout
-from taciturn.sim import devices, engine
+from taciturn.sim import devices
 from taciturn.tasks.task import Stored, Task, classification
 
 pytestmark = pytest.mark.gpu
@@ -160,11 +160,11 @@ def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(
     roomy = program_of(run, monkeypatch)
     assert roomy.lanes == 16
     assert not caplog.messages
-    needed = engine._bytes_needed(roomy._chunk)
+    needed = devices.bytes_needed(roomy._chunk)
     monkeypatch.setattr(devices, "memory", lambda: needed)
     tight = program_of(run, monkeypatch)
     assert tight.lanes < 16
-    assert engine._bytes_needed(tight._chunk) <= 0.9 * needed
+    assert devices.bytes_needed(tight._chunk) <= 0.9 * needed
     assert f"clients train in {tight.lanes} lanes at a time" in caplog.messages[-1]
     for name in SEVERAL:
         assert_same(results[-1][name], results[0][name], 1e-4)

@@ -128,10 +128,12 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any], int]] = {
     "adam": (SEVERAL, {"server_optimizer": "adam", "server_lr": 0.1}, 8),
     "momentum": (SEVERAL, {"server_optimizer": "momentum", "server_lr": 0.5}, 8),
     "yogi": (SEVERAL, {"server_optimizer": "yogi", "server_lr": 0.1}, 8),
+    "choice": ({**FEW, "full": "full"}, {"choice": 4, "dropout": 0.2}, 6),
+    "plain choice": (FEW, {"plain": True, "choice": 4, "seeds": (3,), "lanes": None}, 3),
     "plain": (FEW, {"plain": True, "seeds": (3,), "lanes": None}, 3),
     "plain adam": (FEW, {"plain": True, "server_optimizer": "adam", "lanes": None}, 8),
 }
-QUICK = ("every part", "adam", "plain")
+QUICK = ("every part", "adam", "choice", "plain")
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,8 @@ def compare(
 ) -> dict[str, History]:
     """Simulates several policies on a task, with the same seeds, cohorts and batches.
 
+    With `choice` the candidates are the same, and each policy has cohorts of its own.
+
     Args:
       task: as for `simulate`.
       arms: a name and a policy for each.
@@ -90,7 +92,7 @@ def compare(
     for name in settings:
         if name not in known:
             raise UnknownName("setting", name, known)
-    filled = fill_in(Settings(**settings), task, plain)
+    filled = fill_in(Settings(**settings), task, plain, policies.values())
     if folder is None:
         return follow(task, policies, filled, progress, plain)
     with runs.claimed(path_of("folder", folder)):

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from taciturn.checks import number, whole
+from taciturn.core.policy import Policy
 from taciturn.errors import InputError, UnknownName
 from taciturn.settings import Settings
 from taciturn.sim.devices import mesh
 from taciturn.sim.local import SCHEDULES, optimizer_of
-from taciturn.tasks.check import check
+from taciturn.tasks.check import check, check_loss
 from taciturn.tasks.task import Task
 
 # What JAX calls the precision of matrix products. Weights and sums are float32 in all of them.
@@ -22,8 +23,14 @@ MOST_EPOCHS, MOST_BATCH, MOST_LANES = 10**4, 10**6, 10**5
 _S = TypeVar("_S", bound=Settings)
 
 
-def fill_in(settings: _S, task: Task, plain: bool = False) -> _S:
-    """The settings, checked like the task, with the defaults that are the task's."""
+def fill_in(settings: _S, task: Task, plain: bool = False, policies: Iterable[Policy] = ()) -> _S:
+    """The settings, checked like the task, with the defaults that are the task's.
+
+    Args:
+      settings, task: what is simulated.
+      plain: whether the plain loop does it.
+      policies: those that are to run with the settings.
+    """
     check(task)
     if not isinstance(settings.precision, str) or settings.precision not in PRECISIONS:
         raise UnknownName("precision", settings.precision, PRECISIONS)
@@ -71,9 +78,31 @@ def fill_in(settings: _S, task: Task, plain: bool = False) -> _S:
             f"`cohort` must be at most the population of {population} clients, "
             f"got {settings.cohort}."
         )
+    if settings.choice is not None:
+        filled["choice"] = _choice(settings.choice, filled["cohort"], task, policies)
     seeds = _seeds(settings)
     filled["rounds"] = whole("rounds", settings.rounds, most=MOST_ROUNDS // len(seeds))
     return replace(settings, seeds=seeds, seed=None, **filled)
+
+
+def _choice(given: Any, cohort: int, task: Task, policies: Iterable[Policy]) -> int:
+    population = task.clients.population
+    choice = whole("choice", given)
+    if not cohort <= choice <= population:
+        raise InputError(
+            f"`choice` must be at least the cohort of {cohort} and at most the population of "
+            f"{population} clients, got {given}."
+        )
+    if task.cohort is not None:
+        raise InputError(f"Task `{task.name}` draws its own cohorts: leave out `choice`.")
+    for policy in policies:
+        if policy.has_public:
+            raise InputError(
+                f"With `choice` clients download the whole model: the policy {policy} has a codec "
+                f"for the way down."
+            )
+    check_loss(task)
+    return choice
 
 
 def _seeds(settings: Settings) -> tuple[int, ...]:

@@ -60,6 +60,24 @@ def memory() -> int:
     return available // len(jax.local_devices())
 
 
+def bytes_of(tree: Any) -> int:
+    """Bytes of all arrays of a pytree."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def bytes_needed(compiled: Any) -> int:
+    """Bytes that a compiled program takes on one device; 0 where nobody says."""
+    analysis = compiled.memory_analysis()
+    if analysis is None:
+        return 0
+    return int(
+        analysis.temp_size_in_bytes
+        + analysis.argument_size_in_bytes
+        + analysis.output_size_in_bytes
+        - analysis.alias_size_in_bytes
+    )
+
+
 def least(number: int) -> int:
     """The least of what the processes of a run say, where there are several."""
     if jax.process_count() == 1:

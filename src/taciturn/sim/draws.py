@@ -46,6 +46,15 @@ def cohort(
     return permute(keys.cohort, population, jnp.arange(size)).astype(jnp.int32)
 
 
+def candidates(keys: RoundKeys, examples: jax.Array, size: int) -> jax.Array:
+    """`size` different clients in the order of their draw, each in proportion to its examples.
+
+    The largest of log n_k + Gumbel noise are draws without replacement; takes memory for all.
+    """
+    noise = jax.random.gumbel(keys.cohort, examples.shape, examples.dtype)
+    return jax.lax.top_k(jnp.log(examples) + noise, size)[1].astype(jnp.int32)
+
+
 def uniforms(keys: RoundKeys, size: int) -> jax.Array:
     """The draw that each client of the cohort gives its rule."""
     return jax.random.uniform(keys.speak, (size,))

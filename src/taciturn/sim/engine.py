@@ -52,11 +52,14 @@ def stream(
 ) -> Iterator[Chunk | Compiling]:
     """Every policy of `arms` with every seed, side by side as far as memory goes, chunk by chunk.
 
+    With `choice` arms go one after another, because each has cohorts of its own.
+
     Args:
       task, arms, settings: what is simulated.
       groups: what is left of a simulation that goes on; all of it by default.
     """
-    waiting = list(groups) or [Group(tuple(arms), settings.all_seeds)]
+    together = [tuple(arms)] if settings.choice is None else [(arm,) for arm in arms]
+    waiting = list(groups) or [Group(some, settings.all_seeds) for some in together]
     while waiting:
         group = waiting.pop(0)
         own = {name: arms[name] for name in group.arms}
@@ -150,6 +153,7 @@ class Program:
         self._begin = jax.jit(rounds.begin, static_argnums=2, out_shardings=self.everywhere)
         self._evaluate = jax.jit(rounds.test, out_shardings=self.everywhere)
         self._chunk: Callable[..., Any] | None = None
+        self._choose: Callable[..., Any] | None = None
 
     def run(
         self, arms: Mapping[str, Policy], settings: Settings, group: Group
@@ -170,8 +174,11 @@ class Program:
         planned, done, pace = None, group.done, 0.0
         while done < settings.rounds:
             with precise():
-                # Draw.
-                if planned is None or done % _PLANNED == 0:
+                # Draw, or choose.
+                asking = 0.0
+                if settings.choice is not None:
+                    planned, asking = self._chosen(states, keys, done, clients)
+                elif planned is None or done % _PLANNED == 0:
                     planned = self._plan(keys, done, clients)
                 cohorts = jax.tree.map(functools.partial(_rows, start=done % _PLANNED), planned)
                 count = self._next_count(done, settings, pace)
@@ -180,7 +187,7 @@ class Program:
                     states, keys, numbers, done, count, cohorts, clients
                 )
                 columns |= self._downloads(missed, done, settings.kept_messages)
-                done, pace = done + count, took / count
+                done, pace = done + count, (took + asking) / count
                 # Test.
                 if settings.evaluates(done - 1):
                     result = self._evaluate(self._weights(states), test)
@@ -219,6 +226,18 @@ class Program:
         rounds = np.arange(first, first + _PLANNED, dtype=np.int32)
         return jax.tree.map(np.asarray, self._draw(keys, rounds, clients))
 
+    def _chosen(
+        self, states: Carried, keys: draws.RunKeys, done: int, clients: Clients
+    ) -> tuple[Cohorts, float]:
+        """The cohorts of the next round, which depend on the only arm's weights, and seconds."""
+        arguments = (*self._weights(states), keys, np.int32(done), clients)
+        if self._choose is None:
+            choose = jax.jit(self.rounds.choose, out_shardings=self.everywhere)
+            self._choose = choose.lower(*arguments).compile()
+        began = time.perf_counter()
+        found = jax.tree.map(np.asarray, self._choose(*arguments))
+        return found, time.perf_counter() - began
+
     def _train(
         self,
         states: Carried,
@@ -230,8 +249,8 @@ class Program:
         clients: Clients,
     ) -> tuple[Carried, dict[str, np.ndarray], np.ndarray, np.ndarray, float]:
         """The next `count` rounds: the states after them, what was recorded, what clients
-        answered, (runs, cohort, rounds), how many messages they had missed, (seeds, rounds,
-        cohort), and seconds."""
+        answered, (runs, cohort, rounds), how many messages those who download had missed, (seeds,
+        rounds, clients), and seconds."""
         arguments = (
             states, keys, numbers, np.int32(done), np.int32(count), cohorts,
             self._schedule(cohorts, count), clients,
@@ -252,8 +271,8 @@ class Program:
         missing = (np.asarray(cohorts.examples)[:count] == 0).sum(-1).T  # (seeds, count)
         columns["missing"] = np.broadcast_to(missing, shape)
         untested = {name: np.full(shape, np.nan) for name in self.tested}
-        if missed is None:
-            missed = np.zeros_like(cohorts.clients)
+        if missed is None:  # all that download get the model
+            missed = np.zeros((CHUNK, self.seeds, self.form.choice or self.cohort), np.int32)
         lacked = np.asarray(missed)[:count].swapaxes(0, 1)
         answered = np.asarray(answers)[..., :count]
         return states, as_recorded(columns | untested), answered, lacked, took
@@ -276,7 +295,7 @@ class Program:
 
     def _check_memory(self, states: Carried, population: int) -> None:
         """Whether the servers' states, and what clients keep, leave room for anything else."""
-        hearing, servers = self.rounds.hearing, 2 * _bytes_of(states.servers)
+        hearing, servers = self.rounds.hearing, 2 * devices.bytes_of(states.servers)
         needed, most = servers, devices.least(devices.memory())
         for table, runs, why, instead in (
             (states.residuals, hearing.keeping, "With feedback every client keeps what was left "
@@ -284,8 +303,8 @@ class Program:
             (states.last, hearing.repeating, "With `own` the server keeps what every client said "
              "last", "another stand-in"),
         ):  # fmt: skip
-            needed += _bytes_of(table)
-            alone = servers / self.runs + _bytes_of(table) / max(1, len(runs))
+            needed += devices.bytes_of(table)
+            alone = servers / self.runs + devices.bytes_of(table) / max(1, len(runs))
             if table is not None and alone > 0.9 * most:
                 raise InputError(
                     f"{why}: {population:,} clients × {self.model.size:,} weights need "
@@ -296,7 +315,12 @@ class Program:
             raise _TooLarge(self.runs, needed, most)
 
     def _next_count(self, done: int, settings: Settings, pace: float) -> int:
-        """How many rounds the next chunk has: up to the next test, and about a second."""
+        """How many rounds the next chunk has: up to the next test, and about a second.
+
+        One where its cohort was chosen: the next cohort depends on its weights.
+        """
+        if settings.choice is not None:
+            return 1
         test = settings.evaluate_every - done % settings.evaluate_every
         planned = _PLANNED - done % _PLANNED
         wanted = max(1, int(_CHUNK_SECONDS / pace)) if pace else 1
@@ -334,7 +358,7 @@ class Program:
         while True:
             chunk = jax.jit(self.rounds.train, donate_argnums=0, out_shardings=self.everywhere)
             compiled = chunk.lower(*arguments).compile()
-            needed = _bytes_needed(compiled)
+            needed = devices.bytes_needed(compiled)
             most = devices.least(devices.memory())
             least = self.mesh.devices.size
             if needed > 0.9 * most and self.lanes <= least and self.runs > 1:
@@ -361,19 +385,3 @@ def _spread(state: Any, count: int) -> Any:
 def _rows(array: np.ndarray, start: int) -> np.ndarray:
     """The `CHUNK` rows from `start` on; past the end, the last one again."""
     return array[np.minimum(np.arange(start, start + CHUNK), len(array) - 1)]
-
-
-def _bytes_of(tree: Any) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def _bytes_needed(compiled: Any) -> int:
-    analysis = compiled.memory_analysis()
-    if analysis is None:
-        return 0
-    return int(
-        analysis.temp_size_in_bytes
-        + analysis.argument_size_in_bytes
-        + analysis.output_size_in_bytes
-        - analysis.alias_size_in_bytes
-    )

@@ -26,10 +26,11 @@ class History:
       seeds: one number per run.
       cohort: how many clients were asked in a round.
       size: how many weights the model has.
+      choice: how many were asked for their loss before; 0 where nobody was.
       spoke, rejected, missing: how many clients spoke, how many replies were no good, and how many
         clients never answered.
       bytes_down: bytes that the server sent: the weights, or with a codec for the way down what
-        each client lacked.
+        each client lacked. Who is asked for its loss has the weights when it is asked to train.
       bytes_down_silos: the same if all who were asked had been told every round before, as silos
         are.
       threshold: the one that held; NaN where the rule has none.
@@ -68,6 +69,7 @@ class History:
     seconds: np.ndarray
     voices: Voices
     metrics: Mapping[str, np.ndarray] = field(default_factory=dict)
+    choice: int = 0
 
     @property
     def rounds(self) -> int:
@@ -75,7 +77,7 @@ class History:
 
     @property
     def overhead_up(self) -> np.ndarray:
-        """Bytes around the updates: a header from every client, silent or not."""
+        """Bytes around the updates: a header from every client, silent or not, and for a loss."""
         return self._traffic("overhead_up")
 
     @property
@@ -89,12 +91,12 @@ class History:
         return self.bytes_up + self.overhead_up + self.bytes_down + self.overhead_down
 
     def _traffic(self, name: str) -> np.ndarray:
-        return traffic(self.cohort, self.size, self.missing)[name]
+        return traffic(self.cohort, self.size, self.missing, self.choice)[name]
 
     def columns(self) -> dict[str, np.ndarray]:
         """All that was recorded or counted of every round, (seeds, rounds) each."""
         measured = {name: getattr(self, name) for name in (*MEASURED, *TESTED)}
-        found = measured | traffic(self.cohort, self.size, self.missing)
+        found = measured | traffic(self.cohort, self.size, self.missing, self.choice)
         return {name: found[name] for name in COLUMNS} | dict(self.metrics)
 
     def summary(self) -> dict[str, Any]:
@@ -110,6 +112,7 @@ class History:
             "down": spell(self.policy.down, without="feedback"),
             "rounds": self.rounds,
             "cohort": self.cohort,
+            **({"choice": self.choice} if self.choice else {}),
             "seeds": list(self.seeds),
             **summarise(self.columns()),
             "silent_small": self.voices.silent_share(0),
@@ -179,22 +182,23 @@ def bytes_up(policy: Policy, size: int, rungs: np.ndarray) -> np.ndarray:
     return np.einsum("r,...rt->...t", np.array(each, np.int64), rungs[..., : len(each), :])
 
 
-def traffic(cohort: int, size: int, missing: np.ndarray) -> dict[str, np.ndarray]:
+def traffic(cohort: int, size: int, missing: np.ndarray, choice: int = 0) -> dict[str, np.ndarray]:
     """Bytes around weights and updates, where so many are missing.
 
     `bytes_up_full` is all that would have come up if everyone who answered had spoken, in float32,
-    and `bytes_down_full` all that would have gone down to those who were asked.
+    and `bytes_down_full` all that would have gone down to those who were asked. Who is asked for
+    its loss gets a message and answers with one; to train, it is then asked by another.
     """
     asked = np.full(missing.shape, cohort, np.int64)
-    overhead = asked * messages.OVERHEAD
+    overhead = (asked + choice) * messages.OVERHEAD
     answered = asked - missing
-    headers = answered * messages.OVERHEAD
+    headers = (answered + choice) * messages.OVERHEAD
     return {
         "asked": asked,
         "overhead_up": headers,
         "bytes_up_full": answered * 4 * size + headers,
         "overhead_down": overhead,
-        "bytes_down_full": asked * 4 * size + overhead,
+        "bytes_down_full": np.maximum(asked, choice) * 4 * size + overhead,
     }
 
 
@@ -206,7 +210,7 @@ def downloads(
     Args:
       policy: its `down` is the codec.
       size: how many weights the model has.
-      missed: how many messages each client lacked, (…, rounds, cohort).
+      missed: how many messages each client that downloads lacked, (…, rounds, clients).
       first: the first of the rounds, counted from 0.
       kept: how many messages the server keeps.
     """
@@ -256,6 +260,7 @@ def gather(
             policy=policy,
             seeds=tuple(seed for some in seeds for seed in some),
             cohort=settings.cohort,
+            choice=settings.choice or 0,
             size=chunks[0].size,
             seconds=np.sum(times, axis=0),
             voices=in_order(voices[arm]),

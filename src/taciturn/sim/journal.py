@@ -175,7 +175,9 @@ class Journal:
         arms, seeds = chunk.group.arms, chunk.group.seeds
         count = len(chunk.seconds)
         columns = dict(chunk.columns)
-        columns |= traffic(self._settings.cohort, self._size, columns["missing"])
+        columns |= traffic(
+            self._settings.cohort, self._size, columns["missing"], self._settings.choice or 0
+        )
         labels = [
             np.tile(np.repeat(arms, len(seeds)), count),
             np.tile(seeds, count * len(arms)),

@@ -122,7 +122,10 @@ def _run_seed(
         # C_t ← random set of N clients; they are sent θ_t and τ_t. With a codec for the way down
         # they get the messages since they last answered, which make P_t of what they have.
         public = downlink.trained_from(state)
-        cohort = draws.cohort(round_keys, population, settings.cohort, t, trainer.own_cohort)
+        if settings.choice is None:
+            cohort = draws.cohort(round_keys, population, settings.cohort, t, trainer.own_cohort)
+        else:
+            cohort = trainer.choose(public, round_keys)
         uniforms = draws.uniforms(round_keys, settings.cohort)
         opening = server.open(policy, state.memory)
         heard = tally.start(state.weights, policy.rule.each, policy.codec)
@@ -131,7 +134,7 @@ def _run_seed(
             there = np.asarray(draws.answers(round_keys, settings.cohort, settings.dropout))
         steps = trainer.steps(cohort, round_keys)
         weights, answers = np.zeros(settings.cohort), np.full(settings.cohort, NO_ANSWER)
-        missed = np.zeros(settings.cohort, np.int32)
+        missed = np.zeros(settings.choice or settings.cohort, np.int32)
         if versions is not None:
             missed = t - versions[np.asarray(cohort)]
             versions[np.asarray(cohort)[there]] = t
@@ -145,7 +148,9 @@ def _run_seed(
                 trained, loss = trainer(public, k, slot, round_keys, rate, steps[slot])
             examples = float(trainer.clients.examples_of(k[None])[0])
             asked = 0 if silence is None else int(silence[k])
-            message = client.respond(policy.rule, public, trained, examples,
+            # Who was drawn by what it weighs counts like the others.
+            counts = examples if settings.choice is None else 1.0
+            message = client.respond(policy.rule, public, trained, counts,
                                      opening.context, uniforms[slot].item(), loss=loss,
                                      silence=asked)  # fmt: skip
             if silence is not None:
@@ -196,11 +201,32 @@ class Trainer:
         self.model = model
         self.step = jax.jit(make_step(task, self.transformation, settings.precision))
         self.batch = jax.jit(self._batch)
+        self.rows = jax.jit(lambda clients, k, indices: clients.batch(k, indices))
+        self.metrics = jax.jit(task.metrics)
 
     @staticmethod
     def _batch(clients, k, keys, slot, epoch, n, positions, step):  # type: ignore[no-untyped-def]
         indices = draws.shuffled(keys, slot, epoch, n, positions)
         return clients.batch(k, indices), draws.dropout_key(keys, slot, step)
+
+    def choose(self, weights: np.ndarray, keys: draws.RoundKeys) -> jax.Array:
+        """Power of choice: of some candidates those whose loss of the weights is largest."""
+        examples = self.clients.examples_of(jnp.arange(self.clients.population))
+        candidates = draws.candidates(keys, examples, self.settings.choice or 0)
+        with jax.default_matmul_precision(self.precision):
+            losses = np.array([self.loss(weights, k) for k in candidates])
+        order = np.argsort(np.where(np.isnan(losses), np.inf, -losses), kind="stable")
+        return candidates[order[: self.settings.cohort]]
+
+    def loss(self, weights: np.ndarray, k: jax.Array) -> float:
+        """The mean loss over all rows of a client, dropout off."""
+        params, sums = self.model.unravel(jnp.asarray(weights)), np.zeros(2)
+        n = int(self.clients.rows_of(k[None])[0])
+        for start in range(0, n, self.settings.batch):
+            indices = np.arange(start, min(start + self.settings.batch, n))
+            value, weight = self.metrics(params, self.rows(self.clients, k, indices))["loss"]
+            sums += float(value.sum()), float(weight.sum())
+        return sums[0] / sums[1] if sums[1] else np.nan
 
     def steps(self, cohort: jax.Array, keys: draws.RoundKeys) -> np.ndarray:
         """How many local steps each client of the cohort does before time is up."""

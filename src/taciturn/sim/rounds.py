@@ -18,6 +18,7 @@ from taciturn.core import downlink, server, tally
 from taciturn.core.policy import Policy
 from taciturn.settings import Settings
 from taciturn.sim import draws, tables
+from taciturn.sim.choice import largest, make_loss_sums
 from taciturn.sim.hearing import Cohorts, Hearing, Work
 from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
 from taciturn.sim.local import (
@@ -89,20 +90,58 @@ class Rounds:
         self.traces = 0
 
     def draw(self, keys: draws.RunKeys, rounds: jax.Array, clients: Clients) -> Cohorts:
+        """The cohorts of these rounds."""
+
         def one(round: jax.Array, key: draws.RunKeys) -> Cohorts:
             now = draws.round_keys(key, round)
             chosen = draws.cohort(now, clients.population, self.cohort, round, self.task.cohort)
-            examples = clients.examples_of(chosen)
-            if self.form.dropout:  # who weighs nothing is not heard
-                there = draws.answers(now, self.cohort, self.form.dropout)
-                examples = jnp.where(there, examples, jnp.zeros_like(examples))
-            rows = clients.rows_of(chosen)
-            steps = self.trainer.steps(rows)
-            if self.form.stragglers:
-                steps = draws.local_steps(now, steps, self.form.stragglers)
-            return Cohorts(chosen, rows, examples, steps)
+            return self._cohort(now, chosen, clients)
 
         return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(keys))(rounds)
+
+    def choose(
+        self, weights: jax.Array, keys: draws.RunKeys, round: jax.Array, clients: Clients
+    ) -> Cohorts:
+        """The cohorts of one round: of some candidates those whose loss of the weights, (seeds,
+        size), is largest; devices share their rows."""
+        assert self.form.choice is not None
+        now = jax.vmap(lambda key: draws.round_keys(key, round))(keys)
+        examples = clients.examples_of(jnp.arange(clients.population))
+        draw = functools.partial(draws.candidates, examples=examples, size=self.form.choice)
+        candidates = jax.vmap(draw)(now)
+        batch = _TEST_BATCH if self.on_cpu else _TEST_BATCH_ON_GPU
+        stride = batch * self.mesh.devices.size
+        sums = make_loss_sums(self.task, self.model, batch)
+
+        def share(weights: jax.Array, candidates: jax.Array, clients: Clients, start: Any) -> Any:
+            own = jax.lax.map(lambda run: sums(*run, clients, start[0], stride),
+                              (weights, candidates))  # fmt: skip
+            return jax.lax.psum(own, "lanes")
+
+        shared = PartitionSpec()
+        value, weight = jax.shard_map(
+            share,
+            mesh=self.mesh,
+            in_specs=(shared, shared, shared, PartitionSpec("lanes")),
+            out_specs=shared,
+            check_vma=False,
+        )(weights, candidates, clients, jnp.arange(0, stride, batch, dtype=jnp.int32))
+        best = jax.vmap(lambda losses: largest(losses, self.cohort))(value / weight)
+        chosen = jnp.take_along_axis(candidates, best, axis=1)
+        found = jax.vmap(lambda key, who: self._cohort(key, who, clients))(now, chosen)
+        return jax.tree.map(lambda array: array[None], found)
+
+    def _cohort(self, keys: draws.RoundKeys, chosen: jax.Array, clients: Clients) -> Cohorts:
+        """What is known of the clients that were chosen for a round of one seed."""
+        examples = clients.examples_of(chosen)
+        if self.form.dropout:  # who weighs nothing is not heard
+            there = draws.answers(keys, self.cohort, self.form.dropout)
+            examples = jnp.where(there, examples, jnp.zeros_like(examples))
+        rows = clients.rows_of(chosen)
+        steps = self.trainer.steps(rows)
+        if self.form.stragglers:
+            steps = draws.local_steps(keys, steps, self.form.stragglers)
+        return Cohorts(chosen, rows, examples, steps)
 
     def begin(self, keys: draws.RunKeys, rules: Any, population: int) -> Carried:
         optimizer = server_optimizer(self.form.server_optimizer, 1.0)
@@ -158,6 +197,8 @@ class Rounds:
         def one(i: jax.Array, carry: Any) -> Any:
             states, *before, missed = carry
             who, now = jax.tree.map(lambda a: a[i], (cohorts, schedule))
+            if self.form.choice is not None:  # they were drawn by what they weigh
+                who = who._replace(examples=jnp.sign(who.examples))
             if missed is not None:
                 had = jnp.take_along_axis(states.versions, who.clients, axis=1)
                 missed = missed.at[i].set(first + i - had)

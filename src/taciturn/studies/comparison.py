@@ -144,7 +144,7 @@ def _prepare(values: Mapping[str, Any]) -> dict[str, _Ready]:
         task = open_task(plan.task, **plan.task_options)
         if plan.devices is None and not plan.plain:  # others add up in another order
             plan = replace(plan, devices=len(jax.devices()))
-        ready[label] = _Ready(fill_in(plan, task, plan.plain), task, policies)
+        ready[label] = _Ready(fill_in(plan, task, plan.plain, policies.values()), task, policies)
     return ready
 
 

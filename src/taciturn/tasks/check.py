@@ -64,6 +64,15 @@ def check(task: Task) -> None:
     _checked.add(task)
 
 
+def check_loss(task: Task) -> None:
+    """Raises unless the task's metrics tell a loss of rows that clients train on."""
+    params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
+    batch = jax.eval_shape(lambda clients: clients.batch(jnp.int32(0), jnp.arange(_EXAMPLES)),
+                           task.clients)  # fmt: skip
+    if "loss" not in _traced(task, "metrics", task.metrics, params, batch):
+        raise InputError(f"`choice` needs a metric `loss`, task `{task.name}` has none.")
+
+
 @lru_cache(maxsize=8)
 def metric_names(task: Task) -> tuple[str, ...]:
     """What the task's `metrics` are called."""

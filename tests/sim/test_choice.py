@@ -1,0 +1,189 @@
+"""Power of choice: clients are asked for their loss, and those with the largest train."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_tasks import assert_agree, assert_same, cnn, lstm, tiny
+
+import taciturn
+from taciturn.core.messages import OVERHEAD
+from taciturn.errors import InputError
+from taciturn.sim import choice, draws, rounds
+from taciturn.sim.local import flat_model
+from taciturn.tasks.task import Stored, Task
+
+BOTH = pytest.mark.parametrize("plain", [False, True], ids=["engine", "plain loop"])
+
+
+def one_row_each(values: list[float], rows: list[int] | None = None) -> Task:
+    """A single weight w and the loss (w − x)² / 2: a step of rate 1 from w = 0 goes to mean x."""
+    rows = rows or [1] * len(values)
+
+    def loss(params: Any, batch: Any, key: Any = None) -> jax.Array:
+        return (params["w"] - batch["x"]) ** 2 / 2
+
+    return Task(
+        "one row each",
+        Stored.of({"x": np.repeat(np.array(values, np.float32), rows)}, rows),
+        init=lambda key: {"w": jnp.zeros(())},
+        loss=loss,
+        metrics=lambda params, batch: {"loss": (loss(params, batch), jnp.ones_like(batch["x"]))},
+        test={"x": np.ones(2, np.float32)},
+        batch=8,
+        lr=1.0,
+        clip=None,
+    )
+
+
+@BOTH
+def test_the_cohort_is_those_with_the_largest_loss_and_they_count_alike(plain: bool) -> None:
+    # All are candidates. At w = 0 losses are x² / 2: −5 and 4 train, and w goes to their mean.
+    task = one_row_each([1, -5, 2, 4, 3], rows=[1, 3, 1, 1, 2])
+    history = taciturn.simulate(task, "full", rounds=1, cohort=2, choice=5, plain=plain)
+    assert history.voices.client.tolist() == [1, 3]
+    assert history.voices.examples.tolist() == [3, 1]
+    np.testing.assert_allclose(history.weights, [[-0.5]], rtol=1e-6)
+    # At −0.5 the distances are 1.5, 4.5, 2.5, 4.5 and 3.5: the same two again, and w stays.
+    history = taciturn.simulate(task, "full", rounds=2, cohort=2, choice=5, plain=plain)
+    assert history.voices.asked.tolist() == [2, 2]
+    np.testing.assert_allclose(history.weights, [[-0.5]], rtol=1e-6)
+
+
+@BOTH
+def test_it_is_asked_of_the_candidates_alone(plain: bool) -> None:
+    values = [float(x) for x in range(1, 13)]
+    history = taciturn.simulate(
+        one_row_each(values), "full", rounds=1, cohort=2, choice=4, seeds=5, plain=plain
+    )
+    for seed in range(5):
+        now = draws.round_keys(draws.run_keys(seed), 0)
+        candidates = draws.candidates(now, jnp.ones(12), 4).tolist()
+        asked = history.voices.of_seed(seed).client.tolist()
+        assert asked == sorted(candidates)[-2:]  # the loss grows with the number
+
+
+def test_candidates_are_drawn_by_their_examples_without_replacement() -> None:
+    examples = jnp.array([1.0, 2.0, 3.0])
+    keys = jax.vmap(lambda t: draws.round_keys(draws.run_keys(0), t))(jnp.arange(20_000))
+    drawn = np.asarray(jax.vmap(lambda key: draws.candidates(key, examples, 2))(keys))
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+    for first, second in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]:
+        n = np.asarray(examples)
+        p = n[first] / 6 * n[second] / (6 - n[first])
+        found = (drawn == [first, second]).all(1).mean()
+        assert abs(found - p) < 5 * np.sqrt(p * (1 - p) / 20_000)
+
+
+@pytest.mark.parametrize("batch", [1, 4, 7, 1000])
+def test_losses_do_not_depend_on_batches_or_on_who_takes_them(batch: int) -> None:
+    task = tiny()
+    model = flat_model(task)
+    weights = model.init(jax.random.key(0))
+    candidates = jnp.array([3, 0, 4], jnp.int32)
+    sums = choice.make_loss_sums(task, model, batch)
+    shares = [sums(weights, candidates, task.clients, jnp.int32(i * batch), 2 * batch)
+              for i in range(2)]  # fmt: skip
+    value, weight = (np.asarray(a) + np.asarray(b) for a, b in zip(*shares, strict=True))
+    for k, mean in zip(candidates, value / weight, strict=True):
+        part = task.clients.batch(k, jnp.arange(int(task.clients.rows[k])))
+        wanted = task.loss(model.unravel(weights), part, jax.random.key(0)).mean()
+        np.testing.assert_allclose(mean, wanted, rtol=1e-5)
+    assert weight.tolist() == [20, 3, 7]
+
+
+def test_a_loss_that_is_no_number_counts_least() -> None:
+    assert choice.largest(jnp.array([1.0, jnp.nan, 3.0, jnp.inf]), 3).tolist() == [3, 2, 0]
+
+
+@BOTH
+def test_a_client_whose_loss_is_no_number_is_chosen_last(plain: bool) -> None:
+    history = taciturn.simulate(tiny(poisoned=2), "full", rounds=3, cohort=4, choice=5, plain=plain)
+    assert history.voices.client.tolist() == [0, 1, 3, 4]
+    assert history.rejected.sum() == 0
+
+
+@pytest.mark.parametrize(
+    "task", [tiny, *(pytest.param(task, marks=pytest.mark.slow) for task in (cnn, lstm))]
+)
+def test_engine_and_plain_loop_agree(task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_TEST_BATCH", 16)
+    arms = {name: name for name in ("full", "adaptive,k=0+own+eden:1")}
+    found = assert_agree(task(), arms, rounds=4, cohort=2, choice=4, seeds=2, lanes=2)
+    drawn = taciturn.compare(task(), arms, rounds=4, cohort=2, seeds=2)
+    for name in arms:
+        assert found[name].voices.client.tolist() != drawn[name].voices.client.tolist()
+
+
+def test_engine_and_plain_loop_agree_where_clients_are_gone_or_slow() -> None:
+    assert_agree(
+        tiny(), {"full": "full"}, rounds=4, cohort=3, choice=4, seeds=2, dropout=0.3, stragglers=0.5
+    )
+
+
+def test_arms_have_cohorts_of_their_own_and_are_as_if_alone() -> None:
+    arms = {name: name for name in ("full", "adaptive,k=0+ignore", "full+eden:1")}
+    settings: dict[str, Any] = {"rounds": 4, "cohort": 2, "choice": 4, "seeds": 2}
+    found = taciturn.compare(tiny(), arms, **settings)
+    assert list(found) == list(arms)
+    for name in arms:
+        assert_same(found[name], taciturn.simulate(tiny(), name, **settings))
+
+
+@BOTH
+def test_probes_are_counted_to_the_byte(plain: bool, tmp_path: Any) -> None:
+    settings: dict[str, Any] = {"rounds": 5, "cohort": 2, "dropout": 0.4, "plain": plain}
+    history = taciturn.simulate(tiny(), "full", choice=4, folder=tmp_path / "run", **settings)
+    size, answered = history.size, 2 - history.missing
+    assert 0 < history.missing.sum() < 10
+    np.testing.assert_array_equal(history.bytes_up, history.spoke * 4 * size)
+    # Four losses and an answer from all who are there; four models, four requests for a loss and
+    # two to train, for which nobody gets the model again.
+    np.testing.assert_array_equal(history.overhead_up, (4 + answered) * OVERHEAD)
+    np.testing.assert_array_equal(history.bytes_down, np.full((1, 5), 4 * 4 * size))
+    np.testing.assert_array_equal(history.bytes_down_silos, history.bytes_down)
+    np.testing.assert_array_equal(history.overhead_down, np.full((1, 5), (4 + 2) * OVERHEAD))
+    columns = history.columns()
+    np.testing.assert_array_equal(
+        columns["bytes_up_full"], answered * 4 * size + history.overhead_up
+    )
+    np.testing.assert_array_equal(
+        columns["bytes_down_full"], history.bytes_down + history.overhead_down
+    )
+    assert history.summary()["choice"] == 4
+    rows = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
+    at = rows[0].split(",").index("overhead_up")
+    assert [int(row.split(",")[at]) for row in rows[1:]] == history.overhead_up[0].tolist()
+
+
+def without_loss(task: Task) -> Task:
+    return dataclasses.replace(
+        task, metrics=lambda p, b: {"accuracy": task.metrics(p, b)["accuracy"]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "policy", "asked", "said"),
+    [
+        (tiny(), "full", 1, "`choice` must be at least the cohort of 2 and at most the population "
+                            "of 5 clients, got 1."),
+        (tiny(), "full", 6, "at most the population of 5 clients, got 6."),
+        (tiny(), "full", 2.5, "`choice`"),
+        (tiny(), "full", True, "`choice`"),
+        (tiny(), "full+down=eden:1", 4, "the policy full+down=eden:1 has a codec for the way down"),
+        (dataclasses.replace(tiny(), cohort=lambda key, t, size: jnp.arange(size)), "full", 4,
+         "Task `tiny` draws its own cohorts: leave out `choice`."),
+        (without_loss(tiny()), "full", 4, "`choice` needs a metric `loss`, task `tiny` has none."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_chosen_from_is_one_clear_error(
+    task: Task, policy: str, asked: Any, said: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        taciturn.simulate(task, policy, rounds=1, cohort=2, choice=asked)
