@@ -23,7 +23,8 @@ def test_every_setting_is_an_option_of_the_command() -> None:
     given = {
         "rounds": 7, "cohort": 3, "choice": 5, "dropout": 0.1, "stragglers": 0.2, "epochs": 2,
         "batch": 4, "lr": 0.5, "clip": 2.0, "client_optimizer": "adam", "prox": 0.5,
-        "lr_decay": 0.9, "lr_schedule": "cosine", "server_optimizer": "yogi", "server_lr": 0.1, "kept_messages": 8,
+        "lr_decay": 0.9, "lr_schedule": "cosine", "server_optimizer": "yogi", "server_lr": 0.1,
+        "kept_messages": 8,
         "seeds": (3, 5), "seed": 9, "evaluate_every": 2, "precision": "tf32", "devices": 1,
         "lanes": 2,
     }  # fmt: skip
@@ -43,7 +44,8 @@ def test_a_programs_key_is_the_static_fields_and_the_number_of_seeds() -> None:
     assert fill_in(numbers, task).form == base.form
     assert hash(fill_in(numbers, task).form) == hash(base.form)
     for other in (
-        {"seeds": 3}, {"cohort": 9}, {"choice": 20}, {"batch": 7}, {"epochs": 2}, {"client_optimizer": "adam"},
+        {"seeds": 3}, {"cohort": 9}, {"choice": 20}, {"batch": 7}, {"epochs": 2},
+        {"client_optimizer": "adam"},
         {"server_optimizer": "adam"}, {"precision": "tf32"}, {"devices": 1}, {"lanes": 1},
     ):  # fmt: skip
         assert fill_in(Settings(**({"seeds": 2} | other)), task).form != base.form, other

@@ -197,6 +197,8 @@ def test_policies_are_spelt_as_they_are_read_back():
         assert some.items() <= GRID.items()
         assert {"full", RECOMMENDED} <= set(some.values())
     assert (len(policies.SIX), len(policies.ELEVEN)) == (6, 11)
+    assert policies.OWN == {"power of choice": {"choice": 30}}
+    assert [str(entry) for entry in ENTRIES if entry.name in policies.OWN] == ["full, choice=30"]
 
 
 def test_every_setting_has_a_reason_and_every_experiment_full_communication():
@@ -213,5 +215,6 @@ def test_an_experiment_takes_what_was_asked_for():
     assert (found.numbers()["rounds"], found.numbers()["lr"]) == (40, 0.3)
     assert found.numbers()["evaluate_every"] == 2
     assert experiment_of("glyphs").arms == GRID
+    assert experiment_of("glyphs").own == policies.OWN
     with pytest.raises(UnknownName):
         experiment_of("glyhps")

@@ -8,9 +8,10 @@ import pytest
 
 from taciturn import cli, simulate
 from taciturn.errors import DataError, InputError, UnknownName
-from taciturn.frontier import page
+from taciturn.frontier import figures, page
 from taciturn.frontier.experiments import EXPERIMENTS
 from taciturn.studies import pieces
+from taciturn.studies.experiment import Experiment, Setting
 
 DOCS = Path(__file__).parents[2] / "docs"
 POLICIES = "adaptive+ignore+eden:0.1; budget:0.3%; random:0.5+ignore"
@@ -59,6 +60,42 @@ def test_a_frontier_of_ones_own_policies(capsys, tmp_path, counted):
     assert [run["accuracy"] for run in found] == [
         pytest.approx(100 * row, rel=1e-5) for row in history.accuracy
     ]
+
+
+def own_settings(**choices: int) -> Experiment:
+    """Full communication by itself, and with power of choice."""
+    settings = {"rounds": Setting(2, "Few."), "cohort": Setting(3, "Few."),
+                "evaluate_every": Setting(1, "Few.")}  # fmt: skip
+    own = {name: {"choice": choice} for name, choice in choices.items()}
+    arms = {"full": "full"} | dict.fromkeys(own, "full")
+    return Experiment("synthetic", "S", "synthetic", {}, settings, arms, own=own)
+
+
+def test_an_arm_with_settings_of_its_own_is_a_piece_of_its_own(tmp_path, counted):
+    said, options = [], pieces.Options(tmp_path, 1)
+    found = pieces.run(own_settings(chosen=9), options, said.append)
+    assert counted == [(["full"], (0,)), (["full"], (0,))]
+    history = simulate("synthetic", "full", rounds=2, cohort=3, choice=9)
+    sent = (history.bytes_up + history.overhead_up).cumsum(1)
+    np.testing.assert_array_equal(found.arms["chosen"].uploaded, sent)
+    np.testing.assert_array_equal(sent - found.arms["full"].uploaded, [[9 * 24, 18 * 24]])
+    labels = {text.get_text(): text for text in figures.frontier(found).axes[0].texts}
+    assert labels["chosen"].get_color() != labels["full"].get_color()
+
+    pieces.run(own_settings(chosen=9), options, said.append)
+    assert len(counted) == 2  # nothing is run again
+    pieces.run(own_settings(chosen=8), options, said.append)
+    assert len(counted) == 3  # other settings replace what was there
+    kept = json.loads((tmp_path / "synthetic.json").read_text())["runs"]
+    assert [run.get("settings") for run in kept] == [None, {"choice": 8}]
+
+
+def test_an_arm_whose_settings_do_not_fit_the_task_is_left_out(tmp_path, counted):
+    said = []
+    found = pieces.run(own_settings(many=101), pieces.Options(tmp_path, 1), said.append)
+    assert list(found.arms) == ["full"]
+    assert len(counted) == 1
+    assert said[-1].startswith("S: many left out: `choice` must be at least the cohort of 3")
 
 
 def test_numbers_to_predict_are_scored_by_what_is_explained(capsys, tmp_path):

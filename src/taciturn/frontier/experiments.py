@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from taciturn.errors import UnknownName
-from taciturn.frontier.policies import ELEVEN, GRID, SIX
+from taciturn.frontier.policies import ELEVEN, GRID, OWN, SIX
 from taciturn.studies.experiment import Experiment, Setting
 from taciturn.tasks import TASKS
 
@@ -34,6 +34,7 @@ EMNIST = Experiment(
         "evaluate_every": _OFTEN,
     },
     arms=GRID,
+    own=OWN,
     seeds=10,
     side_by_side=60,
 )
@@ -52,6 +53,7 @@ SHAKESPEARE = Experiment(
         "evaluate_every": _OFTEN,
     },
     arms=GRID,
+    own=OWN,
     seeds=10,
     side_by_side=60,
 )
@@ -107,6 +109,7 @@ PARKINSONS = Experiment(
         "evaluate_every": _SELDOM,
     },
     arms=GRID,
+    own=OWN,
     seeds=10,
     file="parkinsons/parkinsons_updrs.tsv",
 )
@@ -144,7 +147,7 @@ def experiment_of(
     if name not in EXPERIMENTS and name not in TASKS:
         raise UnknownName("experiment or task", name, {**EXPERIMENTS, **TASKS})
     usual = {"rounds": Setting(100, "Usual."), "cohort": Setting(10, "Usual.")}
-    found = EXPERIMENTS.get(name) or Experiment(name, name, name, {}, usual, GRID)
+    found = EXPERIMENTS.get(name) or Experiment(name, name, name, {}, usual, GRID, own=OWN)
     asked = {key: Setting(value, "As asked for.") for key, value in (settings or {}).items()}
     if "rounds" in asked or "evaluate_every" not in found.settings:
         rounds = {**found.settings, **asked}["rounds"].value

@@ -17,10 +17,12 @@ def frontier(result: Results) -> Figure:
     found = points(result)
     best = recommended(found)
     size, name = unit(max(point.uploaded for point in found))
-    tones = colours([point.policy for point in found])
+    own = result.experiment.own  # arms with settings of their own share a policy with others
+    shown = {point.name: point.name if point.name in own else point.policy for point in found}
+    tones = colours(list(shown.values()))
     for point in found:
         arm = result.arms[point.name]
-        sent, tone = arm.uploaded.mean(0) / size, tones[point.policy]
+        sent, tone = arm.uploaded.mean(0) / size, tones[shown[point.name]]
         axes.plot(sent, arm.accuracy.mean(0), color=tone, lw=0.9, alpha=0.35, zorder=1)
         chosen = point is best
         axes.plot(
@@ -40,7 +42,7 @@ def frontier(result: Results) -> Figure:
                 point.name,
                 point.uploaded / size,
                 float(point.accuracy.mean()),
-                tones[point.policy],
+                tones[shown[point.name]],
                 point is best,
             )
             for point in found

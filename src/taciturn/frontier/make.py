@@ -40,5 +40,5 @@ def listing(folder: Path) -> list[str]:
     lines.append("policies")
     for entry in ENTRIES:
         best = "; recommended" if entry.policy == RECOMMENDED else ""
-        lines.append(f"  {entry.name:<30} {entry.policy:<42} {entry.reference}{best}")
+        lines.append(f"  {entry.name:<30} {entry!s:<42} {entry.reference}{best}")
     return lines

@@ -92,7 +92,7 @@ def _who_pays(result: Results) -> str:
 
 
 def _rivals() -> str:
-    rows = [(e.name, f"`{e.policy}`", e.reference, e.differs) for e in ENTRIES]
+    rows = [(e.name, f"`{e}`", e.reference, e.differs) for e in ENTRIES]
     return page.table(("name", "policy", "paper", "differs from the paper's form"), rows)
 
 

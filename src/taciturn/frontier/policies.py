@@ -1,6 +1,7 @@
 """The policies that are drawn against each other: the recommended one and its rivals."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 RECOMMENDED = "budget:0.29%"
 
@@ -13,12 +14,17 @@ class Entry(NamedTuple):
       policy: as text.
       reference: the paper.
       differs: what is other than there; empty where nothing is.
+      settings: those that it has beside an experiment's; it then runs by itself.
     """
 
     name: str
     policy: str
     reference: str
     differs: str = ""
+    settings: Mapping[str, Any] = {}
+
+    def __str__(self) -> str:
+        return ", ".join([self.policy, *(f"{key}={value}" for key, value in self.settings.items())])
 
 
 _FEDAVG = "McMahan et al., 2017"
@@ -36,6 +42,12 @@ ENTRIES = (
     Entry("silence + EDEN 0.1", "adaptive+ignore+eden:0.1", f"{_SILENCE}; {_EDEN}", _BLOCKS),
     Entry("silence, OU", "adaptive+ou", _SILENCE, "â is held in [0, 1]"),
     Entry("silence, ignored", "adaptive+ignore", _SILENCE),
+    Entry("silence, peers", "adaptive+peers", f"{_SILENCE}; Taciturn",
+          "the mean of those who speak, as long as the silent client's update, stands in"),
+    Entry("silence, blend", "adaptive+blend", f"{_SILENCE}; Taciturn",
+          "peers and the OU forecast stand in, weighed by their past errors"),
+    Entry("LAG-style reuse", "adaptive+own", "Chen et al., NeurIPS 2018",
+          "the norm of an update decides who is silent, instead of how much it changed"),
     *(Entry(f"EDEN {bits:g} bit{'s' * (bits != 1)}", f"full+eden:{bits:g}", _EDEN, _BLOCKS)
       for bits in (2, 1, 0.5, 0.1)),
     *(Entry(f"QSGD {bits} bits", f"full+quantize:{bits}", _QSGD, _LEVELS) for bits in (4, 2)),
@@ -47,6 +59,8 @@ ENTRIES = (
           "probabilities are scaled by the last round's sums, instead of a second exchange"),
     Entry("FedPAQ", "random:0.5+ignore+quantize:4", "Reisizadeh et al., AISTATS 2020",
           "half of the clients drawn, 4 bits each"),
+    Entry("power of choice", "full", "Cho, Wang, Joshi, 2020",
+          "a loss takes as many bytes as a silent client's message", {"choice": 30}),
 )  # fmt: skip
 
 # What long runs have: full, the recommended policy, what it is made of, and the nearest rivals.
@@ -61,10 +75,17 @@ _LONGER = (
 )
 
 GRID = {entry.name: entry.policy for entry in ENTRIES}
-SIX = {name: policy for name, policy in GRID.items() if policy in _LONG}
-ELEVEN = {name: policy for name, policy in GRID.items() if policy in (*_LONG, *_LONGER)}
+OWN = {entry.name: entry.settings for entry in ENTRIES if entry.settings}
+
+
+def _some(policies: tuple[str, ...]) -> dict[str, str]:
+    """The entries of these policies that run side by side."""
+    return {name: text for name, text in GRID.items() if text in policies and name not in OWN}
+
+
+SIX, ELEVEN = _some(_LONG), _some((*_LONG, *_LONGER))
 
 
 def entry_of(policy: str) -> Entry | None:
     """What is known of a policy; None of one that somebody wrote."""
-    return next((entry for entry in ENTRIES if entry.policy == policy), None)
+    return next((entry for entry in ENTRIES if str(entry) == policy), None)

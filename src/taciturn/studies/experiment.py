@@ -1,7 +1,7 @@
 """An experiment: one task, some arms, and a reason for every setting."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 MATCHED = "?"
@@ -28,6 +28,7 @@ class Experiment:
         seeds, at which clients speak in the adaptive arm with the same stand-in.
       seeds: how many, where nobody asks for another number.
       side_by_side: how many runs a piece has on a GPU; None for all.
+      own: settings of single arms, by their names; such an arm runs by itself.
       file: of a task that takes one file, its place below the folder of the data.
     """
 
@@ -40,10 +41,17 @@ class Experiment:
     seeds: int = 5
     side_by_side: int | None = None
     file: str | None = None
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def numbers(self) -> dict[str, Any]:
         """The settings, as `taciturn.simulate` takes them."""
         return {name: setting.value for name, setting in self.settings.items()}
+
+    def apart(self, arms: Mapping[str, str]) -> list[tuple[Mapping[str, Any], dict[str, str]]]:
+        """Those of some arms that can run side by side, with settings that are theirs alone."""
+        shared = {name: policy for name, policy in arms.items() if name not in self.own}
+        alone = [(self.own[name], {name: arms[name]}) for name in arms if name in self.own]
+        return [({}, shared), *alone]
 
     def task_options(self) -> dict[str, Any]:
         return {name: setting.value for name, setting in self.options.items()}

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 
 from taciturn.data import places
-from taciturn.errors import DataError, Stopped
+from taciturn.errors import DataError, InputError, Stopped
 from taciturn.report import terminal
 from taciturn.settings import Settings
-from taciturn.sim import compare
+from taciturn.sim import compare, fill_in
 from taciturn.sim.history import History
 from taciturn.studies.experiment import MATCHED, Experiment, partner
 from taciturn.studies.results import Results
@@ -65,17 +65,31 @@ def run(experiment: Experiment, options: Options, say: Callable[[str], None]) ->
             for name in matched
         }  # fmt: skip
         most = _most(experiment, options, len(policies))
-        for arms, seeds in cut(file.missing(policies), *most):
-            if task is None:
-                task = _task(experiment, options.data)
-                file.check_data(task)
-            of = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
-            say(f"{experiment.title}: {', '.join(arms)}; {of}")
-            own = {name: policies[name] for name in arms}
-            folder = file.folder_of(own, seeds)
-            file.add(*_piece(task, own, seeds, file.settings, folder))
-            shutil.rmtree(folder, ignore_errors=True)
+        for own, some in experiment.apart(policies):
+            settings = {**file.settings, **own}
+            for arms, seeds in cut(file.missing(some, own), *most):
+                if task is None:
+                    task = _task(experiment, options.data)
+                    file.check_data(task)
+                if own and (why := _refused(task, settings)):
+                    say(f"{experiment.title}: {', '.join(arms)} left out: {why}")
+                    break
+                of = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+                say(f"{experiment.title}: {', '.join(arms)}; {of}")
+                texts = {name: some[name] for name in arms}
+                folder = file.folder_of(texts, seeds, own)
+                file.add(*_piece(task, texts, seeds, settings, folder), own)
+                shutil.rmtree(folder, ignore_errors=True)
     return file.results()
+
+
+def _refused(task: Task, settings: dict[str, Any]) -> str:
+    """Why settings of an arm's own do not fit a task, such as one with few clients; else empty."""
+    try:
+        fill_in(Settings(**settings), task)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _most(experiment: Experiment, options: Options, arms: int) -> tuple[int, int]:

@@ -72,18 +72,25 @@ class ResultsFile:
         found = self.content.setdefault("data", data)
         self._compare(found, {key: data.get(key) for key in found})
 
-    def missing(self, policies: Mapping[str, str]) -> dict[str, list[int]]:
-        """The seeds that an arm has no run for, of every arm that lacks one."""
-        there = {(r["arm"], r["policy"], r["seed"]) for r in self.content["runs"]}
+    def missing(self, policies: Mapping[str, str], own: Mapping[str, Any]) -> dict[str, list[int]]:
+        """The seeds that an arm has no run for, with settings of its own, if any, of every arm that
+        lacks one."""
+        there = {
+            (r["arm"], r["policy"], r["seed"])
+            for r in self.content["runs"]
+            if r.get("settings", {}) == own
+        }
         lacking = {
             name: [s for s in range(self.seeds) if (name, str(parse(text)), s) not in there]
             for name, text in policies.items()
         }
         return {name: seeds for name, seeds in lacking.items() if seeds}
 
-    def folder_of(self, policies: Mapping[str, str], seeds: Sequence[int]) -> Path:
+    def folder_of(
+        self, policies: Mapping[str, str], seeds: Sequence[int], own: Mapping[str, Any]
+    ) -> Path:
         """Where a piece is while it is under way; another piece has another folder."""
-        piece = runs.to_json([policies, list(seeds), self.settings])
+        piece = runs.to_json([policies, list(seeds), self.settings | dict(own)])
         digest = hashlib.sha256(piece.encode()).hexdigest()[:12]
         return self.path.with_name(f"{self.experiment.name}-{digest}")
 
@@ -97,16 +104,22 @@ class ResultsFile:
         ]
         return f"{np.mean(spoke) / self.settings['cohort']:.4f}"
 
-    def add(self, histories: Mapping[str, History], seconds: float) -> None:
-        """Takes the runs of a piece, which replace those of other policies, and saves."""
-        new = [run for name, history in histories.items() for run in _runs(name, history)]
+    def add(self, histories: Mapping[str, History], seconds: float, own: Mapping[str, Any]) -> None:
+        """Takes the runs of a piece, which replace those of other policies, and saves.
+
+        Args:
+          histories, seconds: of the piece.
+          own: settings that its arms have beside those of the experiment.
+        """
+        named = {"settings": dict(own)} if own else {}
+        new = [run | named for name, history in histories.items() for run in _runs(name, history)]
         taken = {(run["arm"], run["seed"]) for run in new}
-        policy = {run["arm"]: run["policy"] for run in new}
+        made = {run["arm"]: _made_with(run) for run in new}
         kept = [
             run
             for run in self.content["runs"]
             if (run["arm"], run["seed"]) not in taken
-            and policy.get(run["arm"], run["policy"]) == run["policy"]
+            and made.get(run["arm"], _made_with(run)) == _made_with(run)
         ]
         self.content["runs"] = kept + new
         first = next(iter(histories.values()))
@@ -151,6 +164,11 @@ def describe(task: Task) -> dict[str, Any]:
     if labels.ndim == 1 and labels.size and labels.dtype.kind == "f":
         found["variance"] = float(f"{labels.var(dtype=np.float64):.8g}")
     return found
+
+
+def _made_with(run: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The policy of a run, and the settings that are its own."""
+    return run["policy"], run.get("settings", {})
 
 
 def _runs(arm: str, history: History) -> list[dict[str, Any]]:
