@@ -33,7 +33,7 @@ if len(sys.argv) > 3:
     jax.distributed.initialize(sys.argv[3], num_processes=2, process_id=int(sys.argv[4]))
 
 import taciturn
-from taciturn.sim import engine
+from taciturn.sim import engine, rounds as engine_rounds
 from taciturn.progress import Progress
 
 rng = np.random.default_rng(0)
@@ -60,6 +60,11 @@ for rounds in (1, 6):
     ).items():
         for key in ("weights", "spoke", "rejected", "norm_mean", "loss", "accuracy"):
             found[f"{rounds} {name} {key}"] = getattr(history, key)
+# Devices share the rows of the candidates, in batches of 8.
+engine_rounds._TEST_BATCH = 8
+chosen = taciturn.simulate(task, "full", rounds=6, cohort=3, choice=5, seeds=2)
+found["chosen weights"] = chosen.weights
+found["chosen clients"] = chosen.voices.client
 found["chunks"] = [p.round for p in told if isinstance(p, Progress)]
 assert len(jax.devices()) == int(sys.argv[2]), jax.devices()
 np.savez(Path(sys.argv[1]), **found)
