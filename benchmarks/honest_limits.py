@@ -27,6 +27,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.task_identity import TaskIdentity
+from pages import RESULTS, SECURITY, put
 
 import taciturn
 from taciturn.flower import Taciturn, speak
@@ -40,9 +41,7 @@ from taciturn.sim.reference import Trainer
 from taciturn.tasks.task import with_test
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "honest_limits.json"
-BEGIN, END = "<!-- honest -->", "<!-- /honest -->"
+FILE = RESULTS / "honest_limits.json"
 POLICIES = (DEFAULT, "adaptive,k=0,robust=true,at_most=10+ignore", "random:0.5+ignore")
 FREE = {"weight_limit": None, "norm_limit": None}
 
@@ -55,7 +54,7 @@ class Counter(logging.Handler):
         self.shortened = self.lightened = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.shortened += "it is made shorter" in record.msg
+        self.shortened += "too long beside the upper quartile" in record.msg
         self.lightened += "too much beside the median" in record.msg
 
 
@@ -99,10 +98,11 @@ class Federation:
         FLOWER_LOGGER.addHandler(counter)
         for t in range(rounds):
             round_keys = draws.round_keys(keys, t)
+            asked = strategy.configure_train(t + 1, arrays, ConfigRecord(), self)
             replies = [
                 mod(message, contexts[message.metadata.dst_node_id],
                     lambda message, _, now=round_keys: self.train(message, now))
-                for message in strategy.configure_train(t + 1, arrays, ConfigRecord(), self)
+                for message in sorted(asked, key=lambda message: message.metadata.dst_node_id)
             ]  # fmt: skip
             arrays = strategy.aggregate_train(t + 1, replies)[0] or arrays
             accuracies.append(self.accuracy(arrays["w"].numpy()))
@@ -153,16 +153,13 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument("--json", type=Path, default=FILE)
     parser.add_argument(
         "--table", action="store_true", help="writes docs/security.md from the JSON"
     )
     options = parser.parse_args()
     if options.table:
-        page = ROOT / "docs" / "security.md"
-        before, _, rest = page.read_text().partition(BEGIN)
-        found = json.loads(options.json.read_text())
-        page.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{rest.partition(END)[2]}")
+        put(SECURITY, "honest", table(json.loads(options.json.read_text())))
         return
     for handler in FLOWER_LOGGER.handlers:
         handler.setLevel("CRITICAL")

@@ -44,9 +44,9 @@ def test_without_bounds_the_first_attack_succeeds():
     assert free > 10 * bounded
 
 
-@pytest.mark.skipif(not attacks.RESULTS.exists(), reason="the attacks were not measured in full")
+@pytest.mark.skipif(not attacks.FILE.exists(), reason="the attacks were not measured in full")
 def test_the_table_in_the_documentation_is_that_of_the_results():
-    found = json.loads(attacks.RESULTS.read_text())
+    found = json.loads(attacks.FILE.read_text())
     assert attacks.table(found) in DOCS.read_text()
     assert {row["attack"] for row in found["rows"]} == set(attacks.ATTACKS)
     assert {row["inner"] for row in found["rows"]} == set(attacks.STRATEGIES)
