@@ -31,7 +31,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.serverapp import strategy as flower
 from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.task_identity import TaskIdentity
-
 from pages import RESULTS, SECURITY, put
 
 from taciturn.flower import Taciturn, speak
@@ -292,8 +291,7 @@ def main() -> None:
         return
     everything = list(itertools.product(ATTACKS, STRATEGIES, ("", CODEC)))
     with ProcessPoolExecutor(options.processes, initializer=_quiet) as pool:
-        found = pool.map(partial(cases, options.seeds), everything)
-        rows = [row for rows in found for row in rows]
+        rows = [*itertools.chain(*pool.map(partial(cases, options.seeds), everything))]
     broken = [row for row in rows if not row["holds"]]
     found = {"seeds": options.seeds, "nodes": NODES, "rounds": ROUNDS, "policies": POLICIES,
              "codec": CODEC, "limits": LIMITS, "cases": len(rows), "beyond": len(broken),

@@ -22,19 +22,29 @@ from test_flower import EXAMPLES, MEAN_BASED, NODES, SIZE, targets
 from test_state import Killed
 
 from taciturn import TaciturnError, runs
-from taciturn.flower import Taciturn
+from taciturn.flower import Taciturn, speak
+from taciturn.flower import mod as client_mod
 
 POLICIES = [
     "full", "adaptive,k=0.3+ou", "adaptive,k=0.3,weighted=false+ou,cap=true", "fixed:0.7+last",
     "adaptive,k=0.3,robust=true,at_most=2+ou", "adaptive,k=-0.2,robust=true+ignore",
     "adaptive,k=0.7+ou,mode=paper", "adaptive,k=0.3+zero+quantize:2", "adaptive,k=0.1+ou+eden:0.5",
-    "adaptive,k=0.1+ou+top_k:0.3",
+    "adaptive,k=0.1+ou+top_k:0.3", "random:0.5+ou", "optimal:0.5+zero", "optimal:0.4+last+eden:1",
+    "budget:5%",
 ]  # fmt: skip
+
+
+def toss(message, context, call_next):
+    """A mod around `speak`: a node's draw follows from round and node, not from the system."""
+    draws = np.random.default_rng((message.content["config"]["server-round"], context.node_id))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client_mod, "_uniform", draws.random)
+        return call_next(message, context)
 
 
 def start(folder, rounds, policy, inner="FedAvg", nodes=NODES, dtype="float32", **options):
     strategy = Taciturn(MEAN_BASED[inner](), policy, folder=folder, seed=5)
-    grid = LocalGrid(pulled(targets(nodes=nodes), EXAMPLES), nodes)
+    grid = LocalGrid(pulled(targets(nodes=nodes), EXAMPLES, mods=[toss, speak()]), nodes)
     first = record(**{name: a.numpy().astype(dtype) for name, a in model(SIZE).items()})
     return strategy, strategy.start(grid, first, num_rounds=rounds, **options)
 

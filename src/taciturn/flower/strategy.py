@@ -392,6 +392,8 @@ class Taciturn(Strategy):
         stand_in = self.policy.stand_in
         if heard.speakers or not heard.silent or (stand_in.counts and stand_in.alone):
             return ""
+        if self.policy.rule.name != "adaptive":
+            return " All were silent and are left out."
         return " All were silent and are left out; `adaptive,k=2` or a larger k lets more speak."
 
     def _note(self, round: int, kind: str, metrics: MetricRecord | None) -> None:
