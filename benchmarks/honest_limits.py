@@ -21,7 +21,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
@@ -36,7 +35,7 @@ from taciturn.flower.strategy import DEFAULT
 from taciturn.settings import Settings
 from taciturn.sim import draws
 from taciturn.sim.defaults import fill_in
-from taciturn.sim.local import flat_model, make_evaluate
+from taciturn.sim.local import flat_model
 from taciturn.sim.reference import Trainer
 from taciturn.tasks.task import with_test
 
@@ -59,31 +58,27 @@ class Counter(logging.Handler):
 
 
 class Federation:
-    """The nodes of a task, and its test data."""
+    """The nodes of a task."""
 
     def __init__(self, task: str, nodes: int) -> None:
         self.task, self.nodes = taciturn.load(task), nodes
         self.model = flat_model(self.task)
-        self.clients, self.test = with_test(self.task)
+        self.clients, _ = with_test(self.task)
         settings = fill_in(Settings(cohort=nodes), self.task, plain=True)
         self.lr = settings.lr
         self.trainer = Trainer(self.task, self.model, self.clients, settings)
-        total = len(jax.tree.leaves(self.test)[0])
-        self.sums = jax.jit(make_evaluate(self.task, self.model, total, total))
 
     def get_node_ids(self) -> list[int]:
         """All that a strategy needs of a Grid to sample."""
         return list(range(self.nodes))
 
-    def accuracy(self, weights: np.ndarray) -> float:
-        value, weight = self.sums(weights, self.test, np.zeros(1, np.int32))["accuracy"]
-        return float(value / weight)
-
     def train(self, message: Message, keys: draws.RoundKeys) -> Message:
         k = message.metadata.dst_node_id
         weights = message.content["arrays"]["w"].numpy()
-        trained, _ = self.trainer(weights, np.int32(k), k, keys, self.lr)
-        examples = float(self.clients.examples_of(np.array([k], np.int32))[0])
+        client = np.array([k], np.int32)
+        (steps,) = self.trainer.steps(client, keys)
+        trained, _ = self.trainer(weights, client[0], k, keys, self.lr, steps)
+        examples = float(self.clients.examples_of(client)[0])
         metrics = MetricRecord({"num-examples": examples})
         content = RecordDict({"arrays": _record(trained), "metrics": metrics})
         return Message(content, reply_to=message)
@@ -105,7 +100,7 @@ class Federation:
                 for message in sorted(asked, key=lambda message: message.metadata.dst_node_id)
             ]  # fmt: skip
             arrays = strategy.aggregate_train(t + 1, replies)[0] or arrays
-            accuracies.append(self.accuracy(arrays["w"].numpy()))
+            accuracies.append(taciturn.evaluate(self.task, arrays["w"].numpy())["accuracy"])
         FLOWER_LOGGER.removeHandler(counter)
         return accuracies, counter
 
