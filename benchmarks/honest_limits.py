@@ -4,8 +4,8 @@
                                        [--seeds 1] [--json FILE]
     python benchmarks/honest_limits.py --table            writes the table of docs/security.md
 
-The first clients of a task are the nodes of a federation with Flower's strategies in one process;
-all are asked in every round. Every policy is played with the limits on weight and length that are
+The clients of a task are the nodes of a federation with Flower's strategies in one process; all are
+asked in every round. Every policy is played with the limits on weight and length that are
 the default, and without. Counted are replies of honest nodes whose updates were made shorter or
 that weighed less, those of the silent too, as shares of all; accuracy is that on the task's test
 data, on average over the last five rounds.
@@ -42,6 +42,7 @@ from taciturn.tasks.task import with_test
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 FILE = RESULTS / "honest_limits.json"
 POLICIES = (DEFAULT, "adaptive,k=0,robust=true,at_most=10+ignore", "random:0.5+ignore")
+TASKS = {"synthetic-niid": "clients", "glyphs": "population"}  # and what says how many there are
 FREE = {"weight_limit": None, "norm_limit": None}
 
 
@@ -61,7 +62,7 @@ class Federation:
     """The nodes of a task."""
 
     def __init__(self, task: str, nodes: int) -> None:
-        self.task, self.nodes = taciturn.load(task), nodes
+        self.task, self.nodes = taciturn.load(task, **{TASKS[task]: nodes}), nodes
         self.model = flat_model(self.task)
         self.clients, _ = with_test(self.task)
         settings = fill_in(Settings(cohort=nodes), self.task, plain=True)
@@ -144,7 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--tasks", nargs="*", default=["synthetic-niid", "glyphs"])
+    parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
     parser.add_argument("--nodes", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seeds", type=int, default=1)

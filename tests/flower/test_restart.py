@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -91,6 +92,22 @@ def test_results_and_log_count_on(tmp_path, caplog):
     assert [row["f1"] for row in strategy.history] == [t / 7 for t in range(1, 6)]
     assert [row["steps"] for row in runs.read_csv(tmp_path / "metrics.csv")] == [
         "1.0", "2.0", "3.0", "4.0", "5.0"
+    ]  # fmt: skip
+
+
+def test_rounds_keep_the_columns_that_they_had(tmp_path):
+    """A metric that some rounds lack, or have as NaN, is in the rows of the others alone."""
+
+    def sometimes(round, arrays):
+        found = {"accuracy": 0.5, "f1": math.nan if round == 2 else 0.25}
+        return MetricRecord(found | ({"late": 1.0} if round > 2 else {}))
+
+    whole = start(None, 4, "full", evaluate_fn=sometimes)
+    for rounds in (1, 2, 3, 4):
+        last = start(tmp_path, rounds, "full", evaluate_fn=sometimes)
+    assert_same(last, whole)
+    assert [sorted({"f1", "late"} & set(row)) for row in last[0].history] == [
+        ["f1"], [], ["f1", "late"], ["f1", "late"]
     ]  # fmt: skip
 
 
