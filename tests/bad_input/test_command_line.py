@@ -95,6 +95,7 @@ POLICIES = [
         ("full+top_k:x", "share"),
         ("full+sparse_ternary:0", "share"),
         ("full+draw_k:0", "share"),
+        ("full+down=draw_k:0.1", "down"),
         ("full+draw_k:0.1,feedback=true", "feedback"),
         ("full+sparse_ternary:1.5", "share"),
         ("full+float16:1", "`float16` takes no value"),
