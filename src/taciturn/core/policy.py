@@ -128,15 +128,15 @@ def least_error(codec: Codec) -> Codec:
     factory = CODECS.get(codec.name)
     if factory is not None and "feedback" in inspect.signature(factory).parameters:
         codec = factory(**dict(codec.params) | {"feedback": True})
-    if codec.unbiased and codec.error:
-        raise InputError(
-            f"`down` needs a codec of least error, and `{codec.name}` is unbiased: `sparse_ternary` "
-            f"and `top_k` are such codecs."
-        )
     if not codec.error < 1:  # what is left out would grow from round to round
         raise InputError(
             f"`down` needs a codec whose `error` is below 1, got `{spell(codec)}` with "
             f"{codec.error:g}."
+        )
+    if codec.unbiased and codec.error:
+        raise InputError(
+            f"`down` needs a codec of least error, such as `sparse_ternary`; `{codec.name}` is "
+            f"unbiased."
         )
     return codec
 
