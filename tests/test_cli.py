@@ -15,32 +15,8 @@ import numpy as np
 import pytest
 
 from taciturn import __version__, runs
-from taciturn.__main__ import main
 
 SMALL = ["synthetic", "--rounds", "2", "--cohort", "3"]
-
-
-def call(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `taciturn …`, in this process."""
-    monkeypatch.setattr(sys, "argv", ["taciturn", *arguments])
-    code = 0
-    try:
-        main()
-    except SystemExit as stop:
-        code = stop.code
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-@pytest.fixture
-def taciturn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Any:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    return lambda *arguments: call(monkeypatch, capsys, *arguments)
 
 
 def table(folder: Path) -> list[dict[str, str]]:

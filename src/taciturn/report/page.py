@@ -24,6 +24,15 @@ from taciturn.report.units import SPEEDS, byte_text, upload_time
 SHARES = (0.9, 0.95, 0.99)  # of the best accuracy, to which uploads are counted
 _OF_A_FEDERATION: tuple[str, ...] = ("task", "rule", "stand_in", "codec")
 
+_NOTE = """\
+Bytes are sums over rounds and clients, means over seeds; point at one for all its digits. ± is the
+standard deviation over seeds; of a difference, which is to the first arm of the run, half of its
+95 % interval. The noise floor is how far the accuracy of a seed moves by rounding alone, on
+average. The worst tenth is the mean accuracy of the clients that fare worst; silent is how often
+clients were that answered, the third of them with the fewest examples and the third with the most.
+Bits per weight are those of clients that spoke. Times of upload are for payload and overhead of all
+clients, one after another."""
+
 
 class Target(NamedTuple):
     """An accuracy, of 100, and why it is asked for."""
@@ -155,7 +164,8 @@ def _figures_of_arms(arms: Mapping[str, Series], looks: Mapping[str, tuple[str, 
         sent = total["bytes_up"] + total["overhead_up"]
         rows.append([
             _arm(name, looks[name]),
-            _mean(summary["accuracy"]), _mean(100 * worst[:, -1]) if worst.size else "",
+            _mean(summary["accuracy"]), _difference(summary.get("difference")),
+            _floor(summary.get("noise_floor")), _mean(100 * worst[:, -1]) if worst.size else "",
             _percent(summary["spoke_share"], ".1f"),
             *(_percent(s.ended.get(key), ".1f") for key in ("silent_small", "silent_large")),
             _number(_bits_of_speakers(s), "{:.4g}"),
@@ -166,18 +176,12 @@ def _figures_of_arms(arms: Mapping[str, Series], looks: Mapping[str, tuple[str, 
             *(upload_time(sent, speed) for speed in SPEEDS),
             f"{s.rounds:,}", f"{len(s.spoke)}",
         ])  # fmt: skip
-    headings = ["arm", "accuracy", "worst tenth", "spoke", "silent: small", "silent: large",
-                "bits per weight",
+    headings = ["arm", "accuracy", "difference", "noise floor", "worst tenth", "spoke",
+                "silent: small", "silent: large", "bits per weight",
                 "payload up", "overhead up", "payload down", "overhead down", "upload of full",
                 "both ways of full", "rejected",
                 *(f"upload at {speed} Mbit/s" for speed in SPEEDS), "rounds", "seeds"]  # fmt: skip
-    return _table(headings, rows, "Bytes are sums over rounds and clients, means over seeds; "
-                  "point at one for all its digits. ± is the standard deviation over seeds. The "
-                  "worst tenth is the mean accuracy of the clients that fare worst; silent is how "
-                  "often clients were that answered, the third of them with the fewest examples "
-                  "and the third with the most. Bits "
-                  "per weight are those of clients that spoke. Times of upload are for payload and "
-                  "overhead of all clients, one after another.")  # fmt: skip
+    return _table(headings, rows, _NOTE)
 
 
 def _reached(
@@ -239,6 +243,14 @@ def _mean(values: Sequence[float] | np.ndarray) -> str:
         return ""
     spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
     return f"{np.mean(values):.2f}{spread} %"
+
+
+def _difference(found: Mapping[str, float] | None) -> str:
+    return "" if found is None else f"{found['mean']:+.2f} ± {found['half']:.2f}"
+
+
+def _floor(found: Mapping[str, float] | None) -> str:
+    return "" if found is None else f"{found['mean']:.2f} points"
 
 
 def _number(value: float, form: str) -> str:
