@@ -135,6 +135,11 @@ def load_model(
     return model_of(task, seed, own)
 
 
+def nudged_rate(lr: float) -> float:
+    """A learning rate with another last bit."""
+    return float(np.nextafter(np.asarray(lr, jnp.zeros(0).dtype), np.inf))
+
+
 def is_complete(folder: Path) -> bool:
     return (folder / "summary.json").exists()
 
@@ -221,11 +226,12 @@ def _nudged(ready: _Ready, settings: Settings, folder: Path, told: Told) -> dict
     The compiled program is the same, and so are seeds, cohorts and batches.
     """
     plan, task, policies = ready
-    lr = np.nextafter(np.asarray(settings.lr, jnp.zeros(0).dtype), np.inf)
     again = {f"{arm} (nudged)": policy for arm, policy in policies.items()}
     folder.mkdir(exist_ok=True)
     with following(list(again), plan, folder, told.quiet) as tell:
-        found = follow(task, again, replace(settings, lr=float(lr)), tell, plan.plain, folder)
+        found = follow(
+            task, again, replace(settings, lr=nudged_rate(settings.lr)), tell, plan.plain, folder
+        )
     return dict(zip(policies, found.values(), strict=True))
 
 
