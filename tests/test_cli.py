@@ -248,3 +248,16 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
+
+
+def test_the_help_of_all_commands_has_a_sentence_for_each(taciturn: Any) -> None:
+    code, out, _ = taciturn("--help")
+    assert code == 0
+    assert "Train federatedly with clients that stay silent, beside" in out
+    assert "Stand-ins:" not in out
+    code, out, _ = taciturn("run", "--help")
+    assert code == 0
+    assert "Stand-ins:" in out
+    # Lines are as long as there is room, whatever they are in the source.
+    assert "only a part of its local steps, drawn" in " ".join(out.replace("│", " ").split())
+    assert "--option TEXT …" in out

@@ -26,7 +26,7 @@ _Sweep = Annotated[
 ]
 _Tracker = Annotated[
     Literal["tensorboard", "wandb", "mlflow", "trackio"] | None,
-    tyro.conf.arg(help_behavior_hint=""),
+    tyro.conf.arg(metavar="{tensorboard,wandb,mlflow,trackio}"),
 ]
 
 

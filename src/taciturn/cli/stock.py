@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from taciturn.checks import path_of
-from taciturn.cli.command import Command, command
+from taciturn.cli.command import Command, File, command
 from taciturn.core.policy import CODECS, RULES, STAND_INS
 from taciturn.errors import InputError, require
 
@@ -50,7 +50,7 @@ class Data(Command):
     """For `show table`: the column that says whose a row is."""
     label: str | None = None
     """For `show table`: the column that is to be learned."""
-    out: Path | None = None
+    out: File = None
     """The picture of `show` (default: NAME.png)."""
 
     def go(self) -> None:
