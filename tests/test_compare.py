@@ -170,6 +170,11 @@ def test_a_sweep_has_a_folder_for_every_point_and_goes_on(
     [
         (["compare"], "`taciturn compare` needs policies, such as `--arms"),
         (["compare", "--arms", "full; full"], "The policy full is there twice."),
+        (
+            ["compare", "--arms", "full, adaptive+ou"],
+            "Arguments are written key=value, got ` adaptive` in `full, adaptive`. Policies are "
+            "separated by semicolons.",
+        ),
         (["compare", "--arms", "full; ful"], "There is no rule, stand-in or codec called `ful`."),
         (["run", "--sweep", "lr"], "A sweep is written name=value,value of a setting, got `lr`."),
         (["run", "--sweep", "seeds=1,2"], "A sweep is written name=value,value of a setting"),

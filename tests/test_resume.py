@@ -159,8 +159,15 @@ def test_a_configuration_of_another_run_is_named(
 
 def test_what_is_no_run_is_named(taciturn: Any) -> None:
     code, _, err = taciturn("resume", "a")
-    assert (code, err) == (1, "taciturn: a has no config.toml: it is not the folder of a run.\n")
+    assert (code, err) == (1, "taciturn: a is not a folder.\n")
     assert not Path("a").exists()
+    Path("a").mkdir()
+    code, _, err = taciturn("resume", "a")
+    assert (code, err) == (1, "taciturn: a has no config.toml: it is not the folder of a run.\n")
+    Path("a/metrics.csv").touch()
+    code, _, err = taciturn("resume", "a")
+    assert code == 1
+    assert "goes on when it is called again with this `folder`" in err
 
 
 def test_two_processes_do_not_share_a_folder(

@@ -86,6 +86,8 @@ class Series:
 def read(folder: Path) -> dict[str, Series]:
     """The arms of a run folder."""
     path = folder / "metrics.csv"
+    if not path.exists():
+        raise RunError(f"{folder} has no metrics.csv: it is not the folder of a run.")
     try:
         names, table = _table(path.read_bytes())
     except (OSError, KeyError, ValueError) as error:

@@ -63,7 +63,11 @@ def policies_of(text: str) -> dict[str, Policy]:
     """The arms of a text such as `full; adaptive+ou`."""
     found = {}
     for part in text.split(";"):
-        policy = parse(part.strip())
+        try:
+            policy = parse(part.strip())
+        except InputError as error:
+            hint = " Policies are separated by semicolons." if ", " in part else ""
+            raise InputError(f"{error}{hint}") from None
         if str(policy) in found:
             raise InputError(f"The policy {policy} is there twice.")
         found[str(policy)] = policy
@@ -92,8 +96,13 @@ def start(
 
 def go_on(folder: Path, told: Told = TOLD) -> dict[str, Any]:
     """Goes on with a run that was stopped; what its `summary.json` has in the end."""
+    if not folder.is_dir():
+        raise RunError(f"{folder} is not a folder.")
     if not (folder / "config.toml").exists():
-        raise RunError(f"{folder} has no config.toml: it is not the folder of a run.")
+        why = "it is not the folder of a run"
+        if (folder / "metrics.csv").exists():
+            why = "a simulation of Python's goes on when it is called again with this `folder`"
+        raise RunError(f"{folder} has no config.toml: {why}.")
     with runs.claimed(folder):
         if is_complete(folder):
             _tidy(folder)  # if it was killed before it could
