@@ -226,6 +226,12 @@ def test_runs_are_listed_with_their_state(taciturn: Any) -> None:
     assert lines["runs/running"] == "synthetic full running"
     assert lines["runs/federation"] == "flower adaptive+ou after round 4"
     assert "runs/none" not in lines
+    # The oldest first, whatever was written into their folders later.
+    for age, name in enumerate(("running", "done", "stopped")):
+        os.utime(Path("runs", name, "config.toml"), (age, age))
+    Path("runs/running/report.html").touch()
+    shown = [line.split()[0] for line in taciturn("runs")[1].splitlines()]
+    assert shown[1:] == ["runs/running", "runs/done", "runs/stopped", "runs/federation"]
 
 
 def test_the_model_comes_back(taciturn: Any) -> None:

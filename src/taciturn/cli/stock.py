@@ -28,7 +28,7 @@ class List(Command):
         for kind, names in kinds.items():
             sys.stdout.write(f"{kind}\n")
             for name, factory in names.items():
-                summary = (factory.__doc__ or "").split("\n")[0]
+                summary = (factory.__doc__ or "").split("\n")[0].rstrip(":")
                 sys.stdout.write(f"  {name:<18}{summary}\n")
 
 

@@ -13,6 +13,7 @@ from taciturn import runs
 from taciturn.errors import RunError
 from taciturn.settings import TOGETHER
 
+_FILES = ("config.toml", "state.json")  # of a simulation, and of a federation
 _DEEP = 3  # folders below each other: those of sweeps lie in theirs
 
 
@@ -20,7 +21,7 @@ def show(folder: Path) -> None:
     """Prints a line for every run in a folder and below, the oldest first."""
     if not folder.is_dir():
         raise RunError(f"{folder} is not a folder: `taciturn run` makes runs/.")
-    found = sorted(_runs(folder, _DEEP), key=lambda path: path.stat().st_mtime)
+    found = sorted(_runs(folder, _DEEP), key=_began)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in ("run", "task", "policies", "state", "accuracy"):
         table.add_column(heading, overflow="fold", no_wrap=heading in ("state", "accuracy"))
@@ -61,8 +62,13 @@ def _state(folder: Path, summary: dict[str, Any], state: dict[str, Any]) -> str:
     return f"stopped at {max(numbers, default=0)}"
 
 
+def _began(folder: Path) -> float:
+    """When a run began: its configuration is written once; a report changes the folder."""
+    return min(path.stat().st_mtime for name in _FILES if (path := folder / name).exists())
+
+
 def _runs(folder: Path, deep: int) -> Iterator[Path]:
-    if any((folder / name).exists() for name in ("config.toml", "state.json")):
+    if any((folder / name).exists() for name in _FILES):
         yield folder
     if deep:
         for below in folder.iterdir():
