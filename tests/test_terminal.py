@@ -171,3 +171,8 @@ def test_the_noise_floor_is_a_row_where_it_was_measured(capsys):
 )
 def test_a_policy_is_cut_where_its_parts_meet(room, lines):
     assert terminal.folded("adaptive+ignore+eden:0.5", room).split("\n") == lines
+
+
+def test_several_policies_are_cut_between_them():
+    assert terminal.folded("full; random:0.5+ignore", 16) == "full; random:0.5\n+ignore"
+    assert terminal.folded("full; random:0.5+ignore", 15) == "full; \nrandom:0.5\n+ignore"

@@ -259,11 +259,12 @@ def _columns(
     return found
 
 
-def folded(name: str, room: int) -> str:
-    """A policy in lines of at most so many characters, cut before a `+` where that will do."""
+def folded(policies: str, room: int) -> str:
+    """Policies in lines of at most so many characters, cut before `+` or after a blank where that
+    will do."""
     lines = [""]
-    for part in re.split(r"(?=\+)", name):
-        if lines[-1] and cell_len(lines[-1] + part) > room:
+    for part in re.split(r"(?=\+)|(?<= )", policies):
+        if lines[-1] and cell_len((lines[-1] + part).rstrip()) > room:
             lines.append("")
         lines[-1] += part
     return "\n".join(lines)
