@@ -68,6 +68,18 @@ def test_where_seeds_run_one_after_another_rounds_are_those_of_all():
     )
 
 
+def test_long_names_leave_room_for_a_spark_line():
+    name = "adaptive+ignore+eden:0.5+down=eden:1"
+    live, file, _ = shown(arms=[name], width=80, force_terminal=True)
+    live(done(name, 50, accuracy=0.25))
+    live(done(name, 100, accuracy=0.75))
+    live._console.print(live._table())
+    _, line = file.getvalue().splitlines()
+    assert len(line) <= 80
+    assert "…" in line
+    assert " " + "▁" * 7 + "█" * 5 + " " in line
+
+
 @pytest.mark.parametrize("width", [60, 100])
 def test_a_terminal_has_a_line_per_arm_that_fits(width):
     name = "adaptive,k=0.5+ignore+eden:0.5"

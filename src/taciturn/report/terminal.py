@@ -24,7 +24,7 @@ from taciturn.report.units import byte_text
 from taciturn.settings import Settings
 
 _SHORTEST, _LONGEST = 10.0, 600.0  # seconds between lines in a file
-_SPARK = 24  # cells of a spark line, where there is room
+_SPARK, _LEAST_SPARK = 24, 12  # cells of a spark line: where there is room, and beside long names
 _NAMES = 16  # what policies have at the least of a table's width
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -101,8 +101,10 @@ class Live:
         headings = ("round", "accuracy", "spoke", "up", "left")
         columns = zip(headings, *rows.values(), strict=True)
         needed = sum(2 + max(map(len, column)) for column in columns)
-        names = min(max(map(cell_len, rows)), max(self._console.width - needed - 2, 10))
-        room = min(_SPARK, max(0, self._console.width - names - needed - 2))
+        left = self._console.width - needed - 2
+        most = left - _LEAST_SPARK if left - _LEAST_SPARK >= _NAMES else max(left, 10)
+        names = min(max(map(cell_len, rows)), most)
+        room = min(_SPARK, max(0, left - names))
         table = Table(box=None, header_style="dim", pad_edge=False)
         table.add_column("", overflow="ellipsis", no_wrap=True, style="bold", max_width=names)
         if room:
