@@ -99,7 +99,14 @@ def test_there_are_no_empty_panels(folder, tmp_path):
 
     always = {"accuracy", "accuracy-upload", "spoke", "norms", "bytes", "bits"}
     assert keys(rows("full")) == always
-    assert keys(rows("full", accuracy=float("nan"))) == always - {"accuracy", "accuracy-upload"}
+    untested = always - {"accuracy", "accuracy-upload"}
+    assert keys(rows("full", accuracy=float("nan"))) == untested
+    # Where numbers are predicted there is a loss alone.
+    numbers = {"accuracy": float("nan"), "loss": 0.5, "worst_tenth": float("nan")}
+    assert keys(rows("full", **numbers)) == untested | {"loss", "loss-upload"}
+    shown = content(tmp_path / "other")
+    head, full = cells(shown, "Figures of every arm")
+    assert dict(zip(head, full, strict=True))["loss"] == "0.5"
     assert keys(rows("full", rejected=1, worst_tenth=0.2)) == always | {"rejected", "worst-tenth"}
     own = {"rejected": 1, "worst_tenth": 0.2, "f1": 0.5}
     assert keys(rows("full", **own)) == always | {"rejected", "worst-tenth", "metric-0"}

@@ -163,7 +163,8 @@ def _figures_of_arms(arms: Mapping[str, Series], looks: Mapping[str, tuple[str, 
         summary, worst = s.summary(), s.worst_tenth[:, np.isfinite(s.worst_tenth).all(0)]
         rows.append([
             _arm(name, looks[name]),
-            _mean(summary["accuracy"]), _difference(summary.get("difference")),
+            _mean(summary["accuracy"]), "" if summary["accuracy"] else _loss(summary["loss_mean"]),
+            _difference(summary.get("difference")),
             _floor(summary.get("noise_floor")), _mean(100 * worst[:, -1]) if worst.size else "",
             _percent(summary["spoke_share"], ".1f"),
             *(_percent(s.ended.get(key), ".1f") for key in ("silent_small", "silent_large")),
@@ -171,7 +172,7 @@ def _figures_of_arms(arms: Mapping[str, Series], looks: Mapping[str, tuple[str, 
             f"{s.rejected.sum(1).mean():,.4g}" if np.nansum(s.rejected) else "",
             f"{s.rounds:,}", f"{len(s.spoke)}",
         ])  # fmt: skip
-    headings = ["arm", "accuracy", "difference", "noise floor", "worst tenth", "spoke",
+    headings = ["arm", "accuracy", "loss", "difference", "noise floor", "worst tenth", "spoke",
                 "silent: small", "silent: large", "bits per weight", "rejected", "rounds",
                 "seeds"]  # fmt: skip
     return _table(headings, rows, _NOTE)
@@ -259,6 +260,10 @@ def _mean(values: Sequence[float] | np.ndarray) -> str:
 
 def _difference(found: Mapping[str, float] | None) -> str:
     return "" if found is None else f"{found['mean']:+.2f} ± {found['half']:.2f}"
+
+
+def _loss(mean: float | None) -> str:
+    return "" if mean is None else f"{mean:.4g}"
 
 
 def _floor(found: Mapping[str, float] | None) -> str:
