@@ -133,7 +133,7 @@ def test_amounts_as_people_write_them() -> None:
         ("budget:1..2%", "got '1..2%'"),
         ("budget:20%", "at most 12.5%, got 20%"),
         ("budget:1%,per=week", "`per` must be round or run"),
-        ("budget", "needs an amount, as in `budget:1%`"),
+        ("budget", "needs `amount`, as in `budget:1%`"),
         ("budget:1%+eden:1", "do not go together"),
     ],
 )
