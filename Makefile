@@ -17,7 +17,7 @@ test-all: test .venv/track  ## the quick tests, then what needs servers, Chromiu
 test-gpu:  ## what needs a GPU, with the interpreter that has a JAX for it; leaves tests/records/gpu.json
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) tests/gpu.py
 
-test-versions:  ## the quick tests with the lowest and newest dependencies, on every Python here
+test-versions:  ## the quick tests with the lowest and newest dependencies on every Python here, and with every Flower; leaves tests/records/versions.json
 	$(PYTHON) tests/versions.py --json tests/records/versions.json $(ARGS)
 
 soak: .venv/dev  ## 150 rounds with nodes and SuperLink killed at random, and 500 in process; leaves tests/records/soak.json and memory.json

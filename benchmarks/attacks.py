@@ -1,9 +1,7 @@
 """What one bad node of ten can do: attacks × strategies × policies, with and without a codec.
 
-    python benchmarks/attacks.py [--seeds 4] [--only NAME …] [--json FILE]     measures
+    python benchmarks/attacks.py [--seeds 4] [--processes 2] [--json FILE]     measures
     python benchmarks/attacks.py --table                       writes the table of docs/security.md
-
-With `--only`, the rows of other strategies stay as they are in the file.
 
 Ten nodes of which nine are honest: each moves half of the way to an optimum of its own, with noise,
 as local SGD does. The tenth knows all: the model, what the others will say, the threshold. What
@@ -16,11 +14,14 @@ answer there.
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import json
 import math
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,15 +31,14 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.serverapp import strategy as flower
 from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.task_identity import TaskIdentity
+from pages import RESULTS, SECURITY, put
 
 from taciturn.flower import Taciturn, speak
 from taciturn.flower import mod as client_mod
 from taciturn.flower.strategy import DEFAULT
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "attacks.json"
-BEGIN, END = "<!-- attacks -->", "<!-- /attacks -->"
+FILE = RESULTS / "attacks.json"
 
 NODES, SIZE, ROUNDS, RATE, EXAMPLES = 10, 20, 15, 0.5, 100
 BAD = NODES - 1
@@ -171,7 +171,8 @@ def play(
         weights = arrays["w"].numpy().astype(float)
         updates = RATE * (optima - weights) + 0.1 * draws.standard_normal((NODES, SIZE))
         replies = []
-        for message in strategy.configure_train(t, arrays, ConfigRecord(), Nodes()):
+        asked = strategy.configure_train(t, arrays, ConfigRecord(), Nodes())
+        for message in sorted(asked, key=lambda message: message.metadata.dst_node_id):
             k = message.metadata.dst_node_id
             if k != BAD:
                 reply = _reply(message, weights + updates[k], EXAMPLES, None, 1.0)
@@ -215,24 +216,24 @@ def measure(make: Callable[[], Any], attack: Any, seeds: int) -> tuple[float, fl
     return float(np.mean([distance for distance, _ in found])), share
 
 
-def cases(attacks: Iterable[str], strategies: Iterable[str], seeds: int) -> list[dict[str, Any]]:
-    """A row for every attack, strategy, policy, and codec or none."""
+def cases(seeds: int, case: tuple[str, str, str]) -> list[dict[str, Any]]:
+    """An attack, an inner strategy, and a codec or none: a row for every policy."""
+    name, inner, codec = case
+    attack, make = ATTACKS[name], STRATEGIES[inner]
+    whole = (lambda: Taciturn(make(), f"full+{codec}", seed=0)) if codec else make
+    everyone, _ = measure(whole, attack, seeds)
     rows = []
-    for name, inner, codec in itertools.product(attacks, strategies, ("", CODEC)):
-        attack, make = ATTACKS[name], STRATEGIES[inner]
-        whole = make
-        if codec:
-            whole = lambda make=make: Taciturn(make(), f"full+{CODEC}", seed=0)  # noqa: E731
-        everyone, _ = measure(whole, attack, seeds)
-        for policy, text in POLICIES.items():
-            text = f"{text}+{codec}" if codec else text
-            ours, share = measure(
-                lambda make=make, t=text: Taciturn(make(), t, seed=0), attack, seeds
-            )
-            rows.append({"attack": name, "inner": inner, "codec": codec, "policy": policy,
-                         "everyone": everyone, "ours": ours, "spoke": share,
-                         "holds": holds(policy, ours, everyone)})  # fmt: skip
+    for policy, text in POLICIES.items():
+        text = f"{text}+{codec}" if codec else text
+        ours, share = measure(lambda text=text: Taciturn(make(), text, seed=0), attack, seeds)
+        rows.append({"attack": name, "inner": inner, "codec": codec, "policy": policy,
+                     "everyone": _rounded(everyone), "ours": _rounded(ours),
+                     "spoke": round(share, 3), "holds": holds(policy, ours, everyone)})  # fmt: skip
     return rows
+
+
+def _rounded(x: float) -> float | None:
+    return float(f"{x:.4g}") if math.isfinite(x) else None
 
 
 def holds(policy: str, ours: float, everyone: float) -> bool:
@@ -268,12 +269,10 @@ def _ratio(rows: list[dict[str, Any]]) -> str:
     return f"{max(known):.2f} ×" if known else "–"
 
 
-def _others(file: Path, strategies: list[str], seeds: int) -> list[dict[str, Any]]:
-    """The rows of other strategies that the file has, if they are of as many seeds."""
-    found = json.loads(file.read_text()) if file.exists() else {}
-    if found.get("seeds") != seeds:
-        return []
-    return [row for row in found["rows"] if row["inner"] not in strategies]
+def _quiet() -> None:
+    """For a process that plays."""
+    FLOWER_LOGGER.setLevel("CRITICAL")
+    gc.freeze()  # Bulyan collects garbage for every reply: what is imported need not be looked at
 
 
 def main() -> None:
@@ -281,28 +280,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--only", nargs="*", default=list(STRATEGIES), help="strategies")
-    parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--json", type=Path, default=FILE)
     parser.add_argument(
         "--table", action="store_true", help="writes docs/security.md from the JSON"
     )
     options = parser.parse_args()
     if options.table:
-        page = ROOT / "docs" / "security.md"
-        before, _, rest = page.read_text().partition(BEGIN)
-        after = rest.partition(END)[2]
-        found = json.loads(options.json.read_text())
-        page.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{after}")
+        put(SECURITY, "attacks", table(json.loads(options.json.read_text())))
         return
-    FLOWER_LOGGER.setLevel("CRITICAL")
-    rows = cases(ATTACKS, options.only, options.seeds)
-    for row in rows:
-        for key in ("everyone", "ours"):
-            row[key] = float(f"{row[key]:.4g}") if math.isfinite(row[key]) else None
-        row["spoke"] = round(row["spoke"], 3)
-    rows += _others(options.json, options.only, options.seeds)
-    order = list(itertools.product(ATTACKS, STRATEGIES))
-    rows.sort(key=lambda row: order.index((row["attack"], row["inner"])))
+    everything = list(itertools.product(ATTACKS, STRATEGIES, ("", CODEC)))
+    with ProcessPoolExecutor(options.processes, initializer=_quiet) as pool:
+        rows = [*itertools.chain(*pool.map(partial(cases, options.seeds), everything))]
     broken = [row for row in rows if not row["holds"]]
     found = {"seeds": options.seeds, "nodes": NODES, "rounds": ROUNDS, "policies": POLICIES,
              "codec": CODEC, "limits": LIMITS, "cases": len(rows), "beyond": len(broken),

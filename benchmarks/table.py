@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- peers -->", "<!-- /peers -->"
+from pages import RESULTS, ROOT, put
+
 NAMES = {
     "pfl": "pfl-research, client by client",
     "pfl-workers": "pfl-research, a process per core",
@@ -21,7 +21,7 @@ NAMES = {
 TASKS = {"cnn": "EMNIST CNN", "lstm": "Shakespeare LSTM"}
 
 
-def table(results: Path = ROOT / "benchmarks" / "results") -> str:
+def table(results: Path = RESULTS) -> str:
     lines = [
         "| on | model | | examples/s | Taciturn is faster by | with 35 runs |",
         "|---|---|---|---|---|---|",
@@ -45,11 +45,7 @@ def table(results: Path = ROOT / "benchmarks" / "results") -> str:
 
 
 def main() -> None:
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}")
+    put(ROOT / "README.md", "peers", table())
 
 
 if __name__ == "__main__":

@@ -49,13 +49,12 @@ def main() -> int:
         for name, exactly, tests in environments(which, bounds):
             say(f"Python {version}, {name}: installing")
             venv = options.venvs.resolve() / f"{version}-{name}".replace(" ", "-")
-            row = None
-            if install(python, venv, exactly):
-                row = test(venv, [*bounds, *INDIRECT], tests)
+            problem = install(python, venv, exactly)
+            row = without(problem) if problem else test(venv, [*bounds, *INDIRECT], tests)
             if options.json is not None:
                 keep(options.json, version, name, row)
             # That an index has no such flwr, or nothing that it needs, is for the record alone.
-            failed |= not name.startswith("flwr") if row is None else row["failed"] > 0
+            failed |= not name.startswith("flwr") if problem else row["failed"] > 0
             say(f"Python {version}, {name}: {summary(row)}")
         which = [name for name in which if name != "flwr"]  # one Python is enough for these
     return int(failed)
@@ -144,15 +143,20 @@ def candidates(version: str) -> Iterator[str]:
         yield from map(str, Path(root, "versions").glob(f"{version}.*/bin/python"))
 
 
-def install(python: Path, venv: Path, exactly: dict[str, str]) -> bool:
-    """Makes a fresh environment; whether pip found versions that go together."""
+def install(python: Path, venv: Path, exactly: dict[str, str]) -> str:
+    """Makes a fresh environment; what pip says if it finds no versions that go together."""
     subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
     constraints = venv / "constraints.txt"
     constraints.write_text("".join(f"{name}=={bound}\n" for name, bound in exactly.items()))
     # Wheels alone: nobody should need a compiler for a version that is allowed.
     pip = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
     package = ["--constraint", constraints, "--editable", f"{ROOT}[{','.join(EXTRAS)}]"]
-    return subprocess.run([*pip, *package]).returncode == 0
+    answer = subprocess.run([*pip, *package], stderr=subprocess.PIPE, text=True)
+    sys.stderr.write(answer.stderr)
+    if not answer.returncode:
+        return ""
+    errors = re.findall(r"^ERROR: (.+)$", answer.stderr, re.MULTILINE)
+    return str(errors[-1]) if errors else "pip failed"
 
 
 def test(venv: Path, packages: list[str], tests: str) -> dict[str, Any]:
@@ -187,18 +191,22 @@ def test(venv: Path, packages: list[str], tests: str) -> dict[str, Any]:
     }
 
 
-def summary(row: dict[str, Any] | None) -> str:
-    if row is None:
-        return "cannot be installed"
+def without(problem: str) -> dict[str, Any]:
+    """What is kept where nothing could be installed."""
+    return {"date": datetime.date.today().isoformat(), "installed": False, "why": problem}
+
+
+def summary(row: dict[str, Any]) -> str:
+    if "why" in row:
+        return f"cannot be installed: {row['why']}"
     counts = (f"{row[name]} {name}" for name in ("passed", "failed", "skipped", "seconds"))
     return ", ".join(counts)
 
 
-def keep(path: Path, version: str, which: str, row: dict[str, Any] | None) -> None:
-    """Puts a row into the file; where there is no result any more, that."""
+def keep(path: Path, version: str, which: str, row: dict[str, Any]) -> None:
+    """Puts a row into the file; the others stay."""
     rows = json.loads(path.read_text()) if path.exists() else {}
-    today = datetime.date.today().isoformat()
-    rows[f"{version} {which}"] = row or {"date": today, "installed": False}
+    rows[f"{version} {which}"] = row
     path.write_text(json.dumps(dict(sorted(rows.items())), indent=2) + "\n")
 
 

@@ -173,7 +173,7 @@ COMPARING = {
     "MultiKrum": (flower.MultiKrum, {"num_nodes_to_select": 2}),
     "Bulyan": (flower.Bulyan, {}),
     "FedMedian": (flower.FedMedian, {}),
-    "FedTrimmedAvg": (flower.FedTrimmedAvg, {"beta": 0.2}),
+    "FedTrimmedAvg": (flower.FedTrimmedAvg, {"beta": 0.4}),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -22,19 +23,29 @@ from test_flower import EXAMPLES, MEAN_BASED, NODES, SIZE, targets
 from test_state import Killed
 
 from taciturn import TaciturnError, runs
-from taciturn.flower import Taciturn
+from taciturn.flower import Taciturn, speak
+from taciturn.flower import mod as client_mod
 
 POLICIES = [
     "full", "adaptive,k=0.3+ou", "adaptive,k=0.3,weighted=false+ou,cap=true", "fixed:0.7+last",
     "adaptive,k=0.3,robust=true,at_most=2+ou", "adaptive,k=-0.2,robust=true+ignore",
     "adaptive,k=0.7+ou,mode=paper", "adaptive,k=0.3+zero+quantize:2", "adaptive,k=0.1+ou+eden:0.5",
-    "adaptive,k=0.1+ou+top_k:0.3",
+    "adaptive,k=0.1+ou+top_k:0.3", "random:0.5+ou", "optimal:0.5+zero", "optimal:0.4+last+eden:1",
+    "budget:5%",
 ]  # fmt: skip
+
+
+def toss(message, context, call_next):
+    """A mod around `speak`: a node's draw follows from round and node, not from the system."""
+    draws = np.random.default_rng((message.content["config"]["server-round"], context.node_id))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client_mod, "_uniform", draws.random)
+        return call_next(message, context)
 
 
 def start(folder, rounds, policy, inner="FedAvg", nodes=NODES, dtype="float32", **options):
     strategy = Taciturn(MEAN_BASED[inner](), policy, folder=folder, seed=5)
-    grid = LocalGrid(pulled(targets(nodes=nodes), EXAMPLES), nodes)
+    grid = LocalGrid(pulled(targets(nodes=nodes), EXAMPLES, mods=[toss, speak()]), nodes)
     first = record(**{name: a.numpy().astype(dtype) for name, a in model(SIZE).items()})
     return strategy, strategy.start(grid, first, num_rounds=rounds, **options)
 
@@ -81,6 +92,22 @@ def test_results_and_log_count_on(tmp_path, caplog):
     assert [row["f1"] for row in strategy.history] == [t / 7 for t in range(1, 6)]
     assert [row["steps"] for row in runs.read_csv(tmp_path / "metrics.csv")] == [
         "1.0", "2.0", "3.0", "4.0", "5.0"
+    ]  # fmt: skip
+
+
+def test_rounds_keep_the_columns_that_they_had(tmp_path):
+    """A metric that some rounds lack, or have as NaN, is in the rows of the others alone."""
+
+    def sometimes(round, arrays):
+        found = {"accuracy": 0.5, "f1": math.nan if round == 2 else 0.25}
+        return MetricRecord(found | ({"late": 1.0} if round > 2 else {}))
+
+    whole = start(None, 4, "full", evaluate_fn=sometimes)
+    for rounds in (1, 2, 3, 4):
+        last = start(tmp_path, rounds, "full", evaluate_fn=sometimes)
+    assert_same(last, whole)
+    assert [sorted({"f1", "late"} & set(row)) for row in last[0].history] == [
+        ["f1"], [], ["f1", "late"], ["f1", "late"]
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The strategies that can be wrapped: which average, which compare replies, which are refused."""
+"""The strategies that can be wrapped: which average, and which are refused."""
 
 import inspect
 from collections.abc import Iterator
@@ -16,7 +16,6 @@ from taciturn.core.standins import StandIn
 from taciturn.errors import InputError
 
 _CENTRAL_DP = (DifferentialPrivacyFixedClippingBase, DifferentialPrivacyAdaptiveBase)
-_COMPARING = (flower.Krum, flower.MultiKrum, flower.Bulyan, flower.FedMedian, flower.FedTrimmedAvg)
 _TREES = (flower.FedXgbBagging, flower.FedXgbCyclic)
 
 # These take the weighted mean of the replies first: one reply that is the mean does as well.
@@ -65,11 +64,6 @@ def refuse_own(stand_in: StandIn) -> None:
             f"The stand-in `{stand_in.name}` needs an update of every node on the server, which "
             "keeps sums alone: `ou`, `last` or `peers` would do."
         )
-
-
-def compares(inner: Strategy) -> bool:
-    """Whether a strategy compares replies: copies of one stand-in would win there."""
-    return isinstance(inner, _COMPARING)
 
 
 def refuse(inner: Strategy) -> None:

@@ -92,6 +92,15 @@ class Handover:
             handed.append(replies.write(reply.message, name, sent, weights, part))
         return handed
 
+    def unmoved(self, heard: Heard, model: ArrayRecord) -> list[Message]:
+        """A reply for each silent client: the model as it is. They share the arrays' memory."""
+        name, layout = self._name(heard), self.layout
+        weights = {layer.name: model[layer.name] for layer in layout.layers}
+        return [
+            replies.write(reply.message, name, model, weights, replies.details(reply, layout))
+            for reply in heard.silent
+        ]
+
     def _stands_in(self, tallied: Tally) -> bool:
         return self.policy.stand_in.counts and bool(tallied.examples_silent > 0)
 

@@ -1,5 +1,6 @@
 """Replies of clients: read with suspicion, and made complete for the inner strategy."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -225,10 +226,10 @@ def write(
 def numbers(
     metrics: Mapping[str, Any], taken: Collection[str], prefix: str = ""
 ) -> dict[str, float]:
-    """The numbers of an app as columns: under their names, unless these are taken."""
+    """The numbers of an app as columns: under their names, unless these are taken; NaN is none."""
     columns = {}
     for key, value in metrics.items():
-        if isinstance(value, int | float):
+        if isinstance(value, int | float) and not math.isnan(value):
             name = key if key.startswith(prefix) else prefix + key
             columns[f"app_{name}" if name in taken else name] = float(value)
     return columns

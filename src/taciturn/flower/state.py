@@ -377,8 +377,14 @@ def _enumerated(value: Any) -> list[tuple[str, Any]]:
 
 
 def _row(line: dict[str, str], round: int) -> dict[str, Any]:
-    """A row of `metrics.csv` as it was in the history."""
-    numbers = {key: _number(text) for key, text in line.items() if key not in ("arm", "seed")}
+    """A row of `metrics.csv` as it was in the history.
+
+    The app's columns come after `loss`; where a cell of these is empty, the round had none.
+    """
+    names = list(line)
+    own = names[: names.index("loss") + 1] if "loss" in names else names
+    numbers = {key: _number(text) for key, text in line.items()
+               if key not in ("arm", "seed") and (text or key in own)}  # fmt: skip
     return numbers | {"round": round}
 
 

@@ -23,9 +23,17 @@ from flwr.supercore import log
 from taciturn.checks import number, whole
 from taciturn.core import server, standins, tally
 from taciturn.core.policy import Policy, parse
-from taciturn.core.rules import Rule, adaptive
 from taciturn.errors import InputError
-from taciturn.flower import byte_counts, compatibility, downlink, hearing, logs, protocol, records
+from taciturn.flower import (
+    byte_counts,
+    comparing,
+    compatibility,
+    downlink,
+    hearing,
+    logs,
+    protocol,
+    records,
+)
 from taciturn.flower.handover import Handover
 from taciturn.flower.hearing import Heard, Round
 from taciturn.flower.limits import Limits
@@ -38,11 +46,6 @@ from taciturn.track import Tracker
 DEFAULT = "adaptive,robust=true,at_most=10+ou,cap=true"
 
 
-def robust(rule: Rule) -> Rule:
-    """The rule for a strategy that throws replies away: no threshold must follow these."""
-    return adaptive(**dict(rule.params) | {"robust": True}) if rule.name == "adaptive" else rule
-
-
 class Taciturn(Strategy):
     """Wraps a strategy so that clients with the mod `speak` may stay silent.
 
@@ -50,7 +53,9 @@ class Taciturn(Strategy):
       inner: the strategy that takes the step: FedAvg, FedAdam, FedYogi, FedAdagrad, FedAvgM,
         FedProx, QFedAvg or another that averages. From one that compares replies (Krum, MultiKrum,
         Bulyan, FedMedian, FedTrimmedAvg) silent clients are left out: copies of one stand-in would
-        win. Flower's wrappers for central differential privacy are refused, see docs/flower.md.
+        win. Where fewer speak than it needs, a trimmed mean takes its place, in which the silent
+        stay where they are. Flower's wrappers for central differential privacy are refused, see
+        docs/flower.md.
       policy: who speaks, what stands in for the silent, and the codec, as an object or text.
       absent: what happens to clients whose reply is an error, late or missing: `ignore` leaves them
         out of the mean, `stand-in` treats them as silent clients of mean weight.
@@ -96,10 +101,13 @@ class Taciturn(Strategy):
         policy = parse(policy) if isinstance(policy, str) else policy
         if absent not in ("ignore", "stand-in"):
             raise InputError(f"`absent` must be ignore or stand-in, got {absent!r}.")
-        least, averaged = 1, policy.rule.at_most != 0
-        if compatibility.compares(inner) if compares is None else compares:
+        silence = policy.rule.at_most != 0
+        least, needs, averaged = 1, 1, silence
+        if comparing.compares(inner) if compares is None else compares:
             least, averaged = 3, False
-            policy = replace(policy, stand_in=standins.ignore(), rule=robust(policy.rule))
+            needs = comparing.needs(inner) if silence else 1
+            rule = comparing.robust(policy.rule)
+            policy = replace(policy, stand_in=standins.ignore(), rule=rule)
         compatibility.refuse_own(policy.stand_in)
         self.inner = inner
         self.policy = policy
@@ -119,6 +127,7 @@ class Taciturn(Strategy):
         self._weighted_by: str = getattr(inner, "weighted_by_key", "num-examples")
         self._array_name: str = getattr(inner, "arrayrecord_key", "arrays")
         self._lenient = min_clients is None
+        self._needs = needs
         self._store = None if folder is None else Store(Path(folder), inner)
         self._tracker: Tracker | None = None
         if track is not None:
@@ -138,6 +147,9 @@ class Taciturn(Strategy):
         """Logs the policy and the inner strategy's settings."""
         log(INFO, "\t├──> Taciturn settings:")
         log(INFO, "\t│\t├── Policy: %s", self.policy)
+        if self._needs > 1:
+            log(INFO, "\t│\t├── Replies that %s needs: %d; with fewer, a trimmed mean is taken",
+                type(self.inner).__name__, self._needs)  # fmt: skip
         log(INFO, "\t│\t└── Errors, late and missing clients: %s", self.absent)
         self.inner.summary()
 
@@ -306,8 +318,15 @@ class Taciturn(Strategy):
                 info.spoke, info.silent, server_round, self._hint(heard))  # fmt: skip
             return None, None, info
         each = handover.metrics_of_each(heard)
+        inner = self.inner
         if self._averages:
             handed = handover.as_one(heard, now.model, tallied, mean)
+        elif len(handed) < self._needs:
+            log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
+                "takes its place.", info.spoke, server_round, type(inner).__name__,
+                self._needs)  # fmt: skip
+            handed += handover.unmoved(heard, now.model)
+            inner = comparing.trimmed_mean(inner, len(handed))
         heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
         if self._averages and type(self.inner).aggregate_train is flower.FedAvg.aggregate_train:
             # The mean of one reply is that reply: no need to read and write it once more.
@@ -318,8 +337,8 @@ class Taciturn(Strategy):
                 metrics = self.inner.train_metrics_aggr_fn(each, self._weighted_by)
         else:
             counters = self._counters(handed) if self._averages else {}
-            with logs.received_already(), compatibility.metrics_of(self.inner, each):
-                arrays, metrics = self.inner.aggregate_train(server_round, handed)
+            with logs.received_already(), compatibility.metrics_of(inner, each):
+                arrays, metrics = inner.aggregate_train(server_round, handed)
             if arrays is not None:
                 arrays.update(counters)
             if arrays is not None and not records.finite(arrays):
@@ -373,6 +392,8 @@ class Taciturn(Strategy):
         stand_in = self.policy.stand_in
         if heard.speakers or not heard.silent or (stand_in.counts and stand_in.alone):
             return ""
+        if self.policy.rule.name != "adaptive":
+            return " All were silent and are left out."
         return " All were silent and are left out; `adaptive,k=2` or a larger k lets more speak."
 
     def _note(self, round: int, kind: str, metrics: MetricRecord | None) -> None:
