@@ -1,92 +1,309 @@
-"""The paper's claims, and whether they hold here."""
+"""The paper's claims, and whether they hold here.
 
-from collections.abc import Mapping, Sequence
+A claim is a list of checks, each with the comparison that it rests on; its verdict counts them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from taciturn.paper import comparing
+from taciturn.paper.comparing import AHEAD, BEHIND, SAME, UNDECIDED, Comparison, common, compare
 from taciturn.paper.experiments import (
     ARMS,
     BY_COHORT,
     EMNIST,
     FIXED,
+    MAIN,
     SHAKESPEARE,
+    SHAKESPEARE_FAST,
     STAND_INS,
+    SYNTHETIC,
     THRESHOLDS,
+    UNWEIGHTED,
 )
-from taciturn.paper.tables import ROUNDS, thresholds_after_first
-from taciturn.studies.difference import difference
+from taciturn.paper.tables import ROUNDS, TARGET, thresholds_after_first
 from taciturn.studies.results import Results
 
-HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"
-_SAME = 0.5  # points of accuracy below full communication that count as equal to it
-_SAVES = 10.0  # % of upload that count as a saving
-_HALF = 45.0  # % that count as "up to 50 %"
-_MAIN = (EMNIST.name, SHAKESPEARE.name)
+HOLDS, IN_PART, FAILS, OPEN, MISSING = (
+    "holds", "holds in part", "does not hold", "undecided", "not run",
+)  # fmt: skip
+YES, NO = "yes", "no"
+SAVES = 10.0  # % of upload that count as a saving
+HALF = 45.0  # % that count as "up to 50 %"
+SLOWER = 10.0  # rounds to the target within which two arms converge alike
+LIKE = 10.0  # points of a share of weights within which they do as a true OU process does
+
+
+class Check(NamedTuple):
+    """One comparison of a claim: where, of what, the numbers, and what they say of the claim."""
+
+    where: str
+    what: str
+    shown: str
+    word: str
+    says: str  # YES, NO or UNDECIDED
 
 
 class Claim(NamedTuple):
-    """A claim, the verdict, and the numbers that say so."""
+    """A claim, what it takes for it to hold, and its checks.
+
+    Attributes:
+      text: the claim.
+      rule: what a check is.
+      checks: all of them.
+      any: whether one check is enough, as in "up to"; else all must say yes.
+    """
 
     text: str
-    verdict: str
-    because: str
+    rule: str
+    checks: Sequence[Check]
+    any: bool = False
+
+    @property
+    def count(self) -> str:
+        """How many checks say yes, of how many."""
+        return f"{sum(check.says == YES for check in self.checks)} of {len(self.checks)}"
+
+    @property
+    def verdict(self) -> str:
+        """What the checks come to."""
+        says = [check.says for check in self.checks]
+        if not says:
+            return MISSING
+        if all(s == YES for s in says) or (self.any and YES in says):
+            return HOLDS
+        if YES in says:
+            return IN_PART
+        return OPEN if all(s == UNDECIDED for s in says) else FAILS
 
 
-def verdict(checks: Sequence[bool]) -> str:
-    """All, some or none."""
-    return HOLDS if all(checks) else IN_PART if any(checks) else FAILS
-
-
-def claims(results: Mapping[str, Results], measured: Mapping[str, Any]) -> list[Claim]:
+def claims(results: Mapping[str, Results], measured: Sequence[Mapping[str, Any]]) -> list[Claim]:
     """Every claim; `results` by the names of experiments, `measured` of the weights' paths."""
-    main = {name: results[name] for name in _MAIN}
+    main = [results[e.name] for e in MAIN if e.name in results]
+    by_cohort = [results[e.name] for e in BY_COHORT.values() if e.name in results]
+    lines = [results[e.name] for e in (SHAKESPEARE, SHAKESPEARE_FAST) if e.name in results]
+    estimators = ("ou", "ou constrained")
     return [
-        *(_beats_others(main, ou) for ou in ("ou", "ou constrained")),
-        *(_is_stable(main, ou) for ou in ("ou", "ou constrained")),
+        *(_beats_others(main, ou) for ou in estimators),
+        *(_best_on_synthetic(results, ou) for ou in estimators),
+        *(_best_by_cohort(by_cohort, ou) for ou in estimators),
+        *(_above_full(lines, ou) for ou in estimators),
+        *(_converges_alike(main, ou) for ou in estimators),
+        *(_saves_half(main, ou) for ou in estimators),
+        _zero_is_worst(main),
+        _ignore_saves_most(main),
+        *(_is_stable(main, ou) for ou in estimators),
+        _higher_thresholds(main),
+        _less_steady_thresholds(main),
         _adaptive_beats_random(main),
-        *(_saves_half(main, ou) for ou in ("ou", "ou constrained")),
-        _fixed_fails(results[FIXED.name], results[EMNIST.name]),
+        _random_ou_is_worst(main),
+        *(_best_when_fixed(results, ou) for ou in estimators),
+        _fixed_fails(results),
+        _more_clients_help(by_cohort),
         _paths_look_like_ou(measured),
-        _thresholds_differ(main),
-        _more_clients_help([results[e.name] for e in BY_COHORT.values()]),
     ]
 
 
-def _beats_others(main: Mapping[str, Results], ou: str) -> Claim:
-    parts, checks = [], []
-    for result in main.values():
-        for other in ("zero", "ignore"):
-            d = result.gap(f"adaptive {ou}", f"adaptive {other}", ROUNDS)
-            checks.append(d.ahead)
-            parts.append(f"{result.experiment.title} − {other} {d}")
-        parts[-1] += _collapses(result, f"adaptive {ou}")
+# Where a claim is checked: a data set with thresholds of weighted or of unweighted norms.
+
+
+def _places(results: Iterable[Results]) -> Iterator[tuple[Results, str, str]]:
+    """Each data set, a word for its arms' names, and what to call it."""
+    for result in results:
+        yield result, "", result.experiment.title
+        if any(UNWEIGHTED in arm for arm in result.experiment.arms):
+            yield result, UNWEIGHTED, f"{result.experiment.title},{UNWEIGHTED}"
+
+
+def _check(
+    where: str, what: str, found: Comparison, yes: Sequence[str], says: str | None = None
+) -> Check:
+    if says is None:
+        says = YES if found.word in yes else UNDECIDED if found.word == UNDECIDED else NO
+    return Check(where, what, found.shown, found.word, says)
+
+
+def _pairs(
+    results: Iterable[Results],
+    pairs: Callable[[str], Iterable[tuple[str, str]]],
+    yes: Sequence[str] = (AHEAD,),
+    rounds: int | None = ROUNDS,
+) -> list[Check]:
+    """Checks of accuracies: `pairs` gives arms for a weighting; those not run are left out."""
+    return [
+        _check(
+            where,
+            f"`{first}` − `{second}`",
+            comparing.accuracies(result, first, second, rounds or result.rounds),
+            yes,
+        )
+        for result, weighting, where in _places(results)
+        for first, second in pairs(weighting)
+        if first in result.arms and second in result.arms
+    ]
+
+
+_POINTS = f"points of accuracy after {ROUNDS} rounds"
+
+
+def _beats_others(main: Sequence[Results], ou: str) -> Claim:
     return Claim(
-        f"`{ou}` beats `zero` and `ignore` (adaptive, accuracy after {ROUNDS} rounds)",
-        verdict(checks),
-        "; ".join(parts),
+        f"`{ou}` beats `zero` and `ignore` (adaptive)",
+        f"ahead in {_POINTS}",
+        _pairs(main, lambda w: [(f"adaptive{w} {ou}", f"adaptive{w} {o}")
+                                for o in ("zero", "ignore")]),
+    )  # fmt: skip
+
+
+def _best_on_synthetic(results: Mapping[str, Results], ou: str) -> Claim:
+    there = [results[SYNTHETIC.name]] if SYNTHETIC.name in results else []
+    others = ("adaptive zero", "adaptive ignore", f"random {ou}", "random zero", "random ignore")
+    return Claim(
+        f"adaptive `{ou}` outperforms all others on the synthetic task",
+        f"ahead in {_POINTS}",
+        _pairs(there, lambda w: [(f"adaptive {ou}", other) for other in others]),
     )
 
 
-def _collapses(result: Results, arm: str) -> str:
-    """In how many seeds an arm ends below half of what full communication reaches."""
-    fallen = result.arms[arm].at(ROUNDS) < result.arms["full"].at(ROUNDS) / 2
-    return f" (it collapses in {fallen.sum()} of {len(fallen)} seeds)" if fallen.any() else ""
+def _best_by_cohort(by_cohort: Sequence[Results], ou: str) -> Claim:
+    others = ("adaptive zero", "adaptive ignore", "random ou", "random zero", "random ignore")
+    checks = [
+        check._replace(where=f"Shakespeare, N = {result.cohort}")
+        for result in by_cohort
+        for check in _pairs([result], lambda w: [(f"adaptive {ou}", o) for o in others if not w],
+                            rounds=None)
+    ]  # fmt: skip
+    return Claim(
+        f"adaptive `{ou}` outperforms all strategies that save, at N = 10, 20 and 50",
+        "ahead in points of accuracy after 120 rounds",
+        checks,
+    )
 
 
-def _is_stable(main: Mapping[str, Results], ou: str) -> Claim:
-    parts, checks = [], []
-    for result in main.values():
-        swings = [_swings(result, f"adaptive {name}") for name in (ou, "ignore")]
-        paths = [thresholds_after_first(result, f"adaptive {name}") for name in (ou, "ignore")]
-        spreads = [path.std(1) for path in paths]
-        checks += [difference(swings[1], swings[0]).ahead, difference(spreads[1], spreads[0]).ahead]
-        parts.append(
-            f"{result.experiment.title}: accuracy swings by {swings[0].mean():.2f} points from "
-            f"test to test in the second half, `ignore` by {swings[1].mean():.2f}; the threshold's "
-            f"deviation over rounds is {spreads[0].mean():.3f}, `ignore`'s {spreads[1].mean():.3f}"
-        )
-    return Claim(f"`{ou}` is stable where `ignore` is not", verdict(checks), ". ".join(parts))
+def _above_full(lines: Sequence[Results], ou: str) -> Claim:
+    return Claim(
+        f"adaptive `{ou}` is above full communication on Shakespeare",
+        f"ahead in {_POINTS}",
+        _pairs(lines, lambda w: [(f"adaptive{w} {ou}", "full")]),
+    )
+
+
+def _converges_alike(main: Sequence[Results], ou: str) -> Claim:
+    checks = []
+    for result, weighting, where in _places(main):
+        arm = f"adaptive{weighting} {ou}"
+        if arm in result.arms:
+            own, full = common(result, arm, "full")
+            rounds = [_rounds_to_target(result, name) for name in (arm, "full")]
+            never = np.isinf(rounds[0][own])
+            if never.any():
+                found = Comparison(BEHIND, f"never reached in {comparing.of_all(never)} seeds")
+            else:
+                found = compare(rounds[0][own], rounds[1][full], SLOWER, digits=1)
+            checks.append(_check(where, f"`{arm}` − `full`, rounds", found, (SAME,),
+                                 _alike(found)))  # fmt: skip
+    return Claim(
+        f"adaptive `{ou}` converges at the rate of full communication",
+        f"rounds to {100 * TARGET:.0f} % of the final accuracy of `full` with the same seed: the "
+        f"interval lies below +{SLOWER:g}",
+        checks,
+    )
+
+
+def _alike(found: Comparison) -> str:
+    if found.word == BEHIND and not np.isfinite(found.low):  # never
+        return NO
+    return YES if found.high < SLOWER else NO if found.low > SLOWER else UNDECIDED
+
+
+def _rounds_to_target(result: Results, name: str) -> np.ndarray:
+    """The first test at which a run has the target, infinite where it never has; (seeds,)."""
+    own, full = common(result, name, "full")
+    arm, goal = result.arms[name], TARGET * result.arms["full"].at(ROUNDS)
+    found = np.full(len(arm.seeds), np.inf)
+    for i, j in zip(own, full, strict=True):
+        there = arm.tested[(arm.accuracy[i] >= goal[j]) & (arm.tested <= ROUNDS)]
+        found[i] = there[0] if len(there) else np.inf
+    return found
+
+
+def _saves_half(main: Sequence[Results], ou: str) -> Claim:
+    checks = []
+    for result, weighting, where in _places(main):
+        arm = f"adaptive{weighting} {ou}"
+        if arm in result.arms:
+            found = comparing.accuracies(result, arm, "full", ROUNDS)
+            saving = 100 - float(np.median(result.share(arm, ROUNDS)))
+            equal = found.low > -comparing.MARGIN
+            lost = found.word == BEHIND
+            says = YES if equal and saving >= HALF else NO if lost or saving < HALF else UNDECIDED
+            shown = f"saves {saving:.1f} % (median); accuracy − full {found.shown}"
+            checks.append(Check(where, f"`{arm}`", shown, found.word, says))
+    return Claim(
+        f"adaptive `{ou}` saves up to 50 % at the accuracy of full communication",
+        f"saves {HALF:g} % or more, and the interval of accuracy − full lies above "
+        f"−{comparing.MARGIN:g} points; one data set is enough",
+        checks,
+        any=True,
+    )
+
+
+def _zero_is_worst(main: Sequence[Results]) -> Claim:
+    return Claim(
+        "`zero` is the worst stand-in (adaptive)",
+        f"behind in {_POINTS}",
+        _pairs(main, lambda w: [(f"adaptive{w} zero", f"adaptive{w} {o}")
+                                for o in ("ou", "ignore")], (BEHIND,)),
+    )  # fmt: skip
+
+
+def _of_runs(
+    main: Sequence[Results],
+    names: Sequence[str],
+    first: str,
+    value: Callable[[Results, str], np.ndarray],
+    yes: str,
+    unit: str,
+    digits: int,
+) -> list[Check]:
+    """Checks of a figure of adaptive runs: `first` against each of `names`."""
+    checks = []
+    for result, weighting, where in _places(main):
+        for name in names:
+            arms = [f"adaptive{weighting} {first}", f"adaptive{weighting} {name}"]
+            if all(arm in result.arms for arm in arms):
+                one, other = common(result, *arms)
+                values = [value(result, arm) for arm in arms]
+                signs = any(comparing.collapsed(result, arm, ROUNDS).any() for arm in arms)
+                found = compare(values[0][one], values[1][other], signs=signs, digits=digits)
+                checks.append(_check(where, f"`{arms[0]}` − `{arms[1]}`, {unit}", found, (yes,)))
+    return checks
+
+
+def _ignore_saves_most(main: Sequence[Results]) -> Claim:
+    return Claim(
+        "`ignore` saves the most (adaptive)",
+        "behind in share of full upload",
+        _of_runs(main, ("ou", "zero"), "ignore", lambda r, a: r.share(a, ROUNDS), BEHIND,
+                 "% of full upload", 2),
+    )  # fmt: skip
+
+
+def _is_stable(main: Sequence[Results], ou: str) -> Claim:
+    swings = _of_runs(main, ("ignore",), ou, _swings, BEHIND, "swing of accuracy", 2)
+    spreads = _of_runs(main, ("ignore",), ou, _spread, BEHIND, "threshold's deviation", 3)
+    return Claim(
+        f"`{ou}` is stable where `ignore` is not (adaptive)",
+        "behind in the swing of accuracy (deviation of its change from test to test in the second "
+        "half, points) and in the threshold's deviation over rounds",
+        [*swings, *spreads],
+    )
+
+
+def _spread(result: Results, arm: str) -> np.ndarray:
+    return thresholds_after_first(result, arm).std(1)
 
 
 def _swings(result: Results, arm: str) -> np.ndarray:
@@ -96,102 +313,130 @@ def _swings(result: Results, arm: str) -> np.ndarray:
     return np.diff(result.arms[arm].accuracy[:, shown], axis=1).std(1)
 
 
-def _adaptive_beats_random(main: Mapping[str, Results]) -> Claim:
-    parts, checks = [], []
-    for result in main.values():
-        for name in STAND_INS:
-            d = result.gap(f"adaptive {name}", f"random {name}", ROUNDS)
-            checks.append(d.ahead)
-            parts.append(f"{result.experiment.title} {name} {d}")
-    return Claim("adaptive beats random at the same rate", verdict(checks), "; ".join(parts))
-
-
-def _saves_half(main: Mapping[str, Results], ou: str) -> Claim:
-    parts, saved = [], [0.0]
-    for result in main.values():
-        d = result.gap(f"adaptive {ou}", "full", ROUNDS)
-        saving = 100 - float(result.share(f"adaptive {ou}", ROUNDS).mean())
-        if d.mean - d.half > -_SAME:
-            saved.append(saving)
-        parts.append(f"{result.experiment.title}: saves {saving:.1f} %, accuracy − full {d}")
+def _higher_thresholds(main: Sequence[Results]) -> Claim:
     return Claim(
-        f"`{ou}` saves up to 50 % at equal accuracy (holds: {_HALF:g} % or more on a data set "
-        f"where the interval of accuracy − full lies above −{_SAME:g}; in part: {_SAVES:g} %)",
-        HOLDS if max(saved) >= _HALF else IN_PART if max(saved) >= _SAVES else FAILS,
-        "; ".join(parts),
+        "`ignore` has higher thresholds than `ou` and `zero` (adaptive)",
+        "ahead in the mean threshold over rounds",
+        _of_runs(main, ("ou", "zero"), "ignore", lambda r, a: thresholds_after_first(r, a).mean(1),
+                 AHEAD, "mean threshold", 3),
+    )  # fmt: skip
+
+
+def _less_steady_thresholds(main: Sequence[Results]) -> Claim:
+    return Claim(
+        "`ignore` has less steady thresholds than `ou` and `zero` (adaptive)",
+        "ahead in the threshold's deviation over rounds",
+        _of_runs(main, ("ou", "zero"), "ignore", _spread, AHEAD, "threshold's deviation", 3),
     )
 
 
-def _fixed_fails(fixed: Results, emnist: Results) -> Claim:
-    adaptive = [arm for arm in ARMS if arm.startswith("adaptive")]
-    best = max(adaptive, key=lambda arm: float(emnist.arms[arm].at(ROUNDS).mean()))
-    parts, checks = [], []
-    for threshold in THRESHOLDS:
-        texts = []
-        for name in STAND_INS:
-            arm = f"{threshold} {name}"
-            accuracy, share = fixed.arms[arm].at(ROUNDS), float(fixed.share(arm, ROUNDS).mean())
-            behind = difference(accuracy, emnist.arms[best].at(ROUNDS)).behind
-            checks.append(behind or share > 100 - _SAVES)
-            texts.append(f"{name} {accuracy.mean():.1f} % at {share:.0f} %")
-        parts.append(f"τ = {threshold:g}: {', '.join(texts)}")
+def _adaptive_beats_random(main: Sequence[Results]) -> Claim:
     return Claim(
-        "fixed thresholds save nothing or cost accuracy (EMNIST)",
-        verdict(checks),
-        f"{sum(checks)} of {len(checks)} save less than {_SAVES:g} % or are behind the best "
-        f"adaptive arm, `{best}` (accuracy at share uploaded): " + "; ".join(parts),
-    )
+        "adaptive beats random at the same rate",
+        f"ahead in {_POINTS}",
+        _pairs(main, lambda w: [(f"adaptive{w} {name}", f"random{w} {name}")
+                                for name in STAND_INS]),
+    )  # fmt: skip
 
 
-def _paths_look_like_ou(measured: Mapping[str, Any]) -> Claim:
-    normal = measured["increments_normal_share"]
-    tens = measured["increments_of_ten_steps_normal_share"]
-    pulled = measured["unit_root_rejected_share"]
-    late = measured["unit_root_rejected_in_last_epoch_share"]
-    shares = (normal, pulled, late)
+def _random_ou_is_worst(main: Sequence[Results]) -> Claim:
     return Claim(
-        "weights under SGD move like an OU process (Fashion-MNIST; holds: nine of ten weights pass "
-        "each test; in part: half pass one)",
-        HOLDS if min(shares) >= 90 else IN_PART if max(*shares, tens) >= 50 else FAILS,
-        f"Increments of {normal:.0f} % of the weights pass for normal (Jarque–Bera, 5 %; last "
-        f"epoch), of ten steps at a time {tens:.0f} %; the median excess kurtosis is "
-        f"{measured['increments_kurtosis_median']:.2f}. A pull to a mean is significant "
-        f"(Dickey–Fuller, 5 %) for {pulled:.0f} % over all {measured['steps']} steps, where the "
-        f"way from the start counts as pull, and for {late:.0f} % in the last epoch",
-    )
+        "random `ignore` and random `zero` beat random `ou`",
+        f"ahead in {_POINTS}",
+        _pairs(main, lambda w: [(f"random{w} {name}", f"random{w} ou")
+                                for name in ("ignore", "zero")]),
+    )  # fmt: skip
 
 
-def _thresholds_differ(main: Mapping[str, Results]) -> Claim:
-    parts, checks = [], []
-    for result in main.values():
-        paths = {name: thresholds_after_first(result, f"adaptive {name}")
-                 for name in ("ou", "zero", "ignore")}  # fmt: skip
-        means = {name: path.mean(1) for name, path in paths.items()}
-        spreads = {name: path.std(1) for name, path in paths.items()}
-        checks += [
-            difference(means["ignore"], means["ou"]).ahead,
-            difference(spreads["ignore"], spreads["ou"]).ahead,
-            difference(spreads["ignore"], spreads["zero"]).ahead,
-        ]
-        figures = ", ".join(f"{n} {means[n].mean():.3f} ± {spreads[n].mean():.3f}" for n in paths)
-        parts.append(f"{result.experiment.title}: {figures}")
+def _best_when_fixed(results: Mapping[str, Results], ou: str) -> Claim:
+    checks = []
+    fixed, emnist = results.get(FIXED.name), results.get(EMNIST.name)
+    if fixed is not None and emnist is not None:
+        together = _with_full(fixed, emnist)
+        for threshold in THRESHOLDS:
+            for other in ("zero", "ignore"):
+                arms = f"{threshold} {ou}", f"{threshold} {other}"
+                if all(arm in fixed.arms for arm in arms):
+                    found = comparing.accuracies(together, *arms, ROUNDS)
+                    what = f"`{ou}` − `{other}`"
+                    checks.append(_check(f"EMNIST, τ = {threshold:g}", what, found, (AHEAD,)))
+    return Claim(f"`{ou}` is best under fixed thresholds", f"ahead in {_POINTS}", checks)
+
+
+def _with_full(fixed: Results, emnist: Results) -> Results:
+    """The fixed arms beside full communication, which ran with the adaptive ones."""
+    return fixed._replace(arms=fixed.arms | {"full": emnist.arms["full"]})
+
+
+def _fixed_fails(results: Mapping[str, Results]) -> Claim:
+    checks = []
+    fixed, emnist = results.get(FIXED.name), results.get(EMNIST.name)
+    if fixed is not None and emnist is not None:
+        adaptive = [arm for arm in emnist.arms if arm.startswith("adaptive")]
+        best = max(adaptive, key=lambda arm: float(np.median(emnist.arms[arm].at(ROUNDS))))
+        for name, arm in fixed.arms.items():
+            beside = _with_full(fixed, emnist)
+            beside = beside._replace(arms=beside.arms | {best: emnist.arms[best]})
+            found = comparing.accuracies(beside, name, best, ROUNDS)
+            share = float(np.median(fixed.share(name, ROUNDS)))
+            little = share > 100 - SAVES
+            says = YES if little or found.word == BEHIND else UNDECIDED
+            says = NO if says != YES and found.word in (AHEAD, SAME) else says
+            threshold, _, stand_in = name.partition(" ")
+            shown = (
+                f"{np.median(arm.at(ROUNDS)):.1f} % at {share:.0f} % upload (medians); − `{best}` "
+                f"{found.shown}"
+            )
+            checks.append(Check(f"EMNIST, τ = {threshold}", f"`{stand_in}`", shown, found.word,
+                                says))  # fmt: skip
     return Claim(
-        "`ignore` has higher and less steady thresholds than `ou` and `zero`",
-        verdict(checks),
-        "Mean ± deviation over rounds. " + "; ".join(parts),
+        "fixed thresholds save nothing or cost accuracy",
+        f"saves less than {SAVES:g} %, or is behind the best adaptive arm in {_POINTS}",
+        checks,
     )
 
 
 def _more_clients_help(by_cohort: Sequence[Results]) -> Claim:
-    few, *_, many = by_cohort
-    parts, checks = [], []
-    for arm in ARMS:
-        accuracy = [r.arms[arm].accuracy[:, -1] for r in by_cohort]
-        checks.append(difference(accuracy[-1], accuracy[0]).ahead)
-        parts.append(f"{arm} {' / '.join(f'{a.mean():.1f}' for a in accuracy)}")
-    sizes = " / ".join(str(r.cohort) for r in by_cohort)
+    checks = []
+    if len(by_cohort) > 1:
+        few, *_, many = by_cohort
+        for arm in ARMS:
+            if all(arm in result.arms for result in by_cohort):
+                count = min(len(few.arms[arm].seeds), len(many.arms[arm].seeds))
+                signs = any(comparing.collapsed(r, arm, r.rounds).any() for r in (few, many))
+                found = compare(many.arms[arm].at()[:count], few.arms[arm].at()[:count], 0.5, signs)
+                medians = " / ".join(f"{np.median(r.arms[arm].at()):.1f}" for r in by_cohort)
+                shown = f"medians {medians}; {found.shown}"
+                sizes = " / ".join(str(r.cohort) for r in by_cohort)
+                checks.append(
+                    _check(f"Shakespeare, N = {sizes}", f"`{arm}`, N = {many.cohort} − {few.cohort}",
+                           found._replace(shown=shown), (AHEAD,))
+                )  # fmt: skip
     return Claim(
-        f"more clients help every arm (Shakespeare, N = {few.cohort} to {many.cohort})",
-        verdict(checks),
-        f"Accuracy at N = {sizes}: " + "; ".join(parts),
+        "more clients help every arm", "ahead in points of accuracy after 120 rounds", checks
+    )
+
+
+_TESTS = {
+    "increments pass for normal (Jarque–Bera, 5 %, last epoch)": "increments_normal_share",
+    "increments of ten steps pass for normal": "increments_of_ten_steps_normal_share",
+    "a pull to a mean is significant (Dickey–Fuller, 5 %), all steps": "unit_root_rejected_share",
+    "the same in the last epoch": "unit_root_rejected_in_last_epoch_share",
+}
+
+
+def _paths_look_like_ou(measured: Sequence[Mapping[str, Any]]) -> Claim:
+    checks = []
+    for what, key in _TESTS.items() if measured else ():
+        own = np.array([one[key] for one in measured])
+        control = np.array([one["control"][key] for one in measured])
+        found = compare(own, control, LIKE, digits=1)
+        says = YES if found.low > -LIKE else NO if found.word == BEHIND else UNDECIDED
+        shown = f"{own.mean():.0f} % of the weights, control {control.mean():.0f} %; {found.shown}"
+        checks.append(Check("Fashion-MNIST", what, shown, found.word, says))
+    return Claim(
+        "weights under SGD move like an OU process",
+        f"the share of weights that pass is at most {LIKE:g} points below that of paths of a true "
+        f"OU process with the fitted medians",
+        checks,
     )

@@ -1,0 +1,198 @@
+"""What the results say, in sentences; every number comes from the files."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taciturn.frontier import words as frontier
+from taciturn.frontier.experiments import MAIN as FRONTIER
+from taciturn.frontier.policies import RECOMMENDED
+from taciturn.paper import published
+from taciturn.paper.claims import FAILS, HOLDS, IN_PART, MISSING, OPEN, Claim
+from taciturn.paper.comparing import accuracies
+from taciturn.paper.experiments import EMNIST, MAIN, SHAKESPEARE
+from taciturn.paper.tables import ROUNDS, thresholds_after_first
+from taciturn.studies.results import Results, read
+
+
+def summary(
+    results: Mapping[str, Results], found: Sequence[Claim], frontier_at: Path, seconds: float
+) -> str:
+    """The five sentences that the page begins with."""
+    numbered = (
+        _reproduced(results),
+        _of_verdict(found, (HOLDS, IN_PART)),
+        _of_verdict(found, (FAILS, OPEN)) + _random_ignore(results),
+        _instead(frontier_at),
+        _how_long(results, seconds),
+    )
+    return "\n".join(f"{i}. {text}" for i, text in enumerate(numbered, 1)) + "\n"
+
+
+def _reproduced(results: Mapping[str, Results]) -> str:
+    parts = []
+    for experiment in MAIN:
+        result = results.get(experiment.name)
+        if result is None or "full" not in result.arms:
+            parts.append(f"{experiment.title} (not run)")
+            continue
+        was = published.MAIN[experiment.task]["full"].accuracy
+        full = result.arms["full"].at(ROUNDS)
+        parts.append(
+            f"{experiment.title} ({whose(result)}), where `full` ends at {full.mean():.2f} % and "
+            f"the paper has {was:g}"
+        )
+    seeds = sorted({len(arm.seeds) for r in results.values() for arm in r.arms.values()})
+    span = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds or [0]} seeds"
+    return f"**Reproduced**: every table and figure, over {span}: {_listed(parts)}."
+
+
+def whose(result: Results) -> str:
+    """How much of the paper's data a result has."""
+    if not result.data:
+        return "counts not recorded"
+    was = published.DATA_SETS[result.experiment.task]
+    return (
+        f"{result.data['clients']:,} clients with {result.data['examples']:,} training rows; the "
+        f"paper names {was.users} and {was.samples}"
+    )
+
+
+def _of_verdict(found: Sequence[Claim], verdicts: Sequence[str]) -> str:
+    parts = []
+    for verdict in verdicts:
+        texts = [f"{claim.text} ({claim.count})" for claim in found if claim.verdict == verdict]
+        parts.append(f"**{verdict.capitalize()}** ({len(texts)} of {len(found)} claims): "
+                     f"{'; '.join(texts) or 'none'}.")  # fmt: skip
+    return " ".join(parts)
+
+
+def _random_ignore(results: Mapping[str, Results]) -> str:
+    """Whether the simplest thing beats the paper's method."""
+    parts = []
+    for experiment in MAIN:
+        result = results.get(experiment.name)
+        arms = ("random ignore", "adaptive ou")
+        if result is not None and all(arm in result.arms for arm in arms):
+            compared = accuracies(result, *arms, ROUNDS)
+            parts.append(f"{experiment.title} {compared.word} ({compared.shown})")
+    if not parts:
+        return ""
+    return f" `random ignore`, against `adaptive ou`: {_listed(parts)}."
+
+
+def _instead(folder: Path) -> str:
+    there = [read(e, folder) for e in FRONTIER if (folder / f"{e.name}.json").exists()]
+    lines = [frontier.headline(result) for result in there if "full" in result.arms]
+    return (
+        f"**Instead**: `{RECOMMENDED}`, by [the frontier](frontier.md)"
+        f"{': ' if lines else ', which has not been run.'}{' '.join(lines)}"
+    )
+
+
+def _how_long(results: Mapping[str, Results], seconds: float) -> str:
+    devices = dict.fromkeys(piece.device for r in results.values() for piece in r.pieces)
+    longest = max((p.seconds for r in results.values() for p in r.pieces), default=0.0)
+    return (
+        f"**It took** {seconds:,.0f} s ({seconds / 60:.0f} minutes) on {_listed(devices)}, "
+        f"compilation included; the longest piece {longest:.0f} s."
+    )
+
+
+def missing(results: Mapping[str, Results], names: Iterable[str]) -> str:
+    """What was not run, as a sentence; empty where all was."""
+    lacking = [name for name in names if name not in results]
+    if not lacking:
+        return ""
+    return f"Not run yet: `taciturn paper run {','.join(lacking)}`.\n"
+
+
+def apart(results: Mapping[str, Results]) -> str:
+    """How far printed accuracies and thresholds are from ours."""
+    parts = []
+    for experiment in MAIN:
+        result = results.get(experiment.name)
+        if result is None or not {"full", "adaptive zero"} <= set(result.arms):
+            continue
+        was = published.MAIN[experiment.task]["full"].accuracy
+        tau = float(published.THRESHOLD[experiment.task]["adaptive zero"].split(" ")[0])
+        ours = float(thresholds_after_first(result, "adaptive zero").mean())
+        gap = float(result.arms["full"].at(ROUNDS).mean()) - was
+        parts.append(
+            f"{experiment.title}: `full` {gap:+.2f} points from the printed accuracy, the mean "
+            f"threshold of `zero` {ours / tau:.2f} times the printed one"
+        )
+    return f"{'; '.join(parts)}.\n" if parts else ""
+
+
+def plateau(results: Mapping[str, Results]) -> str:
+    """What a constant answer reaches, and when arms leave it behind."""
+    result = results.get(SHAKESPEARE.name)
+    if result is None or "constant" not in result.data:
+        return ""
+    constant, left, stuck = result.data["constant"], [], []
+    for name, arm in result.arms.items():
+        shown = arm.tested <= ROUNDS
+        above = np.flatnonzero(np.median(arm.accuracy[:, shown], axis=0) > constant + 1)
+        if len(above):
+            left.append(int(arm.tested[above[0]]))
+        elif np.median(arm.at(ROUNDS)) > constant - 1:
+            stuck.append(f"`{name}`")
+    text = (
+        f"A model that always answers with the most frequent character reaches {constant:.2f} % on "
+        f"Shakespeare."
+    )
+    if left:
+        text += f" Arms leave that plateau by a point after {min(left)} to {max(left)} rounds"
+        text += f"; {_listed(stuck)} end on it." if stuck else "."
+    return text + "\n"
+
+
+def all_silent(results: Mapping[str, Results]) -> str:
+    """Rounds in which nobody spoke and nobody was counted."""
+    parts = []
+    for experiment in MAIN:
+        result = results.get(experiment.name)
+        if result is not None and "adaptive ignore" in result.arms:
+            silent = (result.arms["adaptive ignore"].spoke[:, :ROUNDS] == 0).sum(1)
+            parts.append(f"{experiment.title} {silent.mean():.1f} of {ROUNDS}")
+    if not parts:
+        return ""
+    return (
+        f"Rounds of `adaptive ignore` in which nobody spoke, so that the model stayed as it was, "
+        f"mean over seeds: {'; '.join(parts)}. Rules learn from the norms of every round.\n"
+    )
+
+
+def subset(results: Mapping[str, Results]) -> str:
+    """How much of EMNIST there is."""
+    result = results.get(EMNIST.name)
+    if result is None or not result.data:
+        return ""
+    return f"EMNIST here: {whose(result)}.\n"
+
+
+def not_run(found: Sequence[Claim]) -> str:
+    """The claims that no run speaks of."""
+    texts = [claim.text for claim in found if claim.verdict == MISSING]
+    return f"Not judged, because it was not run: {'; '.join(texts)}.\n" if texts else ""
+
+
+def paths_table(measured: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """What was measured of weights' paths, and of the control; means over seeds."""
+    rows = []
+    for name in measured[0]["control"] if measured else ():
+        own, control = (
+            np.mean([one[name] for one in ones])
+            for ones in (measured, [one["control"] for one in measured])
+        )
+        shown = "" if np.isnan(control) else f"{control:.4g}"
+        rows.append((name.replace("_", " "), f"{own:.4g}", shown))
+    return rows
+
+
+def _listed(parts: Iterable[str]) -> str:
+    *first, last = [*parts] or [""]
+    return f"{'; '.join(first)}; and {last}" if first else last
