@@ -129,11 +129,11 @@ def _varied(path: Trajectory) -> Array:
 
     A mean update is a sum of terms that may cancel, and is known to some ε of them. A path whose
     first steps should be 0, and are 1e-9 beside a later step of 1, has C > 0 all the same; â would
-    then be a quotient of rounding, and its sign decide where the forecast lies. Q has the squares of
-    the steps, from which C is made.
+    then be a quotient of rounding, and its sign would decide where the forecast lies. Q has the
+    squares of the steps, from which C is made.
     """
     rounding = 8 * float(namespace(path.x).finfo(path.x.dtype).eps)
-    return path.C > rounding**2 * path.Q
+    return rounding**2 * path.Q < path.C
 
 
 def _taken_back(path: Trajectory) -> Array:
@@ -143,7 +143,7 @@ def _taken_back(path: Trajectory) -> Array:
 
 @np.errstate(all="ignore")
 def _pull(path: Trajectory, constrained: bool) -> Array:
-    """1 − â, the share of a deviation that is taken back in a step; anything where C is rounding."""
+    """1 − â, the share of a deviation that a step takes back; anything where C is rounding."""
     xp = namespace(path.x)
     pull = _taken_back(path) / path.C
     return xp.clip(pull, 0.0, 1.0) if constrained else pull

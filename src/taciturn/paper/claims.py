@@ -1,14 +1,12 @@
-"""The paper's claims, and whether they hold here.
+"""The paper's claims, each with its checks."""
 
-A claim is a list of checks, each with the comparison that it rests on; its verdict counts them.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from taciturn.paper import comparing
+from taciturn.paper.checks import NO, YES, Check, Claim, check, figures_of, pairs_of, places
 from taciturn.paper.comparing import AHEAD, BEHIND, SAME, UNDECIDED, Comparison, common, compare
 from taciturn.paper.experiments import (
     ARMS,
@@ -21,62 +19,14 @@ from taciturn.paper.experiments import (
     STAND_INS,
     SYNTHETIC,
     THRESHOLDS,
-    UNWEIGHTED,
 )
 from taciturn.paper.tables import ROUNDS, TARGET, thresholds_after_first
 from taciturn.studies.results import Results
 
-HOLDS, IN_PART, FAILS, OPEN, MISSING = (
-    "holds", "holds in part", "does not hold", "undecided", "not run",
-)  # fmt: skip
-YES, NO = "yes", "no"
 SAVES = 10.0  # % of upload that count as a saving
 HALF = 45.0  # % that count as "up to 50 %"
 SLOWER = 10.0  # rounds to the target within which two arms converge alike
 LIKE = 10.0  # points of a share of weights within which they do as a true OU process does
-
-
-class Check(NamedTuple):
-    """One comparison of a claim: where, of what, the numbers, and what they say of the claim."""
-
-    where: str
-    what: str
-    shown: str
-    word: str
-    says: str  # YES, NO or UNDECIDED
-
-
-class Claim(NamedTuple):
-    """A claim, what it takes for it to hold, and its checks.
-
-    Attributes:
-      text: the claim.
-      rule: what a check is.
-      checks: all of them.
-      any: whether one check is enough, as in "up to"; else all must say yes.
-    """
-
-    text: str
-    rule: str
-    checks: Sequence[Check]
-    any: bool = False
-
-    @property
-    def count(self) -> str:
-        """How many checks say yes, of how many."""
-        return f"{sum(check.says == YES for check in self.checks)} of {len(self.checks)}"
-
-    @property
-    def verdict(self) -> str:
-        """What the checks come to."""
-        says = [check.says for check in self.checks]
-        if not says:
-            return MISSING
-        if all(s == YES for s in says) or (self.any and YES in says):
-            return HOLDS
-        if YES in says:
-            return IN_PART
-        return OPEN if all(s == UNDECIDED for s in says) else FAILS
 
 
 def claims(results: Mapping[str, Results], measured: Sequence[Mapping[str, Any]]) -> list[Claim]:
@@ -106,45 +56,6 @@ def claims(results: Mapping[str, Results], measured: Sequence[Mapping[str, Any]]
     ]
 
 
-# Where a claim is checked: a data set with thresholds of weighted or of unweighted norms.
-
-
-def _places(results: Iterable[Results]) -> Iterator[tuple[Results, str, str]]:
-    """Each data set, a word for its arms' names, and what to call it."""
-    for result in results:
-        yield result, "", result.experiment.title
-        if any(UNWEIGHTED in arm for arm in result.experiment.arms):
-            yield result, UNWEIGHTED, f"{result.experiment.title},{UNWEIGHTED}"
-
-
-def _check(
-    where: str, what: str, found: Comparison, yes: Sequence[str], says: str | None = None
-) -> Check:
-    if says is None:
-        says = YES if found.word in yes else UNDECIDED if found.word == UNDECIDED else NO
-    return Check(where, what, found.shown, found.word, says)
-
-
-def _pairs(
-    results: Iterable[Results],
-    pairs: Callable[[str], Iterable[tuple[str, str]]],
-    yes: Sequence[str] = (AHEAD,),
-    rounds: int | None = ROUNDS,
-) -> list[Check]:
-    """Checks of accuracies: `pairs` gives arms for a weighting; those not run are left out."""
-    return [
-        _check(
-            where,
-            f"`{first}` − `{second}`",
-            comparing.accuracies(result, first, second, rounds or result.rounds),
-            yes,
-        )
-        for result, weighting, where in _places(results)
-        for first, second in pairs(weighting)
-        if first in result.arms and second in result.arms
-    ]
-
-
 _POINTS = f"points of accuracy after {ROUNDS} rounds"
 
 
@@ -152,7 +63,7 @@ def _beats_others(main: Sequence[Results], ou: str) -> Claim:
     return Claim(
         f"`{ou}` beats `zero` and `ignore` (adaptive)",
         f"ahead in {_POINTS}",
-        _pairs(main, lambda w: [(f"adaptive{w} {ou}", f"adaptive{w} {o}")
+        pairs_of(main, lambda w: [(f"adaptive{w} {ou}", f"adaptive{w} {o}")
                                 for o in ("zero", "ignore")]),
     )  # fmt: skip
 
@@ -163,16 +74,16 @@ def _best_on_synthetic(results: Mapping[str, Results], ou: str) -> Claim:
     return Claim(
         f"adaptive `{ou}` outperforms all others on the synthetic task",
         f"ahead in {_POINTS}",
-        _pairs(there, lambda w: [(f"adaptive {ou}", other) for other in others]),
+        pairs_of(there, lambda w: [(f"adaptive {ou}", other) for other in others]),
     )
 
 
 def _best_by_cohort(by_cohort: Sequence[Results], ou: str) -> Claim:
     others = ("adaptive zero", "adaptive ignore", "random ou", "random zero", "random ignore")
     checks = [
-        check._replace(where=f"Shakespeare, N = {result.cohort}")
+        one._replace(where=f"Shakespeare, N = {result.cohort}")
         for result in by_cohort
-        for check in _pairs([result], lambda w: [(f"adaptive {ou}", o) for o in others if not w],
+        for one in pairs_of([result], lambda w: [(f"adaptive {ou}", o) for o in others if not w],
                             rounds=None)
     ]  # fmt: skip
     return Claim(
@@ -186,13 +97,13 @@ def _above_full(lines: Sequence[Results], ou: str) -> Claim:
     return Claim(
         f"adaptive `{ou}` is above full communication on Shakespeare",
         f"ahead in {_POINTS}",
-        _pairs(lines, lambda w: [(f"adaptive{w} {ou}", "full")]),
+        pairs_of(lines, lambda w: [(f"adaptive{w} {ou}", "full")]),
     )
 
 
 def _converges_alike(main: Sequence[Results], ou: str) -> Claim:
     checks = []
-    for result, weighting, where in _places(main):
+    for result, weighting, where in places(main):
         arm = f"adaptive{weighting} {ou}"
         if arm in result.arms:
             own, full = common(result, arm, "full")
@@ -202,7 +113,7 @@ def _converges_alike(main: Sequence[Results], ou: str) -> Claim:
                 found = Comparison(BEHIND, f"never reached in {comparing.of_all(never)} seeds")
             else:
                 found = compare(rounds[0][own], rounds[1][full], SLOWER, digits=1)
-            checks.append(_check(where, f"`{arm}` − `full`, rounds", found, (SAME,),
+            checks.append(check(where, f"`{arm}` − `full`, rounds", found, (SAME,),
                                  _alike(found)))  # fmt: skip
     return Claim(
         f"adaptive `{ou}` converges at the rate of full communication",
@@ -231,7 +142,7 @@ def _rounds_to_target(result: Results, name: str) -> np.ndarray:
 
 def _saves_half(main: Sequence[Results], ou: str) -> Claim:
     checks = []
-    for result, weighting, where in _places(main):
+    for result, weighting, where in places(main):
         arm = f"adaptive{weighting} {ou}"
         if arm in result.arms:
             found = comparing.accuracies(result, arm, "full", ROUNDS)
@@ -254,46 +165,23 @@ def _zero_is_worst(main: Sequence[Results]) -> Claim:
     return Claim(
         "`zero` is the worst stand-in (adaptive)",
         f"behind in {_POINTS}",
-        _pairs(main, lambda w: [(f"adaptive{w} zero", f"adaptive{w} {o}")
+        pairs_of(main, lambda w: [(f"adaptive{w} zero", f"adaptive{w} {o}")
                                 for o in ("ou", "ignore")], (BEHIND,)),
     )  # fmt: skip
-
-
-def _of_runs(
-    main: Sequence[Results],
-    names: Sequence[str],
-    first: str,
-    value: Callable[[Results, str], np.ndarray],
-    yes: str,
-    unit: str,
-    digits: int,
-) -> list[Check]:
-    """Checks of a figure of adaptive runs: `first` against each of `names`."""
-    checks = []
-    for result, weighting, where in _places(main):
-        for name in names:
-            arms = [f"adaptive{weighting} {first}", f"adaptive{weighting} {name}"]
-            if all(arm in result.arms for arm in arms):
-                one, other = common(result, *arms)
-                values = [value(result, arm) for arm in arms]
-                signs = any(comparing.collapsed(result, arm, ROUNDS).any() for arm in arms)
-                found = compare(values[0][one], values[1][other], signs=signs, digits=digits)
-                checks.append(_check(where, f"`{arms[0]}` − `{arms[1]}`, {unit}", found, (yes,)))
-    return checks
 
 
 def _ignore_saves_most(main: Sequence[Results]) -> Claim:
     return Claim(
         "`ignore` saves the most (adaptive)",
         "behind in share of full upload",
-        _of_runs(main, ("ou", "zero"), "ignore", lambda r, a: r.share(a, ROUNDS), BEHIND,
+        figures_of(main, ("ou", "zero"), "ignore", lambda r, a: r.share(a, ROUNDS), BEHIND,
                  "% of full upload", 2),
     )  # fmt: skip
 
 
 def _is_stable(main: Sequence[Results], ou: str) -> Claim:
-    swings = _of_runs(main, ("ignore",), ou, _swings, BEHIND, "swing of accuracy", 2)
-    spreads = _of_runs(main, ("ignore",), ou, _spread, BEHIND, "threshold's deviation", 3)
+    swings = figures_of(main, ("ignore",), ou, _swings, BEHIND, "swing of accuracy", 2)
+    spreads = figures_of(main, ("ignore",), ou, _spread, BEHIND, "threshold's deviation", 3)
     return Claim(
         f"`{ou}` is stable where `ignore` is not (adaptive)",
         "behind in the swing of accuracy (deviation of its change from test to test in the second "
@@ -317,16 +205,19 @@ def _higher_thresholds(main: Sequence[Results]) -> Claim:
     return Claim(
         "`ignore` has higher thresholds than `ou` and `zero` (adaptive)",
         "ahead in the mean threshold over rounds",
-        _of_runs(main, ("ou", "zero"), "ignore", lambda r, a: thresholds_after_first(r, a).mean(1),
-                 AHEAD, "mean threshold", 3),
-    )  # fmt: skip
+        figures_of(main, ("ou", "zero"), "ignore", _mean_threshold, AHEAD, "mean threshold", 3),
+    )
+
+
+def _mean_threshold(result: Results, arm: str) -> np.ndarray:
+    return thresholds_after_first(result, arm).mean(1)
 
 
 def _less_steady_thresholds(main: Sequence[Results]) -> Claim:
     return Claim(
         "`ignore` has less steady thresholds than `ou` and `zero` (adaptive)",
         "ahead in the threshold's deviation over rounds",
-        _of_runs(main, ("ou", "zero"), "ignore", _spread, AHEAD, "threshold's deviation", 3),
+        figures_of(main, ("ou", "zero"), "ignore", _spread, AHEAD, "threshold's deviation", 3),
     )
 
 
@@ -334,7 +225,7 @@ def _adaptive_beats_random(main: Sequence[Results]) -> Claim:
     return Claim(
         "adaptive beats random at the same rate",
         f"ahead in {_POINTS}",
-        _pairs(main, lambda w: [(f"adaptive{w} {name}", f"random{w} {name}")
+        pairs_of(main, lambda w: [(f"adaptive{w} {name}", f"random{w} {name}")
                                 for name in STAND_INS]),
     )  # fmt: skip
 
@@ -343,7 +234,7 @@ def _random_ou_is_worst(main: Sequence[Results]) -> Claim:
     return Claim(
         "random `ignore` and random `zero` beat random `ou`",
         f"ahead in {_POINTS}",
-        _pairs(main, lambda w: [(f"random{w} {name}", f"random{w} ou")
+        pairs_of(main, lambda w: [(f"random{w} {name}", f"random{w} ou")
                                 for name in ("ignore", "zero")]),
     )  # fmt: skip
 
@@ -359,7 +250,7 @@ def _best_when_fixed(results: Mapping[str, Results], ou: str) -> Claim:
                 if all(arm in fixed.arms for arm in arms):
                     found = comparing.accuracies(together, *arms, ROUNDS)
                     what = f"`{ou}` − `{other}`"
-                    checks.append(_check(f"EMNIST, τ = {threshold:g}", what, found, (AHEAD,)))
+                    checks.append(check(f"EMNIST, τ = {threshold:g}", what, found, (AHEAD,)))
     return Claim(f"`{ou}` is best under fixed thresholds", f"ahead in {_POINTS}", checks)
 
 
@@ -409,9 +300,13 @@ def _more_clients_help(by_cohort: Sequence[Results]) -> Claim:
                 shown = f"medians {medians}; {found.shown}"
                 sizes = " / ".join(str(r.cohort) for r in by_cohort)
                 checks.append(
-                    _check(f"Shakespeare, N = {sizes}", f"`{arm}`, N = {many.cohort} − {few.cohort}",
-                           found._replace(shown=shown), (AHEAD,))
-                )  # fmt: skip
+                    check(
+                        f"Shakespeare, N = {sizes}",
+                        f"`{arm}`, N = {many.cohort} − {few.cohort}",
+                        found._replace(shown=shown),
+                        (AHEAD,),
+                    )
+                )
     return Claim(
         "more clients help every arm", "ahead in points of accuracy after 120 rounds", checks
     )

@@ -1,17 +1,17 @@
 """The paper's figures, and accuracy against bytes; as PNG and SVG."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from scipy import stats
 
 from taciturn.paper.comparing import collapsed
 from taciturn.paper.experiments import FIXED, MAIN, STAND_INS, SYNTHETIC, THRESHOLDS, UNWEIGHTED
-from taciturn.paper.tables import ROUNDS, TARGET
+from taciturn.paper.tables import ROUNDS, TARGET, bytes_to
 from taciturn.report.colours import GREY, colours
 from taciturn.studies.figure import legend, panels, rounds
 from taciturn.studies.results import Arm, Recipe, Results
@@ -77,7 +77,7 @@ def accuracy(results: Mapping[str, Results]) -> Figure:
             axes.set(xlabel="round", ylabel="test accuracy, %")
             for name, colour, style, arm in _arms(result):
                 shown = arm.tested <= ROUNDS
-                fallen = collapsed(result, name, ROUNDS).any()
+                fallen = bool(collapsed(result, name, ROUNDS).any())
                 curves(axes, arm.tested[shown], arm.accuracy[:, shown], colour, name, style,
                        seeds=fallen)  # fmt: skip
         last = min(ROUNDS, result.rounds)
@@ -118,7 +118,8 @@ def thresholds(results: Mapping[str, Results]) -> Figure:
     for axes, result in zip(axes_of, results.values(), strict=True):
         axes.set_title(result.experiment.title)
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 5, 7)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
         round_ticks(axes, min(ROUNDS, result.rounds))
         for name, colour in _COLOURS.items():
@@ -133,42 +134,51 @@ def thresholds(results: Mapping[str, Results]) -> Figure:
 
 def against_bytes(results: Mapping[str, Results]) -> Figure:
     """Accuracy against upload, and upload to 90 % of full communication's accuracy."""
-    figure = Figure(figsize=(_WIDTH * len(results), 8.4), layout="constrained")
+    figure = Figure(figsize=(_WIDTH * len(results) + 1.5, 8.4), layout="constrained")
     grid = figure.subplots(2, len(results), squeeze=False, height_ratios=(1, 1.15))
-    for (points, bars), result in zip(grid.T, results.values(), strict=True):
+    names = list(dict.fromkeys(name for result in results.values() for name in result.arms))
+    for column, result in enumerate(results.values()):
+        points, bars = grid[:, column]
         points.set_title(result.experiment.title)
         points.grid(alpha=0.25)
-        points.set(xlabel="uploaded, GiB", ylabel=f"accuracy after {ROUNDS} rounds, %")
+        points.set(xlabel="uploaded, GiB", ylim=_ends(result))
         for name, arm in result.arms.items():
             mark, colour = _look(name)
-            points.scatter(result.gib(name, ROUNDS), arm.at(ROUNDS), 9, colour, mark, alpha=0.35,
-                           lw=0)  # fmt: skip
-            points.scatter(np.median(result.gib(name, ROUNDS)), np.median(arm.at(ROUNDS)), 55,
-                           colour, mark, ec="white", lw=0.6, label=name, zorder=3)  # fmt: skip
-        _bars(bars, result)
-    lines, labels = max(
-        (axes.get_legend_handles_labels() for axes in grid[0]), key=lambda h: len(h[1])
-    )
-    figure.legend(lines, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+            sent, right = result.gib(name, ROUNDS), arm.at(ROUNDS)
+            points.scatter(sent, right, 9, colour, mark, alpha=0.35, lw=0)
+            points.scatter(
+                np.median(sent), np.median(right), 55, colour, mark, ec="white", lw=0.6, label=name,
+                zorder=3,
+            )  # fmt: skip
+        _bars(bars, result, names)
+        bars.set_yticks(range(len(names)), names[::-1] if column == 0 else [], fontsize=8)
+    grid[0, 0].set_ylabel(f"accuracy after {ROUNDS} rounds, %")
+    legend(figure, max(grid[0], key=lambda axes: len(axes.get_legend_handles_labels()[1])))
     return figure
 
 
-def _bars(axes: Axes, result: Results) -> None:
-    """GiB until the median over seeds has the target; no bar where it never has."""
+def _ends(result: Results) -> tuple[float, float]:
+    """Where the runs end that have not collapsed, and a little more."""
+    ends = np.concatenate(
+        [arm.at(ROUNDS)[: len(fallen)][~fallen] for name, arm in result.arms.items()
+         for fallen in [collapsed(result, name, ROUNDS)]]
+    )  # fmt: skip
+    room = max(0.3, 0.08 * float(np.ptp(ends)))
+    return float(ends.min()) - room, float(ends.max()) + room
+
+
+def _bars(axes: Axes, result: Results, names: Sequence[str]) -> None:
+    """GiB until the median over seeds has the target, the first name on top."""
     goal = TARGET * np.median(result.arms["full"].at(ROUNDS))
-    names = list(result.arms)[::-1]
-    for place, name in enumerate(names):
-        arm = result.arms[name]
-        found = np.flatnonzero((np.median(arm.accuracy, axis=0) >= goal) & (arm.tested <= ROUNDS))
-        colour = _look(name)[1]
-        if len(found):
-            size = np.median(arm.uploaded[:, found[0]]) / 2**30
-            axes.barh(place, size, color=colour, hatch="////" * name.startswith("random"),
-                      ec="white", lw=0)  # fmt: skip
+    for place, name in enumerate(reversed(names)):
+        sent = bytes_to(result, name, float(goal))
+        if sent is None:
+            word = "never" if name in result.arms else "not run"
+            axes.text(0, place, f" {word}", va="center", fontsize=8, color="0.4")
         else:
-            axes.text(0, place, " never", va="center", fontsize=7, color="0.4")
-    axes.set_yticks(range(len(names)), names, fontsize=7)
-    axes.set_xlabel(f"GiB to {goal:.1f} % accuracy, {100 * TARGET:.0f} % of full")
+            hatch = "////" if name.startswith("random") else None
+            axes.barh(place, sent / 2**30, color=_look(name)[1], hatch=hatch, ec="white", lw=0)
+    axes.set(xlabel=f"GiB to {goal:.1f} % accuracy", ylim=(-0.6, len(names) - 0.4))
     axes.grid(axis="x", alpha=0.25)
 
 
@@ -229,7 +239,7 @@ def curves(
     """The median over seeds; around it a shade from the lowest to the highest, or every seed."""
     axes.plot(x, np.median(y, axis=0), color=colour, ls=style, lw=1.6, label=label, zorder=3)
     if seeds and len(y) > 1:
-        axes.plot(x, y.T, color=colour, ls=style, lw=0.4, alpha=0.45, zorder=2)
+        axes.plot(x, y.T, color=colour, ls=style, lw=0.6, alpha=0.6, zorder=2)
     elif len(y) > 1:
         axes.fill_between(x, y.min(0), y.max(0), color=colour, alpha=0.12, lw=0)
 

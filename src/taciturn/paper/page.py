@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from taciturn.paper import comparing, figures, paths, reading, tables, words
-from taciturn.paper.claims import Claim, claims
+from taciturn.paper.checks import Claim
+from taciturn.paper.claims import claims
 from taciturn.paper.experiments import (
     EMNIST,
     EXPERIMENTS,
@@ -34,9 +35,9 @@ _CAPTIONS = {
     "seed as a thin line.",
     "fixed-upload": "Clients that upload in a round under fixed thresholds: the median over seeds, "
     "and every seed as a thin line.",
-    "accuracy": "Accuracy by round: the median over seeds; a shade goes from the lowest seed to the "
-    "highest, and where a run collapsed every seed is a thin line instead. Below, the zone that "
-    "decides.",
+    "accuracy": "Accuracy by round: the median over seeds; a shade goes from the lowest seed to "
+    "the highest, and where a run collapsed every seed is a thin line instead. Below, the zone "
+    "that decides.",
     "upload": "Upload since the start: the median over seeds, and a shade from the lowest to the "
     "highest.",
     "thresholds": "Thresholds by round, on a logarithmic axis: the median over seeds, and a shade "
@@ -44,8 +45,8 @@ _CAPTIONS = {
     paths.NAME: "Weights of a 784-128-10 network on Fashion-MNIST under SGD, and their increments "
     "in the last epoch beside a normal distribution.",
     "bytes": "Above, accuracy against upload: a small mark for every seed, a large one for the "
-    "medians. Below, the upload until the median over seeds has 90 % of the final accuracy of full "
-    "communication.",
+    "medians; runs that collapsed lie below the axis. In the lower panels, the upload until the "
+    "median over seeds has 90 % of the final accuracy of full communication.",
 }
 
 
@@ -163,7 +164,7 @@ def _main(results: Mapping[str, Results], name: str) -> str:
 
 
 def _claims(found: Sequence[Claim]) -> str:
-    rows = [(i, c.text, f"**{c.verdict}**", c.count if c.checks else "")
+    rows = [(i, c.text, f"**{c.verdict}**", c.yes_of_all if c.checks else "")
             for i, c in enumerate(found, 1)]  # fmt: skip
     return page.table(("", "claim", "verdict", "checks that say yes"), rows)
 
@@ -173,7 +174,7 @@ def _details(number: int, claim: Claim) -> str:
     rows = [tuple(check) for check in claim.checks]
     columns = ("where", "comparison", "numbers", "word", "says")
     return (
-        f"#### {number}. {claim.text}\n\n**{claim.verdict}**, {claim.count}. A check says yes "
+        f"#### {number}. {claim.text}\n\n**{claim.verdict}**, {claim.yes_of_all}. A check says yes "
         f"where: {claim.rule}. {needed.capitalize()}.\n\n{page.table(columns, rows)}"
     )
 

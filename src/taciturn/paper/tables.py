@@ -117,7 +117,8 @@ def clients(results: Mapping[str, Results]) -> Table:
     """Shakespeare's accuracy by N."""
     return _by_cohort(
         results,
-        "Shakespeare: accuracy in % after 120 rounds, by N; ± is the standard deviation over seeds.",
+        "Shakespeare: accuracy in % after 120 rounds, by N; ± is the standard deviation over "
+        "seeds.",
         list(ARMS),
         lambda result, arm: Spread(result.arms[arm].at()),
         published.ACCURACY_BY_COHORT,
@@ -182,8 +183,8 @@ def thresholds(results: Mapping[str, Results]) -> Table:
             row.append(was)
         rows.append(tuple(row))
     return Table(
-        f"Thresholds of rounds 2 to {ROUNDS}; ± is the standard deviation over seeds, except in the "
-        f"paper's columns, where it is over rounds.",
+        f"Thresholds of rounds 2 to {ROUNDS}; ± is the standard deviation over seeds, except in "
+        f"the paper's columns, where it is over rounds.",
         tuple(columns),
         rows,
     )
@@ -268,8 +269,8 @@ def reached(results: Mapping[str, Results]) -> Table:
             row += list(_reached(result, name))
         rows.append(tuple(row))
     return Table(
-        f"GiB uploaded and rounds until the median over seeds has {100 * TARGET:.0f} % of the final "
-        f"accuracy of full communication.",
+        f"GiB uploaded and rounds until the median over seeds has {100 * TARGET:.0f} % of the "
+        f"final accuracy of full communication.",
         tuple(columns),
         rows,
     )
@@ -278,12 +279,24 @@ def reached(results: Mapping[str, Results]) -> Table:
 def _reached(result: Results, name: str) -> tuple[str, str]:
     if name not in result.arms or "full" not in result.arms:
         return NOT_RUN, NOT_RUN
-    arm, goal = result.arms[name], TARGET * np.median(result.arms["full"].at(ROUNDS))
-    found = np.flatnonzero((np.median(arm.accuracy, axis=0) >= goal) & (arm.tested <= ROUNDS))
-    if not len(found):
+    goal = TARGET * float(np.median(result.arms["full"].at(ROUNDS)))
+    place = _first_at(result.arms[name], goal)
+    if place is None:
         return "never", "never"
-    gib = np.median(arm.uploaded[:, found[0]]) / 2**30
-    return f"{gib:.2f}", f"{arm.tested[found[0]]}"
+    arm = result.arms[name]
+    return f"{np.median(arm.uploaded[:, place]) / 2**30:.2f}", f"{arm.tested[place]}"
+
+
+def _first_at(arm: Arm, goal: float) -> int | None:
+    """The first test at which the median over seeds has an accuracy; None where it never has."""
+    found = np.flatnonzero((np.median(arm.accuracy, axis=0) >= goal) & (arm.tested <= ROUNDS))
+    return int(found[0]) if len(found) else None
+
+
+def bytes_to(result: Results, name: str, goal: float) -> float | None:
+    """Bytes that an arm uploads until then, the median over seeds."""
+    place = _first_at(result.arms[name], goal) if name in result.arms else None
+    return None if place is None else float(np.median(result.arms[name].uploaded[:, place]))
 
 
 def data_sets(results: Mapping[str, Results]) -> Table:

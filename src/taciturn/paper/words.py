@@ -10,7 +10,7 @@ from taciturn.frontier import words as frontier
 from taciturn.frontier.experiments import MAIN as FRONTIER
 from taciturn.frontier.policies import RECOMMENDED
 from taciturn.paper import published
-from taciturn.paper.claims import FAILS, HOLDS, IN_PART, MISSING, OPEN, Claim
+from taciturn.paper.checks import FAILS, HOLDS, IN_PART, MISSING, OPEN, Claim
 from taciturn.paper.comparing import accuracies
 from taciturn.paper.experiments import EMNIST, MAIN, SHAKESPEARE
 from taciturn.paper.tables import ROUNDS, thresholds_after_first
@@ -23,8 +23,8 @@ def summary(
     """The five sentences that the page begins with."""
     numbered = (
         _reproduced(results),
-        _of_verdict(found, (HOLDS, IN_PART)),
-        _of_verdict(found, (FAILS, OPEN)) + _random_ignore(results),
+        _of_verdicts(found, HOLDS, IN_PART),
+        f"{_of_verdicts(found, FAILS, OPEN)}{_random_ignore(results)}",
         _instead(frontier_at),
         _how_long(results, seconds),
     )
@@ -44,9 +44,9 @@ def _reproduced(results: Mapping[str, Results]) -> str:
             f"{experiment.title} ({whose(result)}), where `full` ends at {full.mean():.2f} % and "
             f"the paper has {was:g}"
         )
-    seeds = sorted({len(arm.seeds) for r in results.values() for arm in r.arms.values()})
-    span = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds or [0]} seeds"
-    return f"**Reproduced**: every table and figure, over {span}: {_listed(parts)}."
+    seeds = [len(a.seeds) for e in MAIN if e.name in results for a in results[e.name].arms.values()]
+    span = f"{min(seeds, default=0)} to {max(seeds, default=0)}"
+    return f"**Reproduced**: every table and figure, over {span} seeds: {_listed(parts)}."
 
 
 def whose(result: Results) -> str:
@@ -60,13 +60,14 @@ def whose(result: Results) -> str:
     )
 
 
-def _of_verdict(found: Sequence[Claim], verdicts: Sequence[str]) -> str:
-    parts = []
-    for verdict in verdicts:
-        texts = [f"{claim.text} ({claim.count})" for claim in found if claim.verdict == verdict]
-        parts.append(f"**{verdict.capitalize()}** ({len(texts)} of {len(found)} claims): "
-                     f"{'; '.join(texts) or 'none'}.")  # fmt: skip
-    return " ".join(parts)
+def _of_verdicts(found: Sequence[Claim], first: str, second: str) -> str:
+    """The claims of one verdict, and how many have another."""
+    texts = [f"{claim.text} ({claim.yes_of_all})" for claim in found if claim.verdict == first]
+    others = sum(claim.verdict == second for claim in found)
+    return (
+        f"**{first.capitalize()}**, of {len(found)} [claims](#claims): {'; '.join(texts) or 'none'}"
+        f"; {second}: {others}."
+    )
 
 
 def _random_ignore(results: Mapping[str, Results]) -> str:
