@@ -178,9 +178,7 @@ def thresholds(results: Mapping[str, Results]) -> Table:
         row: list[Any] = [arm]
         for result in results.values():
             was = published.THRESHOLD.get(result.experiment.task, {}).get(published_as(arm))
-            for statistic in (np.mean, np.std):
-                row.append(_cell(result, arm, lambda r, a, f=statistic: Spread(_over(r, a, f), 3)))
-            row.append(was)
+            row += [_cell(result, arm, _mean_threshold), _cell(result, arm, _deviation), was]
         rows.append(tuple(row))
     return Table(
         f"Thresholds of rounds 2 to {ROUNDS}; ± is the standard deviation over seeds, except in "
@@ -190,8 +188,12 @@ def thresholds(results: Mapping[str, Results]) -> Table:
     )
 
 
-def _over(result: Results, arm: str, statistic: Callable[..., np.ndarray]) -> np.ndarray:
-    return statistic(thresholds_after_first(result, arm), axis=1)
+def _mean_threshold(result: Results, arm: str) -> Spread:
+    return Spread(thresholds_after_first(result, arm).mean(1), 3)
+
+
+def _deviation(result: Results, arm: str) -> Spread:
+    return Spread(thresholds_after_first(result, arm).std(1), 3)
 
 
 def thresholds_after_first(result: Results, arm: str) -> np.ndarray:
@@ -244,7 +246,7 @@ def _settings(
                     _cell(result, arm, lambda r, a: Spread(r.arms[a].at(ROUNDS)))
                     for arm in ("full", "adaptive ou", "adaptive zero")
                 ),
-                _cell(result, "adaptive zero", lambda r, a: Spread(_over(r, a, np.mean), 3)),
+                _cell(result, "adaptive zero", _mean_threshold),
                 _cell(result, "adaptive zero", lambda r, a: Spread(r.share(a, ROUNDS), 1)),
             )
         )
