@@ -57,7 +57,9 @@ EMNIST = Experiment(
         "rounds": _ROUNDS,
         "cohort": _COHORT,
         "batch": Setting(
-            10, "The appendix prints B = 10; the code has 20 (table of EMNIST's settings)."
+            10,
+            "Open: the appendix prints B = 10, for another model; the code has 20 (table of "
+            "EMNIST's settings).",
         ),
         "epochs": Setting(
             2,
