@@ -1,10 +1,12 @@
 """The OU illustration: its tests can tell an OU process from what is none."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from taciturn.data import places
 from taciturn.paper import figures, paths
+from taciturn.tasks.task import Stored, Task, classification
 
 
 def walk(rate, steps=3000, weights=200, heavy=False):
@@ -52,6 +54,32 @@ def test_a_slow_pull_is_missed_in_the_control_as_well():
     control = paths.measure(paths.control(measured))
     assert control["unit_root_rejected_in_last_epoch_share"] < 20
     assert measured["unit_root_rejected_in_last_epoch_share"] < 20
+
+
+def test_paths_are_those_of_plain_gradient_descent(monkeypatch):
+    """On a small task of one client: fifty batches an epoch, every weight is followed."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5050, 3)).astype(np.float32)
+    data = {"x": x, "y": (x.sum(1) > 0).astype(np.int32)}
+    loss, metrics = classification(lambda p, x, key: x @ p["w"])
+    start = {"w": jnp.zeros((3, 2))}
+    task = Task(
+        "one",
+        Stored.of(data, [5050]),
+        init=lambda key: start,
+        loss=loss,
+        metrics=metrics,
+        test=data,
+    )
+    monkeypatch.setattr(paths, "load", lambda *args, **options: task)
+    first, again, other = paths.train(), paths.train(), paths.train(seed=1)
+    assert first.paths.shape == (1 + 50 * paths.SETTINGS["epochs"].value, 6)
+    assert first.accuracy > 80
+    np.testing.assert_array_equal(first.paths, again.paths)
+    assert (first.paths[1] != other.paths[1]).any()
+    described = paths.run()
+    assert [one["seed"] for one in described["measured"]] == list(range(5))
+    assert set(described["measured"][0]["control"]) < set(described["measured"][0])
 
 
 def test_the_figure_shows_paths_and_their_increments():

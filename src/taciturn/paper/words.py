@@ -184,12 +184,10 @@ def not_run(found: Sequence[Claim]) -> str:
 def paths_table(measured: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
     """What was measured of weights' paths, and of the control; means over seeds."""
     rows = []
-    for name in measured[0]["control"] if measured else ():
-        own, control = (
-            np.mean([one[name] for one in ones])
-            for ones in (measured, [one["control"] for one in measured])
-        )
-        shown = "" if np.isnan(control) else f"{control:.4g}"
+    for name in [key for key in measured[0] if key not in ("seed", "control")]:
+        own = np.mean([one[name] for one in measured])
+        control = [one["control"][name] for one in measured if name in one["control"]]
+        shown = f"{np.mean(control):.4g}" if control else ""
         rows.append((name.replace("_", " "), f"{own:.4g}", shown))
     return rows
 
