@@ -137,13 +137,12 @@ def test_every_verdict_can_be_counted_from_the_page():
     measured = reading.measured_paths(RESULTS)["measured"]
     judged = 0
     for number, claim in enumerate(claims.claims(results, measured), 1):
-        if claim.checks:
-            start = text.index(f"#### {number}. {claim.text}\n")
-            section = re.split(r"\n#{2,4} ", text[start:])[0]
-            said = re.findall(r"\| (yes|no|undecided) \|\n", section)
-            assert claim.yes_of_all == f"{said.count('yes')} of {len(said)}"
-            assert f"**{claim.verdict}**" in section
-            judged += 1
+        start = text.index(f"#### {number}. {claim.text}\n")
+        section = re.split(r"\n#{2,4} ", text[start:])[0]
+        said = re.findall(r"\| (yes|no|undecided|not run) \|\n", section)
+        assert claim.yes_of_all == f"{said.count('yes')} of {len(said)}"
+        assert f"**{claim.verdict}**" in section
+        judged += claim.verdict != "not run"
     assert judged > 10
 
 
@@ -178,7 +177,7 @@ def test_curves_are_medians_with_every_seed_where_a_run_collapsed(made_up):
             assert 100 in axes.get_xticks()
         assert drawn.axes[column].get_title() == result.experiment.title
     whole, zoom = drawn.axes[0], drawn.axes[2]
-    assert zoom.get_ylim()[0] > 60  # where `ou` fell to 10
+    assert zoom.get_ylim()[0] > 40  # `ou` fell to 10
     assert whole.get_ylim()[0] < 10
     (legend,) = drawn.legends
     assert [text.get_text() for text in legend.get_texts()] == arms

@@ -1,6 +1,6 @@
 """Checks: what a claim rests on, and the verdict that they come to."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ from taciturn.paper import comparing
 from taciturn.paper.comparing import AHEAD, UNDECIDED, Comparison, common, compare
 from taciturn.paper.experiments import UNWEIGHTED
 from taciturn.paper.tables import ROUNDS
+from taciturn.studies.experiment import Experiment
 from taciturn.studies.results import Results
 
 HOLDS, IN_PART, FAILS, OPEN, MISSING = (
@@ -24,7 +25,7 @@ class Check(NamedTuple):
     what: str
     shown: str
     word: str
-    says: str  # YES, NO or UNDECIDED
+    says: str  # YES, NO, UNDECIDED or MISSING
 
 
 class Claim(NamedTuple):
@@ -50,14 +51,24 @@ class Claim(NamedTuple):
     @property
     def verdict(self) -> str:
         """What the checks come to."""
-        says = [check.says for check in self.checks]
-        if not says:
-            return MISSING
-        if all(s == YES for s in says) or (self.any and YES in says):
+        says = {check.says for check in self.checks}
+        if says == {YES} or (self.any and YES in says):
             return HOLDS
         if YES in says:
             return IN_PART
-        return OPEN if all(s == UNDECIDED for s in says) else FAILS
+        return FAILS if NO in says else OPEN if UNDECIDED in says else MISSING
+
+
+def or_empty(results: Mapping[str, Results], experiment: Experiment) -> Results:
+    """What came out of an experiment; no arms where it was not run."""
+    numbers = experiment.numbers()
+    empty = Results(experiment, numbers["rounds"], numbers["cohort"], 0, {}, (), {}, {})
+    return results.get(experiment.name, empty)
+
+
+def not_run(where: str, what: str) -> Check:
+    """A check that there are no runs for."""
+    return Check(where, what, "", "", MISSING)
 
 
 def places(results: Iterable[Results]) -> Iterator[tuple[Results, str, str]]:
@@ -68,11 +79,9 @@ def places(results: Iterable[Results]) -> Iterator[tuple[Results, str, str]]:
             yield result, UNWEIGHTED, f"{result.experiment.title},{UNWEIGHTED}"
 
 
-def check(
-    where: str, what: str, found: Comparison, yes: Sequence[str], says: str | None = None
-) -> Check:
-    if says is None:
-        says = YES if found.word in yes else UNDECIDED if found.word == UNDECIDED else NO
+def check(where: str, what: str, found: Comparison, yes: Sequence[str]) -> Check:
+    """A check that says yes where the comparison comes to one of the words of `yes`."""
+    says = YES if found.word in yes else UNDECIDED if found.word == UNDECIDED else NO
     return Check(where, what, found.shown, found.word, says)
 
 
@@ -82,18 +91,17 @@ def pairs_of(
     yes: Sequence[str] = (AHEAD,),
     rounds: int | None = ROUNDS,
 ) -> list[Check]:
-    """Checks of accuracies: `pairs` gives arms for a weighting; those not run are left out."""
-    return [
-        check(
-            where,
-            f"`{first}` − `{second}`",
-            comparing.accuracies(result, first, second, rounds or result.rounds),
-            yes,
-        )
-        for result, weighting, where in places(results)
-        for first, second in pairs(weighting)
-        if first in result.arms and second in result.arms
-    ]
+    """Checks of accuracies; `pairs` gives the arms for a weighting."""
+    checks = []
+    for result, weighting, where in places(results):
+        for first, second in pairs(weighting):
+            what = f"`{first}` − `{second}`"
+            if first in result.arms and second in result.arms:
+                found = comparing.accuracies(result, first, second, rounds or result.rounds)
+                checks.append(check(where, what, found, yes))
+            else:
+                checks.append(not_run(where, what))
+    return checks
 
 
 def figures_of(
@@ -110,10 +118,13 @@ def figures_of(
     for result, weighting, where in places(main):
         for name in names:
             arms = [f"adaptive{weighting} {first}", f"adaptive{weighting} {name}"]
-            if all(arm in result.arms for arm in arms):
+            what = f"`{arms[0]}` − `{arms[1]}`, {unit}"
+            if any(arm not in result.arms for arm in arms):
+                checks.append(not_run(where, what))
+            else:
                 one, other = common(result, *arms)
                 values = [value(result, arm) for arm in arms]
                 signs = any(comparing.collapsed(result, arm, ROUNDS).any() for arm in arms)
                 found = compare(values[0][one], values[1][other], signs=signs, digits=digits)
-                checks.append(check(where, f"`{arms[0]}` − `{arms[1]}`, {unit}", found, (yes,)))
+                checks.append(check(where, what, found, (yes,)))
     return checks

@@ -6,8 +6,19 @@ from typing import Any
 import numpy as np
 
 from taciturn.paper import comparing
-from taciturn.paper.checks import NO, YES, Check, Claim, check, figures_of, pairs_of, places
-from taciturn.paper.comparing import AHEAD, BEHIND, SAME, UNDECIDED, Comparison, common, compare
+from taciturn.paper.checks import (
+    NO,
+    YES,
+    Check,
+    Claim,
+    check,
+    figures_of,
+    not_run,
+    or_empty,
+    pairs_of,
+    places,
+)
+from taciturn.paper.comparing import AHEAD, BEHIND, UNDECIDED, common, compare
 from taciturn.paper.experiments import (
     ARMS,
     BY_COHORT,
@@ -31,9 +42,10 @@ LIKE = 10.0  # points of a share of weights within which they do as a true OU pr
 
 def claims(results: Mapping[str, Results], measured: Sequence[Mapping[str, Any]]) -> list[Claim]:
     """Every claim; `results` by the names of experiments, `measured` of the weights' paths."""
-    main = [results[e.name] for e in MAIN if e.name in results]
-    by_cohort = [results[e.name] for e in BY_COHORT.values() if e.name in results]
-    lines = [results[e.name] for e in (SHAKESPEARE, SHAKESPEARE_FAST) if e.name in results]
+    main = [or_empty(results, e) for e in MAIN]
+    by_cohort = [or_empty(results, e) for e in BY_COHORT.values()]
+    lines = [or_empty(results, e) for e in (SHAKESPEARE, SHAKESPEARE_FAST)]
+    fixed = _fixed_beside_adaptive(results)
     estimators = ("ou", "ou constrained")
     return [
         *(_beats_others(main, ou) for ou in estimators),
@@ -49,8 +61,8 @@ def claims(results: Mapping[str, Results], measured: Sequence[Mapping[str, Any]]
         _less_steady_thresholds(main),
         _adaptive_beats_random(main),
         _random_ou_is_worst(main),
-        *(_best_when_fixed(results, ou) for ou in estimators),
-        _fixed_fails(results),
+        *(_best_when_fixed(fixed, ou) for ou in estimators),
+        _fixed_fails(fixed),
         _more_clients_help(by_cohort),
         _paths_look_like_ou(measured),
     ]
@@ -69,7 +81,7 @@ def _beats_others(main: Sequence[Results], ou: str) -> Claim:
 
 
 def _best_on_synthetic(results: Mapping[str, Results], ou: str) -> Claim:
-    there = [results[SYNTHETIC.name]] if SYNTHETIC.name in results else []
+    there = [or_empty(results, SYNTHETIC)]
     others = ("adaptive zero", "adaptive ignore", f"random {ou}", "random zero", "random ignore")
     return Claim(
         f"adaptive `{ou}` outperforms all others on the synthetic task",
@@ -102,31 +114,27 @@ def _above_full(lines: Sequence[Results], ou: str) -> Claim:
 
 
 def _converges_alike(main: Sequence[Results], ou: str) -> Claim:
-    checks = []
-    for result, weighting, where in places(main):
-        arm = f"adaptive{weighting} {ou}"
-        if arm in result.arms:
-            own, full = common(result, arm, "full")
-            rounds = [_rounds_to_target(result, name) for name in (arm, "full")]
-            never = np.isinf(rounds[0][own])
-            if never.any():
-                found = Comparison(BEHIND, f"never reached in {comparing.of_all(never)} seeds")
-            else:
-                found = compare(rounds[0][own], rounds[1][full], SLOWER, digits=1)
-            checks.append(check(where, f"`{arm}` − `full`, rounds", found, (SAME,),
-                                 _alike(found)))  # fmt: skip
     return Claim(
         f"adaptive `{ou}` converges at the rate of full communication",
         f"rounds to {100 * TARGET:.0f} % of the final accuracy of `full` with the same seed: the "
         f"interval lies below +{SLOWER:g}",
-        checks,
+        [_as_fast(result, f"adaptive{w} {ou}", where) for result, w, where in places(main)],
     )
 
 
-def _alike(found: Comparison) -> str:
-    if found.word == BEHIND and not np.isfinite(found.low):  # never
-        return NO
-    return YES if found.high < SLOWER else NO if found.low > SLOWER else UNDECIDED
+def _as_fast(result: Results, arm: str, where: str) -> Check:
+    what = f"`{arm}` − `full`, rounds"
+    if arm not in result.arms:
+        return not_run(where, what)
+    own, full = common(result, arm, "full")
+    needed = _rounds_to_target(result, arm)[own]
+    never = np.isinf(needed)
+    if never.any():
+        return Check(where, what, f"never there in {comparing.of_all(never)} seeds", "later", NO)
+    found = compare(needed, _rounds_to_target(result, "full")[full], SLOWER, digits=1)
+    word = {AHEAD: "later", BEHIND: "sooner"}.get(found.word, found.word)
+    says = YES if found.high < SLOWER else NO if found.low > SLOWER else UNDECIDED
+    return Check(where, what, found.shown, word, says)
 
 
 def _rounds_to_target(result: Results, name: str) -> np.ndarray:
@@ -141,24 +149,26 @@ def _rounds_to_target(result: Results, name: str) -> np.ndarray:
 
 
 def _saves_half(main: Sequence[Results], ou: str) -> Claim:
-    checks = []
-    for result, weighting, where in places(main):
-        arm = f"adaptive{weighting} {ou}"
-        if arm in result.arms:
-            found = comparing.accuracies(result, arm, "full", ROUNDS)
-            saving = 100 - float(np.median(result.share(arm, ROUNDS)))
-            equal = found.low > -comparing.MARGIN
-            lost = found.word == BEHIND
-            says = YES if equal and saving >= HALF else NO if lost or saving < HALF else UNDECIDED
-            shown = f"saves {saving:.1f} % (median); accuracy − full {found.shown}"
-            checks.append(Check(where, f"`{arm}`", shown, found.word, says))
     return Claim(
         f"adaptive `{ou}` saves up to 50 % at the accuracy of full communication",
         f"saves {HALF:g} % or more, and the interval of accuracy − full lies above "
         f"−{comparing.MARGIN:g} points; one data set is enough",
-        checks,
+        [_saves(result, f"adaptive{w} {ou}", where) for result, w, where in places(main)],
         any=True,
     )
+
+
+def _saves(result: Results, arm: str, where: str) -> Check:
+    if arm not in result.arms:
+        return not_run(where, f"`{arm}`")
+    found = comparing.accuracies(result, arm, "full", ROUNDS)
+    saving = 100 - float(np.median(result.share(arm, ROUNDS)))
+    if saving < HALF or (found.word == BEHIND and found.low <= -comparing.MARGIN):
+        says = NO
+    else:
+        says = YES if found.low > -comparing.MARGIN else UNDECIDED
+    shown = f"saves {saving:.1f} % (median); accuracy − full {found.shown}"
+    return Check(where, f"`{arm}`", shown, found.word, says)
 
 
 def _zero_is_worst(main: Sequence[Results]) -> Claim:
@@ -239,77 +249,75 @@ def _random_ou_is_worst(main: Sequence[Results]) -> Claim:
     )  # fmt: skip
 
 
-def _best_when_fixed(results: Mapping[str, Results], ou: str) -> Claim:
+def _best_when_fixed(fixed: Results, ou: str) -> Claim:
     checks = []
-    fixed, emnist = results.get(FIXED.name), results.get(EMNIST.name)
-    if fixed is not None and emnist is not None:
-        together = _with_full(fixed, emnist)
-        for threshold in THRESHOLDS:
-            for other in ("zero", "ignore"):
-                arms = f"{threshold} {ou}", f"{threshold} {other}"
-                if all(arm in fixed.arms for arm in arms):
-                    found = comparing.accuracies(together, *arms, ROUNDS)
-                    what = f"`{ou}` − `{other}`"
-                    checks.append(check(f"EMNIST, τ = {threshold:g}", what, found, (AHEAD,)))
+    for threshold in THRESHOLDS:
+        for other in ("zero", "ignore"):
+            where, what = f"EMNIST, τ = {threshold:g}", f"`{ou}` − `{other}`"
+            arms = f"{threshold} {ou}", f"{threshold} {other}"
+            if all(arm in fixed.arms for arm in (*arms, "full")):
+                found = comparing.accuracies(fixed, *arms, ROUNDS)
+                checks.append(check(where, what, found, (AHEAD,)))
+            else:
+                checks.append(not_run(where, what))
     return Claim(f"`{ou}` is best under fixed thresholds", f"ahead in {_POINTS}", checks)
 
 
-def _with_full(fixed: Results, emnist: Results) -> Results:
-    """The fixed arms beside full communication, which ran with the adaptive ones."""
-    return fixed._replace(arms=fixed.arms | {"full": emnist.arms["full"]})
+def _fixed_beside_adaptive(results: Mapping[str, Results]) -> Results:
+    """The fixed arms, beside full communication and the adaptive arms of the same data."""
+    fixed, emnist = or_empty(results, FIXED), or_empty(results, EMNIST)
+    others = {n: arm for n, arm in emnist.arms.items() if n == "full" or n.startswith("adaptive")}
+    return fixed._replace(arms=others | fixed.arms)
 
 
-def _fixed_fails(results: Mapping[str, Results]) -> Claim:
-    checks = []
-    fixed, emnist = results.get(FIXED.name), results.get(EMNIST.name)
-    if fixed is not None and emnist is not None:
-        adaptive = [arm for arm in emnist.arms if arm.startswith("adaptive")]
-        best = max(adaptive, key=lambda arm: float(np.median(emnist.arms[arm].at(ROUNDS))))
-        for name, arm in fixed.arms.items():
-            beside = _with_full(fixed, emnist)
-            beside = beside._replace(arms=beside.arms | {best: emnist.arms[best]})
-            found = comparing.accuracies(beside, name, best, ROUNDS)
-            share = float(np.median(fixed.share(name, ROUNDS)))
-            little = share > 100 - SAVES
-            says = YES if little or found.word == BEHIND else UNDECIDED
-            says = NO if says != YES and found.word in (AHEAD, SAME) else says
-            threshold, _, stand_in = name.partition(" ")
-            shown = (
-                f"{np.median(arm.at(ROUNDS)):.1f} % at {share:.0f} % upload (medians); − `{best}` "
-                f"{found.shown}"
-            )
-            checks.append(Check(f"EMNIST, τ = {threshold}", f"`{stand_in}`", shown, found.word,
-                                says))  # fmt: skip
+def _fixed_fails(fixed: Results) -> Claim:
+    adaptive = [name for name in fixed.arms if name.startswith("adaptive")]
+    best = max(adaptive, key=lambda n: float(np.median(fixed.arms[n].at(ROUNDS))), default="")
     return Claim(
         "fixed thresholds save nothing or cost accuracy",
         f"saves less than {SAVES:g} %, or is behind the best adaptive arm in {_POINTS}",
-        checks,
+        [_saves_nothing(fixed, f"{t} {name}", best) for t in THRESHOLDS for name in STAND_INS],
     )
+
+
+def _saves_nothing(fixed: Results, name: str, best: str) -> Check:
+    threshold, _, stand_in = name.partition(" ")
+    where, what = f"EMNIST, τ = {threshold}", f"`{stand_in}`"
+    if name not in fixed.arms or not best:
+        return not_run(where, what)
+    found = comparing.accuracies(fixed, name, best, ROUNDS)
+    share, accuracy = fixed.share(name, ROUNDS), fixed.arms[name].at(ROUNDS)
+    if np.median(share) > 100 - SAVES or found.word == BEHIND:
+        says = YES
+    else:
+        says = UNDECIDED if found.word == UNDECIDED else NO
+    shown = (
+        f"{np.median(accuracy):.1f} % at {np.median(share):.0f} % upload (medians); − `{best}` "
+        f"{found.shown}"
+    )
+    return Check(where, what, shown, found.word, says)
 
 
 def _more_clients_help(by_cohort: Sequence[Results]) -> Claim:
-    checks = []
-    if len(by_cohort) > 1:
-        few, *_, many = by_cohort
-        for arm in ARMS:
-            if all(arm in result.arms for result in by_cohort):
-                count = min(len(few.arms[arm].seeds), len(many.arms[arm].seeds))
-                signs = any(comparing.collapsed(r, arm, r.rounds).any() for r in (few, many))
-                found = compare(many.arms[arm].at()[:count], few.arms[arm].at()[:count], 0.5, signs)
-                medians = " / ".join(f"{np.median(r.arms[arm].at()):.1f}" for r in by_cohort)
-                shown = f"medians {medians}; {found.shown}"
-                sizes = " / ".join(str(r.cohort) for r in by_cohort)
-                checks.append(
-                    check(
-                        f"Shakespeare, N = {sizes}",
-                        f"`{arm}`, N = {many.cohort} − {few.cohort}",
-                        found._replace(shown=shown),
-                        (AHEAD,),
-                    )
-                )
     return Claim(
-        "more clients help every arm", "ahead in points of accuracy after 120 rounds", checks
+        "more clients help every arm",
+        "ahead in points of accuracy after 120 rounds",
+        [_more_clients(by_cohort, arm) for arm in ARMS],
     )
+
+
+def _more_clients(by_cohort: Sequence[Results], arm: str) -> Check:
+    few, *_, many = by_cohort
+    where = f"Shakespeare, N = {' / '.join(str(result.cohort) for result in by_cohort)}"
+    what = f"`{arm}`, N = {many.cohort} − {few.cohort}"
+    if any(arm not in result.arms for result in by_cohort):
+        return not_run(where, what)
+    ends = [result.arms[arm].at() for result in by_cohort]
+    count = min(map(len, ends))
+    signs = any(comparing.collapsed(r, arm, r.rounds, count).any() for r in (few, many))
+    found = compare(ends[-1][:count], ends[0][:count], comparing.MARGIN, signs)
+    medians = " / ".join(f"{np.median(end):.1f}" for end in ends)
+    return check(where, what, found._replace(shown=f"medians {medians}; {found.shown}"), (AHEAD,))
 
 
 _TESTS = {
@@ -321,17 +329,21 @@ _TESTS = {
 
 
 def _paths_look_like_ou(measured: Sequence[Mapping[str, Any]]) -> Claim:
-    checks = []
-    for what, key in _TESTS.items() if measured else ():
-        own = np.array([one[key] for one in measured])
-        control = np.array([one["control"][key] for one in measured])
-        found = compare(own, control, LIKE, digits=1)
-        says = YES if found.low > -LIKE else NO if found.word == BEHIND else UNDECIDED
-        shown = f"{own.mean():.0f} % of the weights, control {control.mean():.0f} %; {found.shown}"
-        checks.append(Check("Fashion-MNIST", what, shown, found.word, says))
     return Claim(
         "weights under SGD move like an OU process",
         f"the share of weights that pass is at most {LIKE:g} points below that of paths of a true "
         f"OU process with the fitted medians",
-        checks,
+        [_passes(measured, what, key) for what, key in _TESTS.items()],
     )
+
+
+def _passes(measured: Sequence[Mapping[str, Any]], what: str, key: str) -> Check:
+    where = "Fashion-MNIST"
+    if not measured:
+        return not_run(where, what)
+    own = np.array([one[key] for one in measured])
+    control = np.array([one["control"][key] for one in measured])
+    found = compare(own, control, LIKE, digits=1)
+    says = YES if found.low > -LIKE else NO if found.word == BEHIND else UNDECIDED
+    shown = f"{own.mean():.0f} % of the weights, control {control.mean():.0f} %; {found.shown}"
+    return Check(where, what, shown, found.word, says)

@@ -145,10 +145,10 @@ def against_bytes(results: Mapping[str, Results]) -> Figure:
         for name, arm in result.arms.items():
             mark, colour = _look(name)
             sent, right = result.gib(name, ROUNDS), arm.at(ROUNDS)
-            points.scatter(sent, right, 9, colour, mark, alpha=0.35, lw=0)
+            points.scatter(sent, right, 9, colour, marker=mark, alpha=0.35, lw=0)
             points.scatter(
-                np.median(sent), np.median(right), 55, colour, mark, ec="white", lw=0.6, label=name,
-                zorder=3,
+                np.median(sent), np.median(right), 55, colour, marker=mark, ec="white", lw=0.6,
+                label=name, zorder=3,
             )  # fmt: skip
         _bars(bars, result, names)
         bars.set_yticks(range(len(names)), names[::-1] if column == 0 else [], fontsize=8)

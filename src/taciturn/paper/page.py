@@ -137,9 +137,8 @@ def make(folder: Path, link: Path, seeds: int | None = None) -> str:
         "## Claims\n",
         _VERDICTS,
         _claims(found),
-        words.not_run(found),
         "### Details\n",
-        *(_details(i, claim) for i, claim in enumerate(found, 1) if claim.checks),
+        *(_details(i, claim) for i, claim in enumerate(found, 1)),
         "## Settings\n",
         table("data"),
         table("emnist-settings"),
@@ -164,8 +163,7 @@ def _main(results: Mapping[str, Results], name: str) -> str:
 
 
 def _claims(found: Sequence[Claim]) -> str:
-    rows = [(i, c.text, f"**{c.verdict}**", c.yes_of_all if c.checks else "")
-            for i, c in enumerate(found, 1)]  # fmt: skip
+    rows = [(i, c.text, f"**{c.verdict}**", c.yes_of_all) for i, c in enumerate(found, 1)]
     return page.table(("", "claim", "verdict", "checks that say yes"), rows)
 
 
@@ -257,7 +255,8 @@ two-sided sign test, and ahead and behind mean p ≤ {comparing.LEVEL:g}. Nothin
 number of comparisons.
 
 A claim *holds* when all its checks say yes, *in part* when some do, and *does not hold* when none
-does; it is *undecided* when no check says yes or no.
+does and one says no; it is *undecided* when no check says either. What was not run says nothing,
+and is counted.
 """
 
 _NOTES_MAIN = """\

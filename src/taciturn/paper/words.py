@@ -10,7 +10,7 @@ from taciturn.frontier import words as frontier
 from taciturn.frontier.experiments import MAIN as FRONTIER
 from taciturn.frontier.policies import RECOMMENDED
 from taciturn.paper import published
-from taciturn.paper.checks import FAILS, HOLDS, IN_PART, MISSING, OPEN, Claim
+from taciturn.paper.checks import FAILS, HOLDS, IN_PART, OPEN, Claim
 from taciturn.paper.comparing import accuracies
 from taciturn.paper.experiments import EMNIST, MAIN, SHAKESPEARE
 from taciturn.paper.tables import ROUNDS, thresholds_after_first
@@ -45,7 +45,8 @@ def _reproduced(results: Mapping[str, Results]) -> str:
             f"the paper has {was:g}"
         )
     seeds = [len(a.seeds) for e in MAIN if e.name in results for a in results[e.name].arms.values()]
-    span = f"{min(seeds, default=0)} to {max(seeds, default=0)}"
+    fewest, most = min(seeds, default=0), max(seeds, default=0)
+    span = f"{most}" if fewest == most else f"{fewest} to {most}"
     return f"**Reproduced**: every table and figure, over {span} seeds: {_listed(parts)}."
 
 
@@ -173,12 +174,6 @@ def subset(results: Mapping[str, Results]) -> str:
     if result is None or not result.data:
         return ""
     return f"EMNIST here: {whose(result)}.\n"
-
-
-def not_run(found: Sequence[Claim]) -> str:
-    """The claims that no run speaks of."""
-    texts = [claim.text for claim in found if claim.verdict == MISSING]
-    return f"Not judged, because it was not run: {'; '.join(texts)}.\n" if texts else ""
 
 
 def paths_table(measured: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
