@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from taciturn.errors import RunError
-from taciturn.paper import claims, figures, page, reading, tables
+from taciturn.paper import claims, figures, page, reading, tables, words
 from taciturn.paper.comparing import collapsed
 from taciturn.paper.experiments import EMNIST, EXPERIMENTS, MAIN, SHAKESPEARE, SYNTHETIC, THRESHOLDS
 from taciturn.studies import figure
@@ -144,6 +144,27 @@ def test_every_verdict_can_be_counted_from_the_page():
         assert f"**{claim.verdict}**" in section
         judged += claim.verdict != "not run"
     assert judged > 10
+
+
+def test_sentences_come_from_the_numbers(made_up):
+    result = made_up[SHAKESPEARE.name]
+    accuracy = np.tile([18.5, 18.5, 18.4, 22.0, 22.5], (3, 1))
+    arms = {name: result.arms[name] for name in ("full", "adaptive zero", "random zero")}
+    arms = {name: arm._replace(accuracy=accuracy) for name, arm in arms.items()}
+    stuck = arms["random zero"]._replace(accuracy=np.full((3, 5), 18.5))
+    level = arms["adaptive zero"]._replace(threshold=np.full((3, 100), 0.75))
+    arms |= {"random zero": stuck, "adaptive zero": level}
+    result = result._replace(size=820_522, arms=arms)
+    results = {SHAKESPEARE.name: result}
+    told = words.plateau(results)
+    assert "reaches 18.50 %" in told
+    assert "after 80 to 80 rounds; `random zero` end on it" in told
+    fits = words.fits(results, "shakespeare")
+    assert "accuracy: `shakespeare`; threshold: `shakespeare`; share: none" in fits
+    assert "`full` -0.36 points" in words.apart(results)
+    assert "405 clients with 59,725 training rows" in words.whose(result)
+    assert words.missing(results, [SHAKESPEARE.name]) == ""
+    assert "`taciturn paper run emnist,fixed`" in words.missing(results, ["emnist", "fixed"])
 
 
 def test_no_number_of_our_data_is_written_in_code():

@@ -142,7 +142,9 @@ def make(folder: Path, link: Path, seeds: int | None = None) -> str:
         "## Settings\n",
         table("data"),
         table("emnist-settings"),
+        words.fits(results, EMNIST.task),
         table("settings"),
+        words.fits(results, SHAKESPEARE.task),
         *(
             page.settings(e.title, {**e.options, **e.settings})
             for e in (EMNIST, SHAKESPEARE, SHAKESPEARE_FAST, SYNTHETIC)

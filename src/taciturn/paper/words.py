@@ -16,6 +16,9 @@ from taciturn.paper.experiments import EMNIST, MAIN, SHAKESPEARE
 from taciturn.paper.tables import ROUNDS, thresholds_after_first
 from taciturn.studies.results import Results, read
 
+_COHORT = EMNIST.numbers()["cohort"]
+_POINTS, _RATIO, _SHARE = 2.0, 0.15, 5.0  # how near to a printed figure is near
+
 
 def summary(
     results: Mapping[str, Results], found: Sequence[Claim], frontier_at: Path, seconds: float
@@ -168,12 +171,34 @@ def all_silent(results: Mapping[str, Results]) -> str:
     )
 
 
-def subset(results: Mapping[str, Results]) -> str:
-    """How much of EMNIST there is."""
-    result = results.get(EMNIST.name)
-    if result is None or not result.data:
+def fits(results: Mapping[str, Results], task: str) -> str:
+    """Which settings of a task give the printed accuracy, threshold and share."""
+    accuracy, share = (
+        published.MAIN[task]["full"].accuracy,
+        published.MAIN[task]["adaptive zero"].share,
+    )
+    tau = float(published.THRESHOLD[task]["adaptive zero"].split(" ")[0])
+    given: dict[str, list[str]] = {"accuracy": [], "threshold": [], "share": [], "all three": []}
+    tried = [r for r in results.values() if r.experiment.task == task and r.cohort == _COHORT]
+    tried = [r for r in tried if {"full", "adaptive zero"} <= set(r.arms)]
+    for result in tried:
+        ours = float(thresholds_after_first(result, "adaptive zero").mean())
+        near = {
+            "accuracy": abs(result.arms["full"].at(ROUNDS).mean() - accuracy) < _POINTS,
+            "threshold": abs(ours / tau - 1) < _RATIO,
+            "share": abs(result.share("adaptive zero", ROUNDS).mean() - share) < _SHARE,
+        }
+        near["all three"] = all(near.values())
+        for what, yes in near.items():
+            given[what] += [f"`{result.experiment.name}`"] if yes else []
+    if not tried:
         return ""
-    return f"EMNIST here: {whose(result)}.\n"
+    parts = [f"{what}: {', '.join(titles) or 'none'}" for what, titles in given.items()]
+    return (
+        f"Of {len(tried)} experiments with these arms and N = {_COHORT}, those near the printed "
+        f"figures (accuracy of `full` within {_POINTS:g} points; mean threshold of `adaptive zero` "
+        f"within {100 * _RATIO:.0f} %; its share within {_SHARE:g} points): {'; '.join(parts)}.\n"
+    )
 
 
 def paths_table(measured: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
