@@ -124,7 +124,8 @@ def figures_of(
             else:
                 one, other = common(result, *arms)
                 values = [value(result, arm) for arm in arms]
-                signs = any(comparing.collapsed(result, arm, ROUNDS).any() for arm in arms)
+                fallen = [comparing.collapsed(result, arm, ROUNDS, len(one)) for arm in arms]
+                signs = any(which.any() for which in fallen)
                 found = compare(values[0][one], values[1][other], signs=signs, digits=digits)
                 checks.append(check(where, what, found, (yes,)))
     return checks
