@@ -89,7 +89,6 @@ def make(folder: Path, link: Path, seeds: int | None = None) -> str:
     results, described = reading.there(folder, seeds), reading.measured_paths(folder)
     measured = described.get("measured", [])
     found = claims(results, measured)
-    seconds = sum(r.seconds for r in results.values()) + described.get("seconds", 0.0)
 
     def table(name: str) -> str:
         own = _own(tables.TABLES[name], results)
@@ -108,7 +107,7 @@ def make(folder: Path, link: Path, seeds: int | None = None) -> str:
 
     sections = [
         _HEAD,
-        words.summary(results, found, folder.parent / "frontier", seconds),
+        words.summary(results, found, folder.parent / "frontier", described),
         words.missing(results, [name for name in EXPERIMENTS if name != GLYPHS.name]),
         _COMMANDS,
         _TERMS,
@@ -141,6 +140,7 @@ def make(folder: Path, link: Path, seeds: int | None = None) -> str:
         *(_details(i, claim) for i, claim in enumerate(found, 1)),
         "## Settings\n",
         table("data"),
+        _NOTES_DATA,
         table("emnist-settings"),
         words.fits(results, EMNIST.task),
         table("settings"),
@@ -266,6 +266,11 @@ _NOTES_MAIN = """\
 *Rejected* is the share of replies that were not finite and were left out, as happens once a model
 diverges. The paper's `zero` arms ran without the clipping that its other arms had; here all arms
 are clipped alike.
+"""
+
+_NOTES_DATA = """\
+A row of Shakespeare is a sequence of 80 characters; the paper counts snippets, of which a long one
+makes several. The totals that it prints for models are not all the sums of their layers.
 """
 
 _NOTES_COLLAPSES = """\

@@ -21,15 +21,18 @@ _POINTS, _RATIO, _SHARE = 2.0, 0.15, 5.0  # how near to a printed figure is near
 
 
 def summary(
-    results: Mapping[str, Results], found: Sequence[Claim], frontier_at: Path, seconds: float
+    results: Mapping[str, Results],
+    found: Sequence[Claim],
+    frontier_at: Path,
+    paths: Mapping[str, Any],
 ) -> str:
-    """The five sentences that the page begins with."""
+    """The five sentences that the page begins with; `paths` is the file of the illustration."""
     numbered = (
         _reproduced(results),
         _of_verdicts(found, HOLDS, IN_PART),
         f"{_of_verdicts(found, FAILS, OPEN)}{_random_ignore(results)}",
         _instead(frontier_at),
-        _how_long(results, seconds),
+        _how_long(results, paths),
     )
     return "\n".join(f"{i}. {text}" for i, text in enumerate(numbered, 1)) + "\n"
 
@@ -97,13 +100,16 @@ def _instead(folder: Path) -> str:
     )
 
 
-def _how_long(results: Mapping[str, Results], seconds: float) -> str:
-    devices = dict.fromkeys(piece.device for r in results.values() for piece in r.pieces)
+def _how_long(results: Mapping[str, Results], paths: Mapping[str, Any]) -> str:
+    seconds: dict[str, float] = {}
+    for piece in [piece for result in results.values() for piece in result.pieces]:
+        seconds[piece.device] = seconds.get(piece.device, 0.0) + piece.seconds
+    if paths:
+        device = paths["versions"]["device"]
+        seconds[device] = seconds.get(device, 0.0) + paths["seconds"]
     longest = max((p.seconds for r in results.values() for p in r.pieces), default=0.0)
-    return (
-        f"**It took** {seconds:,.0f} s ({seconds / 60:.0f} minutes) on {_listed(devices)}, "
-        f"compilation included; the longest piece {longest:.0f} s."
-    )
+    parts = [f"{s:,.0f} s ({s / 60:.0f} minutes) on {device}" for device, s in seconds.items()]
+    return f"**It took** {_listed(parts)}, compilation included; the longest piece {longest:.0f} s."
 
 
 def missing(results: Mapping[str, Results], names: Iterable[str]) -> str:
