@@ -2,6 +2,7 @@
 
     python benchmarks/downlink.py --task emnist --seeds 5
     python benchmarks/downlink.py --task shakespeare --seeds 5 --down eden:1 sparse_ternary:0.05
+    python benchmarks/downlink.py --table        writes the tables of docs/policies.md
 
 EMNIST has E = 2, B = 10, lr 0.1 and Shakespeare B = 4, lr 1; gradients are clipped to 1, and ten
 clients are asked in a round. Shares are of all bytes that full communication in float32 has in both
@@ -18,11 +19,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pages import RESULTS, ROOT, put
+
 import taciturn
 from taciturn.report.versions import versions
 from taciturn.tasks import load
 
-RESULTS = Path(__file__).parent / "results"
+POLICIES = ROOT / "docs" / "policies.md"
+TITLES = {"emnist": "EMNIST", "shakespeare": "Shakespeare"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "emnist": {"epochs": 2, "batch": 10, "lr": 0.1, "clip": 1.0},
     "shakespeare": {"epochs": 1, "batch": 4, "lr": 1.0, "clip": 1.0},
@@ -72,6 +76,23 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             "arms": rows}  # fmt: skip
 
 
+def table(task: str) -> str:
+    """What was measured, as a table in Markdown."""
+    found = json.loads((RESULTS / f"downlink_{task}.json").read_text())
+    first = f"{TITLES[task]}, {found['rounds']} rounds, {found['seeds']} seeds"
+    lines = [
+        f"| {first} | accuracy % | − full | up and down, drawn | silos |",
+        "|---|---|---|---|---|",
+    ]
+    for arm, row in found["arms"].items():
+        drawn, silos = row["traffic_share_drawn"], row["traffic_share_silos"]
+        lines.append(
+            f"| `{arm}` | {row['mean']:.2f} ± {row['deviation']:.2f} | "
+            f"{row['difference_to_full']:+.2f} | {drawn:.3g} % | {silos:.3g} % |"
+        )
+    return "\n".join(lines)
+
+
 def _untested(history: taciturn.History) -> Any:
     """The rounds that were not tested."""
     return (history.accuracy != history.accuracy).all(0)
@@ -87,7 +108,11 @@ def main() -> None:
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--setting", nargs="*", default=[], help="such as epochs=3 batch=20")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--table", action="store_true", help="writes docs/policies.md from JSON")
     options = parser.parse_args()
+    if options.table:
+        put(POLICIES, "downlink", "\n\n".join(map(table, TITLES)))
+        return
     taciturn.prepare()
     found = measure(options)
     path = options.json or RESULTS / f"downlink_{options.task}.json"

@@ -54,10 +54,10 @@ def test_public_names() -> None:
     assert taciturn.__all__ == [
         "Codec", "Form", "Generated", "History", "Policy", "Rule", "Situation", "StandIn", "Stored",
         "TaciturnError", "Task", "__version__", "adaptive", "as_model", "bfloat16", "blend",
-        "budget", "classification", "compare", "eden", "evaluate", "fixed", "float16", "float32",
-        "full", "ignore", "last", "load", "load_model", "optimal", "ou", "own", "parse", "peers",
-        "prepare", "quantize", "random", "register", "regression", "simulate", "sparse_ternary",
-        "table", "top_k", "zero",
+        "budget", "classification", "compare", "draw_k", "eden", "evaluate", "fixed", "float16",
+        "float32", "full", "ignore", "last", "load", "load_model", "optimal", "ou", "own", "parse",
+        "peers", "prepare", "quantize", "random", "register", "regression", "simulate",
+        "sparse_ternary", "table", "top_k", "zero",
     ]  # fmt: skip
     rooms = {"core", "data", "flower", "models", "sim", "tasks"}
     assert set(dir(taciturn)) == {*taciturn.__all__, *rooms}

@@ -168,7 +168,7 @@ def test_without_a_policy_the_papers_and_the_recommended_are_shown(taciturn: Any
     assert code == 0
     summary = json.loads(out)
     assert (summary["rule"], summary["stand_in"], summary["codec"]) == ("adaptive", "ou", "float32")
-    arms = ["full", "adaptive+ou", "adaptive+ignore+eden:0.5"]
+    arms = ["full", "adaptive+ou", "budget:1.9%"]
     assert list(summary["arms"]) == arms
     assert summary["arms"][arms[-1]]["upload_share"] < 9
     assert {row["arm"] for row in table(Path("x"))} == set(arms)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from taciturn.core.codecs import Codec as Codec
     from taciturn.core.codecs import Form as Form
     from taciturn.core.codecs import bfloat16 as bfloat16
+    from taciturn.core.codecs import draw_k as draw_k
     from taciturn.core.codecs import eden as eden
     from taciturn.core.codecs import float16 as float16
     from taciturn.core.codecs import float32 as float32
@@ -62,7 +63,7 @@ _HOMES = {
     "taciturn.core.standins": ("StandIn", "ou", "zero", "ignore", "last", "peers", "blend", "own"),
     "taciturn.core.codecs": (
         "Codec", "Form", "float32", "float16", "bfloat16", "quantize", "eden", "top_k",
-        "sparse_ternary",
+        "sparse_ternary", "draw_k",
     ),
     "taciturn.core.policy": ("Policy", "parse", "register"),
     "taciturn.errors": ("TaciturnError",),

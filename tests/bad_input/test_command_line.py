@@ -94,6 +94,8 @@ POLICIES = [
         ("full+top_k:2", "share"),
         ("full+top_k:x", "share"),
         ("full+sparse_ternary:0", "share"),
+        ("full+draw_k:0", "share"),
+        ("full+draw_k:0.1,feedback=true", "feedback"),
         ("full+sparse_ternary:1.5", "share"),
         ("full+float16:1", "`float16` takes no value"),
         ("x" * 5000, "There is no rule, stand-in or codec called `xxx"),

@@ -82,6 +82,7 @@ FACTORIES: list[tuple[Callable[..., Any], list[Any], str]] = [
     (taciturn.quantize, [0, 9, 1.5, "x", None, np.nan, True, [2]], "bits"),
     (taciturn.eden, [0, -1, 9, "x", None, np.nan, True], "bits"),
     (taciturn.top_k, [0, -1, 2, "x", None, np.nan, True], "share"),
+    (taciturn.draw_k, [0, -1, 2, "x", None, np.nan, True], "share"),
     (taciturn.sparse_ternary, [0, -1, 2, "x", None, np.nan, True], "share"),
 ]
 OF_FACTORIES = [

@@ -46,6 +46,7 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "eden": least({"bits": bits} for bits in (0.02, 0.1, 0.5, 1.0, 2.0, 3.0, 4.0)),
     "top_k": least({"share": share} for share in (0.01, 1.0, 0.1)),
     "sparse_ternary": least({"share": share} for share in (0.01, 1.0, 0.1)),
+    "draw_k": [{"share": share} for share in (0.01, 1.0, 0.1)],
 }
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from taciturn.core import messages, tally
 from taciturn.core.amounts import Amount
+from taciturn.core.arrays import evenness
 from taciturn.core.budget import budget
 from taciturn.core.codecs import LADDER
-from taciturn.core.codecs.ladder import BITS, rung_of, through
+from taciturn.core.codecs.ladder import BITS, RUNGS, level_of, rung_of, through
 from taciturn.core.policy import Policy, parse
 from taciturn.core.rules import Situation
 from taciturn.errors import InputError
@@ -59,23 +60,42 @@ def test_any_fifty_rounds_spend_what_was_asked_for(text: str, target: float, spr
 def test_bits_go_by_what_an_update_weighs() -> None:
     rule = budget("1%")
     context = rule.broadcast(rule.init())._replace(scale=0.01, flat=0.0, most=3.0)
-    own = Situation(np.float32([1, 2, 1, 1000]), 0.0, examples=np.float32([25, 50, 1, 1000]))
+    own = Situation(np.float32([1, 2, 1, 1000]), 0.0, examples=np.float32([25, 50, 0.1, 1000]))
     rungs = rule.rung(own, context)
-    assert [BITS[rung] for rung in rungs] == [0.25, 1.0, 1 / 16, 3.0]
+    assert [RUNGS[rung].params[0][1] for rung in rungs[[0, 1, 3]]] == [0.25, 1.0, 3.0]
+    assert rungs[2] == 0
     p = rule.probability(own, context)
-    np.testing.assert_allclose(p, [1, 1, 0.16, 1], rtol=1e-6)
-    assert rule.speaks(own._replace(uniform=0.15), context).all()
-    assert not rule.speaks(own._replace(uniform=0.17), context)[2]
+    np.testing.assert_allclose(p, [1, 1, 0.128, 1], rtol=1e-6)
+    assert rule.speaks(own._replace(uniform=0.12), context).all()
+    assert not rule.speaks(own._replace(uniform=0.13), context)[2]
     # Nobody counts without bound.
     none = own._replace(norm=np.zeros(4, np.float32))
     np.testing.assert_allclose(rule.probability(none, context), 0.05)
 
 
-def test_a_rung_is_the_nearest_in_proportion() -> None:
+def test_a_level_is_the_nearest_in_proportion() -> None:
     for i, bits in enumerate(BITS):
-        assert rung_of(bits) == rung_of(1.05 * bits) == rung_of(bits / 1.05) == i
-    assert rung_of(1e-9) == 0
-    assert rung_of(100.0) == len(BITS) - 1
+        assert level_of(bits) == level_of(1.05 * bits) == level_of(bits / 1.05) == i
+    assert level_of(1e-9) == 0
+    assert level_of(100.0) == len(BITS) - 1
+
+
+@pytest.mark.parametrize("tail", [0.7, 2.0, 50.0])
+def test_a_rung_has_the_code_of_less_error(tail: float) -> None:
+    """Updates from nearly alone to nearly normal: of both codes, that with less error is taken."""
+    rng = np.random.default_rng(0)
+    update = rng.standard_t(tail, 20_000).astype("f4")
+    keys = [np.array([i, 1], np.uint32) for i in range(30)]
+    for bits in BITS:
+        own = RUNGS[rung_of(bits, evenness(update))]
+        assert own.nbytes(20_000) * 8 / 20_000 == pytest.approx(bits, rel=0.2, abs=0.007)
+        other = RUNGS[rung_of(bits, 1.0 if own.name == "draw_k" else 0.0)]
+        errors = [
+            np.mean([np.sum((codec.decode(codec.encode(update, key), key, 20_000) - update) ** 2)
+                     for key in keys])
+            for codec in (own, other)
+        ]  # fmt: skip
+        assert errors[0] <= 1.1 * errors[1]
 
 
 @pytest.mark.parametrize("size", [65, 1000, 4096, 10_000])

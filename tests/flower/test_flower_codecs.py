@@ -28,7 +28,7 @@ from taciturn.flower.protocol import Request
 SIZE = 300
 SEED = 7
 CODECS = ["float16", "bfloat16", "quantize:4", "eden:1", "eden:0.3", "eden:3", "top_k:0.1",
-          "sparse_ternary:0.2"]  # fmt: skip
+          "sparse_ternary:0.2", "draw_k:0.1"]  # fmt: skip
 CODED = "full+eden:1"
 
 

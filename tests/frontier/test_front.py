@@ -215,3 +215,15 @@ def test_an_experiment_takes_what_was_asked_for():
     assert experiment_of("glyphs").arms == GRID
     with pytest.raises(UnknownName):
         experiment_of("glyhps")
+
+
+def test_how_a_budget_was_kept_is_counted_from_test_to_test():
+    rounds = np.arange(10, 101, 10)
+    each = np.where(rounds <= 20, 3.0, 1.0)  # the first rounds do not count
+    each[4:6] = 1.5
+    nothing = np.zeros((1, 100))
+    sent = np.cumsum(each)[None] * 10 * 10 * (4 * SIZE + 24) * 0.01
+    own = Arm("budget:1%", (0,), rounds, sent, sent, nothing, nothing)
+    found = result(spent=own)
+    assert "spent between 110.0 and 120.0 %" in words.budgets(found)
+    assert words.budgets(result()) == ""  # no fifty rounds

@@ -43,7 +43,8 @@ FORMS = {
     "random": "random:0.5",
 }
 CODEC_FORMS = {"quantize": "quantize:2", "eden": "eden:0.5", "top_k": "top_k:0.2",
-               "sparse_ternary": "sparse_ternary:0.2"}  # fmt: skip
+               "sparse_ternary": "sparse_ternary:0.2",
+               "draw_k": "draw_k:0.2"}  # fmt: skip
 
 
 def every_part() -> dict[str, str]:

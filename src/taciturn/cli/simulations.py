@@ -17,7 +17,7 @@ from taciturn.errors import InputError, require
 from taciturn.settings import Plan, read_config, read_values
 from taciturn.track import library
 
-RECOMMENDED = "adaptive+ignore+eden:0.5"  # full accuracy at little more than 1 % of the upload
+RECOMMENDED = "budget:1.9%"  # on `glyphs`; larger models need less: docs/frontier.md
 _Task = Annotated[
     tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TASK", help_behavior_hint="")
 ]
@@ -123,8 +123,9 @@ class Run(Simulation):
     `--budget 1%`, or `--budget 200kB` for a round, is all that it takes to upload that much.
     Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY, optimal:SHARE, budget:AMOUNT.
     Stand-ins: ou, zero, ignore, last, peers, blend, own.
-    Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE;
-    the last four with feedback, as in `eden:0.1,feedback=true`: clients keep what was left out.
+    Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE,
+    draw_k:SHARE; the four before it with feedback, as in `eden:0.1,feedback=true`: clients keep
+    what was left out.
     """
 
     rule: str | None = None

@@ -1,13 +1,14 @@
 r"""The rule `budget`: so much upload and no more, spent where it counts most.
 
-What a codec with b bits per weight leaves in error is about 1.57 ‖Δ_k‖² / b, and client k's update
+What `eden` with b bits per weight leaves in error is about 1.57 ‖Δ_k‖² / b, and client k's update
 weighs n_k. So many bytes do least harm when
 
     b_k = c · n_k m_k
 
 with at most 16 times the mean, so that no round is spent by a single client. Bits are rounded to a
-rung of `ladder`. Below the lowest rung b₁ a client speaks with probability
-p = b_k / b₁ on it and counts 1/p: the same upload, and right on average, as in `optimal`.
+level of `ladder`, and of its two codes with as many bits a client takes the one with less error.
+Below the lowest level b₁ it speaks with probability p = b_k / b₁ on it and counts 1/p: the same
+upload, and right on average, as in `optimal`.
 
 The server chooses c. It knows what n·m is like, from the rounds before, and what was spent too much
 so far, its *debt* in rounds' worth:
@@ -101,15 +102,19 @@ def _budget(amount: Amount, per: str, rounds: float | None) -> Rule:
         "budget", (("amount", amount), ("per", per)),
         init=init, broadcast=lambda state: Rates(*state[-3:]),
         speaks=lambda own, context: own.uniform < _probability(own, context),
-        probability=_probability, rung=lambda own, context: rung_of(_bits(own, context)),
-        learn=_learn, looks_at=("norm", "uniform", "examples"), stand_in=_SILENT, codec=LADDER,
-        paced=paced if rounds is None else None,
+        probability=_probability, rung=_rung,
+        learn=_learn, looks_at=("norm", "uniform", "examples", "evenness"),
+        stand_in=_SILENT, codec=LADDER, paced=paced if rounds is None else None,
     )  # fmt: skip
 
 
 def _bits(own: Situation, context: Rates) -> Scalar:
     bits = own.examples * own.norm * context.scale + context.flat
     return _space(bits).minimum(bits, context.most)
+
+
+def _rung(own: Situation, context: Rates) -> Scalar:
+    return rung_of(_bits(own, context), own.evenness)
 
 
 def _space(number: Scalar) -> Any:

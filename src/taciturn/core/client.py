@@ -48,6 +48,8 @@ def respond(
     with np.errstate(over="ignore", invalid="ignore"):
         update = trained - weights
         situation = Situation(arrays.norm(update), uniform, loss, silence, examples)
+        if "evenness" in rule.looks_at:
+            situation = situation._replace(evenness=arrays.evenness(update))
     decision = decide(rule, situation, context)
     spoken = update if decision.speaks else None
     return Message(

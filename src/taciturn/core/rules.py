@@ -30,6 +30,8 @@ class Situation(NamedTuple):
       loss: its mean training loss over the local steps.
       silence: how many times in a row it was asked and stayed silent.
       examples: n_k.
+      evenness: ‖Δ_k‖₁² / (size ‖Δ_k‖²): 1 where all weights moved by as much, 1 / size where one
+        alone moved.
     """
 
     norm: Scalar
@@ -37,6 +39,7 @@ class Situation(NamedTuple):
     loss: Scalar = math.nan
     silence: Scalar = 0
     examples: Scalar = 1.0
+    evenness: Scalar = 1.0
 
 
 @dataclass(frozen=True)

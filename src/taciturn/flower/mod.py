@@ -9,6 +9,7 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.supercore import log
 
 from taciturn.core import client
+from taciturn.core.arrays import evenness
 from taciturn.core.arrays import norm as arrays_norm
 from taciturn.core.codecs import to_bytes
 from taciturn.core.policy import parse_part
@@ -114,6 +115,8 @@ def _answer(
         raise InputError(f"`{missing[0]}` is not in it")
     before, after = layout.views(sent), layout.views(trained)
     situation = _situation(asked, norm(before, after, layout.wide), metrics, context)
+    if "evenness" in asked.rule.looks_at:
+        situation = situation._replace(evenness=evenness(difference(before, after)))
     decision = client.decide(asked.rule, situation, asked.context)
     speaks = decision.speaks
     if own is not None and speaks:

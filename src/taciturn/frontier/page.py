@@ -74,7 +74,8 @@ def _missing(found: Mapping[str, Results]) -> str:
 def _experiment(result: Results, link: Path) -> list[str]:
     title, name = result.experiment.title, result.experiment.name
     made = tables.frontier(result)
-    sentences = (words.front(result), words.rivals(result), words.stand_ins(result))
+    sentences = (words.front(result), words.rivals(result), words.stand_ins(result),
+                 words.budgets(result))  # fmt: skip
     return [
         f"## {title}\n",
         f"{words.data(result)}\n",

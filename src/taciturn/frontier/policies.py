@@ -32,7 +32,7 @@ _LEVELS = "levels of equal width in blocks, without the entropy code"
 ENTRIES = (
     Entry("full", "full", _FEDAVG),
     Entry(RECOMMENDED, RECOMMENDED, "Taciturn",
-          "EDEN's code with bits for each client in proportion to what its update weighs"),
+          "bits for each client in proportion to what its update weighs, in `eden` or `draw_k`"),
     Entry("silence + EDEN 0.1", "adaptive+ignore+eden:0.1", f"{_SILENCE}; {_EDEN}", _BLOCKS),
     Entry("silence, OU", "adaptive+ou", _SILENCE, "â is held in [0, 1]"),
     Entry("silence, ignored", "adaptive+ignore", _SILENCE),
@@ -43,6 +43,8 @@ ENTRIES = (
           "without feedback, and the way down is float32"),
     Entry("sparse ternary 1 %, feedback", "full+sparse_ternary:0.01,feedback=true", _TERNARY,
           "the way down is float32; a client keeps its residual until it is drawn again"),
+    Entry("draws 1 %", "full+draw_k:0.01", "Wangni et al., NeurIPS 2018",
+          "draws are systematic, and count alike"),
     Entry("optimal sampling 30 %", "optimal:0.3+zero", "Chen, Horváth, Richtárik, 2020",
           "probabilities are scaled by the last round's sums, instead of a second exchange"),
     Entry("FedPAQ", "random:0.5+ignore+quantize:4", "Reisizadeh et al., AISTATS 2020",

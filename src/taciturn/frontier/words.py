@@ -2,10 +2,15 @@
 
 from collections.abc import Iterable
 
+import numpy as np
+
+from taciturn.core.amounts import Amount
 from taciturn.core.policy import parse
 from taciturn.frontier.front import FULL, SAME, Open, not_dominated, points, recommended
 from taciturn.report.units import byte_text
-from taciturn.studies.results import ACCURACY, Results
+from taciturn.studies.results import ACCURACY, Arm, Results
+
+_FIRST, _WINDOW = 20, 50  # rounds: a budget needs the first ones to know what updates are like
 
 
 def headline(result: Results) -> str:
@@ -81,6 +86,33 @@ def stand_ins(result: Results) -> str:
         f"Of the stand-ins of `adaptive`, in float32, `{policies[first].stand_in.name}` ends "
         f"highest; by how much it leads the others: {text}."
     )
+
+
+def budgets(result: Results) -> str:
+    """How budgets that are shares were kept; empty where there is none, or runs are too short."""
+    told = []
+    for name, arm in result.arms.items():
+        rule = parse(arm.policy).rule
+        amount = dict(rule.params).get("amount")
+        if isinstance(amount, Amount) and amount.is_share:
+            kept = _windows(result, arm) / amount
+            if kept.size:
+                told.append(f"{name} between {100 * kept.min():.1f} and {100 * kept.max():.1f} %")
+    if not told:
+        return ""
+    return (
+        f"In any {_WINDOW} rounds after the first {_FIRST}, from test to test, of what it may "
+        f"upload, {_listed(told)}."
+    )
+
+
+def _windows(result: Results, arm: Arm) -> np.ndarray:
+    """The shares uploaded in windows between tests, of all seeds."""
+    places = range(len(arm.tested))
+    pairs = [(i, j) for i in places for j in places
+             if arm.tested[i] >= _FIRST and arm.tested[j] - arm.tested[i] == _WINDOW]  # fmt: skip
+    sent = [arm.uploaded[:, j] - arm.uploaded[:, i] for i, j in pairs]
+    return np.array(sent) / result.full_bytes(_WINDOW)
 
 
 def data(result: Results) -> str:

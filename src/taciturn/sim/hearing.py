@@ -7,6 +7,7 @@ cohorts.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -170,6 +171,8 @@ class Hearing:
         norms = jax.vmap(_norm)(updates)
         weight = work.who.examples[item.seed, item.slot].astype(norms.dtype)
         situation = Situation(norms, work.uniforms[item.seed, item.slot], examples=weight)
+        if self.looks_at("evenness"):
+            situation = situation._replace(evenness=_evenness(updates, norms))
         if loss is not None:
             situation = situation._replace(loss=loss)
         if work.silence is not None:
@@ -360,6 +363,14 @@ def _norm(layers: list[jax.Array]) -> jax.Array:
     """That of the vector that the layers make up."""
     norms = [arrays.norm(layer) for layer in layers]
     return norms[0] if len(norms) == 1 else arrays.norm(jnp.stack(norms))
+
+
+def _evenness(layers: list[jax.Array], norms: jax.Array) -> jax.Array:
+    """Of each lane, (lanes, …) each layer; compare `arrays.evenness`."""
+    sizes = sum(jnp.sum(jnp.abs(layer), axis=tuple(range(1, layer.ndim))) for layer in layers)
+    weights = sum(math.prod(layer.shape[1:]) for layer in layers)
+    ratio = sizes / jnp.where(norms > 0, norms, 1.0)
+    return jnp.where(norms > 0, ratio * ratio / weights, 1.0)
 
 
 def _where(lanes: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
