@@ -7,9 +7,12 @@ other arms beside is compiled in another way. What differs in the last bit moves
 threshold now and then, and from there on two runs of one seed are two runs. Each policy is run
 alone and beside others, on one device and on all; what is told is how far the ends of one seed lie
 apart, beside how far seeds lie apart. A difference between policies below this floor is none.
+Beside it is what `taciturn compare --noise-floor` would say: the same program once more, with a
+learning rate that is changed in its last bit.
 """
 
 import argparse
+import itertools
 from pathlib import Path
 
 import jax
@@ -18,6 +21,8 @@ import numpy as np
 import taciturn
 from taciturn import runs
 from taciturn.report.versions import versions
+from taciturn.studies.comparison import nudged_rate
+from taciturn.summary import noise_floor
 
 POLICIES = ("full", "adaptive+ou", "adaptive+ignore+eden:0.5")
 
@@ -43,19 +48,32 @@ def main() -> None:
             ).items():
                 ends[policy].append(100 * history.accuracy[:, -1])
                 spoke[policy].append(history.spoke)
+    arms = {policy: policy for policy in POLICIES}
+    one, nudged = (
+        {policy: 100 * history.accuracy[:, -1] for policy, history in found.items()}
+        for found in (
+            taciturn.compare(task, arms, lr=lr, **settings)
+            for lr in (task.lr, nudged_rate(task.lr))
+        )
+    )
     rows = {}
     for policy in POLICIES:
         found = np.array(ends[policy])
+        pairs = [np.abs(a - b) for a, b in itertools.combinations(found, 2)]
         rows[policy] = {
+            "pair_mean": float(np.mean(pairs)),
+            "nudged": noise_floor(one[policy], nudged[policy]),
             "ways": len(found),
             "apart": float(np.ptp(found, axis=0).max()),
             "apart_mean": float(np.ptp(found, axis=0).mean()),
             "seeds_deviation": float(found.mean(0).std(ddof=1)),
             "rounds_that_differ": int((np.ptp(np.array(spoke[policy]), axis=0) > 0).sum()),
         }
-        print(f"{policy:<28}one seed's ends lie {rows[policy]['apart_mean']:.3f} points apart, "
-              f"{rows[policy]['apart']:.3f} at the most; seeds deviate by "
-              f"{rows[policy]['seeds_deviation']:.3f}")  # fmt: skip
+        row = rows[policy]
+        print(f"{policy:<28}two ends of one seed lie {row['pair_mean']:.3f} points apart, "
+              f"{row['apart']:.3f} at the most; nudged {row['nudged']['mean']:.3f}, "
+              f"{row['nudged']['most']:.3f} at the most; seeds deviate by "
+              f"{row['seeds_deviation']:.3f}")  # fmt: skip
     if options.json:
         result = {"task": options.task, "rounds": options.rounds, "seeds": options.seeds,
                   "policies": rows, "versions": versions()}  # fmt: skip

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -39,6 +40,28 @@ def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         yield
+
+
+@pytest.fixture
+def taciturn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Exit code, stdout and stderr of `taciturn …`, called in this process and an empty folder."""
+    from taciturn.__main__ import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["taciturn", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return call
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -272,7 +272,7 @@ MAY_IMPORT = {
         "files",
         "runs",
     },
-    "studies": {"settings", "core", "data", "tasks", "sim", "report", "files", "runs"},
+    "studies": {"settings", "core", "data", "tasks", "sim", "report", "files", "runs", "summary"},
     "paper": {"core", "tasks", "sim", "report", "studies", "frontier", "runs"},
     "frontier": {"core", "tasks", "report", "studies"},
 }

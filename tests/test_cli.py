@@ -15,32 +15,8 @@ import numpy as np
 import pytest
 
 from taciturn import __version__, runs
-from taciturn.__main__ import main
 
 SMALL = ["synthetic", "--rounds", "2", "--cohort", "3"]
-
-
-def call(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `taciturn …`, in this process."""
-    monkeypatch.setattr(sys, "argv", ["taciturn", *arguments])
-    code = 0
-    try:
-        main()
-    except SystemExit as stop:
-        code = stop.code
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-@pytest.fixture
-def taciturn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Any:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    return lambda *arguments: call(monkeypatch, capsys, *arguments)
 
 
 def table(folder: Path) -> list[dict[str, str]]:
@@ -272,3 +248,16 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
+
+
+def test_the_help_of_all_commands_has_a_sentence_for_each(taciturn: Any) -> None:
+    code, out, _ = taciturn("--help")
+    assert code == 0
+    assert "Train federatedly with clients that stay silent, beside" in out
+    assert "Stand-ins:" not in out
+    code, out, _ = taciturn("run", "--help")
+    assert code == 0
+    assert "Stand-ins:" in out
+    # Lines are as long as there is room, whatever they are in the source.
+    assert "only a part of its local steps, drawn" in " ".join(out.replace("│", " ").split())
+    assert "--option TEXT …" in out

@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from test_cli import call
 from test_resume import assert_same_files, when_two_rounds_are_told
 
 import taciturn as package
@@ -21,20 +20,11 @@ from taciturn.errors import InputError, MissingExtra, UnknownName
 from taciturn.settings import Plan, points, read_values
 from taciturn.sim import engine, journal
 from taciturn.studies.difference import difference
-from taciturn.summary import summarise
+from taciturn.summary import noise_floor, summarise
 from taciturn.tasks import load
 
 ARMS = ["full", "random:0.5+ignore"]
 SMALL = ["synthetic", "--rounds", "3", "--cohort", "3"]
-
-
-@pytest.fixture
-def taciturn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Any:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    return lambda *arguments: call(monkeypatch, capsys, *arguments)
 
 
 def test_arms_are_compared_seed_by_seed_with_the_first(taciturn: Any) -> None:
@@ -68,6 +58,60 @@ def test_arms_are_compared_seed_by_seed_with_the_first(taciturn: Any) -> None:
     ):
         assert text in line
         assert text in again
+
+
+def test_the_noise_floor_is_measured_and_reported(
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["compare", *SMALL, "--arms", "; ".join(ARMS), "--seeds", "2", "--noise-floor"]
+    code, out, _ = taciturn(*options, "--out", "a")
+    assert code == 0
+    arms = {arm: arm for arm in ARMS}
+    lr = float(np.nextafter(np.float32(load("synthetic").lr), np.float32(1)))
+    one, other = (package.compare("synthetic", arms, rounds=3, cohort=3, seeds=2, **rate)
+                  for rate in ({}, {"lr": lr}))  # fmt: skip
+    summary = runs.read_json(Path("a/summary.json"))
+    for arm in ARMS:
+        apart = 100 * np.abs(one[arm].accuracy[:, -1] - other[arm].accuracy[:, -1])
+        wanted = {"mean": apart.mean(), "most": apart.max()}
+        assert summary["arms"][arm]["noise_floor"] == pytest.approx(wanted, abs=1e-4)
+    norms = [[float(row["norm_mean"]) for row in runs.read_csv(Path(folder, "metrics.csv"))]
+             for folder in ("a", "a/nudged")]  # fmt: skip
+    assert norms[0] != norms[1]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+    assert not list(Path("a").rglob("checkpoint-*"))
+    # The report has the row, and the configuration measures it again.
+    (row,) = (line for line in out.splitlines() if line.startswith("noise floor"))
+    assert row in taciturn("report", "a")[1].splitlines()
+    assert "noise floor" in Path("a/report.html").read_text()
+    assert tomllib.loads(Path("a/config.toml").read_text())["noise_floor"] is True
+    # Stopped while it is measured, a run goes on there.
+    Path("a/report.html").unlink()
+    monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(journal, "_LONGEST", 0.0)
+    twice = [os.getpid()] * 2
+    when_two_rounds_are_told(
+        monkeypatch, lambda: [os.kill(p, signal.SIGINT) for p in twice], of=f"{ARMS[1]} (nudged)"
+    )
+    assert taciturn(*options, "--out", "b")[0] == 130
+    assert list(Path("b/nudged").glob("checkpoint-*"))
+    assert taciturn("resume", "b")[0] == 0
+    assert_same_files(Path("a"), Path("b"))
+
+
+def test_a_noise_floor_is_how_far_seeds_lie_apart() -> None:
+    assert noise_floor([50.0, 60.0], [49.0, 63.0]) == {"mean": 2.0, "most": 3.0}
+
+
+def test_a_noise_floor_needs_an_accuracy(taciturn: Any) -> None:
+    rows = "\n".join(f"{i % 4},{i},{i / 3}" for i in range(40))
+    Path("numbers.csv").write_text(f"who,x,y\n{rows}\n")
+    code, _, err = taciturn(
+        "run", "table", "--data", "numbers.csv", "--client", "who", "--label", "y",
+        "--cohort", "2", "--noise-floor",
+    )  # fmt: skip
+    assert code == 1
+    assert err == "taciturn: `noise_floor` is measured in accuracy, which task `table` has not.\n"
 
 
 def test_the_folders_own_configuration_runs_the_same_again(taciturn: Any) -> None:
@@ -126,6 +170,11 @@ def test_a_sweep_has_a_folder_for_every_point_and_goes_on(
     [
         (["compare"], "`taciturn compare` needs policies, such as `--arms"),
         (["compare", "--arms", "full; full"], "The policy full is there twice."),
+        (
+            ["compare", "--arms", "full, adaptive+ou"],
+            "Arguments are written key=value, got ` adaptive` in `full, adaptive`. Policies are "
+            "separated by semicolons.",
+        ),
         (["compare", "--arms", "full; ful"], "There is no rule, stand-in or codec called `ful`."),
         (["run", "--sweep", "lr"], "A sweep is written name=value,value of a setting, got `lr`."),
         (["run", "--sweep", "seeds=1,2"], "A sweep is written name=value,value of a setting"),
@@ -177,6 +226,12 @@ def test_runs_are_listed_with_their_state(taciturn: Any) -> None:
     assert lines["runs/running"] == "synthetic full running"
     assert lines["runs/federation"] == "flower adaptive+ou after round 4"
     assert "runs/none" not in lines
+    # The oldest first, whatever was written into their folders later.
+    for age, name in enumerate(("running", "done", "stopped")):
+        os.utime(Path("runs", name, "config.toml"), (age, age))
+    Path("runs/running/report.html").touch()
+    shown = [line.split()[0] for line in taciturn("runs")[1].splitlines()]
+    assert shown[1:] == ["runs/running", "runs/done", "runs/stopped", "runs/federation"]
 
 
 def test_the_model_comes_back(taciturn: Any) -> None:

@@ -1,5 +1,6 @@
 """`taciturn report`: runs, looked at again."""
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
@@ -107,6 +108,19 @@ def test_table_and_picture(folder, capsys, drawn):
     assert [text.get_text() for text in by_round.get_legend().get_texts()] == ["adaptive+ou"]
 
 
+def test_the_picture_has_losses_and_norms_where_there_is_nothing_else(tmp_path, drawn):
+    nothing = (float("nan"), float("nan"))
+    table = [row | {"loss": 0.5 / (t + 1), "norm_mean": 2.0 + t}
+             for t, row in enumerate(rows("full", 0, nothing, (4, 4)))]  # fmt: skip
+    runs.write_csv(tmp_path / "metrics.csv", table)
+    picture.draw(series.read(tmp_path), tmp_path / "report.png")
+    by_round, by_upload, norms, _ = drawn[0].axes
+    found = [axes.get_lines()[0].get_ydata() for axes in (by_round, by_upload, norms)]
+    np.testing.assert_allclose(found, [[0.5, 0.25], [0.5, 0.25], [2, 3]])
+    assert by_round.get_ylabel() == by_upload.get_ylabel() == "test loss"
+    assert norms.get_ylabel() == "mean norm of updates"
+
+
 def test_several_folders_are_told_apart(folder, tmp_path, drawn):
     others = [tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "c"]
     for other in others:
@@ -131,7 +145,7 @@ def test_a_folder_is_needed(tmp_path):
         cli.main(["report", "-o", "x.html"])
     with pytest.raises(InputError, match=r"must end in \.html or \.png, got x\.pdf"):
         cli.main(["report", str(tmp_path), "-o", "x.pdf"])
-    with pytest.raises(RunError, match="No such file"):
+    with pytest.raises(RunError, match=r"nothing has no metrics\.csv"):
         cli.main(["report", str(tmp_path / "nothing")])
 
 

@@ -99,7 +99,14 @@ def test_there_are_no_empty_panels(folder, tmp_path):
 
     always = {"accuracy", "accuracy-upload", "spoke", "norms", "bytes", "bits"}
     assert keys(rows("full")) == always
-    assert keys(rows("full", accuracy=float("nan"))) == always - {"accuracy", "accuracy-upload"}
+    untested = always - {"accuracy", "accuracy-upload"}
+    assert keys(rows("full", accuracy=float("nan"))) == untested
+    # Where numbers are predicted there is a loss alone.
+    numbers = {"accuracy": float("nan"), "loss": 0.5, "worst_tenth": float("nan")}
+    assert keys(rows("full", **numbers)) == untested | {"loss", "loss-upload"}
+    shown = content(tmp_path / "other")
+    head, full = cells(shown, "Figures of every arm")
+    assert dict(zip(head, full, strict=True))["loss"] == "0.5"
     assert keys(rows("full", rejected=1, worst_tenth=0.2)) == always | {"rejected", "worst-tenth"}
     own = {"rejected": 1, "worst_tenth": 0.2, "f1": 0.5}
     assert keys(rows("full", **own)) == always | {"rejected", "worst-tenth", "metric-0"}
@@ -111,16 +118,33 @@ def test_there_are_no_empty_panels(folder, tmp_path):
 
 def test_the_table_has_payload_and_overhead(folder):
     head, full, policy = cells(content(folder), "Figures of every arm")
-    found = dict(zip(head, policy, strict=True))
-    assert found == {
+    assert dict(zip(head, policy, strict=True)) == {
         "arm": "adaptive,k=0+ou", "accuracy": "80.50 ± 0.71 %", "spoke": "50.0 %",
-        "bits per weight": "32", "payload up": "781.2 KiB", "overhead up": "6.25 KiB",
-        "payload down": "1.526 MiB", "overhead down": "6.25 KiB", "rejected": "0",
-        "upload of full": "50.2 %", "upload at 1 Mbit/s": "6.45 s", "upload at 10 Mbit/s": "645 ms",
-        "upload at 100 Mbit/s": "64.5 ms", "rounds": "40", "seeds": "2",
+        "bits per weight": "32", "rounds": "40", "seeds": "2",
+    }  # fmt: skip
+    head, _, policy = cells(content(folder), "Bytes of every arm")
+    assert dict(zip(head, policy, strict=True)) == {
+        "arm": "adaptive,k=0+ou", "payload up": "781.2 KiB", "overhead up": "6.25 KiB",
+        "payload down": "1.526 MiB", "overhead down": "6.25 KiB", "upload of full": "50.2 %",
+        "upload at 1 Mbit/s": "6.45 s", "upload at 10 Mbit/s": "645 ms",
+        "upload at 100 Mbit/s": "64.5 ms",
     }  # fmt: skip
     assert full[0] == "full"  # what all is compared with stands at the top
     assert 'title="800,000 bytes"' in content(folder)["tables"]
+
+
+def test_the_table_has_what_was_written_when_the_run_ended(folder):
+    figures = {"difference": {"mean": -1.25, "half": 0.5}, "noise_floor": {"mean": 0.3, "most": 1}}
+    runs.write_json(folder / "summary.json", {"arms": {"adaptive,k=0+ou": figures}})
+    head, full, policy = cells(content(folder), "Figures of every arm")
+    for heading, text in (("difference", "-1.25 ± 0.50"), ("noise floor", "0.30 points")):
+        assert (full[head.index(heading)], policy[head.index(heading)]) == ("", text)
+
+
+def test_settings_without_a_value_are_left_out(folder):
+    config = folder / "config.toml"
+    config.write_text(config.read_text() + "leave_out = []\n")
+    assert "leave" not in content(folder)["tables"]
 
 
 def test_the_table_says_how_often_small_and_large_clients_are_silent(folder):

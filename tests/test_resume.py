@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cli import SMALL, call
+from test_cli import SMALL
 
 from taciturn import runs
 from taciturn.progress import Progress
@@ -26,24 +26,22 @@ SAME = ("config.toml", "metrics.csv", "weights.safetensors", "report.png")
 
 
 @pytest.fixture
-def taciturn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Any:
+def taciturn(taciturn: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The command; every round is a chunk, and every chunk a checkpoint."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
     monkeypatch.setattr(journal, "_LONGEST", 0.0)
-    return lambda *arguments: call(monkeypatch, capsys, *arguments)
+    return taciturn
 
 
-def when_two_rounds_are_told(monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any]) -> None:
-    """Does something once, when a run has told two rounds."""
+def when_two_rounds_are_told(
+    monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any], of: str | None = None
+) -> None:
+    """Does something once, when a run has told two rounds, or two of an arm."""
     real, left = terminal.Live.__call__, [do]
 
     def tell(self: terminal.Live, record: Any) -> None:
         real(self, record)
-        if isinstance(record, Progress) and record.round == 2 and left:
+        if isinstance(record, Progress) and record.round == 2 and left and of in (None, record.arm):
             left.pop()()
 
     monkeypatch.setattr(terminal.Live, "__call__", tell)
@@ -161,8 +159,15 @@ def test_a_configuration_of_another_run_is_named(
 
 def test_what_is_no_run_is_named(taciturn: Any) -> None:
     code, _, err = taciturn("resume", "a")
-    assert (code, err) == (1, "taciturn: a has no config.toml: it is not the folder of a run.\n")
+    assert (code, err) == (1, "taciturn: a is not a folder.\n")
     assert not Path("a").exists()
+    Path("a").mkdir()
+    code, _, err = taciturn("resume", "a")
+    assert (code, err) == (1, "taciturn: a has no config.toml: it is not the folder of a run.\n")
+    Path("a/metrics.csv").touch()
+    code, _, err = taciturn("resume", "a")
+    assert code == 1
+    assert "goes on when it is called again with this `folder`" in err
 
 
 def test_two_processes_do_not_share_a_folder(

@@ -68,6 +68,18 @@ def test_where_seeds_run_one_after_another_rounds_are_those_of_all():
     )
 
 
+def test_long_names_leave_room_for_a_spark_line():
+    name = "adaptive+ignore+eden:0.5+down=eden:1"
+    live, file, _ = shown(arms=[name], width=80, force_terminal=True)
+    live(done(name, 50, accuracy=0.25))
+    live(done(name, 100, accuracy=0.75))
+    live._console.print(live._table())
+    _, line = file.getvalue().splitlines()
+    assert len(line) <= 80
+    assert "…" in line
+    assert " " + "▁" * 7 + "█" * 5 + " " in line
+
+
 @pytest.mark.parametrize("width", [60, 100])
 def test_a_terminal_has_a_line_per_arm_that_fits(width):
     name = "adaptive,k=0.5+ignore+eden:0.5"
@@ -111,16 +123,68 @@ def test_a_spark_line_fills_as_the_run_goes_on(values, width, text):
     assert terminal.spark(values, width) == text
 
 
+FIGURES = {"rounds": 3, "seeds": [0], "accuracy": [50.0], "accuracy_mean": 50.0,
+           "accuracy_std": None, "worst_tenth": None, "spoke_share": 100.0, "upload_bytes": 10.0,
+           "upload_overhead_bytes": 1.0, "upload_share": 3.0, "download_share": 100.0,
+           "traffic_share": 51.5}  # fmt: skip
+
+
 def test_the_table_shows_both_ways_where_downloads_are_short(capsys):
-    figures = {"rounds": 3, "seeds": [0], "accuracy": [50.0], "accuracy_mean": 50.0,
-               "accuracy_std": None, "spoke_share": 100.0, "upload_bytes": 10.0,
-               "upload_overhead_bytes": 1.0, "upload_share": 3.0, "download_share": 100.0,
-               "traffic_share": 51.5}  # fmt: skip
-    terminal.print_table({"full": figures})
-    assert "both ways" not in capsys.readouterr().out
-    short = figures | {"download_share": 4.0, "traffic_share": 3.5}
-    terminal.print_table({"full": figures, "down": short})
+    terminal.print_table({"full": FIGURES})
+    assert "ways" not in capsys.readouterr().out
+    short = FIGURES | {"download_share": 4.0, "traffic_share": 3.5}
+    terminal.print_table({"full": FIGURES, "down": short})
+    above, below, full, down, *_ = capsys.readouterr().out.splitlines()
+    assert (above.split()[-1], below.split()[-1]) == ("both", "ways")
+    assert full.endswith("51.5 %")
+    assert down.endswith("3.5 %")
+
+
+def test_the_widest_table_has_eighty_characters(capsys, monkeypatch):
+    seeds = {"seeds": [0, 1], "accuracy_std": 12.34, "worst_tenth": 43.21,
+             "upload_bytes": 123456789.0, "download_share": 4.0,
+             "noise_floor": {"mean": 0.5, "most": 1.5}}  # fmt: skip
+    name = "adaptive+ignore+eden:0.5,feedback=true"
+    compared = FIGURES | seeds | {"difference": {"mean": -12.34, "half": 12.34}}
+    arms = {"full": FIGURES | seeds, name: compared}
+    monkeypatch.setenv("COLUMNS", "80")
+    terminal.print_table(arms)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines[:7]) == 80
+    assert "payload" not in lines[1]
+    assert "43.2 %" in lines[2]
+    monkeypatch.setenv("COLUMNS", "140")
+    terminal.print_table(arms)
+    wide = capsys.readouterr().out
+    assert "payload" in wide
+    assert "overhead" in wide
+    assert name in wide
+
+
+def test_the_noise_floor_is_a_row_where_it_was_measured(capsys):
+    floors = [{"mean": 0.5, "most": 1.5}, {"mean": 1.5, "most": 1.75}]
+    terminal.print_table({f"{i}": FIGURES | {"noise_floor": f} for i, f in enumerate(floors)})
     found = capsys.readouterr().out
-    assert "both ways" in found
-    assert "51.5 %" in found
-    assert "3.5 %" in found
+    assert [line.split() for line in found.splitlines() if line.startswith("noise floor")] == [
+        ["noise", "floor", "1.00", "points"]
+    ]
+    assert "1.75 points at the most" in found
+    terminal.print_table({"full": FIGURES})
+    assert "floor" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("room", "lines"),
+    [
+        (99, ["adaptive+ignore+eden:0.5"]),
+        (15, ["adaptive+ignore", "+eden:0.5"]),
+        (3, ["adaptive", "+ignore", "+eden:0.5"]),
+    ],
+)
+def test_a_policy_is_cut_where_its_parts_meet(room, lines):
+    assert terminal.folded("adaptive+ignore+eden:0.5", room).split("\n") == lines
+
+
+def test_several_policies_are_cut_between_them():
+    assert terminal.folded("full; random:0.5+ignore", 16) == "full; random:0.5\n+ignore"
+    assert terminal.folded("full; random:0.5+ignore", 15) == "full; \nrandom:0.5\n+ignore"

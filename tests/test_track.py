@@ -4,6 +4,7 @@ import importlib.util
 import os
 import sqlite3
 import sys
+from contextlib import closing
 from types import ModuleType
 
 import numpy as np
@@ -45,7 +46,9 @@ class Recorded:
 
 def test_a_tracker_gets_means_over_seeds_of_every_round(monkeypatch, tmp_path):
     recorded = Recorded(monkeypatch)
-    with track.Tracker("wandb", tmp_path, {"lr": 0.1, "clip": None}, seeds=(0, 1)) as tracker:
+    with closing(
+        track.Tracker("wandb", tmp_path, {"lr": 0.1, "clip": None}, seeds=(0, 1))
+    ) as tracker:
         tracker(Compiling(2))
         tracker(told(spoke=[[1, 2], [3, 4]], accuracy=[[np.nan, 0.5], [np.nan, 0.7]]))
     assert recorded.runs == {
@@ -66,7 +69,7 @@ def test_where_seeds_run_one_after_another_each_is_a_run(monkeypatch, tmp_path):
 
 def test_a_tracker_that_fails_on_the_way_does_not_stop_a_run(monkeypatch, tmp_path, caplog):
     Recorded(monkeypatch, fails="add")
-    with track.Tracker("wandb", tmp_path, {}, seeds=(0, 1)) as tracker:
+    with closing(track.Tracker("wandb", tmp_path, {}, seeds=(0, 1))) as tracker:
         for _ in range(3):
             tracker(told(spoke=[[1], [2]]))
     assert caplog.messages == ["wandb failed, the run goes on without it: no network"]
@@ -134,7 +137,7 @@ def needs(module):
 
 def tracked(name, folder):
     """Two arms side by side, as a simulation tells of them."""
-    with track.Tracker(name, folder / "run", {"lr": 0.1}, seeds=(0, 1)) as tracker:
+    with closing(track.Tracker(name, folder / "run", {"lr": 0.1}, seeds=(0, 1))) as tracker:
         for arm in ("full", "random:0.5+ignore"):
             tracker.open(arm)
         for arm in ("full", "random:0.5+ignore"):

@@ -130,6 +130,9 @@ class Plan(Settings):
     """Policies to run side by side, such as "full; adaptive+ou; adaptive+ignore+eden:0.1"."""
     plain: bool = False
     """Run the plain loop that reads like the paper, slowly, instead of the engine."""
+    noise_floor: bool = False
+    """Measure how far accuracies move by rounding alone: run everything once more, with the
+    learning rate changed in its last bit."""
 
     @property
     def task_options(self) -> dict[str, Any]:
@@ -163,7 +166,8 @@ _KINDS = {
     name: [kind for kind in typing.get_args(hint) if kind is not type(None)] or [hint]
     for name, hint in typing.get_type_hints(Plan).items()
 }
-TOGETHER = ("seeds", "seed", "arms", "plain", "leave_out", "option")  # in which a list is no sweep
+# In which a list is no sweep.
+TOGETHER = ("seeds", "seed", "arms", "plain", "noise_floor", "leave_out", "option")
 
 
 def read_values(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ of all bytes, payload and overhead, which full communication in float32 would ha
 are those of the last test, in %, and their ± is the sample standard deviation over seeds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,13 @@ def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "traffic_share": _share(both, everything),
         "threshold_mean": float(thresholds.mean()) if thresholds.size else None,
     }
+
+
+def noise_floor(accuracy: Sequence[float], nudged: Sequence[float]) -> dict[str, float]:
+    """How far accuracies of the same seeds lie apart, in points, where nothing but rounding
+    differs: on average, and at the most."""
+    apart = np.abs(np.subtract(accuracy, nudged))
+    return {"mean": float(apart.mean()), "most": float(apart.max())}
 
 
 def _both_ways(

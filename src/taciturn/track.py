@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from taciturn.errors import MissingExtra, RunError, UnknownName, install, require
@@ -66,17 +66,6 @@ class Tracker:
                           if value is not None}  # fmt: skip
         self._runs: dict[str, Run] = {}
         self._failed = False
-
-    def __enter__(self) -> Tracker:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends the runs; those that come after are new ones."""

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from test_contract import CODEC_PARTS, label
 
 from taciturn.core import messages, server, tally
-from taciturn.core.arrays import norm
-from taciturn.core.codecs import Codec, eden, from_bytes, hadamard, to_bytes
+from taciturn.core.arrays import BLOCK, norm
+from taciturn.core.codecs import Codec, draw_k, eden, from_bytes, hadamard, to_bytes
 from taciturn.core.policy import CODECS, Policy, spell
 from taciturn.errors import InputError
 
@@ -326,3 +326,20 @@ def test_a_message_takes_its_header_and_the_codec_bytes(codec: Codec) -> None:
     back = messages.read(spoken, codec, KEYS[0])
     np.testing.assert_array_equal(back.update, read_back(codec, update, KEYS[0]))
     assert messages.through(messages.Message(7, 5.0, None), codec, KEYS[0]).update is None
+
+
+def test_draws_go_on_from_block_to_block() -> None:
+    """NumPy draws from a block at a time, JAX from all weights; every draw is one step of h."""
+    size, codec = 2 * BLOCK + 5, draw_k(0.01)
+    update = np.random.default_rng(1).standard_t(2, size).astype(np.float32)
+    ours = codec.encode(update, KEYS[0])
+    theirs = jax.jit(codec.encode)(jnp.asarray(update), jnp.asarray(KEYS[0]))
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one, np.asarray(other))
+    read = codec.decode(ours, KEYS[0], size)
+    step = np.abs(read[read != 0]).min()
+    times = read / step
+    np.testing.assert_array_equal(times, np.round(times))
+    assert 0.98 * 0.01 * size < np.abs(times).sum() <= 0.01 * size + 1
+    assert np.abs(times - update / step).max() < 1 + 1e-5
+    assert (times * update >= 0).all()

@@ -55,6 +55,12 @@ class HubTable(Frame):
         self.column_names = list(columns)
 
 
+class Splits(dict[str, Any]):
+    """As `datasets` has all splits of a set."""
+
+    column_names = {"train": list(COLUMNS)}  # noqa: RUF012
+
+
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "people.csv"
@@ -193,6 +199,7 @@ def test_wrong_files_and_frames_are_named(tmp_path):
         ({"user": [], "activity": []}, "has no rows"),
         (COLUMNS | {"a": [1]}, "columns must be of one length"),
         (SimpleNamespace(column_names={"train": []}), "one split of a data set, got all: train"),
+        (Splits(train=COLUMNS), "one split of a data set, got all: train"),
     ):
         with pytest.raises((DataError, InputError), match=message):
             table(data, **WHO)
@@ -232,3 +239,25 @@ def test_arrays_of_arrays_in_a_frame_are_an_input():
 def test_a_row_that_is_nobodys_is_named():
     with pytest.raises(DataError, match="`user` must name a client in every row, row 2 of the"):
         read({"user": ["a", None, "b"], "y": [0, 1, 0], "x": [1.0, 2.0, 3.0]}, "user", "y")
+
+
+def test_sets_of_hugging_face_as_the_library_makes_them():
+    datasets = pytest.importorskip("datasets", reason="Hugging Face's library is not installed")
+    made = datasets.Dataset.from_dict(COLUMNS)
+    wanted = read(COLUMNS, **WHO)
+    for one in (made, made.with_format("numpy"), made.with_format("pandas"),
+                made.to_iterable_dataset(), made.select(range(5))):  # fmt: skip
+        found = read(one, **WHO)
+        assert found.names == wanted.names
+        for name, array in wanted.train.items():
+            np.testing.assert_array_equal(found.train[name], array)
+    labels = datasets.ClassLabel(names=["walk", "run", "sit"])
+    windows = datasets.Features(
+        {"user": datasets.Value("int32"), "x": datasets.Array2D((4, 3), "float32"), "y": labels}
+    )
+    x = np.arange(60, dtype=np.float32).reshape(5, 4, 3)
+    columns = {"user": [1, 0, 1, 0, 0], "x": x.tolist(), "y": [0, 2, 2, 0, 1]}
+    found = read(datasets.Dataset.from_dict(columns, windows), "user", "y")
+    np.testing.assert_array_equal(found.train["x"], x[[1, 3, 4, 0, 2]])
+    with pytest.raises(InputError, match="one split of a data set, got all: train, test"):
+        read(datasets.DatasetDict({"train": made, "test": made}), **WHO)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Union
 
 import tyro
 
@@ -31,14 +31,28 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
 def read(arguments: list[str] | None = None) -> Command:
     """The command that the command line asks for; wrong options exit with 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    found: Command = tyro.extras.subcommand_cli_from_dict(
-        _COMMANDS, args=arguments, prog="taciturn", description=_ABOUT
+    brief = not any(word in _COMMANDS for word in arguments)
+    found: Command = tyro.cli(
+        _any_command(brief), args=arguments, prog="taciturn", description=_ABOUT
     )
     if not isinstance(found, Simulation):
         return found
     options = [word[2:].partition("=")[0] for word in arguments if word.startswith("--")]
     given = {option.replace("-", "_").removeprefix("no_") for option in options}
     return found.with_config(given | ({"task"} if found.task is not None else set()))
+
+
+def _any_command(brief: bool) -> Any:
+    """All commands as a type; the help that lists them has the first sentence of each."""
+    commands = [
+        tyro.conf.subcommand(
+            name,
+            constructor=made,
+            description=(made.__doc__ or "").split("\n")[0] if brief else None,
+        )
+        for name, made in _COMMANDS.items()
+    ]
+    return Union[tuple(Annotated[Any, one] for one in commands)]  # noqa: UP007
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -14,7 +14,7 @@ from taciturn.cli.command import Command, File, command, tell
 from taciturn.core.budget import budget
 from taciturn.core.policy import Policy, parse, parse_part
 from taciturn.errors import InputError, require
-from taciturn.settings import Plan, read_config, read_values
+from taciturn.settings import TOGETHER, Plan, read_config, read_values
 from taciturn.track import library
 
 RECOMMENDED = "budget:1.9%"  # on `glyphs`; larger models need less: docs/frontier.md
@@ -26,7 +26,7 @@ _Sweep = Annotated[
 ]
 _Tracker = Annotated[
     Literal["tensorboard", "wandb", "mlflow", "trackio"] | None,
-    tyro.conf.arg(help_behavior_hint=""),
+    tyro.conf.arg(metavar="{tensorboard,wandb,mlflow,trackio}"),
 ]
 
 
@@ -96,7 +96,7 @@ class Simulation(Plan, Told):
         found = {field.name: getattr(self, field.name) for field in fields(Plan)}
         for text in self.sweep:
             name, equals, several = text.partition("=")
-            if not equals or name in ("arms", "seeds", "seed", "plain"):
+            if not equals or name.replace("-", "_") in TOGETHER:
                 raise InputError(f"A sweep is written name=value,value of a setting, got `{text}`.")
             found |= read_values({name.replace("-", "_"): several.split(",")})
         task = Plan.task if self.task is None else self.task

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from taciturn.checks import path_of
-from taciturn.cli.command import Command, command
+from taciturn.cli.command import Command, File, command
 from taciturn.core.policy import CODECS, RULES, STAND_INS
 from taciturn.errors import InputError, require
 
@@ -28,7 +28,7 @@ class List(Command):
         for kind, names in kinds.items():
             sys.stdout.write(f"{kind}\n")
             for name, factory in names.items():
-                summary = (factory.__doc__ or "").split("\n")[0]
+                summary = (factory.__doc__ or "").split("\n")[0].rstrip(":")
                 sys.stdout.write(f"  {name:<18}{summary}\n")
 
 
@@ -50,7 +50,7 @@ class Data(Command):
     """For `show table`: the column that says whose a row is."""
     label: str | None = None
     """For `show table`: the column that is to be learned."""
-    out: Path | None = None
+    out: File = None
     """The picture of `show` (default: NAME.png)."""
 
     def go(self) -> None:

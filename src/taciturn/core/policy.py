@@ -133,6 +133,11 @@ def least_error(codec: Codec) -> Codec:
             f"`down` needs a codec whose `error` is below 1, got `{spell(codec)}` with "
             f"{codec.error:g}."
         )
+    if codec.unbiased and codec.error:
+        raise InputError(
+            f"`down` needs a codec of least error, such as `sparse_ternary`; `{codec.name}` is "
+            f"unbiased."
+        )
     return codec
 
 
@@ -212,8 +217,7 @@ def parse_part(kind: str, text: str) -> Any:
                if p.default is p.empty and p.name not in arguments]  # fmt: skip
     if missing:
         like = "1%" if name == "budget" else "0.5"
-        article = "an" if missing[0][0] in "aeiou" else "a"
-        raise InputError(f"`{name}` needs {article} {missing[0]}, as in `{name}:{like}`.")
+        raise InputError(f"`{name}` needs `{missing[0]}`, as in `{name}:{like}`.")
     part = factories[name](**arguments)
     if not isinstance(part, _TYPES[kind]) or part.name != name:
         raise InputError(f"`{name}` must make a {kind} of that name, got {part!r}.")

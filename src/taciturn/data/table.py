@@ -88,10 +88,11 @@ def columns_of(data: Any) -> tuple[str, Columns]:
 
 
 def _of_frame(frame: Any) -> Columns:
-    names = frame if isinstance(frame, Mapping) else getattr(frame, "column_names", None)
-    names = frame.columns if names is None else names
-    if isinstance(names, Mapping) and not isinstance(frame, Mapping):
+    names = getattr(frame, "column_names", None)
+    if isinstance(names, Mapping):  # a `datasets.DatasetDict`
         raise InputError(f"`data` must be one split of a data set, got all: {', '.join(names)}.")
+    if names is None:
+        names = frame if isinstance(frame, Mapping) else frame.columns
     found = {}
     for name in names:
         try:

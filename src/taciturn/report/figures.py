@@ -41,11 +41,18 @@ def panels(arms: Mapping[str, Series]) -> list[Panel]:
     wide = -(-max((s.rounds for s in arms.values()), default=1) // _STRETCHES)
     means = f", means of {wide} rounds" if wide > 1 else ""
 
+    # Where numbers are predicted there is no accuracy.
+    score = "accuracy" if any(np.isfinite(s.accuracy).any() for s in arms.values()) else "loss"
+    score_axis = percent if score == "accuracy" else {}
+
+    def scores(s: Series) -> np.ndarray:
+        return 100 * s.accuracy if score == "accuracy" else s.loss
+
     def by_upload(s: Series) -> Iterable[Line]:
-        sent, tested = s.uploaded.mean(0) / size, _tested(s.accuracy)
+        sent, tested = s.uploaded.mean(0) / size, _tested(scores(s))
         tested &= sent > 0  # a log axis has no place for nothing
         if tested.any():
-            yield Line(sent[tested], 100 * s.accuracy[:, tested])
+            yield Line(sent[tested], scores(s)[:, tested])
 
     def sums(s: Series) -> Iterable[Line]:
         yield from _measured(s, s.uploaded / size, "up")
@@ -60,9 +67,9 @@ def panels(arms: Mapping[str, Series]) -> list[Panel]:
         return _measured(s, 100 * s.spoke / s.asked if shares else s.spoke, wide=wide)
 
     made = [
-        _panel("accuracy", "Accuracy by round", "round", "on the test set", percent),
-        _panel("accuracy-upload", "Accuracy by upload",
-               f"payload and overhead uploaded, {unit_name}", "on the test set", percent,
+        _panel(score, f"{score.title()} by round", "round", "on the test set", score_axis),
+        _panel(f"{score}-upload", f"{score.title()} by upload",
+               f"payload and overhead uploaded, {unit_name}", "on the test set", score_axis,
                {"type": "log"}),
         _panel("worst-tenth", "The worst tenth of clients", "round", "their accuracy",
                percent),
@@ -78,8 +85,8 @@ def panels(arms: Mapping[str, Series]) -> list[Panel]:
         _panel("rejected", "Rejected replies", "round", "since the start", from_zero),
     ]  # fmt: skip
     draw: dict[str, Callable[[Series], Iterable[Line]]] = {
-        "accuracy": lambda s: _measured(s, 100 * s.accuracy),
-        "accuracy-upload": by_upload,
+        score: lambda s: _measured(s, scores(s)),
+        f"{score}-upload": by_upload,
         "worst-tenth": lambda s: _measured(s, 100 * s.worst_tenth),
         "spoke": spoke,
         "norms": norms,

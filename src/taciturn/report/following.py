@@ -1,7 +1,7 @@
 """Who is told of a simulation while it runs: the terminal, or a log file, and a tracker."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def following(
             tells.append(stack.enter_context(Live(arms, plan)))
         if track is not None:
             tracker = Tracker(track, folder, asdict(plan), plan.all_seeds)
-            tells.append(stack.enter_context(tracker))
+            tells.append(stack.enter_context(closing(tracker)))
             # What is wrong shows before anything is compiled. Of the plain loop, a seed is a run.
             for arm in () if plan.plain else arms:
                 tracker.open(arm)

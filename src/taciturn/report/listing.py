@@ -8,11 +8,15 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from taciturn import runs
 from taciturn.errors import RunError
+from taciturn.report.terminal import folded
 from taciturn.settings import TOGETHER
 
+_FILES = ("config.toml", "state.json")  # of a simulation, and of a federation
+_POLICIES = 16  # what policies have at the least of the width
 _DEEP = 3  # folders below each other: those of sweeps lie in theirs
 
 
@@ -20,13 +24,19 @@ def show(folder: Path) -> None:
     """Prints a line for every run in a folder and below, the oldest first."""
     if not folder.is_dir():
         raise RunError(f"{folder} is not a folder: `taciturn run` makes runs/.")
-    found = sorted(_runs(folder, _DEEP), key=lambda path: path.stat().st_mtime)
+    found = sorted(_runs(folder, _DEEP), key=_began)
+    console, headings = Console(), ("run", "task", "policies", "state", "accuracy")
+    rows = [(str(path), *described(path)) for path in found]
+    widths = {column[0]: 2 + max(map(len, column)) for column in zip(headings, *rows, strict=True)}
+    # Policies are the longest, and can be read in several lines.
+    room = max(_POLICIES, console.width - sum(widths.values()) + widths["policies"])
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("run", "task", "policies", "state", "accuracy"):
-        table.add_column(heading, overflow="fold", no_wrap=heading in ("state", "accuracy"))
-    for path in found:
-        table.add_row(str(path), *described(path))
-    Console().print(table if found else f"There are no runs in {folder}.", highlight=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("state", "accuracy"),
+                         max_width=room if heading == "policies" else None)  # fmt: skip
+    for run, task, policies, *others in rows:
+        table.add_row(run, task, Text(folded(policies, room)), *others)
+    console.print(table if found else f"There are no runs in {folder}.", highlight=False)
 
 
 def described(folder: Path) -> tuple[str, str, str, str]:
@@ -61,8 +71,13 @@ def _state(folder: Path, summary: dict[str, Any], state: dict[str, Any]) -> str:
     return f"stopped at {max(numbers, default=0)}"
 
 
+def _began(folder: Path) -> float:
+    """When a run began: its configuration is written once; a report changes the folder."""
+    return min(path.stat().st_mtime for name in _FILES if (path := folder / name).exists())
+
+
 def _runs(folder: Path, deep: int) -> Iterator[Path]:
-    if any((folder / name).exists() for name in ("config.toml", "state.json")):
+    if any((folder / name).exists() for name in _FILES):
         yield folder
     if deep:
         for below in folder.iterdir():

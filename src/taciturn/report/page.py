@@ -24,6 +24,16 @@ from taciturn.report.units import SPEEDS, byte_text, upload_time
 SHARES = (0.9, 0.95, 0.99)  # of the best accuracy, to which uploads are counted
 _OF_A_FEDERATION: tuple[str, ...] = ("task", "rule", "stand_in", "codec")
 
+_NOTE = """\
+± is the standard deviation over seeds; of a difference, which is to the first arm of the run, half
+of its 95 % interval. The noise floor is how far the accuracy of a seed moves by rounding alone, on
+average. The worst tenth is the mean accuracy of the clients that fare worst; silent is how often
+clients were that answered, the third of them with the fewest examples and the third with the most.
+Bits per weight are those of clients that spoke."""
+_NOTE_ON_BYTES = """\
+Sums over rounds and clients, means over seeds; point at one for all its digits. Times are for
+payload and overhead of all clients, one after another."""
+
 
 class Target(NamedTuple):
     """An accuracy, of 100, and why it is asked for."""
@@ -57,7 +67,8 @@ def content(
     shown = [{"name": name, "colour": colour, "dash": dash}
              for name, (colour, dash) in looks.items()]  # fmt: skip
     wanted = targets(arms, accuracies)
-    sections = [("Figures of every arm", _figures_of_arms(arms, looks))]
+    sections = [("Figures of every arm", _figures_of_arms(arms, looks)),
+                ("Bytes of every arm", _bytes_of_arms(arms, looks))]  # fmt: skip
     sections += [(f"Upload until {target.accuracy:.4g} % accuracy", _reached(arms, looks, target))
                  for target in wanted]  # fmt: skip
     sections += list(_about(folders, names))
@@ -122,7 +133,7 @@ def command(config: Mapping[str, Any]) -> str:
         option = f"--{key.replace('_', '-')}"
         if isinstance(value, bool):
             words += [option] if value else []
-        elif key != "task":
+        elif key != "task" and value != []:
             words += [option, *map(str, value if isinstance(value, list) else [value])]
     return shlex.join(words)
 
@@ -149,35 +160,39 @@ def _range(numbers: list[Any]) -> str:
 def _figures_of_arms(arms: Mapping[str, Series], looks: Mapping[str, tuple[str, str]]) -> str:
     rows = []
     for name, s in arms.items():
-        total = {key: float(getattr(s, key).sum(1).mean()) for key in (
-            "bytes_up", "overhead_up", "bytes_down", "overhead_down", "rejected")}  # fmt: skip
         summary, worst = s.summary(), s.worst_tenth[:, np.isfinite(s.worst_tenth).all(0)]
-        sent = total["bytes_up"] + total["overhead_up"]
         rows.append([
             _arm(name, looks[name]),
-            _mean(summary["accuracy"]), _mean(100 * worst[:, -1]) if worst.size else "",
+            _mean(summary["accuracy"]), "" if summary["accuracy"] else _loss(summary["loss_mean"]),
+            _difference(summary.get("difference")),
+            _floor(summary.get("noise_floor")), _mean(100 * worst[:, -1]) if worst.size else "",
             _percent(summary["spoke_share"], ".1f"),
             *(_percent(s.ended.get(key), ".1f") for key in ("silent_small", "silent_large")),
             _number(_bits_of_speakers(s), "{:.4g}"),
-            *(_bytes(total[key]) for key in (
-                "bytes_up", "overhead_up", "bytes_down", "overhead_down")),
-            _percent(summary["upload_share"], ".3g"), _percent(summary["traffic_share"], ".3g"),
-            _number(total["rejected"], "{:,.4g}"),
-            *(upload_time(sent, speed) for speed in SPEEDS),
+            f"{s.rejected.sum(1).mean():,.4g}" if np.nansum(s.rejected) else "",
             f"{s.rounds:,}", f"{len(s.spoke)}",
         ])  # fmt: skip
-    headings = ["arm", "accuracy", "worst tenth", "spoke", "silent: small", "silent: large",
-                "bits per weight",
-                "payload up", "overhead up", "payload down", "overhead down", "upload of full",
-                "both ways of full", "rejected",
-                *(f"upload at {speed} Mbit/s" for speed in SPEEDS), "rounds", "seeds"]  # fmt: skip
-    return _table(headings, rows, "Bytes are sums over rounds and clients, means over seeds; "
-                  "point at one for all its digits. ± is the standard deviation over seeds. The "
-                  "worst tenth is the mean accuracy of the clients that fare worst; silent is how "
-                  "often clients were that answered, the third of them with the fewest examples "
-                  "and the third with the most. Bits "
-                  "per weight are those of clients that spoke. Times of upload are for payload and "
-                  "overhead of all clients, one after another.")  # fmt: skip
+    headings = ["arm", "accuracy", "loss", "difference", "noise floor", "worst tenth", "spoke",
+                "silent: small", "silent: large", "bits per weight", "rejected", "rounds",
+                "seeds"]  # fmt: skip
+    return _table(headings, rows, _NOTE)
+
+
+def _bytes_of_arms(arms: Mapping[str, Series], looks: Mapping[str, tuple[str, str]]) -> str:
+    rows = []
+    for name, s in arms.items():
+        ways = [float(column.sum(1).mean()) for column in (
+            s.bytes_up, s.overhead_up, s.bytes_down, s.overhead_down)]  # fmt: skip
+        summary = s.summary()
+        rows.append([
+            _arm(name, looks[name]), *map(_bytes, ways),
+            _percent(summary["upload_share"], ".3g"), _percent(summary["traffic_share"], ".3g"),
+            *(upload_time(ways[0] + ways[1], speed) for speed in SPEEDS),
+        ])  # fmt: skip
+    headings = ["arm", "payload up", "overhead up", "payload down", "overhead down",
+                "upload of full", "both ways of full",
+                *(f"upload at {speed} Mbit/s" for speed in SPEEDS)]  # fmt: skip
+    return _table(headings, rows, _NOTE_ON_BYTES)
 
 
 def _reached(
@@ -209,10 +224,12 @@ def _about(folders: Sequence[Path], names: list[str]) -> Iterable[tuple[str, str
         rows = []
         for key in keys:
             values = [escape(_plain(column.get(key, ""))) for column in columns]
+            if not any(values):
+                continue
             name = escape(key) if len(set(values)) == 1 else f"<strong>{escape(key)}</strong>"
             rows.append([name, *values])
         if rows:
-            yield title, _table(["", *map(escape, names)], rows)
+            yield title, _table(["", *map(escape, names)], rows, kind="about")
     commands = [f"<pre>{escape(command(config))}</pre>" for config in configs if config]
     if commands:
         yield "The same again", "".join(dict.fromkeys(commands))
@@ -241,6 +258,18 @@ def _mean(values: Sequence[float] | np.ndarray) -> str:
     return f"{np.mean(values):.2f}{spread} %"
 
 
+def _difference(found: Mapping[str, float] | None) -> str:
+    return "" if found is None else f"{found['mean']:+.2f} ± {found['half']:.2f}"
+
+
+def _loss(mean: float | None) -> str:
+    return "" if mean is None else f"{mean:.4g}"
+
+
+def _floor(found: Mapping[str, float] | None) -> str:
+    return "" if found is None else f"{found['mean']:.2f} points"
+
+
 def _number(value: float, form: str) -> str:
     return "" if math.isnan(value) else form.format(value)
 
@@ -253,11 +282,13 @@ def _bytes(count: float) -> str:
 
 def _arm(name: str, look: tuple[str, str]) -> str:
     colour, dash = look
-    text = escape(name).replace("+", "+<wbr>")
+    text = escape(name).replace("+", "<wbr>+")
     return f'<i class="line {dash}" style="color: {colour}"></i>{text}'
 
 
-def _table(headings: Sequence[str], rows: list[list[str]], note: str = "") -> str:
+def _table(
+    headings: Sequence[str], rows: list[list[str]], note: str = "", kind: str = "figures"
+) -> str:
     """A table of cells that are HTML; columns without a figure are left out."""
     shown = [i for i in range(len(headings)) if i == 0 or any(row[i] for row in rows)]
     head = "".join(f"<th>{headings[i]}</th>" for i in shown)
@@ -265,5 +296,5 @@ def _table(headings: Sequence[str], rows: list[list[str]], note: str = "") -> st
         f"<tr><th>{row[0]}</th>{''.join(f'<td>{row[i]}</td>' for i in shown[1:])}</tr>"
         for row in rows
     )
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    table = f"<table class={kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="wide">{table}</div>' + (f"<p>{escape(note)}</p>" if note else "")

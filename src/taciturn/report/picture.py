@@ -16,7 +16,8 @@ _STYLES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 
 
 def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
-    """Writes a PNG: accuracy by round and by upload, thresholds, and who spoke."""
+    """Writes a PNG: accuracy by round and by upload, thresholds, and who spoke; losses and norms
+    where there are none of the first and third."""
     figure = require("matplotlib.figure", "report").Figure(figsize=(11, 7), layout="constrained")
     (by_round, by_upload), (threshold, spoke) = figure.subplots(2, 2)
     figure.suptitle(title)
@@ -24,21 +25,28 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
     size, name = unit(max(totals))
     if max(totals) > 20 * min(totals) > 0:  # a codec's curve would be a line on the axis
         by_upload.set_xscale("log")
+    # Where numbers are predicted there is no accuracy, and not every rule has a threshold.
+    accurate, thresholds = (
+        any(np.isfinite(column).any() for column in columns)
+        for columns in zip(*((s.accuracy, s.threshold) for s in arms.values()), strict=True)
+    )
     looks = styles([series.arm for series in arms.values()])
     for (arm, series), (colour, dash) in zip(arms.items(), looks, strict=True):
         style = _STYLES[dash]
         rounds = np.arange(1, series.rounds + 1)
-        tested = ~np.isnan(series.accuracy).any(0)
-        accuracy = 100 * series.accuracy[:, tested]
-        line(by_round, rounds[tested], accuracy, colour, arm, style)
+        scores = 100 * series.accuracy if accurate else series.loss
+        tested = ~np.isnan(scores).any(0)
+        line(by_round, rounds[tested], scores[:, tested], colour, arm, style)
         sent = series.bytes_up.cumsum(1).mean(0)[tested] / size
-        by_upload.plot(sent, accuracy.mean(0), color=colour, ls=style)
-        if not np.isnan(series.threshold).all():
-            line(threshold, rounds, series.threshold, colour, arm, style)
+        by_upload.plot(sent, scores[:, tested].mean(0), color=colour, ls=style)
+        norms = series.threshold if thresholds else series.norm_mean
+        if not np.isnan(norms).all():
+            line(threshold, rounds, norms, colour, arm, style)
         line(spoke, rounds, series.spoke, colour, arm, style)
-    by_round.set(xlabel="round", ylabel="test accuracy, %")
-    by_upload.set(xlabel=f"payload uploaded, {name}", ylabel="test accuracy, %")
-    threshold.set(xlabel="round", ylabel="threshold")
+    score = "test accuracy, %" if accurate else "test loss"
+    by_round.set(xlabel="round", ylabel=score)
+    by_upload.set(xlabel=f"payload uploaded, {name}", ylabel=score)
+    threshold.set(xlabel="round", ylabel="threshold" if thresholds else "mean norm of updates")
     spoke.set(xlabel="round", ylabel="clients that spoke", ylim=(0, None))
     for axes in (by_round, by_upload, threshold, spoke):
         axes.grid(alpha=0.25)

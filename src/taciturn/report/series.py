@@ -78,12 +78,16 @@ class Series:
         partly = (*_NEEDED, "threshold", "worst_tenth", "loss")  # may be missing in some rounds
         known = {key: column for key, column in columns.items()
                  if key in partly or np.isfinite(column).all()}  # fmt: skip
-        return {"rounds": self.rounds, "seeds": list(self.seeds)} | summarise(known)
+        # What needs more than the rounds of one arm was written when the run ended.
+        ended = {key: self.ended[key] for key in ("difference", "noise_floor") if key in self.ended}
+        return {"rounds": self.rounds, "seeds": list(self.seeds)} | summarise(known) | ended
 
 
 def read(folder: Path) -> dict[str, Series]:
     """The arms of a run folder."""
     path = folder / "metrics.csv"
+    if not path.exists():
+        raise RunError(f"{folder} has no metrics.csv: it is not the folder of a run.")
     try:
         names, table = _table(path.read_bytes())
     except (OSError, KeyError, ValueError) as error:

@@ -33,6 +33,7 @@ def show(task: Task, path: Path) -> Path:
     _sheet(left.subplots(), task.name, of_client)
     top, bottom = right.subplots(2, 1)
     top.hist(rows, bins=min(30, max(1, len(np.unique(rows)))), color="0.3")
+    top.locator_params(integer=True)
     top.set(xlabel="examples of a client", ylabel="clients")
     _labels(bottom, [batch["y"] for batch in some.values()])
     of = f"{population:,} clients" + (f", {len(chosen)} counted" if population > _COUNTED else "")
@@ -53,6 +54,7 @@ def _labels(axes: Any, labels: list[np.ndarray]) -> None:
         return
     counts = [len(np.unique(some)) for some in labels]
     axes.hist(counts, bins=np.arange(min(counts), max(counts) + 2) - 0.5, color="0.3")
+    axes.locator_params(integer=True)
     axes.set(xlabel="different labels of a client", ylabel="clients")
 
 

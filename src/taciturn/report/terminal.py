@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import math
 import operator
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 from rich.cells import cell_len
 from rich.console import Console
 from rich.live import Live as Screen
@@ -22,7 +24,8 @@ from taciturn.report.units import byte_text
 from taciturn.settings import Settings
 
 _SHORTEST, _LONGEST = 10.0, 600.0  # seconds between lines in a file
-_SPARK = 24  # cells of a spark line, where there is room
+_SPARK, _LEAST_SPARK = 24, 12  # cells of a spark line: where there is room, and beside long names
+_NAMES = 16  # what policies have at the least of a table's width
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -98,8 +101,10 @@ class Live:
         headings = ("round", "accuracy", "spoke", "up", "left")
         columns = zip(headings, *rows.values(), strict=True)
         needed = sum(2 + max(map(len, column)) for column in columns)
-        names = min(max(map(cell_len, rows)), max(self._console.width - needed - 2, 10))
-        room = min(_SPARK, max(0, self._console.width - names - needed - 2))
+        left = self._console.width - needed - 2
+        most = left - _LEAST_SPARK if left - _LEAST_SPARK >= _NAMES else max(left, 10)
+        names = min(max(map(cell_len, rows)), most)
+        room = min(_SPARK, max(0, left - names))
         table = Table(box=None, header_style="dim", pad_edge=False)
         table.add_column("", overflow="ellipsis", no_wrap=True, style="bold", max_width=names)
         if room:
@@ -185,39 +190,86 @@ def print_table(
     arms: Mapping[str, Mapping[str, Any]], title: str = "", tested_on: str = ""
 ) -> None:
     """The figures of every arm, a line each, as `summary.json` has them."""
+    console = Console()
     first, *_ = arms.values()
     compared = any("difference" in figures for figures in arms.values())
     differ = len({figures["rounds"] for figures in arms.values()}) > 1
+    floors = [figures["noise_floor"] for figures in arms.values() if figures.get("noise_floor")]
+    floor = f"{np.mean([floor['mean'] for floor in floors]):.2f} points" if floors else ""
+    columns = {
+        heading: [text(figures) for figures in arms.values()]
+        for heading, text in _columns(list(arms.values()), differ).items()
+    }
+    columns["accuracy"].append(floor)
+    widths = {heading: 2 + max(map(cell_len, [*heading.split("\n"), *cells]))
+              for heading, cells in columns.items()}  # fmt: skip
+    names = max(cell_len(name) for name in arms)
+    for heading in ("overhead", "payload"):  # the page has them all
+        if sum(widths.values()) + min(names, _NAMES) > console.width:
+            widths.pop(heading)
+    room = max(_NAMES, console.width - sum(widths.values()))
     table = Table(box=None, header_style="bold", pad_edge=False, title=title or None,
                   title_justify="left")  # fmt: skip
-    table.add_column("policy", overflow="fold")
-    figures_of: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        **({"rounds": lambda f: f"{f['rounds']}"} if differ else {}),
-        "accuracy": _accuracy,
-        **({"difference": _difference} if compared else {}),
-        "spoke": lambda f: _percent(f["spoke_share"], ".1f"),
-        "payload": lambda f: byte_text(f["upload_bytes"]),
-        # A line has 80 characters.
-        **({} if compared else {"overhead": lambda f: byte_text(f["upload_overhead_bytes"])}),
-        "of full": lambda f: _percent(f["upload_share"], ".3g"),
-    }
-    if any(f.get("download_share") not in (None, 100.0) for f in arms.values()):
-        figures_of["both ways"] = lambda f: _percent(f.get("traffic_share"), ".3g")
-    for heading in figures_of:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, figures in arms.items():
-        table.add_row(name, *(text(figures) for text in figures_of.values()))
-    console = Console()
+    high = "\n" * any("\n" in heading for heading in widths)  # the others stand on the second line
+    table.add_column(f"{high}policy", overflow="fold")
+    for heading in widths:
+        shown = heading if "\n" in heading else high + heading
+        table.add_column(shown, justify="right", no_wrap=True)
+    for i, name in enumerate(arms):
+        table.add_row(Text(folded(name, room)), *(columns[heading][i] for heading in widths))
+    if floor:
+        cells = (floor if heading == "accuracy" else "" for heading in widths)
+        table.add_row("noise floor", *cells, style="dim")
     console.print(table)
-    console.print(_notes(first, compared, differ), highlight=False, style="dim", soft_wrap=True)
+    notes = [_notes(first, compared, differ)]
+    if floors:
+        most = max(one["most"] for one in floors)
+        notes.append("Noise floor: measured; by rounding alone, the accuracy of a seed moves this "
+                     f"far on average, and {most:.2f} points at the most.")  # fmt: skip
     if tested_on:
-        console.print(f"Tested on {tested_on}.", highlight=False, style="dim", soft_wrap=True)
+        notes.append(f"Tested on {tested_on}.")
+    for note in notes:
+        console.print(note, highlight=False, style="dim", soft_wrap=True)
     for name, figures in arms.items():
         if rejected := figures.get("rejected_share"):
             console.print(
                 f"{name}: {rejected:.3g} % of the replies had numbers that are not finite, and did "
                 f"not count. A smaller `lr` may help.", highlight=False, soft_wrap=True,
             )  # fmt: skip
+
+
+def _columns(
+    arms: Sequence[Mapping[str, Any]], differ: bool
+) -> dict[str, Callable[[Mapping[str, Any]], str]]:
+    """Headings, and what the figures of an arm have there."""
+    found: dict[str, Callable[[Mapping[str, Any]], str]] = {}
+    if differ:
+        found["rounds"] = lambda f: f"{f['rounds']}"
+    found["accuracy"] = _accuracy
+    if any("difference" in figures for figures in arms):
+        found["difference"] = _difference
+    if any(figures.get("worst_tenth") is not None for figures in arms):
+        found["worst\ntenth"] = lambda f: _percent(f.get("worst_tenth"), ".1f")
+    found |= {
+        "spoke": lambda f: _percent(f["spoke_share"], ".1f"),
+        "payload": lambda f: byte_text(f["upload_bytes"]),
+        "overhead": lambda f: byte_text(f["upload_overhead_bytes"]),
+        "of full": lambda f: _percent(f["upload_share"], ".3g"),
+    }
+    if any(f.get("download_share") not in (None, 100.0) for f in arms):
+        found["both\nways"] = lambda f: _percent(f.get("traffic_share"), ".3g")
+    return found
+
+
+def folded(policies: str, room: int) -> str:
+    """Policies in lines of at most so many characters, cut before `+` or after a blank where that
+    will do."""
+    lines = [""]
+    for part in re.split(r"(?=\+)|(?<= )", policies):
+        if lines[-1] and cell_len((lines[-1] + part).rstrip()) > room:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def _notes(figures: Mapping[str, Any], compared: bool, differ: bool) -> str:

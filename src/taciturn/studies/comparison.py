@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from taciturn import runs
 from taciturn.core.policy import Policy, parse
@@ -30,10 +32,13 @@ from taciturn.sim.journal import remove_checkpoints
 from taciturn.sim.local import model_of, named_weights
 from taciturn.sim.voices import table
 from taciturn.studies.difference import difference
+from taciturn.summary import noise_floor
 from taciturn.tasks import load
+from taciturn.tasks.check import metric_names
 from taciturn.tasks.task import Task, how_tested
 
 BASELINE = "full"
+NUDGED = "nudged"  # the folder of the runs that measure the noise floor
 
 
 class _Ready(NamedTuple):
@@ -58,7 +63,11 @@ def policies_of(text: str) -> dict[str, Policy]:
     """The arms of a text such as `full; adaptive+ou`."""
     found = {}
     for part in text.split(";"):
-        policy = parse(part.strip())
+        try:
+            policy = parse(part.strip())
+        except InputError as error:
+            hint = " Policies are separated by semicolons." if ", " in part else ""
+            raise InputError(f"{error}{hint}") from None
         if str(policy) in found:
             raise InputError(f"The policy {policy} is there twice.")
         found[str(policy)] = policy
@@ -87,11 +96,16 @@ def start(
 
 def go_on(folder: Path, told: Told = TOLD) -> dict[str, Any]:
     """Goes on with a run that was stopped; what its `summary.json` has in the end."""
+    if not folder.is_dir():
+        raise RunError(f"{folder} is not a folder.")
     if not (folder / "config.toml").exists():
-        raise RunError(f"{folder} has no config.toml: it is not the folder of a run.")
+        why = "it is not the folder of a run"
+        if (folder / "metrics.csv").exists():
+            why = "a simulation of Python's goes on when it is called again with this `folder`"
+        raise RunError(f"{folder} has no config.toml: {why}.")
     with runs.claimed(folder):
         if is_complete(folder):
-            remove_checkpoints(folder)  # if it was killed before it could
+            _tidy(folder)  # if it was killed before it could
             return runs.read_json(folder / "summary.json")
         ready = _prepare(read_config(folder / "config.toml"))
         with _saying_how(folder):
@@ -130,6 +144,11 @@ def load_model(
     return model_of(task, seed, own)
 
 
+def nudged_rate(lr: float) -> float:
+    """A learning rate with another last bit."""
+    return float(np.nextafter(np.asarray(lr, jnp.zeros(0).dtype), np.inf))
+
+
 def is_complete(folder: Path) -> bool:
     return (folder / "summary.json").exists()
 
@@ -145,6 +164,10 @@ def _prepare(values: Mapping[str, Any]) -> dict[str, _Ready]:
         if plan.devices is None and not plan.plain:  # others add up in another order
             plan = replace(plan, devices=len(jax.devices()))
         ready[label] = _Ready(fill_in(plan, task, plan.plain), task, policies)
+        if plan.noise_floor and "accuracy" not in metric_names(task):
+            raise InputError(
+                f"`noise_floor` is measured in accuracy, which task `{task.name}` has not."
+            )
     return ready
 
 
@@ -180,11 +203,12 @@ def _run(ready: _Ready, folder: Path, told: Told) -> dict[str, Any]:
     """Runs a plan in its folder from where it is, and writes down what came out."""
     plan, task, policies = ready
     if is_complete(folder):
-        remove_checkpoints(folder)
+        _tidy(folder)
         return runs.read_json(folder / "summary.json")
     settings = Settings(**{field.name: getattr(plan, field.name) for field in fields(Settings)})
     with following(list(policies), plan, folder, *told) as tell:
         histories = follow(task, policies, settings, tell, plan.plain, folder)
+    nudged = _nudged(ready, settings, folder / NUDGED, told) if plan.noise_floor else {}
     weights: dict[str, Any] = {}
     for arm, history in histories.items():
         named = named_weights(task, history.seeds, history.weights)
@@ -193,15 +217,41 @@ def _run(ready: _Ready, folder: Path, told: Told) -> dict[str, Any]:
     voices = {arm: history.voices for arm, history in histories.items()}
     runs.write_columns(folder / "clients.csv", *table(voices, getattr(task.clients, "names", ())))
     picture.draw(series.read(folder), folder / "report.png", task.name)
-    summary = _summary(task, histories, folder)
+    summary = _summary(task, histories, nudged, folder)
     runs.write_json(folder / "summary.json", summary)  # the last file: with it a run is complete
-    remove_checkpoints(folder)
+    _tidy(folder)
     return summary
 
 
-def _summary(task: Task, histories: Mapping[str, History], folder: Path) -> dict[str, Any]:
+def _tidy(folder: Path) -> None:
+    """Removes what a run needs no more when it is complete."""
+    remove_checkpoints(folder)
+    remove_checkpoints(folder / NUDGED)
+
+
+def _nudged(ready: _Ready, settings: Settings, folder: Path, told: Told) -> dict[str, History]:
+    """The same runs with another last bit in the learning rate: what differs, rounding has done.
+
+    The compiled program is the same, and so are seeds, cohorts and batches.
+    """
+    plan, task, policies = ready
+    again = {f"{arm} (nudged)": policy for arm, policy in policies.items()}
+    folder.mkdir(exist_ok=True)
+    with following(list(again), plan, folder, told.quiet) as tell:
+        found = follow(
+            task, again, replace(settings, lr=nudged_rate(settings.lr)), tell, plan.plain, folder
+        )
+    return dict(zip(policies, found.values(), strict=True))
+
+
+def _summary(
+    task: Task, histories: Mapping[str, History], nudged: Mapping[str, History], folder: Path
+) -> dict[str, Any]:
     """The first arm that is not full communication on top, and all arms below."""
     arms = {name: history.summary() for name, history in histories.items()}
+    for name, history in nudged.items():
+        again = history.summary()["accuracy"]
+        arms[name]["noise_floor"] = noise_floor(arms[name]["accuracy"], again)
     reference, *others = arms.values()
     if len(reference["seeds"]) > 1:
         for figures in others:

@@ -46,9 +46,13 @@ def table(
       hidden: the width of the network.
       hold_out: which tenth of every client is tested on, `random` or `last`.
     """
-    for name, value in (("data", data), ("client", client), ("label", label)):
+    for name, value, what in (
+        ("data", data, "a file, a frame or a set of the Hugging Face Hub"),
+        ("client", client, "the column that says whose a row is"),
+        ("label", label, "the column to be learned"),
+    ):
         if value is None:
-            raise InputError(f"The task `table` needs `{name}`.")
+            raise InputError(f"The task `table` needs `{name}`, {what}.")
     for name, value in (("client", client), ("label", label)):
         if not isinstance(value, str):
             raise InputError(f"`{name}` must be the name of a column, got {value!r}.")

@@ -22,7 +22,7 @@ import math
 import numpy as np
 
 from taciturn.checks import number
-from taciturn.core.arrays import Array, Scalar, namespace
+from taciturn.core.arrays import BLOCK, Array, Scalar, namespace
 from taciturn.core.codecs import elias_fano, halves
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
@@ -52,13 +52,9 @@ def draw_k(share: float) -> Codec:
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)
         count = counted(size, share)
-        times, written = draws(update, key, count)
-        # The i-th draw: where the number of draws up to it first reaches i + 1. Behind the last
-        # one, positions are those of no weight.
-        seen = xp.cumulative_sum(times, dtype=xp.int32)
-        positions = xp.searchsorted(seen, xp.arange(1, count + 1, dtype=xp.int32))
+        written = _written(update, count)
+        positions = _positions(update, key, count, written)
         positive = xp.take(update, xp.minimum(positions, size - 1)) > 0
-        positions = xp.astype(positions, xp.int32)
         return *elias_fano.write(positions, size + 1), pack(positive, 1), written
 
     def decode(code: Code, key: Array, size: int) -> Array:
@@ -98,21 +94,59 @@ def draws(update: Array, key: Array, count: Scalar) -> tuple[Array, Array]:
       key: two words that both sides know.
       count: the most draws, which may be traced.
     """
+    written = _written(update, count)
+    return _times(update, _unit(written), _offset(key))[0], written
+
+
+def _written(update: Array, count: Scalar) -> Array:
+    """h, rounded up."""
     xp = namespace(update)
     sizes = xp.abs(update)
     total = xp.sum(sizes, dtype=xp.float32) * _SLACK
     count = xp.astype(xp.asarray(count), xp.float32)
-    most = xp.max(sizes) / _MOST
-    written = halves.up(xp.reshape(xp.maximum(total / count, most), (1,)))
-    draw = halves.read(written)
+    return halves.up(xp.reshape(xp.maximum(total / count, xp.max(sizes) / _MOST), (1,)))
+
+
+def _unit(written: Array) -> Array:
+    """1 / h in fixed point; 0 where the update is nothing."""
+    xp, draw = namespace(written), halves.read(written)
     counts = draw > _LEAST
     unit = xp.where(counts, 2.0**_FRACTION / xp.where(counts, draw, 1.0), 0.0)
-    lengths = xp.astype(sizes * xp.astype(unit, xp.float32), xp.uint32)
-    offset = random_bits(fold(key, 5), (1,)) >> (32 - _FRACTION)
+    return xp.astype(unit, xp.float32)
+
+
+def _offset(key: Array) -> Array:
+    return random_bits(fold(key, 5), (1,)) >> (32 - _FRACTION)
+
+
+def _times(update: Array, unit: Array, start: Array) -> tuple[Array, Array]:
+    """How many times each weight is drawn, and where on the line each ends."""
+    xp = namespace(update)
+    lengths = xp.astype(xp.abs(update) * unit, xp.uint32)
     # Sums wrap around at 2³²; how many whole numbers lie between two of them is right all the same.
-    ends = xp.cumulative_sum(lengths, dtype=xp.uint32) + offset
+    ends = xp.cumulative_sum(lengths, dtype=xp.uint32) + start
     times = (ends >> _FRACTION) - ((ends - lengths) >> _FRACTION)
-    return times & ((1 << (32 - _FRACTION)) - 1), written
+    return times & ((1 << (32 - _FRACTION)) - 1), ends
+
+
+def _positions(update: Array, key: Array, count: int, written: Array) -> Array:
+    """Of the draws, sorted; behind the last one, those of no weight."""
+    xp, size = namespace(update), update.shape[0]
+    unit, start = _unit(written), _offset(key)
+    if not isinstance(update, np.ndarray):
+        # The i-th draw: where the number of draws up to it first reaches i + 1.
+        seen = xp.cumulative_sum(_times(update, unit, start)[0], dtype=xp.int32)
+        found = xp.searchsorted(seen, xp.arange(1, count + 1, dtype=xp.int32))
+        return xp.astype(found, xp.int32)
+    positions = np.full(count, size, np.int32)
+    taken = 0
+    for low in range(0, size, BLOCK):  # which stays in the cache
+        times, ends = _times(update[low : low + BLOCK], unit, start)
+        drawn = np.flatnonzero(times)
+        drawn = np.repeat(drawn, times[drawn])[: count - taken]
+        positions[taken : taken + len(drawn)] = low + drawn
+        taken, start = taken + len(drawn), ends[-1:]
+    return positions
 
 
 def decoded(update: Array, times: Array, written: Array) -> Array:
