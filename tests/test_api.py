@@ -273,7 +273,7 @@ MAY_IMPORT = {
         "runs",
     },
     "studies": {"settings", "core", "data", "tasks", "sim", "report", "files", "runs", "summary"},
-    "paper": {"core", "tasks", "sim", "report", "studies", "runs"},
+    "paper": {"core", "tasks", "sim", "report", "studies", "frontier", "runs"},
     "frontier": {"core", "tasks", "report", "studies"},
 }
 PARTS = (*MAY_IMPORT, "cli")

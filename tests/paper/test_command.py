@@ -18,18 +18,34 @@ def test_list_says_what_there_is(capsys, tmp_path):
 def test_a_quick_table_and_figure(capsys, tmp_path):
     cli.main(["paper", "table", "thresholds", "--quick", "--rounds", "3", "--out", str(tmp_path)])
     printed = capsys.readouterr().out
-    assert "\nou constrained  " in printed
+    assert "\nadaptive ou constrained  " in printed
     assert (tmp_path / "table-thresholds.csv").exists()
     assert (tmp_path / "glyphs.json").exists()
     cli.main(["paper", "figure", "5", "--quick", "--rounds", "3", "--out", str(tmp_path)])
-    assert (tmp_path / "figure-thresholds.png").exists()
+    assert (tmp_path / "figure-thresholds.svg").exists()
+
+
+def test_experiments_are_run_by_name_and_the_page_is_made_of_what_is_there(capsys, tmp_path):
+    out = ["--out", str(tmp_path)]
+    cli.main(["paper", "run", "synthetic", "--rounds", "2", "--seeds", "1", *out])
+    assert "synthetic: 9 runs" in capsys.readouterr().out
+    before = (tmp_path / "synthetic.json").read_text()
+    cli.main(["paper", "page", *out])
+    page = (tmp_path / "results.md").read_text("utf-8")
+    assert "EMNIST: not run." in page
+    assert "| adaptive ou constrained | 1 |" in page
+    assert (tmp_path / "synthetic.json").read_text() == before
+    assert {path.suffix for path in tmp_path.glob("figure-*")} == {".png", ".svg"}
 
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
         (["table", "mian"], UnknownName),
-        (["figure", "7"], UnknownName),
+        (["figure", "8"], UnknownName),
+        (["run", "synthetic,emnits"], UnknownName),
+        (["run"], InputError),
+        (["page", "--quick"], InputError),
         (["table"], InputError),
         (["table", "main", "--seeds", "0"], InputError),
         (["table", "clients", "--quick"], RunError),

@@ -1,6 +1,7 @@
 """Experiments are run piece by piece, and nothing is run twice."""
 
 import json
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -11,9 +12,11 @@ from taciturn.paper.experiments import EXPERIMENTS, SYNTHETIC
 from taciturn.report import terminal
 from taciturn.sim import engine, journal
 from taciturn.studies import pieces
-from taciturn.studies.experiment import MATCHED, partner
+from taciturn.studies.experiment import MATCHED, Setting, partner
 from taciturn.studies.pieces import Options
 from taciturn.studies.results import read
+from taciturn.studies.results_file import describe
+from taciturn.tasks import load
 
 
 @pytest.fixture
@@ -131,14 +134,51 @@ def test_every_setting_has_a_reason():
             assert setting.why.startswith(('"', "Open", "Ours", "Tried", "The code"))
 
 
-def test_fewer_seeds_leave_no_mixture(options):
+def test_fewer_seeds_run_and_remove_nothing(options, counted):
     pieces.run(SYNTHETIC, options._replace(seeds=3), quiet)
-    pieces.run(SYNTHETIC, options, quiet)
-    kept = json.loads((options.folder / "synthetic.json").read_text())
-    for name in SYNTHETIC.arms:
-        assert len({run["policy"] for run in kept["runs"] if run["arm"] == name}) == 1
-    result = read(SYNTHETIC, options.folder, seeds=2)
+    before = (options.folder / "synthetic.json").read_text()
+    counted.clear()
+    result = pieces.run(SYNTHETIC, options, quiet)
+    assert counted == []
+    assert (options.folder / "synthetic.json").read_text() == before
     assert {len(arm.accuracy) for arm in result.arms.values()} == {2}
+
+
+def test_some_arms_have_more_seeds_than_others(options, counted):
+    experiment = replace(SYNTHETIC, seeds=1, more_seeds={"full": 3, "random zero": 2})
+    result = pieces.run(experiment, options._replace(seeds=None), quiet)
+    count = {name: len(arm.seeds) for name, arm in result.arms.items()}
+    assert count == dict.fromkeys(SYNTHETIC.arms, 1) | {"full": 3, "random zero": 2}
+    counted.clear()
+    pieces.run(experiment, options._replace(seeds=None), quiet)
+    assert counted == []
+
+
+def test_the_file_names_data_devices_versions_and_rejected_clients(options):
+    pieces.run(SYNTHETIC, options._replace(seeds=1), quiet)
+    kept = json.loads((options.folder / "synthetic.json").read_text())
+    assert {"clients", "examples", "tests", "sha256"} <= set(kept["data"])
+    assert len(kept["pieces"]) > 1
+    for piece in kept["pieces"]:
+        assert {"device", "python", "jax", "numpy", "taciturn"} <= set(piece["versions"])
+    assert {run["rejected"] for run in kept["runs"]} == {0}
+
+
+def test_a_precision_of_the_experiment_holds_whatever_is_asked_for(options):
+    exact = {**SYNTHETIC.settings, "precision": Setting("float32", "Ours.")}
+    experiment = replace(SYNTHETIC, settings=exact, arms={"full": "full"})
+    pieces.run(experiment, options._replace(precision="bfloat16"), quiet)
+    kept = json.loads((options.folder / "synthetic.json").read_text())
+    assert kept["settings"]["precision"] == "float32"
+
+
+def test_what_a_constant_answer_reaches_leaves_padding_out():
+    task = load("synthetic")
+    labels = np.array([[3, 3, 0, 0], [3, 5, 0, 0]], np.int32)
+    tests = {"x": np.zeros((2, 100), np.float32), "y": labels}
+    assert describe(replace(task, test=tests))["constant"] == 75
+    assert describe(replace(task, test=tests | {"y": labels[0]}))["constant"] == 50
+    assert "constant" not in describe(task)  # its labels are numbers
 
 
 def test_other_data_are_refused(options, monkeypatch):

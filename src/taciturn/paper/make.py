@@ -1,4 +1,4 @@
-"""Makes tables, figures and the page of results, running what they need first."""
+"""Runs experiments, and makes tables, figures and the page of what they left."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -6,7 +6,14 @@ from pathlib import Path
 from taciturn import runs
 from taciturn.errors import RunError, UnknownName
 from taciturn.paper import figures, page, paths
-from taciturn.paper.experiments import EMNIST, EXPERIMENTS, GLYPHS, SHAKESPEARE, SYNTHETIC
+from taciturn.paper.experiments import (
+    EMNIST,
+    EXPERIMENTS,
+    GLYPHS,
+    SHAKESPEARE,
+    SHAKESPEARE_FAST,
+    SYNTHETIC,
+)
 from taciturn.paper.tables import TABLES
 from taciturn.studies import figure as drawing
 from taciturn.studies import pieces
@@ -15,9 +22,11 @@ from taciturn.studies.pieces import Options
 from taciturn.studies.results import Recipe, Results, state
 from taciturn.studies.table import Table
 
-PATHS = "paths"
-FIGURES = (*figures.FIGURES, PATHS)
-_QUICK = {EMNIST.name: GLYPHS, SHAKESPEARE.name: SYNTHETIC}
+PATHS = paths.NAME
+FIGURES = page.FIGURES
+_QUICK = {EMNIST.name: GLYPHS} | dict.fromkeys(
+    (SHAKESPEARE.name, SHAKESPEARE_FAST.name, SYNTHETIC.name), SYNTHETIC
+)
 
 Say = Callable[[str], None]
 
@@ -28,7 +37,24 @@ def quick(needs: tuple[Experiment, ...]) -> tuple[Experiment, ...]:
         raise RunError(
             f"There is no quick form of this: it needs {', '.join(e.name for e in needs)}."
         )
-    return tuple(_QUICK[experiment.name] for experiment in needs)
+    return tuple({e.name: e for e in (_QUICK[experiment.name] for experiment in needs)}.values())
+
+
+def run(names: str, options: Options, say: Say) -> list[str]:
+    """Runs experiments, given as names with commas between them; a line for each."""
+    wanted = [name.strip() for name in names.split(",")]
+    for name in wanted:
+        if name != PATHS and name not in EXPERIMENTS:
+            raise UnknownName("experiment", name, (*EXPERIMENTS, PATHS))
+    lines = []
+    for name in wanted:
+        if name == PATHS:
+            lines.append(f"{_paths(options, say)}")
+        else:
+            result = pieces.run(EXPERIMENTS[name], options, say)
+            count = sum(len(arm.seeds) for arm in result.arms.values())
+            lines.append(f"{name}: {count} runs, {result.seconds:.0f} s")
+    return lines
 
 
 def table(name: str, options: Options, say: Say, fast: bool = False) -> tuple[Table, list[Path]]:
@@ -40,7 +66,7 @@ def table(name: str, options: Options, say: Say, fast: bool = False) -> tuple[Ta
 
 
 def figure(name: str, options: Options, say: Say, fast: bool = False) -> list[Path]:
-    """A figure, as PNG and PDF; `name` may be its number in the paper."""
+    """A figure, as PNG and SVG; `name` may be its number on the page."""
     if name.isdecimal() and 1 <= int(name) <= len(FIGURES):
         name = FIGURES[int(name) - 1]
     if name not in FIGURES:
@@ -48,22 +74,31 @@ def figure(name: str, options: Options, say: Say, fast: bool = False) -> list[Pa
     if name == PATHS and fast:
         raise RunError("There is no quick form of `paths`: it takes seconds as it is.")
     if name == PATHS:
-        say("Fashion-MNIST: weights of a network under SGD")
-        found, described = paths.run(options.data)
-        options.folder.mkdir(parents=True, exist_ok=True)
-        runs.write_json(options.folder / f"{PATHS}.json", described)
-        drawn = figures.paths(found)
+        drawn = figures.paths(runs.read_json(_paths(options, say)))
     else:
         recipe = figures.FIGURES[name]
         drawn = recipe.make(_run(recipe, options, say, fast))
-    return drawing.write(drawn, options.folder, f"figure-{name}")
+    return drawing.write(drawn, options.folder, f"figure-{name}", page.ENDINGS)
 
 
 def everything(options: Options, say: Say, where: Path | None = None) -> list[Path]:
-    """All tables, all figures and the page."""
-    made = [path for name in TABLES for path in table(name, options, say)[1]]
-    made += [path for name in FIGURES for path in figure(name, options, say)]
-    return [*made, page.write(options.folder, where, options.seeds)]
+    """Runs all experiments, and writes all tables, all figures and the page."""
+    _paths(options, say)
+    for experiment in EXPERIMENTS.values():
+        if experiment is not GLYPHS:
+            pieces.run(experiment, options, say)
+    return page.write(options.folder, where, options.seeds)
+
+
+def _paths(options: Options, say: Say) -> Path:
+    """The file of the illustration, made where it is not there."""
+    where = options.folder / f"{PATHS}.json"
+    if not where.exists():
+        say("Fashion-MNIST: weights of a network under SGD")
+        found = paths.run(options.data)
+        options.folder.mkdir(parents=True, exist_ok=True)
+        runs.write_json(where, found)
+    return where
 
 
 def _run(recipe: Recipe, options: Options, say: Say, fast: bool) -> Mapping[str, Results]:
@@ -77,9 +112,11 @@ def listing(folder: Path) -> list[str]:
     for name, recipe in TABLES.items():
         lines.append(_line(name, recipe))
     lines.append("figures")
-    for number, (name, recipe) in enumerate(figures.FIGURES.items(), 1):
-        lines.append(_line(f"{number} {name}", recipe))
-    lines.append(f"  {len(FIGURES)} {PATHS:<17} {_first(figures.paths)} Needs: fashion.")
+    for number, name in enumerate(FIGURES, 1):
+        if name == PATHS:
+            lines.append(f"  {number} {PATHS:<17} {_first(figures.paths)} Needs: fashion.")
+        else:
+            lines.append(_line(f"{number} {name}", figures.FIGURES[name]))
     lines.append("experiments")
     for name, experiment in EXPERIMENTS.items():
         done = state(experiment, folder)

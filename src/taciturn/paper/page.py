@@ -1,68 +1,129 @@
 """The page of results, from the files of the experiments alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from taciturn import runs
-from taciturn.paper import paths, published, tables
+from taciturn.paper import comparing, figures, paths, reading, tables, words
+from taciturn.paper.checks import Claim
 from taciturn.paper.claims import claims
-from taciturn.paper.experiments import BY_COHORT, EMNIST, FIXED, SHAKESPEARE, VARIANTS
-from taciturn.studies import page
-from taciturn.studies.results import Results, read
+from taciturn.paper.experiments import (
+    EMNIST,
+    EXPERIMENTS,
+    GLYPHS,
+    MAIN,
+    SHAKESPEARE,
+    SHAKESPEARE_FAST,
+    SYNTHETIC,
+)
+from taciturn.studies import figure, page
+from taciturn.studies.results import Results
 
-_EXPERIMENTS = (EMNIST, *BY_COHORT.values(), *VARIANTS, FIXED)
+ENDINGS = ("png", "svg")
+# In the order of their numbers, which are the paper's up to 6.
+FIGURES = (
+    "fixed-accuracy",
+    "fixed-upload",
+    "accuracy",
+    "upload",
+    "thresholds",
+    paths.NAME,
+    "bytes",
+)
 _CAPTIONS = {
-    "fixed-accuracy": "Figure 1. Accuracy under fixed thresholds.",
-    "fixed-upload": "Figure 2. Clients that upload under fixed thresholds.",
-    "accuracy": "Figure 3. Accuracy by round; shades go from the lowest seed to the highest.",
-    "upload": "Figure 4. Cumulative upload.",
-    "thresholds": "Figure 5. Thresholds by round.",
-    "paths": "Figure 6. Weights of a 784-128-10 network on Fashion-MNIST under SGD, and their "
-    "increments.",
+    "fixed-accuracy": "Accuracy by round under fixed thresholds: the median over seeds, and every "
+    "seed as a thin line.",
+    "fixed-upload": "Clients that upload in a round under fixed thresholds: the median over seeds, "
+    "and every seed as a thin line.",
+    "accuracy": "Accuracy by round: the median over seeds; a shade goes from the lowest seed to "
+    "the highest, and where a run collapsed every seed is a thin line instead. Below, the zone "
+    "that decides.",
+    "upload": "Upload since the start: the median over seeds, and a shade from the lowest to the "
+    "highest.",
+    "thresholds": "Thresholds by round, on a logarithmic axis: the median over seeds, and a shade "
+    "from the lowest to the highest.",
+    paths.NAME: "Weights of a 784-128-10 network on Fashion-MNIST under SGD, and their increments "
+    "in the last epoch beside a normal distribution.",
+    "bytes": "Above, accuracy against upload: a small mark for every seed, a large one for the "
+    "medians; runs that collapsed lie below the axis. In the lower panels, the upload until the "
+    "median over seeds has 90 % of the final accuracy of full communication.",
 }
 
 
-def write(folder: Path, where: Path | None = None, seeds: int | None = None) -> Path:
-    """Writes the page, `results.md` in the folder of the experiments unless `where` says else."""
-    return page.write(
-        lambda link: make(folder, link, seeds), folder, where or folder / "results.md"
-    )
+def write(folder: Path, where: Path | None = None, seeds: int | None = None) -> list[Path]:
+    """Writes tables and figures of what the folder has, and the page.
+
+    The page is `results.md` in the folder of the experiments unless `where` says else.
+    """
+    results = reading.there(folder, seeds)
+    made = []
+    for name, recipe in tables.TABLES.items():
+        own = _own(recipe, results)
+        if own:
+            made += recipe.make(own).write(folder, f"table-{name}")
+    for name in FIGURES:
+        drawn = _draw(name, results, folder)
+        if drawn is not None:
+            made += figure.write(drawn, folder, f"figure-{name}", ENDINGS)
+    where = where or folder / "results.md"
+    return [*made, page.write(lambda link: make(folder, link, seeds), folder, where)]
+
+
+def _own(recipe: Any, results: Mapping[str, Results]) -> dict[str, Results]:
+    """What there is of the results that a table or figure needs."""
+    return {e.name: results[e.name] for e in recipe.needs if e.name in results}
+
+
+def _draw(name: str, results: Mapping[str, Results], folder: Path) -> Any:
+    """A figure, or None where nothing of it was run."""
+    if name == paths.NAME:
+        found = reading.measured_paths(folder)
+        return figures.paths(found) if found else None
+    recipe = figures.FIGURES[name]
+    own = _own(recipe, results)
+    return recipe.make(own) if own else None
 
 
 def make(folder: Path, link: Path, seeds: int | None = None) -> str:
     """The text of the page; `link` is the folder as seen from it."""
-    results = {e.name: read(e, folder, seeds) for e in _EXPERIMENTS}
-    described = runs.read_json(folder / "paths.json")
-    measured = described["measured"]
+    results, described = reading.there(folder, seeds), reading.measured_paths(folder)
+    measured = described.get("measured", [])
+    found = claims(results, measured)
 
     def table(name: str) -> str:
-        recipe = tables.TABLES[name]
-        made = recipe.make({e.name: results[e.name] for e in recipe.needs})
+        own = _own(tables.TABLES[name], results)
+        if not own:
+            return f"Table `{name}`: not run.\n"
+        made = tables.TABLES[name].make(own)
         return f"{made.title}\n\n{made.markdown()}"
 
     def picture(name: str) -> str:
-        return f"![{_CAPTIONS[name]}]({(link / f'figure-{name}.png').as_posix()})\n"
+        number = FIGURES.index(name) + 1
+        there = described if name == paths.NAME else _own(figures.FIGURES[name], results)
+        if not there:
+            return f"Figure {number}: not run.\n"
+        target = (link / f"figure-{name}.png").as_posix()
+        return f"![Figure {number}]({target})\n\n*Figure {number}.* {_CAPTIONS[name]}\n"
 
     sections = [
         _HEAD,
-        _made_with(results, described),
-        "## Claims\n",
-        _VERDICTS,
-        page.table(
-            ("claim", "verdict", "numbers"),
-            [(c.text, f"**{c.verdict}**", f"{c.because}.") for c in claims(results, measured)],
-        ),
+        words.summary(results, found, folder.parent / "frontier", described),
+        words.missing(results, [name for name in EXPERIMENTS if name != GLYPHS.name]),
+        _COMMANDS,
+        _TERMS,
         "## Main table\n",
-        table("main"),
+        *(_main(results, e.name) for e in (*MAIN, SYNTHETIC)),
         _NOTES_MAIN,
-        _accuracy_apart(results),
-        _BLANK_NOTE,
-        _all_silent(results),
-        *(picture(name) for name in ("accuracy", "upload")),
+        words.apart(results),
+        words.plateau(results),
+        words.all_silent(results),
+        *(picture(name) for name in ("accuracy", "upload", "bytes")),
+        table("reached"),
+        "## Collapses\n",
+        table("collapses"),
+        _NOTES_COLLAPSES,
         "## Thresholds\n",
         table("thresholds"),
-        _thresholds_apart(results),
         picture("thresholds"),
         "## Number of clients\n",
         table("clients"),
@@ -70,115 +131,150 @@ def make(folder: Path, link: Path, seeds: int | None = None) -> str:
         "## Fixed thresholds\n",
         *(picture(name) for name in ("fixed-accuracy", "fixed-upload")),
         "## Weights as an OU process\n",
-        picture("paths"),
+        picture(paths.NAME),
         _measured(measured),
+        "## Claims\n",
+        _VERDICTS,
+        _claims(found),
+        "### Details\n",
+        *(_details(i, claim) for i, claim in enumerate(found, 1)),
         "## Settings\n",
+        table("data"),
+        _NOTES_DATA,
+        table("emnist-settings"),
+        words.fits(results, EMNIST.task),
         table("settings"),
-        *(page.settings(e.title, {**e.options, **e.settings}) for e in (EMNIST, SHAKESPEARE)),
+        words.fits(results, SHAKESPEARE.task),
+        *(
+            page.settings(e.title, {**e.options, **e.settings})
+            for e in (EMNIST, SHAKESPEARE, SHAKESPEARE_FAST, SYNTHETIC)
+        ),
         page.settings("Fashion-MNIST", paths.SETTINGS),
+        "## Seconds\n",
+        _made_with(results, described),
     ]
-    return "\n".join(sections)
+    return "\n".join(section for section in sections if section)
+
+
+def _main(results: Mapping[str, Results], name: str) -> str:
+    result = results.get(name)
+    if result is None:
+        return f"{EXPERIMENTS[name].title}: not run.\n"
+    made = tables.main_of(result)
+    return f"{made.title}\n\n{made.markdown()}"
+
+
+def _claims(found: Sequence[Claim]) -> str:
+    rows = [(i, c.text, f"**{c.verdict}**", c.yes_of_all) for i, c in enumerate(found, 1)]
+    return page.table(("", "claim", "verdict", "checks that say yes"), rows)
+
+
+def _details(number: int, claim: Claim) -> str:
+    needed = "one check is enough" if claim.any else "all checks must say yes"
+    rows = [tuple(check) for check in claim.checks]
+    columns = ("where", "comparison", "numbers", "word", "says")
+    return (
+        f"#### {number}. {claim.text}\n\n**{claim.verdict}**, {claim.yes_of_all}. A check says yes "
+        f"where: {claim.rule}. {needed.capitalize()}.\n\n{page.table(columns, rows)}"
+    )
+
+
+def _measured(measured: Sequence[Mapping[str, Any]]) -> str:
+    if not measured:
+        return ""
+    table = page.table(("measured", "weights", "control"), list(words.paths_table(measured)))
+    return f"Means over {len(measured)} seeds; the control is a true OU process.\n\n{table}"
 
 
 def _made_with(results: Mapping[str, Results], described: Mapping[str, Any]) -> str:
-    device, seconds = described["versions"]["device"], f"{described['seconds']:.0f}"
-    in_all = sum(r.seconds for r in results.values()) + described["seconds"]
-    main = sum(results[e.name].seconds for e in (EMNIST, SHAKESPEARE))
-    versions = next(iter(results.values())).made_with
-    stack = ", ".join(f"{name} {versions[name]}" for name in ("python", "jax", "numpy"))
-    paths_row = ("Fashion-MNIST paths", 1, device, "float32", seconds)
-    table = page.made_with(results.values(), [paths_row])
-    return (
-        f"{table}\nCompilation is included. The two experiments of the main table took "
-        f"{main:.0f} s, everything {in_all:.0f} s ({stack}).\n"
+    rows: list[tuple[Any, ...]] = []
+    for result in results.values():
+        for piece in result.pieces:
+            seeds = f"{piece.seeds[0]} to {piece.seeds[-1]}"
+            made = (piece.device, result.made_with["precision"], f"{piece.seconds:.0f}")
+            rows.append((result.experiment.title, len(piece.arms), seeds, *made))
+    if described:
+        device = described["versions"]["device"]
+        seconds = f"{described['seconds']:.0f}"
+        last = len(described["measured"]) - 1
+        rows.append(("Fashion-MNIST paths", 1, f"0 to {last}", device, "float32", seconds))
+    if not rows:
+        return ""
+    table = page.table(("experiment", "arms", "seeds", "device", "precision", "seconds"), rows)
+    stacks = dict.fromkeys(
+        ", ".join(f"{name} {r.made_with[name]}" for name in ("python", "jax", "numpy"))
+        for r in results.values()
     )
-
-
-def _on_both(results: Mapping[str, Results], say: Callable[[Results], str]) -> str:
-    """What is said of each data set of the main table."""
-    both = (results[e.name] for e in (EMNIST, SHAKESPEARE))
-    return " and ".join(f"{say(result)} on {result.experiment.title}" for result in both)
-
-
-def _accuracy_apart(results: Mapping[str, Results]) -> str:
-    def apart(result: Results) -> str:
-        was = published.MAIN[result.experiment.name]["full"].accuracy
-        return f"{was - result.arms['full'].at(tables.ROUNDS).mean():.1f} points"
-
     return (
-        f"The printed accuracy of `full` is above ours by {_on_both(results, apart)}. The EMNIST "
-        f"of the repository's results has an eighth of the writers; how many images and local "
-        f"epochs the paper's runs had, it does not say.\n"
+        f"A line for every piece, which is what ran side by side; compilation is included. Made "
+        f"with {'; '.join(stacks)}. The JSON files have the versions of every piece.\n\n{table}"
     )
-
-
-def _all_silent(results: Mapping[str, Results]) -> str:
-    def counted(result: Results) -> str:
-        silent = result.arms["adaptive ignore"].spoke[:, : tables.ROUNDS] == 0
-        return ", ".join(map(str, silent.sum(1)))
-
-    return (
-        f"Rounds of `adaptive ignore` in which nobody spoke, a number per seed: "
-        f"{_on_both(results, counted)}. "
-        f"When these arms were run, a round with nobody to average changed nothing, the threshold "
-        f"included, so that a threshold above all norms stayed until other clients were drawn. "
-        f"Since then rules learn from the norms of every round, as in the paper's algorithm.\n"
-    )
-
-
-def _thresholds_apart(results: Mapping[str, Results]) -> str:
-    def ratio(result: Results) -> str:
-        was = float(published.THRESHOLD[result.experiment.name]["adaptive zero"].split(" ")[0])
-        ours = tables.thresholds_after_first(result, "adaptive zero").mean()
-        return f"{was / ours:.1f} times ours"
-
-    return (
-        f"The printed thresholds are {_on_both(results, ratio)} (`zero`): the paper's clients "
-        f"moved further in a round than with the settings that it and its code name.\n"
-    )
-
-
-def _measured(measured: Mapping[str, Any]) -> str:
-    rows = [(name.replace("_", " "), f"{value:.4g}") for name, value in measured.items()]
-    return page.table(("measured", "value"), rows)
 
 
 _HEAD = """\
 # The paper, reproduced
 
-*Communication-Efficient Federated Learning via Optimal Client Sampling* (Ribero, Vikalo, 2020):
-every table and figure, on real data, as mean ± standard deviation over seeds. The paper has one
-run for each number.
+*Communication-Efficient Federated Learning via Optimal Client Sampling* (Ribero, Vikalo, 2020), on
+real data and over seeds; the paper has one run for each number. In five sentences:
+"""
 
+_COMMANDS = """\
 ```bash
 taciturn paper all --out DIR             # everything; a stopped command goes on where it was
-taciturn paper table main                # the main table alone
 taciturn paper table main --quick        # minutes on a CPU, on data that need no download
+taciturn paper page --out DIR            # this page, of what the folder has; runs nothing
 ```
 
-This page is written by `taciturn paper` from the JSON files beside its figures; its numbers come
-from there. The results in the repository are of a subset of EMNIST, 405 writers with 59,725
-training images; the same command takes the whole set of 3,400 where it lies in `TACITURN_DATA`.
-`ou` is the paper's estimator to the letter, `ou constrained` holds â in [0, 1], which is what an
-Ornstein–Uhlenbeck process allows, and is Taciturn's default.
+This page is written by `taciturn paper page` from the JSON files beside its figures; all numbers,
+and what is said of them, come from there.
 """
 
-_VERDICTS = """\
-Differences are taken seed by seed (same clients, same batches); ± is half of the 95 % interval of
-their mean, and nothing is corrected for the number of comparisons. *Ahead* and *behind* mean that
-the interval leaves zero out. Unless it says otherwise, a claim holds when each of its comparisons
-does, in part when some do, and not at all when none does: *level* is not ahead.
+_TERMS = f"""\
+## Terms
+
+- A client *speaks* where it uploads its update, and is *silent* where it uploads its update's norm
+  alone. A *stand-in* takes the place of a silent client's update: `ou` is the paper's estimator to
+  the letter, `ou constrained` holds â in [0, 1], which is what an Ornstein–Uhlenbeck process
+  allows, and is Taciturn's default; `zero` is no step; `ignore` leaves the client out.
+- *τ* is the threshold that a norm must exceed for its client to speak. `adaptive` sets it to mean −
+  deviation of the last round's norms, weighted by examples as in the author's code, or `unweighted`
+  as the paper's text reads. `random` speaks with the mean rate, over seeds, of the adaptive arm
+  with the same stand-in and weighting.
+- The *share* is what was uploaded, in % of everyone's update in float32; GiB are uplink only, and
+  what the paper prints as "Gb".
+- A run has *collapsed* where it ends more than {comparing.COLLAPSE:g} points of accuracy below full
+  communication with the same seed.
 """
 
-_BLANK_NOTE = """\
-A model that always answers with a blank, the most frequent character, reaches 18.56 % on
-Shakespeare. Arms that end there have learned nothing more: they lie on a plateau that others leave
-after 60 to 90 rounds (figure 3).
+_VERDICTS = f"""\
+Differences are taken seed by seed: both arms have the same clients and batches. In the details
+*numbers* is the mean difference, its 95 % interval in brackets (Student's t) and the number of
+seeds. *Ahead* and *behind* mean that the interval lies on one side of zero; *level* that it has
+zero in it and lies within ±{comparing.MARGIN:g} points of accuracy (an equivalence test);
+*undecided* is the rest. Where a run of the comparison collapsed, a mean lies where no run is: then
+there are the median difference, in how many seeds it is above zero, and the p-value of the
+two-sided sign test, and ahead and behind mean p ≤ {comparing.LEVEL:g}. Nothing is corrected for the
+number of comparisons.
+
+A claim *holds* when all its checks say yes, *in part* when some do, and *does not hold* when none
+does and one says no; it is *undecided* when no check says either. What was not run says nothing,
+and is counted.
 """
 
 _NOTES_MAIN = """\
-GiB of uploaded float32 weights, uplink only; the paper prints "Gb". `random` speaks with the mean
-rate, over seeds, of the adaptive arm with the same stand-in; where its model diverges, clients
-whose update is not finite are rejected, and its share falls below that rate. The paper's `zero`
-arms ran without the clipping that its other arms had; here all arms are clipped alike.
+*Paper* is the printed number, the same beside both of our estimators and both weightings.
+*Rejected* is the share of replies that were not finite and were left out, as happens once a model
+diverges. The paper's `zero` arms ran without the clipping that its other arms had; here all arms
+are clipped alike.
+"""
+
+_NOTES_DATA = """\
+A row of Shakespeare is a sequence of 80 characters; the paper counts snippets, of which a long one
+makes several. The totals that it prints for models are not all the sums of their layers.
+"""
+
+_NOTES_COLLAPSES = """\
+`author's sums` keeps the five sums of raw weights that the author's code has, in float32, and the
+arms of *float32* have matrix products in float32: where they collapse as often, rounding is not the
+cause.
 """

@@ -11,7 +11,30 @@ class Row(NamedTuple):
     share: float  # of full communication, %
 
 
-# By arm; random and adaptive `ou` are compared with both estimators.
+class DataSet(NamedTuple):
+    """A line of the tables of data sets and models."""
+
+    users: str
+    samples: str
+    layers: tuple[int, ...]  # trainable parameters
+    total: str
+
+
+# By task. Where text and table differ, both are here.
+DATA_SETS = {
+    "emnist": DataSet(
+        "3.4 K (table), 3,843 (text)",
+        "60 K",
+        (320, 18_496, 1_179_776, 7_998),
+        "1,206,590 (table), 1,663,370 (text)",
+    ),
+    "shakespeare": DataSet(
+        "715 (table), 725 (text)", "16 K", (720, 271_360, 525_312, 23_130), "4,050,748"
+    ),
+    "synthetic": DataSet("100", "10,000", (), ""),
+}
+
+# By task and arm; random and adaptive `ou` are compared with both estimators.
 MAIN = {
     "emnist": {
         "full": Row(76.51, 4.5, 100),

@@ -23,10 +23,11 @@ class Experiment:
       title: for tables and figures.
       task: what is learned.
       options: of the task.
-      settings: of `taciturn.simulate`.
+      settings: of `taciturn.simulate`; a precision among them holds whatever is asked for.
       arms: a name and a policy each. `random:?+…` takes its probability from the mean rate, over
         seeds, at which clients speak in the adaptive arm with the same stand-in.
       seeds: how many, where nobody asks for another number.
+      more_seeds: how many an arm has, where these are more than the others'.
       side_by_side: how many runs a piece has on a GPU; None for all.
       own: settings of single arms, by their names; such an arm runs by itself.
       file: of a task that takes one file, its place below the folder of the data.
@@ -41,7 +42,12 @@ class Experiment:
     seeds: int = 5
     side_by_side: int | None = None
     file: str | None = None
+    more_seeds: Mapping[str, int] = field(default_factory=dict)
     own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def seeds_of(self, arm: str) -> int:
+        """How many seeds an arm has, where nobody asks for another number."""
+        return self.more_seeds.get(arm, self.seeds)
 
     def numbers(self) -> dict[str, Any]:
         """The settings, as `taciturn.simulate` takes them."""

@@ -42,9 +42,13 @@ def rounds(array: np.ndarray) -> np.ndarray:
 
 
 def legend(figure: Figure, axes: Axes) -> None:
-    """One legend for all panels, below them."""
+    """One legend for all panels, below them, with as many columns as there is room for."""
     lines, labels = axes.get_legend_handles_labels()
-    figure.legend(lines, labels, loc="outside lower center", ncols=5, fontsize=9, frameon=False)
+    room = figure.get_figwidth() / (0.075 * max(map(len, labels), default=1) + 0.6)
+    columns = max(1, min(len(labels), int(room)))
+    figure.legend(
+        lines, labels, loc="outside lower center", ncols=columns, fontsize=9, frameon=False
+    )
 
 
 def write(

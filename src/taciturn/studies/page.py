@@ -1,13 +1,12 @@
-"""What pages share: tables of settings, of what results were made with, and of text."""
+"""What pages share: where they are written, and tables of settings and of text."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from taciturn import files
 from taciturn.studies.experiment import Setting
-from taciturn.studies.results import Results
 from taciturn.studies.table import Table
 
 
@@ -29,13 +28,3 @@ def settings(title: str, settings: Mapping[str, Setting]) -> str:
     """A section with every setting and why it is that one."""
     rows = [(name, *setting) for name, setting in settings.items()]
     return f"### {title}\n\n" + table(("setting", "value", "why"), rows)
-
-
-def made_with(results: Iterable[Results], others: Iterable[tuple[Any, ...]] = ()) -> str:
-    """A table of devices and seconds, a line for each experiment."""
-    rows: list[tuple[Any, ...]] = []
-    for result in results:
-        made, count = result.made_with, sum(len(arm.accuracy) for arm in result.arms.values())
-        title, seconds = result.experiment.title, f"{result.seconds:.0f}"
-        rows.append((title, count, made["device"], made["precision"], seconds))
-    return table(("experiment", "runs", "device", "precision", "seconds"), [*rows, *others])

@@ -3,8 +3,8 @@
 An experiment has one JSON file: its settings, and a run for every arm and seed. It is saved after
 every piece, which is as many runs as go side by side; a piece under way has a folder of its own,
 with checkpoints. A run is known by its policy and its seed, so that a command that was stopped goes
-on where it was. One that asks for other seeds runs what is missing, and the random arms, whose
-probability changes with them.
+on where it was. One that asks for more seeds runs what is missing, and the random arms, whose
+probability changes with them; one that asks for fewer runs and removes nothing.
 """
 
 import shutil
@@ -35,7 +35,7 @@ class Options(NamedTuple):
 
     Attributes:
       folder: where the files are.
-      seeds: how many.
+      seeds: how many of every arm; the experiment's own numbers by default.
       rounds: how many; the experiment's own by default.
       precision: of matrix products; by default that of the runs that are there, and for new ones
         bfloat16 on a GPU and float32 elsewhere.
@@ -45,7 +45,7 @@ class Options(NamedTuple):
     """
 
     folder: Path
-    seeds: int
+    seeds: int | None = None
     rounds: int | None = None
     precision: str | None = None
     data: Path | None = None
@@ -64,7 +64,8 @@ def run(experiment: Experiment, options: Options, say: Callable[[str], None]) ->
             name: experiment.arms[name].replace(MATCHED, file.rate(adaptive, partner(name)))
             for name in matched
         }  # fmt: skip
-        most = _most(experiment, options, len(policies))
+        seeds_there = max(map(file.seeds_of, policies), default=1)
+        most = _most(experiment, options, len(policies), seeds_there)
         for own, some in experiment.apart(policies):
             settings = {**file.settings, **own}
             for arms, seeds in cut(file.missing(some, own), *most):
@@ -92,13 +93,13 @@ def _refused(task: Task, settings: dict[str, Any]) -> str:
     return ""
 
 
-def _most(experiment: Experiment, options: Options, arms: int) -> tuple[int, int]:
+def _most(experiment: Experiment, options: Options, arms: int, seeds: int) -> tuple[int, int]:
     """How many arms, and how many seeds of each, a piece has at the most."""
     runs = options.side_by_side
     if runs is None and jax.default_backend() == "cpu":
         return arms, 1
-    runs = runs or experiment.side_by_side or arms * options.seeds
-    seeds = min(options.seeds, runs)
+    runs = runs or experiment.side_by_side or arms * seeds
+    seeds = min(seeds, runs)
     return max(1, runs // seeds), seeds
 
 

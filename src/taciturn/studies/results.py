@@ -30,6 +30,7 @@ class Arm(NamedTuple):
     spoke: np.ndarray  # in every round
     threshold: np.ndarray  # in every round
     who_pays: Mapping[str, np.ndarray] = {}  # figures of `WHO_PAYS` that the runs have, (seeds,)
+    rejected: np.ndarray | None = None  # replies that were no good, (seeds,); not in old files
 
     def test(self, round: int | None) -> int:
         """The place of the test after so many rounds, or of the last where there were fewer."""
@@ -151,6 +152,7 @@ def results_of(
                     for key in WHO_PAYS
                     if all(r.get(key) is not None for r in own)
                 },
+                np.array([r["rejected"] for r in own]) if "rejected" in own[0] else None,
             )
     return Results(
         experiment,

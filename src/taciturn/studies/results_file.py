@@ -12,6 +12,7 @@ import numpy as np
 
 from taciturn import files, runs
 from taciturn.core.policy import parse
+from taciturn.data.shakespeare import PADDING
 from taciturn.errors import RunError
 from taciturn.report.versions import versions
 from taciturn.sim.history import History
@@ -26,7 +27,7 @@ class ResultsFile:
     Args:
       experiment: whose file it is.
       folder: where it lies.
-      seeds: how many are asked for.
+      seeds: how many are asked for; the experiment's own numbers by default.
       rounds, precision: what takes the place of the experiment's, or of the usual ones.
     """
 
@@ -34,7 +35,7 @@ class ResultsFile:
         self,
         experiment: Experiment,
         folder: Path,
-        seeds: int,
+        seeds: int | None,
         rounds: int | None = None,
         precision: str | None = None,
     ) -> None:
@@ -46,7 +47,7 @@ class ResultsFile:
         there = content(self.path) if self.path.exists() else None
         usual = "bfloat16" if jax.default_backend() == "gpu" else "float32"
         usual = there["settings"]["precision"] if there else usual
-        self.settings["precision"] = precision or usual
+        self.settings.setdefault("precision", precision or usual)
         described = {
             "experiment": experiment.name,
             "task": {"name": experiment.task} | experiment.task_options(),
@@ -72,6 +73,10 @@ class ResultsFile:
         found = self.content.setdefault("data", data)
         self._compare(found, {key: data.get(key) for key in found})
 
+    def seeds_of(self, arm: str) -> int:
+        """How many seeds of an arm are asked for."""
+        return self.experiment.seeds_of(arm) if self.seeds is None else self.seeds
+
     def missing(self, policies: Mapping[str, str], own: Mapping[str, Any]) -> dict[str, list[int]]:
         """The seeds that an arm has no run for, with settings of its own, if any, of every arm that
         lacks one."""
@@ -81,7 +86,9 @@ class ResultsFile:
             if r.get("settings", {}) == own
         }
         lacking = {
-            name: [s for s in range(self.seeds) if (name, str(parse(text)), s) not in there]
+            name: [
+                s for s in range(self.seeds_of(name)) if (name, str(parse(text)), s) not in there
+            ]
             for name, text in policies.items()
         }
         return {name: seeds for name, seeds in lacking.items() if seeds}
@@ -95,12 +102,12 @@ class ResultsFile:
         return self.path.with_name(f"{self.experiment.name}-{digest}")
 
     def rate(self, policies: Mapping[str, str], arm: str) -> str:
-        """The mean rate, over seeds, at which clients speak in an arm."""
+        """The mean rate, over all seeds that are there, at which clients speak in an arm."""
         policy = str(parse(policies[arm]))
         spoke = [
             run["spoke"]
             for run in self.content["runs"]
-            if run["arm"] == arm and run["policy"] == policy and run["seed"] < self.seeds
+            if run["arm"] == arm and run["policy"] == policy
         ]
         return f"{np.mean(spoke) / self.settings['cohort']:.4f}"
 
@@ -145,7 +152,8 @@ class ResultsFile:
 def describe(task: Task) -> dict[str, Any]:
     """What tells the data of a task from others: counts, and a hash of all rows.
 
-    Of numbers to predict it also has the variance in the test set, which a loss is compared with.
+    Of numbers to predict it also has the variance in the test set, which a loss is compared with;
+    of classes, the accuracy in % of always answering with the most frequent one.
     """
     clients = task.clients
     rows = np.asarray(clients.rows_of(jnp.arange(clients.population)))
@@ -163,6 +171,9 @@ def describe(task: Task) -> dict[str, Any]:
     labels = np.asarray(test["y"]) if isinstance(test, Mapping) and "y" in test else np.zeros(0)
     if labels.ndim == 1 and labels.size and labels.dtype.kind == "f":
         found["variance"] = float(f"{labels.var(dtype=np.float64):.8g}")
+    if labels.size and labels.dtype.kind in "iu":
+        answers = labels if labels.ndim == 1 else labels[labels != PADDING]
+        found["constant"] = float(f"{100 * np.bincount(answers).max() / answers.size:.6g}")
     return found
 
 
@@ -185,6 +196,7 @@ def _runs(arm: str, history: History) -> list[dict[str, Any]]:
             "uploaded": sent[i, tested].tolist(),
             "spoke": history.spoke[i].tolist(),
             "threshold": _thresholds(history.threshold[i]),
+            "rejected": int(history.rejected[i].sum()),
         }
         | _who_pays(history, i)
         for i, seed in enumerate(history.seeds)
