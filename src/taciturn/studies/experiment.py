@@ -29,8 +29,8 @@ class Experiment:
       seeds: how many, where nobody asks for another number.
       more_seeds: how many an arm has, where these are more than the others'.
       side_by_side: how many runs a piece has on a GPU; None for all.
-      own: settings of single arms, by their names; such an arm runs by itself.
       file: of a task that takes one file, its place below the folder of the data.
+      own: settings of single arms, by their names; such an arm runs by itself.
     """
 
     name: str
