@@ -66,8 +66,9 @@ def policies_of(text: str) -> dict[str, Policy]:
         try:
             policy = parse(part.strip())
         except InputError as error:
-            hint = " Policies are separated by semicolons." if ", " in part else ""
-            raise InputError(f"{error}{hint}") from None
+            if ", " not in part:
+                raise
+            raise InputError(f"{error} Policies are separated by semicolons.") from None
         if str(policy) in found:
             raise InputError(f"The policy {policy} is there twice.")
         found[str(policy)] = policy
