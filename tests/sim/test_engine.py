@@ -392,11 +392,11 @@ def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(
     roomy = program_of(run, monkeypatch)
     assert roomy.lanes == 8
     assert not caplog.messages
-    needed = engine._bytes_needed(roomy._chunk)
+    needed = devices.bytes_needed(roomy._chunk)
     monkeypatch.setattr(devices, "memory", lambda: needed)
     tight = program_of(run, monkeypatch)
     assert 1 < tight.lanes < 8
-    assert engine._bytes_needed(tight._chunk) <= 0.9 * needed
+    assert devices.bytes_needed(tight._chunk) <= 0.9 * needed
     assert f"clients train in {tight.lanes} lanes at a time" in caplog.messages[-1]
     for name in arms:
         assert_same(results[-1][name], results[0][name], 1e-6)
