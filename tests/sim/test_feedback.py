@@ -25,7 +25,8 @@ ARMS = {
     text: text
     for text in (
         "full",
-        "adaptive,k=0+ou+eden:0.5",
+        # Without `ou`: where the signs of `eden` cancel, it would fit a path to what rounding left.
+        "adaptive,k=0+last+eden:0.5",
         "full+eden:0.5,feedback=true",
         "adaptive,k=0+ou+top_k:0.1,feedback=true",
         "random:0.5+zero+quantize:1,feedback=true",

@@ -26,7 +26,7 @@ ARMS = {
         "full",
         "random:0.5+own",
         "adaptive,k=0+own+top_k:0.1,feedback=true",
-        "adaptive,k=0+ou+eden:0.5",
+        "adaptive,k=0+last+eden:0.5",
         "optimal:0.4+own+eden:0.5",
     )
 }

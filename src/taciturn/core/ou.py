@@ -94,13 +94,13 @@ def predict(path: Trajectory, constrained: bool = True) -> Array:
         it this is the paper's formula to the letter: at t = 2 it gives d₂²/d₁.
 
     Returns:
-      Δ̂, and 0 before t = 2, where the path never moved, or by rounding alone before its last
-      step, and where the formula overflows.
+      Δ̂, and 0 before t = 2, where the path never moved and where the formula overflows.
     """
     xp = namespace(path.x)
     pull = _pull(path, constrained)
     expected = path.x / xp.maximum(path.t, xp.ones_like(path.t)) - pull * (path.x - path.m)
-    return or_zero(_varied(path) & xp.isfinite(expected), expected)
+    # Where C = 0, â is 0/0, but for rounding: a fused product makes something over 0 of it.
+    return or_zero((path.C > 0) & xp.isfinite(expected), expected)
 
 
 def fit(path: Trajectory, constrained: bool = True) -> Process:
@@ -108,7 +108,7 @@ def fit(path: Trajectory, constrained: bool = True) -> Process:
     xp = namespace(path.x)
     nan = xp.full_like(path.x, float("nan"))
     t = xp.maximum(path.t, xp.ones_like(path.t))
-    pull = xp.where(_varied(path), _pull(path, constrained), nan)
+    pull = xp.where(path.C > 0, _pull(path, constrained), nan)
     a = 1 - pull
     finite_rate = -xp.log(xp.where(a > 0, a, nan))
     rate = xp.where(a == 0, xp.full_like(a, float("inf")), finite_rate)
@@ -124,18 +124,6 @@ def fit(path: Trajectory, constrained: bool = True) -> Process:
     return Process(a, rate, mean, volatility, residual)
 
 
-def _varied(path: Trajectory) -> Array:
-    """Where x_0 … x_{t−1} differ by more than rounding, so that there is something to fit.
-
-    A mean update is a sum of terms that may cancel, and is known to some ε of them. A path whose
-    first steps should be 0, and are 1e-9 beside a later step of 1, has C > 0 all the same; â would
-    then be a quotient of rounding, and its sign would decide where the forecast lies. Q has the
-    squares of the steps, from which C is made.
-    """
-    rounding = 8 * float(namespace(path.x).finfo(path.x.dtype).eps)
-    return rounding**2 * path.Q < path.C
-
-
 def _taken_back(path: Trajectory) -> Array:
     """−C_xd."""
     return path.Q / 2 + path.x * (path.m - path.x / 2)
@@ -143,7 +131,7 @@ def _taken_back(path: Trajectory) -> Array:
 
 @np.errstate(all="ignore")
 def _pull(path: Trajectory, constrained: bool) -> Array:
-    """1 − â, the share of a deviation that a step takes back; anything where C is rounding."""
+    """1 − â, the share of a deviation that is taken back in a step; anything where C = 0."""
     xp = namespace(path.x)
     pull = _taken_back(path) / path.C
     return xp.clip(pull, 0.0, 1.0) if constrained else pull
