@@ -63,7 +63,8 @@ def rule_forms(threshold: float) -> dict[str, list[str]]:
         ],
         "random": ["random:0.5"],
         "optimal": ["optimal:0.4"],
-        "budget": ["budget:1%"],
+        # With 1 %, one draw of the LSTM lies on a border, and rounding decides which weight has it.
+        "budget": ["budget:1.5%"],
     }
 
 
@@ -79,11 +80,12 @@ def every_policy(threshold: float, stand_ins: dict[str, list[str]]) -> dict[str,
 
 
 def some_silent(histories: dict[str, taciturn.History]) -> bool:
-    """Whether rules other than `full` heard some and missed some: else nothing was compared."""
+    """Whether rules heard some and missed some: else nothing was compared. With `full` nobody is
+    silent, and with budgets hardly anyone: see `test_budgets_are_the_plain_loop`."""
     return all(
         0 < history.spoke.sum() < history.spoke.size * history.cohort
         for name, history in histories.items()
-        if not name.startswith("full")
+        if not name.startswith(("full", "budget"))
     )
 
 
