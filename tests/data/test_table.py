@@ -251,13 +251,22 @@ def test_sets_of_hugging_face_as_the_library_makes_them():
         assert found.names == wanted.names
         for name, array in wanted.train.items():
             np.testing.assert_array_equal(found.train[name], array)
+    with pytest.raises(InputError, match="one split of a data set, got all: train, test"):
+        read(datasets.DatasetDict({"train": made, "test": made}), **WHO)
+
+
+def test_windows_of_hugging_face_as_the_library_makes_them():
+    datasets = pytest.importorskip("datasets", reason="Hugging Face's library is not installed")
     labels = datasets.ClassLabel(names=["walk", "run", "sit"])
     windows = datasets.Features(
         {"user": datasets.Value("int32"), "x": datasets.Array2D((4, 3), "float32"), "y": labels}
     )
     x = np.arange(60, dtype=np.float32).reshape(5, 4, 3)
     columns = {"user": [1, 0, 1, 0, 0], "x": x.tolist(), "y": [0, 2, 2, 0, 1]}
-    found = read(datasets.Dataset.from_dict(columns, windows), "user", "y")
+    made = datasets.Dataset.from_dict(columns, windows)
+    try:
+        made["x"]
+    except TypeError:
+        pytest.skip("this version of the library cannot read its own windows with this pyarrow")
+    found = read(made, "user", "y")
     np.testing.assert_array_equal(found.train["x"], x[[1, 3, 4, 0, 2]])
-    with pytest.raises(InputError, match="one split of a data set, got all: train, test"):
-        read(datasets.DatasetDict({"train": made, "test": made}), **WHO)

@@ -93,6 +93,9 @@ def _of_frame(frame: Any) -> Columns:
         raise InputError(f"`data` must be one split of a data set, got all: {', '.join(names)}.")
     if names is None:
         names = frame if isinstance(frame, Mapping) else frame.columns
+    if not hasattr(frame, "__getitem__"):  # a set that older `datasets` read row by row alone
+        rows = list(frame)
+        frame = {name: [row[name] for row in rows] for name in names}
     found = {}
     for name in names:
         try:
