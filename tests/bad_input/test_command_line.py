@@ -43,6 +43,9 @@ OPTIONS = [
     for name, values in NUMBERS.items()
     for value in shlex.split(values)
     for empty in ("''",)
+] + [
+    ("run synthetic --option clients=5 --option hidden=3", "`--option` is there 2 times"),
+    ("run synthetic --lr 0.1 --rounds 3 --lr=0.2", "`--lr` is there 2 times"),
 ]
 
 POLICIES = [

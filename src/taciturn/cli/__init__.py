@@ -18,6 +18,7 @@ from taciturn.cli.looking import Report, Runs, Watch
 from taciturn.cli.paper import Paper
 from taciturn.cli.simulations import Compare, Resume, Run, Simulation
 from taciturn.cli.stock import Data, List
+from taciturn.errors import InputError
 
 _ABOUT = """Federated learning in which a client speaks only when it has something to say.
 
@@ -38,6 +39,9 @@ def read(arguments: list[str] | None = None) -> Command:
     if not isinstance(found, Simulation):
         return found
     options = [word[2:].partition("=")[0] for word in arguments if word.startswith("--")]
+    for option in options:
+        if options.count(option) > 1:  # of several, tyro takes the last
+            raise InputError(f"`--{option}` is there {options.count(option)} times: give it once.")
     given = {option.replace("-", "_").removeprefix("no_") for option in options}
     return found.with_config(given | ({"task"} if found.task is not None else set()))
 
