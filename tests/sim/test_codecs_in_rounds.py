@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_tasks import assert_agree, cnn, distance
+from small_tasks import STAND_INS, assert_agree, cnn, distance
 
 import taciturn
 from taciturn.core.codecs import LADDER
-from taciturn.core.policy import CODECS, RULES, STAND_INS
+from taciturn.core.policy import CODECS, RULES
 from taciturn.tasks import load
 
 FORMS = {

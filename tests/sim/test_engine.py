@@ -20,6 +20,7 @@ from float64 import enable_x64
 from small_tasks import (
     ARRAYS,
     SEVERAL,
+    STAND_INS,
     assert_agree,
     assert_same,
     cnn,
@@ -31,7 +32,7 @@ from small_tasks import (
 
 import taciturn
 from taciturn.core.messages import OVERHEAD
-from taciturn.core.policy import RULES, STAND_INS
+from taciturn.core.policy import RULES
 from taciturn.models import MLP
 from taciturn.progress import Compiling, Progress
 from taciturn.sim import devices, engine
