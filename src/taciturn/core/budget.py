@@ -71,7 +71,7 @@ class Rates(NamedTuple):
 def budget(amount: str, per: str = "round") -> Rule:
     """So much upload: each client speaks with bits in proportion to what its update weighs.
 
-    It brings the codec that it needs, EDEN with bits for each client, and `ignore`.
+    It brings the codec that it needs, with bits for each client, and the stand-in `ignore`.
 
     Args:
       amount: a share of what everyone would upload in float32, as in 1%, at most 12%; or bytes, as

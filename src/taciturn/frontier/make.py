@@ -35,7 +35,8 @@ def listing(folder: Path) -> list[str]:
     """The experiments, which of them were run, and the policies."""
     lines = ["experiments"]
     for name, experiment in EXPERIMENTS.items():
-        runs = f"{len(experiment.arms)} policies, seeds: {experiment.seeds}"
+        count = len(experiment.arms)
+        runs = f"{count} polic{'y' if count == 1 else 'ies'}, seeds: {experiment.seeds}"
         lines.append(f"  {name:<18} {experiment.title}: {runs}, {state(experiment, folder)}")
     lines.append("policies")
     for entry in ENTRIES:

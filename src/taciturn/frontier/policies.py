@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-RECOMMENDED = "budget:0.29%"
+RECOMMENDED = "budget:0.2%"
 
 
 class Entry(NamedTuple):
@@ -33,12 +33,14 @@ _EDEN = "Vargaftik et al., ICML 2022"
 _QSGD = "Alistarh et al., NeurIPS 2017"
 _TERNARY = "Sattler et al., 2019"
 _BLOCKS = "rotated in blocks of 4,096 weights, one scale each"
+_BUDGET = "bits for each client in proportion to what its update weighs, in `eden` or `draw_k`"
+_SCALED = "probabilities are scaled by the last round's sums, instead of a second exchange"
 _LEVELS = "levels of equal width in blocks, without the entropy code"
 
 ENTRIES = (
     Entry("full", "full", _FEDAVG),
-    Entry(RECOMMENDED, RECOMMENDED, "Taciturn",
-          "bits for each client in proportion to what its update weighs, in `eden` or `draw_k`"),
+    *(Entry(text, text, "Taciturn", _BUDGET)
+      for text in ("budget:0.5%", RECOMMENDED, "budget:0.1%")),
     Entry("silence + EDEN 0.1", "adaptive+ignore+eden:0.1", f"{_SILENCE}; {_EDEN}", _BLOCKS),
     Entry("silence, OU", "adaptive+ou", _SILENCE, "â is held in [0, 1]"),
     Entry("silence, ignored", "adaptive+ignore", _SILENCE),
@@ -58,7 +60,11 @@ ENTRIES = (
     Entry("draws 1 %", "full+draw_k:0.01", "Wangni et al., NeurIPS 2018",
           "draws are systematic, and count alike"),
     Entry("optimal sampling 30 %", "optimal:0.3+zero", "Chen, Horváth, Richtárik, 2020",
-          "probabilities are scaled by the last round's sums, instead of a second exchange"),
+          _SCALED),
+    *(Entry(f"optimal sampling 30 %, {name}", f"optimal:0.3+{stand_in}",
+            "Chen, Horváth, Richtárik, 2020; Taciturn", f"{_SCALED}; f + Σ w(Δ − f)/p, f is {what}")
+      for name, stand_in, what in (("OU", "ou", "the OU forecast"),
+                                   ("last", "last", "the last mean update"))),
     Entry("FedPAQ", "random:0.5+ignore+quantize:4", "Reisizadeh et al., AISTATS 2020",
           "half of the clients drawn, 4 bits each"),
     Entry("power of choice", "full", "Cho, Wang, Joshi, 2020",

@@ -70,22 +70,25 @@ def _why(one: Open) -> str:
 def stand_ins(result: Results) -> str:
     """Which stand-in is best where silence is all that saves bytes; empty where there is one."""
     policies = {name: parse(arm.policy) for name, arm in result.arms.items()}
-    silent = [
-        name
-        for name, policy in policies.items()
-        if policy.rule.name == "adaptive" and policy.codec.name == "float32"
-    ]
-    if len(silent) < 2:
-        return ""
-    silent.sort(key=lambda name: -result.arms[name].at().mean())
-    first, *others = silent
-    text = _listed(
-        f"{policies[name].stand_in.name} {result.gap(first, name)} points" for name in others
-    )
-    return (
-        f"Of the stand-ins of `adaptive`, in float32, `{policies[first].stand_in.name}` ends "
-        f"highest; by how much it leads the others: {text}."
-    )
+    told = []
+    for rule in ("adaptive", "optimal"):
+        silent = [
+            name
+            for name, policy in policies.items()
+            if policy.rule.name == rule and policy.codec.name == "float32"
+        ]
+        if len(silent) > 1:
+            silent.sort(key=lambda name: -result.arms[name].at().mean())
+            first, *others = silent
+            text = _listed(
+                f"{policies[name].stand_in.name} {result.gap(first, name)} points"
+                for name in others
+            )
+            told.append(
+                f"Of the stand-ins of `{rule}`, in float32, `{policies[first].stand_in.name}` ends "
+                f"highest; by how much it leads the others: {text}."
+            )
+    return " ".join(told)
 
 
 def budgets(result: Results) -> str:
