@@ -9,7 +9,7 @@ import pytest
 from taciturn.core import messages, tally
 from taciturn.core.amounts import Amount
 from taciturn.core.arrays import evenness
-from taciturn.core.budget import budget
+from taciturn.core.budget import budget, doubt
 from taciturn.core.codecs import LADDER
 from taciturn.core.codecs.ladder import BITS, RUNGS, level_of, rung_of, through
 from taciturn.core.policy import Policy, parse
@@ -140,6 +140,23 @@ def test_amounts_as_people_write_them() -> None:
 def test_bad_budgets(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said.replace("..", r"\.\.")):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "kept"),
+    [("budget:1.9%", 101, False), ("budget:1.9%", 20_000, True), ("budget:0.2%", 1_000, False),
+     ("budget:200B", 1_000_000, False), ("budget:10kB", 1_000_000, True),
+     ("budget:10kB,per=run", 1_000_000, False), ("full", 2, True), ("adaptive", 2, True)],
+)  # fmt: skip
+def test_a_budget_that_cannot_be_kept_is_doubted(text: str, size: int, kept: bool) -> None:
+    """Where nothing is doubted, rounds cost what was asked for; else more."""
+    policy = parse(text).paced(300)
+    assert (doubt(policy.rule, size, CLIENTS) == "") == kept
+    if policy.rule.name == "budget":
+        target = dict(policy.rule.params)["amount"]
+        shares = spend(text, size, 0.5)[20:].mean() if target.is_share else None
+        if shares is not None:
+            assert (shares < 1.1 * target) == kept
 
 
 def test_what_a_run_may_spend_needs_its_rounds() -> None:

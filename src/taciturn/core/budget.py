@@ -108,6 +108,26 @@ def _budget(amount: Amount, per: str, rounds: float | None) -> Rule:
     )  # fmt: skip
 
 
+def doubt(rule: Rule, size: int, cohort: int) -> str:
+    """Why a model of this size cannot keep to a budget; empty where it can, and for other rules.
+
+    Everyone sends a header, and one in twenty speaks whatever happens.
+    """
+    state = rule.init()
+    if not isinstance(state, Budget):
+        return ""
+    whole = 4 * size + OVERHEAD
+    least = OVERHEAD + _FLOOR * min(code.nbytes(size) for code in LADDER.rungs)
+    wanted = state.share * whole or state.bytes / cohort
+    if least <= 1.1 * wanted:
+        return ""
+    return (
+        f"the budget of {dict(rule.params)['amount']} cannot be kept: with {size:,} weights, even "
+        f"where hardly anybody speaks, {100 * least / whole:.3g} % of the float32 upload are sent, "
+        f"{cohort * least:,.0f} bytes in a round"
+    )
+
+
 def _bits(own: Situation, context: Rates) -> Scalar:
     bits = own.examples * own.norm * context.scale + context.flat
     return _space(bits).minimum(bits, context.most)

@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
 from taciturn.checks import number, whole
-from taciturn.core import server, standins, tally
+from taciturn.core import budget, server, standins, tally
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError
 from taciturn.flower import (
@@ -386,6 +386,8 @@ class Taciturn(Strategy):
         self._total = np.zeros(layout.size, layout.wide)
         self._layout, self._memory = layout, server.remember(self.policy, self._total)
         self._downlink = downlink.begin(self.policy, layout, self.seed, arrays, self.kept_messages)
+        if doubt := budget.doubt(self.policy.rule, layout.size, cohort=1):
+            log(WARNING, "Taciturn: %s.", doubt)
 
     def _hint(self, heard: Heard) -> str:
         """What to do if it stays for good."""

@@ -1,5 +1,6 @@
 """The simulator: federated experiments on one machine."""
 
+import logging
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import fields
@@ -8,6 +9,7 @@ from typing import Any
 
 from taciturn import runs
 from taciturn.checks import flag, path_of
+from taciturn.core import budget
 from taciturn.core.parts import Part
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError, Stopped, UnknownName
@@ -27,6 +29,8 @@ from taciturn.tasks.task import Task
 __all__ = [
     "History", "as_model", "compare", "evaluate", "fill_in", "follow", "prepare", "simulate",
 ]  # fmt: skip
+
+log = logging.getLogger("taciturn")
 
 
 def simulate(
@@ -125,7 +129,10 @@ def follow(
     """
     stream = reference.stream if plain else engine.stream
     policies = {name: policy.paced(settings.rounds) for name, policy in policies.items()}
-    totals = Totals(settings.cohort)
+    size, totals = flat_model(task).size, Totals(settings.cohort)
+    for name, policy in policies.items():
+        if doubt := budget.doubt(policy.rule, size, settings.cohort):
+            log.warning("%s: %s", name, doubt)
     if folder is None:
         chunks = []
         for record in stream(task, policies, settings):
@@ -134,7 +141,6 @@ def follow(
                 chunks.append(record.kept)
         return gather(policies, settings, chunks)
 
-    size = flat_model(task).size
     with closing(Journal(folder, task, policies, settings, size)) as journal, noted() as stopping:
         chunks, left = journal.find()
         for chunk in chunks:
