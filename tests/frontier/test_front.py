@@ -108,7 +108,21 @@ def test_the_headline_has_difference_interval_and_share():
     assert "**1 %** of its upload" in text
     without = result()
     del without.arms["best"]
-    assert words.headline(without) == "X: the recommended policy has not been run."
+    assert words.headline(without._replace(size=1_000_000)) == "**X**: not run."
+
+
+def test_where_a_model_is_too_small_for_the_budget_the_headline_has_the_next_that_does_as_well():
+    found = result(
+        little=arm("budget:1%", 70, 1),
+        enough=arm("budget:2%", 79.8, 2),
+        more=arm("budget:4%", 80, 4),
+    )
+    del found.arms["best"]
+    text = words.headline(found)
+    assert text.startswith("**X**: the budget of 0.2% cannot be kept: with 1,000 weights")
+    assert "`budget:2%` ends -0.20 ± 0.00 (behind) points from full communication" in text
+    del found.arms["enough"], found.arms["more"]
+    assert "`budget:1%` ends -10.00" in words.headline(found)
 
 
 def test_stand_ins_are_compared_with_the_one_that_ends_highest():

@@ -1,6 +1,7 @@
 """`taciturn frontier`, as a user calls it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from taciturn.studies import pieces
 from taciturn.studies.experiment import Experiment, Setting
 
 DOCS = Path(__file__).parents[2] / "docs"
-POLICIES = "adaptive+ignore+eden:0.1; budget:0.3%; random:0.5+ignore"
+POLICIES = "adaptive+ignore+eden:0.1; budget:10%; random:0.5+ignore"
 
 
 def frontier(*arguments: str) -> None:
@@ -96,6 +97,16 @@ def test_an_arm_whose_settings_do_not_fit_the_task_is_left_out(tmp_path, counted
     assert list(found.arms) == ["full"]
     assert len(counted) == 1
     assert said[-1].startswith("S: many left out: `choice` must be at least the cohort of 3")
+
+
+def test_a_budget_that_cannot_be_kept_is_left_out(tmp_path, counted):
+    said, arms = [], {"full": "full", "little": "budget:2%", "more": "budget:10%"}
+    experiment = replace(own_settings(), arms=arms)
+    found = pieces.run(experiment, pieces.Options(tmp_path, 2), said.append)
+    assert list(found.arms) == ["full", "more"]
+    assert [names for names, _ in counted] == [["full", "budget:10%"]] * 2
+    (about,) = [line for line in said if "left out" in line]
+    assert about.startswith("S: little left out: the budget of 2% cannot be kept: with 101 weights")
 
 
 def test_numbers_to_predict_are_scored_by_what_is_explained(capsys, tmp_path):

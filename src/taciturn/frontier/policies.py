@@ -40,7 +40,7 @@ _LEVELS = "levels of equal width in blocks, without the entropy code"
 ENTRIES = (
     Entry("full", "full", _FEDAVG),
     *(Entry(text, text, "Taciturn", _BUDGET)
-      for text in ("budget:0.5%", RECOMMENDED, "budget:0.1%")),
+      for text in ("budget:1.9%", "budget:0.5%", RECOMMENDED, "budget:0.1%")),
     Entry("silence + EDEN 0.1", "adaptive+ignore+eden:0.1", f"{_SILENCE}; {_EDEN}", _BLOCKS),
     Entry("silence, OU", "adaptive+ou", _SILENCE, "â is held in [0, 1]"),
     Entry("silence, ignored", "adaptive+ignore", _SILENCE),

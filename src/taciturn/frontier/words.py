@@ -4,9 +4,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from taciturn.core import budget
 from taciturn.core.amounts import Amount
 from taciturn.core.policy import parse
-from taciturn.frontier.front import FULL, SAME, Open, not_dominated, points, recommended
+from taciturn.frontier.front import FULL, SAME, Open, Point, not_dominated, points, recommended
+from taciturn.frontier.policies import RECOMMENDED
 from taciturn.report.units import byte_text
 from taciturn.studies.results import ACCURACY, Arm, Results
 
@@ -19,7 +21,8 @@ def headline(result: Results) -> str:
     best = recommended(found)
     title = result.experiment.title
     if best is None or best.gap is None:
-        return f"{title}: the recommended policy has not been run."
+        why = budget.doubt(parse(RECOMMENDED).rule, result.size, result.cohort)
+        return f"**{title}**: {why}.{_instead(found)}" if why else f"**{title}**: not run."
     seeds = len(best.accuracy)
     level = float(result.arms[FULL].at().mean())
     return (
@@ -27,6 +30,23 @@ def headline(result: Results) -> str:
         f"{level:.2f} %: a difference of {best.gap} points over {seeds} seed{'s' * (seeds > 1)}, "
         f"at **{best.share.mean():.3g} %** of its upload ({byte_text(best.uploaded)})."
     )
+
+
+def _instead(found: Iterable[Point]) -> str:
+    """For models that are too small for the recommended budget: the least that does as well."""
+    larger = [p for p in found if p.gap is not None and parse(p.policy).rule.name == "budget"]
+    good = [p for p in larger if p.gap is not None and p.gap.mean >= -SAME]
+    if not larger:
+        return ""
+    best = min(good, key=_sent) if good else max(larger, key=_sent)
+    return (
+        f" `{best.policy}` ends {best.gap} points from full communication, at "
+        f"**{best.share.mean():.3g} %** of its upload."
+    )
+
+
+def _sent(point: Point) -> float:
+    return point.uploaded
 
 
 def front(result: Results) -> str:

@@ -15,12 +15,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 
+from taciturn.core import budget
+from taciturn.core.policy import parse
 from taciturn.data import places
 from taciturn.errors import DataError, InputError, Stopped
 from taciturn.report import terminal
 from taciturn.settings import Settings
 from taciturn.sim import compare, fill_in
 from taciturn.sim.history import History
+from taciturn.sim.local import flat_model
 from taciturn.studies.experiment import MATCHED, Experiment, partner
 from taciturn.studies.results import Results
 from taciturn.studies.results_file import ResultsFile
@@ -59,6 +62,7 @@ def run(experiment: Experiment, options: Options, say: Callable[[str], None]) ->
     adaptive = {name: text for name, text in experiment.arms.items() if MATCHED not in text}
     matched = [name for name in experiment.arms if name not in adaptive]
     task: Task | None = None
+    left_out: set[str] = set()
     for phase in (1, 2):
         policies = adaptive if phase == 1 else {
             name: experiment.arms[name].replace(MATCHED, file.rate(adaptive, partner(name)))
@@ -75,6 +79,13 @@ def run(experiment: Experiment, options: Options, say: Callable[[str], None]) ->
                 if own and (why := _refused(task, settings)):
                     say(f"{experiment.title}: {', '.join(arms)} left out: {why}")
                     break
+                for name in set(arms) - left_out:
+                    if why := _unkept(task, some[name], settings):
+                        say(f"{experiment.title}: {name} left out: {why}")
+                        left_out.add(name)
+                arms = [name for name in arms if name not in left_out]
+                if not arms:
+                    continue
                 of = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
                 say(f"{experiment.title}: {', '.join(arms)}; {of}")
                 texts = {name: some[name] for name in arms}
@@ -91,6 +102,12 @@ def _refused(task: Task, settings: dict[str, Any]) -> str:
     except InputError as error:
         return str(error)
     return ""
+
+
+def _unkept(task: Task, policy: str, settings: dict[str, Any]) -> str:
+    """Why a budget cannot be kept on a task; empty where it can, and for other policies."""
+    rule = parse(policy).paced(settings["rounds"]).rule
+    return budget.doubt(rule, flat_model(task).size, settings["cohort"])
 
 
 def _most(experiment: Experiment, options: Options, arms: int, seeds: int) -> tuple[int, int]:
