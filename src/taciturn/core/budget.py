@@ -123,7 +123,7 @@ def doubt(rule: Rule, size: int, cohort: int) -> str:
         return ""
     return (
         f"the budget of {dict(rule.params)['amount']} cannot be kept: with {size:,} weights, even "
-        f"where hardly anybody speaks, {100 * least / whole:.3g} % of the float32 upload are sent, "
+        f"where hardly anybody speaks, {100 * least / whole:.3g} % of the float32 upload is sent, "
         f"{cohort * least:,.0f} bytes in a round"
     )
 
