@@ -129,10 +129,8 @@ def follow(
     """
     stream = reference.stream if plain else engine.stream
     policies = {name: policy.paced(settings.rounds) for name, policy in policies.items()}
-    size, totals = flat_model(task).size, Totals(settings.cohort)
-    for name, policy in policies.items():
-        if doubt := budget.doubt(policy.rule, size, settings.cohort):
-            log.warning("%s: %s", name, doubt)
+    _warn_of_budgets(task, policies, settings.cohort)
+    totals = Totals(settings.cohort)
     if folder is None:
         chunks = []
         for record in stream(task, policies, settings):
@@ -141,6 +139,7 @@ def follow(
                 chunks.append(record.kept)
         return gather(policies, settings, chunks)
 
+    size = flat_model(task).size
     with closing(Journal(folder, task, policies, settings, size)) as journal, noted() as stopping:
         chunks, left = journal.find()
         for chunk in chunks:
@@ -155,6 +154,15 @@ def follow(
             if signal and isinstance(record, Chunk) and not record.is_last:
                 raise Stopped(f"Stopped after round {record.group.done}.", signal)
     return gather(policies, settings, chunks)
+
+
+def _warn_of_budgets(task: Task, policies: Mapping[str, Policy], cohort: int) -> None:
+    """Says which of them the model is too small for."""
+    rules = {name: policy.rule for name, policy in policies.items() if policy.codec.rungs}
+    size = flat_model(task).size if rules else 0  # the model is traced for it
+    for name, rule in rules.items():
+        if doubt := budget.doubt(rule, size, cohort):
+            log.warning("%s: %s", name, doubt)
 
 
 def _tell(record: Chunk | Compiling, totals: Totals, tell: Tell) -> None:
