@@ -163,6 +163,12 @@ def test_a_budget_needs_nothing_else(text):
     assert len(set(sent)) > 1
 
 
+@pytest.mark.parametrize(("text", "kept"), [("budget:12%", True), ("budget:0.1%", False)])
+def test_a_budget_that_cannot_be_kept_is_warned_of(text, kept, caplog):
+    run(text, 1, wanted=targets(size=SIZE))
+    assert ("Taciturn: the budget of 0.1% cannot be kept" in caplog.text) != kept
+
+
 @pytest.mark.parametrize("rung", [-1, len(LADDER.rungs), 99, 2.5])
 def test_a_rung_that_is_none_is_rejected(rung):
     wanted = targets(size=SIZE)

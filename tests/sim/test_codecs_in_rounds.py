@@ -67,6 +67,13 @@ def test_budgets_are_the_plain_loop(lanes: int) -> None:
         assert (history.bytes_up <= most).all()
 
 
+def test_a_budget_that_cannot_be_kept_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    arms = {text: text for text in ("full", "budget:2%", "budget:12%")}
+    taciturn.compare("synthetic", arms, rounds=1, cohort=2)
+    (record,) = [record for record in caplog.records if record.name == "taciturn"]
+    assert record.getMessage().startswith("budget:2%: the budget of 2% cannot be kept: with 101 ")
+
+
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_codecs_side_by_side_are_the_plain_loop(lanes: int) -> None:
     some = ("full", "adaptive,k=0+ou+eden:0.5", "random:0.5+zero+quantize:2", "full+top_k:0.1")

@@ -34,19 +34,16 @@ def headline(result: Results) -> str:
 
 def _instead(found: Iterable[Point]) -> str:
     """For models that are too small for the recommended budget: the least that does as well."""
-    larger = [p for p in found if p.gap is not None and parse(p.policy).rule.name == "budget"]
-    good = [p for p in larger if p.gap is not None and p.gap.mean >= -SAME]
+    larger = {p.uploaded: (p, p.gap) for p in found
+              if p.gap is not None and parse(p.policy).rule.name == "budget"}  # fmt: skip
     if not larger:
         return ""
-    best = min(good, key=_sent) if good else max(larger, key=_sent)
+    good = [sent for sent, (_, gap) in larger.items() if gap.mean >= -SAME]
+    best, gap = larger[min(good) if good else max(larger)]
     return (
-        f" `{best.policy}` ends {best.gap} points from full communication, at "
+        f" `{best.policy}` ends {gap} points from full communication, at "
         f"**{best.share.mean():.3g} %** of its upload."
     )
-
-
-def _sent(point: Point) -> float:
-    return point.uploaded
 
 
 def front(result: Results) -> str:

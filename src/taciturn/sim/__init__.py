@@ -27,7 +27,8 @@ from taciturn.tasks import load
 from taciturn.tasks.task import Task
 
 __all__ = [
-    "History", "as_model", "compare", "evaluate", "fill_in", "follow", "prepare", "simulate",
+    "History", "as_model", "compare", "doubts", "evaluate", "fill_in", "follow", "prepare",
+    "simulate",
 ]  # fmt: skip
 
 log = logging.getLogger("taciturn")
@@ -129,7 +130,8 @@ def follow(
     """
     stream = reference.stream if plain else engine.stream
     policies = {name: policy.paced(settings.rounds) for name, policy in policies.items()}
-    _warn_of_budgets(task, policies, settings.cohort)
+    for name, doubt in doubts(task, policies, settings.cohort).items():
+        log.warning("%s: %s", name, doubt)
     totals = Totals(settings.cohort)
     if folder is None:
         chunks = []
@@ -156,13 +158,12 @@ def follow(
     return gather(policies, settings, chunks)
 
 
-def _warn_of_budgets(task: Task, policies: Mapping[str, Policy], cohort: int) -> None:
-    """Says which of them the model is too small for."""
+def doubts(task: Task, policies: Mapping[str, Policy], cohort: int) -> dict[str, str]:
+    """Which policies have a budget that the model is too small for, and why."""
     rules = {name: policy.rule for name, policy in policies.items() if policy.codec.rungs}
     size = flat_model(task).size if rules else 0  # the model is traced for it
-    for name, rule in rules.items():
-        if doubt := budget.doubt(rule, size, cohort):
-            log.warning("%s: %s", name, doubt)
+    found = {name: budget.doubt(rule, size, cohort) for name, rule in rules.items()}
+    return {name: doubt for name, doubt in found.items() if doubt}
 
 
 def _tell(record: Chunk | Compiling, totals: Totals, tell: Tell) -> None:

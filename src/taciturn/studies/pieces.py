@@ -15,15 +15,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 
-from taciturn.core import budget
 from taciturn.core.policy import parse
 from taciturn.data import places
 from taciturn.errors import DataError, InputError, Stopped
 from taciturn.report import terminal
 from taciturn.settings import Settings
-from taciturn.sim import compare, fill_in
+from taciturn.sim import compare, doubts, fill_in
 from taciturn.sim.history import History
-from taciturn.sim.local import flat_model
 from taciturn.studies.experiment import MATCHED, Experiment, partner
 from taciturn.studies.results import Results
 from taciturn.studies.results_file import ResultsFile
@@ -79,8 +77,8 @@ def run(experiment: Experiment, options: Options, say: Callable[[str], None]) ->
                 if own and (why := _refused(task, settings)):
                     say(f"{experiment.title}: {', '.join(arms)} left out: {why}")
                     break
-                for name in set(arms) - left_out:
-                    if why := _unkept(task, some[name], settings):
+                for name, why in _doubts(task, arms, some, settings).items():
+                    if name not in left_out:
                         say(f"{experiment.title}: {name} left out: {why}")
                         left_out.add(name)
                 arms = [name for name in arms if name not in left_out]
@@ -104,10 +102,12 @@ def _refused(task: Task, settings: dict[str, Any]) -> str:
     return ""
 
 
-def _unkept(task: Task, policy: str, settings: dict[str, Any]) -> str:
-    """Why a budget cannot be kept on a task; empty where it can, and for other policies."""
-    rule = parse(policy).paced(settings["rounds"]).rule
-    return budget.doubt(rule, flat_model(task).size, settings["cohort"])
+def _doubts(
+    task: Task, arms: Sequence[str], texts: Mapping[str, str], settings: dict[str, Any]
+) -> dict[str, str]:
+    """Which of the arms have a budget that cannot be kept on the task, and why."""
+    policies = {name: parse(texts[name]).paced(settings["rounds"]) for name in arms}
+    return doubts(task, policies, settings["cohort"])
 
 
 def _most(experiment: Experiment, options: Options, arms: int, seeds: int) -> tuple[int, int]:
