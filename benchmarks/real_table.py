@@ -21,7 +21,7 @@ from taciturn import runs
 from taciturn.report.versions import versions
 from taciturn.tasks.task import Stored, Task, with_test
 
-ARMS = ("full", "adaptive+ou", "adaptive+ignore+eden:0.5")
+ARMS = ("full", "adaptive+ou", "budget:1.9%")
 
 
 def pooled(task: Task) -> Task:
@@ -42,7 +42,7 @@ def dealt(task: Task) -> Task:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
