@@ -1,6 +1,6 @@
-"""Writes the table of the README from the JSON of `benchmarks/peers/run.py`.
+"""Writes the table of the peers from the JSON of `benchmarks/peers/run.py`.
 
-python benchmarks/table.py          puts it between the marks in README.md
+python benchmarks/table.py          puts it between the marks in docs/performance.md
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def table(results: Path = RESULTS) -> str:
 
 
 def main() -> None:
-    put(ROOT / "README.md", "peers", table())
+    put(ROOT / "docs" / "performance.md", "peers", table())
 
 
 if __name__ == "__main__":

@@ -19,17 +19,21 @@ from taciturn.errors import InputError
 CLIENTS, OPENING = 10, tally.Opening((), np.inf, np.inf)
 
 
-def spend(text: str, size: int, spread: float, rounds: int = 300) -> np.ndarray:
+def spend(text: str, size: int, spread: float, rounds: int = 300, first: int = 3) -> np.ndarray:
     """The share of the float32 upload in every round: clients differ by e^spread in examples, norms
-    fall, and the first rounds have far longer updates than all others."""
+    fall, and the first rounds have far longer updates than all others, the first by `first`."""
     rng = np.random.default_rng(3)
     rule = parse(text).paced(rounds).rule
     state, shares = rule.init(), []
     population = 50 * np.exp(rng.normal(0, spread, 400))
     whole = CLIENTS * (4 * size + messages.OVERHEAD)
+
+    def early(t: int) -> float:
+        return first if t == 0 else 3 if t < 3 else 1
+
     for t in range(rounds):
         n = population[rng.integers(0, 400, CLIENTS)].astype(np.float32)
-        m = (n**0.5 * rng.lognormal(0, 0.3, CLIENTS) * 0.998**t * (3 if t < 3 else 1)).astype("f4")
+        m = (n**0.5 * rng.lognormal(0, 0.3, CLIENTS) * 0.998**t * early(t)).astype("f4")
         own = Situation(m, rng.random(CLIENTS, "f4"), examples=n)
         context = rule.broadcast(state)
         spoke, p = rule.speaks(own, context), rule.probability(own, context)
@@ -55,6 +59,13 @@ def test_any_fifty_rounds_spend_what_was_asked_for(text: str, target: float, spr
     assert (errors > 0).any()
     assert (errors < 0).any()
     assert abs(shares[150:].mean() / target - 1) < 0.03  # and does not grow
+
+
+@pytest.mark.parametrize("first", [6, 20])
+def test_a_first_round_far_from_all_others_is_forgotten(first: int) -> None:
+    shares = spend("budget:0.3%", 40_000, 0.6, first=first)[20:]
+    windows = np.convolve(shares, np.ones(50) / 50, "valid") / 0.003
+    assert np.abs(windows - 1).max() < 0.1
 
 
 def test_bits_go_by_what_an_update_weighs() -> None:

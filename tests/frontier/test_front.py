@@ -10,6 +10,7 @@ from taciturn.errors import RunError, UnknownName
 from taciturn.frontier import figures, front, policies, tables, words
 from taciturn.frontier.experiments import EXPERIMENTS, MAIN, experiment_of
 from taciturn.frontier.policies import ENTRIES, GRID, RECOMMENDED
+from taciturn.report.units import byte_text
 from taciturn.sim.voices import Voices
 from taciturn.studies import results_file
 from taciturn.studies.experiment import Experiment
@@ -80,7 +81,7 @@ def test_what_uploads_more_and_is_level_or_behind_is_dominated():
     found = result(level=level, behind=arm("full+eden:2", 70, 6))
     assert front.not_dominated(found) == []
     assert "dominates 3 of 3 others" in words.rivals(found)
-    assert "does not" not in words.rivals(found)
+    assert "Not these" not in words.rivals(found)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,15 @@ def test_a_rival_that_is_not_dominated_is_named_with_the_reason(final, share, wh
     text = words.rivals(result(rival=rival))
     assert "dominates 1 of 2 others" in text
     assert f"rival, which {why}" in text
+
+
+def test_whoever_gets_far_enough_for_the_fewest_bytes_is_named():
+    text = words.targets(result(low=arm("full+eden:2", 73, 0.5)))
+    share = {s: byte_text(s / 100 * FULL_BYTES) for s in (0.5, 1)}
+    assert text == (
+        "The fewest bytes take low to 90 % of full communication's accuracy "
+        f"({share[0.5]}), best to 95 % ({share[1]}) and best to 99 % ({share[1]})."
+    )
 
 
 def test_the_headline_has_difference_interval_and_share():
@@ -127,9 +137,10 @@ def test_where_a_model_is_too_small_for_the_budget_the_headline_has_the_next_tha
 
 def test_stand_ins_are_compared_with_the_one_that_ends_highest():
     found = result(a=arm("adaptive+ou", 75, 60), b=arm("adaptive+ignore", 78, 60))
-    assert "`ignore` ends highest" in words.stand_ins(found)
-    assert "ou +3.00 ± 0.00 (ahead) points" in words.stand_ins(found)
-    assert words.stand_ins(result()) == ""
+    (told,) = words.stand_ins(found)
+    assert "`ignore` ends highest" in told
+    assert "ou +3.00 ± 0.00 (ahead) points" in told
+    assert words.stand_ins(result()) == []
 
 
 def test_without_full_communication_there_is_nothing_to_compare_with():
@@ -188,10 +199,14 @@ def test_the_picture_has_every_policy_at_its_bytes_and_accuracy():
     found = result(rival=arm("full+eden:1", 79, 3), other=arm("full+eden:2", 79.05, 3.1))
     (axes,) = figures.frontier(found).axes
     assert axes.get_xscale() == "log"
-    ends = {(round(x, 6), y) for line in axes.get_lines() if line.get_linestyle() == "None"
+    ends = {(x, y) for line in axes.get_lines() if line.get_linestyle() == "None"
             for x, y in zip(*line.get_data(), strict=True)}  # fmt: skip
-    unit = 1024
-    assert ends == {(round(p.uploaded / unit, 6), p.accuracy.mean()) for p in front.points(found)}
+    assert ends == {(p.uploaded, p.accuracy.mean()) for p in front.points(found)}
+    said = [text.get_text() for text in axes.get_xticklabels()]
+    ticks = dict(zip(axes.get_xticks(), said, strict=True))
+    assert ticks == {1024: "1 KiB", 10 * 1024: "10 KiB", 100 * 1024: "100 KiB", 1024**2: "1 MiB"}
+    (band,) = axes.patches
+    assert (band.get_y(), band.get_height()) == pytest.approx((79.5, 0.5))
     texts = {text.get_text(): text for text in axes.texts if text.get_text()}
     assert set(texts) == set(found.arms)
     assert texts["best"].get_fontweight() == "bold"

@@ -11,8 +11,11 @@ from taciturn import cli, simulate
 from taciturn.errors import DataError, InputError, UnknownName
 from taciturn.frontier import figures, page
 from taciturn.frontier.experiments import EXPERIMENTS
+from taciturn.frontier.front import points, recommended
+from taciturn.report.units import byte_text
 from taciturn.studies import pieces
 from taciturn.studies.experiment import Experiment, Setting
+from taciturn.studies.results import read
 
 DOCS = Path(__file__).parents[2] / "docs"
 POLICIES = "adaptive+ignore+eden:0.1; budget:10%; random:0.5+ignore"
@@ -138,6 +141,20 @@ def test_the_page_is_what_its_files_say():
     assert (DOCS / "frontier.md").read_text("utf-8") == page.text(
         DOCS / "frontier", Path("frontier")
     )
+
+
+def test_the_readme_leads_with_what_the_files_say():
+    lead, *_ = (DOCS.parent / "README.md").read_text("utf-8").partition("## Try it")
+    lead = " ".join(lead.split())
+    found = {name: read(EXPERIMENTS[name], DOCS / "frontier") for name in ("emnist", "shakespeare")}
+    best, full = (recommended(points(found["emnist"])), points(found["emnist"])[0])
+    assert f"{len(found['emnist'].arms)} policies" in lead
+    assert f"in {found['emnist'].seconds:.0f} seconds on one NVIDIA H200" in lead
+    assert f"`{best.policy}`, ends {-best.gap.mean:.2f} points below full communication" in lead
+    assert f"for {byte_text(best.uploaded)} instead of {byte_text(full.uploaded)}" in lead
+    above = recommended(points(found["shakespeare"])).gap.mean
+    assert f"on Shakespeare it ends {above:.2f} points above" in lead
+    assert min(-best.gap.mean, above) > 0  # else other words
 
 
 def test_the_page_of_an_empty_folder_says_what_to_run(tmp_path):

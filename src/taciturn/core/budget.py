@@ -34,7 +34,9 @@ _LARGEST = 16.0  # times the mean is what a client may spend
 _FLOOR = 0.05  # the least probability, so that nobody counts without bound
 _GAIN = 0.2  # how fast debts are paid: most of one within 1 / gain rounds
 _MOST_DEBT = 10.0  # rounds
-_NEW = 0.05  # what the last round's n·m weigh beside those of the rounds before
+# What the last round's n·m weigh beside those of the rounds before: 3 of t + 3 in round t, and 0.05
+# at the least. The first round may have far longer updates than all others, and must be forgotten.
+_FIRST_ONES, _NEW = 3.0, 0.05
 _FIRST_BITS = 0.1  # of the first round, where what bytes are a share of is not known yet
 _LEAST_BITS = 1e-4
 _SILENT = ignore()
@@ -46,6 +48,7 @@ class Budget(NamedTuple):
     Attributes:
       share: of the float32 upload that may be spent; 0 where bytes are given.
       bytes: that may be spent in a round; 0 where a share is given.
+      rounds: so far.
       typical: the mean of n·m; 0 before the first round.
       debt: what was spent too much, in rounds' worth.
       scale, flat, most: see `Rates`.
@@ -53,6 +56,7 @@ class Budget(NamedTuple):
 
     share: Scalar
     bytes: Scalar
+    rounds: Scalar
     typical: Scalar
     debt: Scalar
     scale: Scalar
@@ -93,7 +97,7 @@ def _budget(amount: Amount, per: str, rounds: float | None) -> Rule:
             raise InputError("`per=run` needs the number of rounds: see `Policy.paced`.")
         share, bytes = (float(amount), 0.0) if amount.is_share else (0.0, amount / rounds)
         first = 32 * share if share else _FIRST_BITS
-        return Budget(share, bytes, 0.0, 0.0, 0.0, first, first)
+        return Budget(share, bytes, 0.0, 0.0, 0.0, 0.0, first, first)
 
     def paced(count: int) -> Rule:
         return _budget(amount, per, float(whole("rounds", count, 1)))
@@ -159,12 +163,14 @@ def _learn(state: Budget, tally: Tally) -> Budget:
     debt = xp.clip(state.debt + spent / target - 1, -_MOST_DEBT, _MOST_DEBT)
     now = weighed / answered
     old = xp.where(state.typical > 0, xp.asarray(state.typical, dtype=now.dtype), now)
-    typical = old + _NEW * (now - old)
+    rounds = xp.asarray(state.rounds, dtype=now.dtype)
+    newest = xp.clip(_FIRST_ONES / (rounds + _FIRST_ONES), _NEW, 1.0)
+    typical = old + newest * (now - old)
     bits = xp.clip(32 * (target - headers) / answered, _LEAST_BITS, BITS[-1])
     known = typical > 0
     scale = bits * xp.exp(-_GAIN * debt) / xp.where(known, typical, xp.ones_like(typical))
     zero = xp.zeros_like(scale)
     return Budget(
-        state.share, state.bytes, typical, debt, xp.where(known, scale, zero),
+        state.share, state.bytes, rounds + 1, typical, debt, xp.where(known, scale, zero),
         xp.where(known, zero, bits), _LARGEST * bits,
     )  # fmt: skip

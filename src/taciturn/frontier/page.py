@@ -1,6 +1,6 @@
 """The page of the frontier, from the files of the experiments alone."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,10 @@ import numpy as np
 from taciturn.frontier import make, tables, words
 from taciturn.frontier.experiments import ALONE, EXPERIMENTS, MAIN
 from taciturn.frontier.front import FULL
-from taciturn.frontier.policies import ENTRIES, RECOMMENDED, entry_of
+from taciturn.frontier.policies import ENTRIES, RECOMMENDED
 from taciturn.frontier.published import EDEN, FLUTE
 from taciturn.studies import page
-from taciturn.studies.results import Results, read
+from taciturn.studies.results import Piece, Results, read
 
 
 def write(folder: Path, where: Path | None = None) -> list[Path]:
@@ -56,9 +56,7 @@ def text(folder: Path, link: Path) -> str:
 
 
 def _recommendation(main: Mapping[str, Results]) -> str:
-    entry = entry_of(RECOMMENDED)
-    name = "" if entry is None else f" ({entry.name})"
-    lines = [f"**Recommended: `{RECOMMENDED}`**{name}.\n"]
+    lines = [f"**Recommended: `{RECOMMENDED}`**.\n"]
     lines += [f"- {words.headline(result)}" for result in main.values()]
     return "\n".join(lines) + "\n"
 
@@ -74,14 +72,12 @@ def _missing(found: Mapping[str, Results]) -> str:
 def _experiment(result: Results, link: Path) -> list[str]:
     title, name = result.experiment.title, result.experiment.name
     made = tables.frontier(result)
-    sentences = (words.front(result), words.rivals(result), words.stand_ins(result),
-                 words.budgets(result))  # fmt: skip
     return [
         f"## {title}\n",
         f"{words.data(result)}\n",
         f"{made.title}\n\n{made.markdown()}",
         f"![{title}: accuracy against bytes]({(link / f'figure-{name}.png').as_posix()})\n",
-        " ".join(sentence for sentence in sentences if sentence) + "\n",
+        "".join(f"- {statement}\n" for statement in words.findings(result)),
         _who_pays(result),
     ]
 
@@ -113,26 +109,30 @@ def _eden(main: Mapping[str, Results]) -> str:
 
 
 def _seconds(found: Mapping[str, Results]) -> str:
-    rows = [
-        (
-            result.experiment.title,
-            ", ".join(piece.arms),
-            f"{piece.seeds[0]} to {piece.seeds[-1]}" if len(piece.seeds) > 1 else piece.seeds[0],
-            f"{piece.seconds:.0f}",
-            piece.device,
-        )
-        for result in found.values()
-        for piece in result.pieces
-    ]
-    if not rows:
+    """What each piece took; pieces of the same policies, a few seeds each, share a line."""
+    alike: dict[tuple[str, ...], list[Piece]] = {}
+    for result in found.values():
+        for piece in result.pieces:
+            key = (result.experiment.title, "; ".join(piece.arms), piece.device)
+            alike.setdefault(key, []).append(piece)
+    if not alike:
         return ""
-    longest = max(piece.seconds for result in found.values() for piece in result.pieces)
-    in_all = sum(result.seconds for result in found.values())
+    rows = [
+        (title, policies, _ranges(pieces), ", ".join(f"{p.seconds:.0f}" for p in pieces), device)
+        for (title, policies, device), pieces in alike.items()
+    ]
+    every = [piece.seconds for pieces in alike.values() for piece in pieces]
     columns = ("experiment", "policies", "seeds", "seconds", "device")
     return (
         f"## Seconds\n\n{page.table(columns, rows)}\nA piece is what ran side by side; compilation "
-        f"is included. The longest took {longest:.0f} s, all {in_all:.0f} s.\n"
+        f"is included. The longest took {max(every):.0f} s, all {sum(every):.0f} s.\n"
     )
+
+
+def _ranges(pieces: Iterable[Piece]) -> str:
+    """The seeds of pieces: 0 to 4, 5 to 9."""
+    ends = [(piece.seeds[0], piece.seeds[-1]) for piece in pieces]
+    return ", ".join(f"{first} to {last}" if first != last else f"{first}" for first, last in ends)
 
 
 def _flute(found: Mapping[str, Results]) -> str:

@@ -46,6 +46,12 @@ def _instead(found: Iterable[Point]) -> str:
     )
 
 
+def findings(result: Results) -> list[str]:
+    """All that there is to say of an experiment's numbers, one statement each."""
+    told = [front(result), targets(result), rivals(result), *stand_ins(result), budgets(result)]
+    return [statement for statement in told if statement]
+
+
 def front(result: Results) -> str:
     """Who is on the front."""
     found = sorted((point for point in points(result) if point.on_front), key=lambda p: p.uploaded)
@@ -56,8 +62,21 @@ def front(result: Results) -> str:
     return f"On the front, from the least upload on: {listed}."
 
 
+def targets(result: Results) -> str:
+    """Who reaches shares of full communication's accuracy for the fewest bytes."""
+    found = points(result)
+    told: list[str] = []
+    for share in found[0].reached:
+        sent = {p.name: p.reached[share] for p in found}
+        bytes, name = min((count, name) for name, count in sent.items() if count is not None)
+        whose = "" if told else " of full communication's accuracy"
+        told.append(f"{name} to {100 * share:g} %{whose} ({byte_text(bytes)})")
+    *first, last = told
+    return f"The fewest bytes take {', '.join(first)} and {last}."
+
+
 def rivals(result: Results) -> str:
-    """Where the recommended policy does not dominate."""
+    """Where the recommended policy does not dominate, one line for each."""
     best = recommended(points(result))
     if best is None:
         return "The recommended policy has not been run here."
@@ -69,7 +88,7 @@ def rivals(result: Results) -> str:
     )
     if not open_ones:
         return dominated
-    return f"{dominated} It does not dominate {_listed(map(_why, open_ones))}."
+    return "\n".join([f"{dominated} Not these:", *(f"  - {_why(one)}" for one in open_ones)])
 
 
 def _why(one: Open) -> str:
@@ -84,8 +103,8 @@ def _why(one: Open) -> str:
     return f"{name}, which uploads {less} and {place} ({gap})"
 
 
-def stand_ins(result: Results) -> str:
-    """Which stand-in is best where silence is all that saves bytes; empty where there is one."""
+def stand_ins(result: Results) -> list[str]:
+    """For each rule with several, which stand-in is best where silence is all that saves bytes."""
     policies = {name: parse(arm.policy) for name, arm in result.arms.items()}
     told = []
     for rule in ("adaptive", "optimal"):
@@ -105,7 +124,7 @@ def stand_ins(result: Results) -> str:
                 f"Of the stand-ins of `{rule}`, in float32, `{policies[first].stand_in.name}` ends "
                 f"highest; by how much it leads the others: {text}."
             )
-    return " ".join(told)
+    return told
 
 
 def budgets(result: Results) -> str:

@@ -18,6 +18,12 @@ def byte_text(count: float) -> str:
     return f"{count / size:.4g} {name}"
 
 
+def byte_axis(least: float, most: float) -> dict[float, str]:
+    """Where a logarithmic axis of bytes has its ticks, and what they say: 1, 10, 100 of a unit."""
+    ticks = [times * 1024.0**power for power in range(len(_UNITS)) for times in (1, 10, 100)]
+    return {tick: byte_text(tick) for tick in ticks if least <= tick <= most}
+
+
 def upload_time(count: float, speed: float) -> str:
     """How long an upload of so many bytes takes at `speed` Mbit/s: 2.5 h."""
     seconds = 8 * count / (speed * 1e6)

@@ -91,7 +91,7 @@ def place_labels(axes: Axes, labels: Sequence[Label], size: float = 9) -> None:
         text = axes.annotate(
             label.text, (label.x, label.y), xytext=(0, 0), textcoords="offset points", va="center",
             color=label.colour, fontsize=size, fontweight="bold" if label.bold else "normal",
-            zorder=5, bbox={"boxstyle": "square,pad=0", "fc": "white", "ec": "none", "alpha": 0.75},
+            zorder=5, bbox={"boxstyle": "square,pad=0", "fc": "white", "ec": "none", "alpha": 0.9},
         )  # fmt: skip
         extent = text.get_window_extent(renderer)
         box, height = _free_place(x, y, extent.width, extent.height, point, room, taken)
