@@ -94,6 +94,17 @@ def test_an_arm_with_settings_of_its_own_is_a_piece_of_its_own(tmp_path, counted
     assert [run.get("settings") for run in kept] == [None, {"choice": 8}]
 
 
+def test_policies_may_be_named_as_in_the_list(tmp_path, counted):
+    frontier("synthetic", "--policies", "power of choice; EDEN 1 bit; random:0.5+zero", "--rounds",
+             "1", "--seeds", "1", "--out", str(tmp_path))  # fmt: skip
+    assert counted == [(["full", "full+eden:1", "random:0.5+zero"], (0,)), (["full"], (0,))]
+    kept = json.loads((tmp_path / "synthetic.json").read_text())["runs"]
+    assert {run["arm"]: run.get("settings") for run in kept} == {
+        "full": None, "EDEN 1 bit": None, "random:0.5+zero": None,
+        "power of choice": {"choice": 30},
+    }  # fmt: skip
+
+
 def test_an_arm_whose_settings_do_not_fit_the_task_is_left_out(tmp_path, counted):
     said = []
     found = pieces.run(own_settings(many=101), pieces.Options(tmp_path, 1), said.append)
@@ -174,7 +185,7 @@ def test_data_that_are_one_file_must_be_named(tmp_path, monkeypatch):
     [
         (["glyhps"], UnknownName),
         (["glyphs", "--policies", "adaptiv"], UnknownName),
-        (["glyphs", "--policies", "full; full"], InputError),
+        (["glyphs", "--policies", "adaptive; adaptive"], InputError),
         (["glyphs", "--seeds", "0"], InputError),
         (["glyphs", "--rounds", "0"], InputError),
         (["glyphs", "--side-by-side", "0"], InputError),

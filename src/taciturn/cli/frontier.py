@@ -31,8 +31,8 @@ class Frontier(Command):
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
     """What to learn; or `list`, or `page`."""
     policies: str | None = None
-    """Policies instead of the built-in grid, such as "adaptive+ou; full+eden:1"; `full` is always
-    run beside them."""
+    """Policies instead of the built-in grid, such as "adaptive+ou; full+eden:1", or names of
+    `taciturn frontier list`, such as "power of choice"; `full` is always run beside them."""
     seeds: int | None = None
     """How many seeds, from 0 (default: the experiment's, or 5)."""
     rounds: int | None = None
@@ -102,14 +102,16 @@ class Frontier(Command):
         sys.stdout.write("\n".join(lines) + "\n")
 
     def _arms(self) -> dict[str, str] | None:
-        """The policies that were asked for, by names of the grid where they are in it."""
+        """The policies that were asked for, as text or by names of the grid, by these names."""
         if self.policies is None:
             return None
-        from taciturn.frontier.policies import entry_of
+        from taciturn.frontier.policies import GRID, entry_of
         from taciturn.studies.comparison import policies_of
 
-        found = {"full": "full"}
-        for text in policies_of(self.policies):
+        asked = [part.strip() for part in self.policies.split(";")]
+        texts = [part for part in asked if part not in GRID]
+        found = {"full": "full"} | {name: GRID[name] for name in asked if name in GRID}
+        for text in policies_of("; ".join(texts)) if texts else ():
             entry = entry_of(text)
             found[entry.name if entry else text] = text
         return found

@@ -159,4 +159,5 @@ def experiment_of(
         settings={**found.settings, **asked},
         options={**found.options, **given},
         arms=found.arms if arms is None else arms,
+        own=found.own if arms is None else {name: OWN[name] for name in arms if name in OWN},
     )
