@@ -94,6 +94,24 @@ def test_an_arm_with_settings_of_its_own_is_a_piece_of_its_own(tmp_path, counted
     assert [run.get("settings") for run in kept] == [None, {"choice": 8}]
 
 
+def test_what_has_changed_is_run_again(tmp_path, counted):
+    asked = ["synthetic", "--policies", "EDEN 1 bit; random:0.5+zero", "--rounds", "1", "--seeds",
+             "2", "--out", str(tmp_path), "--side-by-side", "8"]  # fmt: skip
+    frontier(*asked)
+    kept = tmp_path / "synthetic.json"
+    before = kept.read_text()
+    with pytest.raises(InputError, match=r"has no runs of EDEN 2 bits to run again"):
+        frontier(*asked, "--again", "full+eden:2")
+    assert kept.read_text() == before
+    frontier(*asked, "--again", "full+eden:1")
+    assert [arms for arms, _ in counted] == [
+        ["full", "full+eden:1", "random:0.5+zero"], ["full+eden:1"]
+    ]  # fmt: skip
+    after = json.loads(kept.read_text())
+    assert sorted(map(str, after["runs"])) == sorted(map(str, json.loads(before)["runs"]))
+    assert len(after["pieces"]) == 2
+
+
 def test_policies_may_be_named_as_in_the_list(tmp_path, counted):
     frontier("synthetic", "--policies", "power of choice; EDEN 1 bit; random:0.5+zero", "--rounds",
              "1", "--seeds", "1", "--out", str(tmp_path))  # fmt: skip

@@ -33,6 +33,9 @@ class Frontier(Command):
     policies: str | None = None
     """Policies instead of the built-in grid, such as "adaptive+ou; full+eden:1", or names of
     `taciturn frontier list`, such as "power of choice"; `full` is always run beside them."""
+    again: str | None = None
+    """Policies whose runs in the folder are replaced, such as "budget:0.2%; power of choice": for
+    when what they do has changed. If the command is stopped, it goes on without this option."""
     seeds: int | None = None
     """How many seeds, from 0 (default: the experiment's, or 5)."""
     rounds: int | None = None
@@ -91,27 +94,30 @@ class Frontier(Command):
                     whole(name, value)
             asked = Plan(option=self.option).task_options
             options = {key: value for key, value in asked.items() if value is not None}
-            experiment = experiment_of(self.task, self._arms(), settings, options)
+            arms = None if self.policies is None else {"full": "full"} | _named(self.policies)
+            again = () if self.again is None else tuple(_named(self.again))
+            experiment = experiment_of(self.task, arms, settings, options)
             seeds = whole("seeds", experiment.seeds if self.seeds is None else self.seeds)
             if self.side_by_side is not None:
                 whole("side_by_side", self.side_by_side)
             prepare()
-            chosen = Options(self.out, seeds, None, self.precision, self.data, self.side_by_side)
+            chosen = Options(
+                self.out, seeds, None, self.precision, self.data, self.side_by_side, again
+            )
             table, files = make.frontier(experiment, chosen, tell)
             lines = [table.title, "", table.text(), *map(str, files)]
         sys.stdout.write("\n".join(lines) + "\n")
 
-    def _arms(self) -> dict[str, str] | None:
-        """The policies that were asked for, as text or by names of the grid, by these names."""
-        if self.policies is None:
-            return None
-        from taciturn.frontier.policies import GRID, entry_of
-        from taciturn.studies.comparison import policies_of
 
-        asked = [part.strip() for part in self.policies.split(";")]
-        texts = [part for part in asked if part not in GRID]
-        found = {"full": "full"} | {name: GRID[name] for name in asked if name in GRID}
-        for text in policies_of("; ".join(texts)) if texts else ():
-            entry = entry_of(text)
-            found[entry.name if entry else text] = text
-        return found
+def _named(asked: str) -> dict[str, str]:
+    """Policies, written as text or as names of the grid, by the names that they have there."""
+    from taciturn.frontier.policies import GRID, entry_of
+    from taciturn.studies.comparison import policies_of
+
+    parts = [part.strip() for part in asked.split(";")]
+    texts = [part for part in parts if part not in GRID]
+    found = {name: GRID[name] for name in parts if name in GRID}
+    for text in policies_of("; ".join(texts)) if texts else ():
+        entry = entry_of(text)
+        found[entry.name if entry else text] = text
+    return found

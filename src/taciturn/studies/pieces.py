@@ -9,7 +9,7 @@ probability changes with them; one that asks for fewer runs and removes nothing.
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -43,6 +43,7 @@ class Options(NamedTuple):
       data: where the data lie, see `taciturn.data.places`.
       side_by_side: the most runs of a piece; by default the experiment's own number on a GPU, and
         one seed of every arm on a CPU.
+      again: arms that are run whatever the file has of them.
     """
 
     folder: Path
@@ -51,11 +52,13 @@ class Options(NamedTuple):
     precision: str | None = None
     data: Path | None = None
     side_by_side: int | None = None
+    again: Collection[str] = ()
 
 
 def run(experiment: Experiment, options: Options, say: Callable[[str], None]) -> Results:
     """Runs what is missing of an experiment and gives all of it."""
     file = ResultsFile(experiment, options.folder, options.seeds, options.rounds, options.precision)
+    file.forget(options.again)
     # `random` needs the rates of the adaptive arms.
     adaptive = {name: text for name, text in experiment.arms.items() if MATCHED not in text}
     matched = [name for name in experiment.arms if name not in adaptive]

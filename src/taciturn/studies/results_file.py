@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from taciturn import files, runs
 from taciturn.core.policy import parse
 from taciturn.data.shakespeare import PADDING
-from taciturn.errors import RunError
+from taciturn.errors import InputError, RunError
 from taciturn.report.versions import versions
 from taciturn.sim.history import History
 from taciturn.studies.experiment import Experiment
@@ -76,6 +76,14 @@ class ResultsFile:
     def seeds_of(self, arm: str) -> int:
         """How many seeds of an arm are asked for."""
         return self.experiment.seeds_of(arm) if self.seeds is None else self.seeds
+
+    def forget(self, arms: Collection[str]) -> None:
+        """Leaves the runs of some arms out; the file has them until the first piece is added."""
+        runs = self.content["runs"]
+        unknown = [arm for arm in arms if arm not in {run["arm"] for run in runs}]
+        if unknown:
+            raise InputError(f"{self.path} has no runs of {', '.join(unknown)} to run again.")
+        self.content["runs"] = [run for run in runs if run["arm"] not in arms]
 
     def missing(self, policies: Mapping[str, str], own: Mapping[str, Any]) -> dict[str, list[int]]:
         """The seeds that an arm has no run for, with settings of its own, if any, of every arm that
