@@ -1,6 +1,6 @@
 """A federation on this machine to which everything happens: nodes and SuperLink die and come back.
 
-    python tests/flower/soak.py [--rounds 150] [--nodes 6] [--seconds 1800] [--json FILE]
+    python tests/flower/soak.py [--rounds 150] [--nodes 6] [--seconds 7200] [--json FILE]
 
 It is no test of pytest's, because it takes its time. SuperNodes are killed and started again at
 random, the SuperLink after a third and after two thirds of the rounds; a new `flwr run` then goes
@@ -94,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=150)
     parser.add_argument("--nodes", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=1800.0)
+    parser.add_argument("--seconds", type=float, default=7200.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
