@@ -20,6 +20,7 @@ from test_contract import CODEC_PARTS, label
 from taciturn.core import messages, server, tally
 from taciturn.core.arrays import BLOCK, norm
 from taciturn.core.codecs import Codec, draw_k, eden, from_bytes, hadamard, to_bytes
+from taciturn.core.codecs.top_k import largest
 from taciturn.core.policy import CODECS, Policy, spell
 from taciturn.errors import InputError
 
@@ -326,6 +327,25 @@ def test_a_message_takes_its_header_and_the_codec_bytes(codec: Codec) -> None:
     back = messages.read(spoken, codec, KEYS[0])
     np.testing.assert_array_equal(back.update, read_back(codec, update, KEYS[0]))
     assert messages.through(messages.Message(7, 5.0, None), codec, KEYS[0]).update is None
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_largest_are_those_of_a_stable_sort(size: int) -> None:
+    rng = np.random.default_rng(size)
+    updates = vectors(size) | {
+        "nothing": np.zeros(size),
+        "equal sizes": rng.choice([-1.0, 1.0], size),
+        "few sizes": rng.integers(-3, 4, size),
+        "subnormal": rng.standard_normal(size) * 1e-41,
+    }
+    compiled = jax.jit(largest, static_argnums=1)
+    for kind, update in updates.items():
+        update = update.astype(np.float32)
+        order = np.argsort(-np.abs(update), kind="stable")
+        for count in {1, (size + 1) // 2, size}:
+            expected = np.sort(order[:count])
+            for found in (largest(update, count), compiled(jnp.asarray(update), count)):
+                np.testing.assert_array_equal(np.asarray(found), expected, err_msg=kind)
 
 
 def test_draws_go_on_from_block_to_block() -> None:

@@ -4,6 +4,7 @@ The run's key is folded with the round, and the round's key split by purpose, so
 depends on chunks, neighbours or devices. The compiled engine and the plain loop draw from here.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,9 @@ import jax.numpy as jnp
 from taciturn.core.hashing import fold, mix
 
 _PERMUTATION_ROUNDS = 24
+
+# Compiled once for the plain loop, which calls it as it is; in a program it is the lines it has.
+_compiled = functools.partial(jax.jit, inline=True)
 
 
 class RunKeys(NamedTuple):
@@ -92,16 +96,19 @@ def _local_key(keys: RoundKeys, slot: jax.Array, number: jax.Array) -> jax.Array
     return jax.random.wrap_key_data(words)
 
 
+@_compiled
 def codec_key(keys: RoundKeys, client: jax.Array) -> jax.Array:
     """The key that a client's codec draws from, as two words: the server knows it too."""
     return fold(fold(jax.random.key_data(keys.speak), 0xC0DEC), client)
 
 
+@_compiled
 def downlink_key(keys: RoundKeys) -> jax.Array:
     """The key of what the server sends when this round has ended, as two words."""
     return fold(jax.random.key_data(keys.speak), 0xD0)
 
 
+@functools.partial(_compiled, static_argnames="unroll")
 def permute(
     key: jax.Array, n: int | jax.Array, index: jax.Array, unroll: bool = False
 ) -> jax.Array:

@@ -6,6 +6,8 @@ References:
 
 import math
 
+import numpy as np
+
 from taciturn.checks import flag, number
 from taciturn.core.arrays import Array, Scalar, namespace
 from taciturn.core.codecs import elias_fano
@@ -53,18 +55,50 @@ def kept(size: int, share: float) -> int:
 
 
 def largest(update: Array, count: int) -> Array:
-    """The positions of the largest weights, sorted; of equals, the first."""
-    xp = namespace(update)
-    order = xp.argsort(-xp.abs(update), stable=True)
-    return xp.astype(xp.sort(order[:count]), xp.int32)
+    """The positions of the largest weights, sorted; of equals, the first.
+
+    Nothing is sorted for it: the size that so many weights have at the least is found first.
+    """
+    xp, size = namespace(update), update.shape[0]
+    sizes = xp.abs(update)
+    sizes = xp.where(sizes >= 0, sizes, 0.0)  # what is no number counts as 0
+    if isinstance(sizes, np.ndarray):
+        least = np.partition(sizes, size - count)[size - count]
+        above, equal = np.flatnonzero(sizes > least), np.flatnonzero(sizes == least)
+        found = np.concatenate([above, equal[: count - len(above)]])
+        return np.sort(found).astype(np.int32)
+    bits = sizes.view(xp.int32)  # in the order of the sizes, which are not negative
+    least = _nth(bits, count)
+    above, equal = bits > least, bits == least
+    needed = count - xp.sum(above, dtype=xp.int32)
+    taken = above | (equal & (xp.cumulative_sum(equal, dtype=xp.int32) <= needed))
+    # The i-th of them: where the number of those up to it first reaches i + 1.
+    seen = xp.cumulative_sum(taken, dtype=xp.int32)
+    found = xp.searchsorted(seen, xp.arange(1, count + 1, dtype=xp.int32))
+    return xp.astype(found, xp.int32)
+
+
+def _nth(numbers: Array, count: int) -> Array:
+    """The `count`-th largest of whole numbers that are not negative, bit by bit from the first.
+
+    A pass over memory for each bit is little beside a sort, which is slow in compiled programs.
+    """
+    xp = namespace(numbers)
+    found = xp.zeros((), dtype=xp.int32)
+    for place in reversed(range(31)):
+        higher = found | (1 << place)
+        enough = xp.sum(numbers >= higher, dtype=xp.int32) >= count
+        found = xp.where(enough, higher, found)
+    return found
 
 
 def put(positions: Array, values: Array, size: int) -> Array:
     """A vector with these values at these positions, and 0 elsewhere."""
-    xp = namespace(values)
-    row = xp.arange(size, dtype=positions.dtype)
-    where = xp.clip(xp.searchsorted(positions, row), 0, positions.shape[0] - 1)
-    return xp.where(xp.take(positions, where) == row, xp.take(values, where), 0.0)
+    empty = namespace(values).zeros(size, dtype=values.dtype)
+    if isinstance(empty, np.ndarray):
+        empty[positions] = values
+        return empty
+    return empty.at[positions].set(values)
 
 
 def share_of_squares(share: float) -> float:
