@@ -11,8 +11,8 @@ test: .venv/dev  ## the quick tests
 	$(BIN)/pytest -n 2 -m "not slow"
 
 test-all: test .venv/track  ## the quick tests, then what needs servers, Chromium, trackers, real data (TACITURN_DATA) or minutes
-	$(BIN)/pytest -n 2 -m slow --ignore tests/flower
-	$(BIN)/pytest -m slow tests/flower
+	XLA_FLAGS= $(BIN)/pytest -n 2 -m slow --ignore tests/flower
+	XLA_FLAGS= $(BIN)/pytest -m slow tests/flower
 
 test-gpu:  ## what needs a GPU, with the interpreter that has a JAX for it; leaves tests/records/gpu.json
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) tests/gpu.py

@@ -3,6 +3,9 @@
 Strict dtype and rank promotion hold in the tests of the core, which is written for any array
 library. Tasks are user code and Optax's adam and yogi mix dtypes, so simulations run without.
 
+Programs of tests run for milliseconds and are compiled for seconds, so XLA optimises little unless
+XLA_FLAGS says otherwise; for the slow tests `make test-all` leaves it as users have it.
+
 Tests marked `gpu` need JAX to have one: `JAX_PLATFORMS=cuda,cpu`, as `tests/gpu.py` sets it. With
 TACITURN_GPU_TESTS=cpu they run on a CPU, kernels interpreted, to see that the tests are right.
 """
@@ -16,6 +19,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+if os.environ["JAX_PLATFORMS"] == "cpu":
+    os.environ.setdefault(
+        "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    )
 
 import jax
 import pytest

@@ -42,7 +42,8 @@ from taciturn.tasks.task import Task, classification
 
 # Task, a threshold between the norms that its clients have, and the settings of a run.
 CASES: dict[str, tuple[Callable[[], Task], float, dict[str, Any]]] = {
-    "tiny": (tiny, 0.3, {"cohort": 4, "seeds": (5,)}),
+    # In this seed's run every cap is reached.
+    "tiny": (tiny, 0.3, {"cohort": 4, "seeds": (28,)}),
     "synthetic": (lambda: load("synthetic"), 0.205, {"cohort": 5, "batch": 32}),
     "cnn": (cnn, 0.4, {"cohort": 4}),
     "lstm": (lstm, 0.19, {"cohort": 3}),
