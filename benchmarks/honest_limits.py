@@ -77,8 +77,9 @@ class Federation:
         k = message.metadata.dst_node_id
         weights = message.content["arrays"]["w"].numpy()
         client = np.array([k], np.int32)
-        (steps,) = self.trainer.steps(client, keys)
-        trained, _ = self.trainer(weights, client[0], k, keys, self.lr, steps)
+        rows = np.asarray(self.clients.rows_of(client))
+        (steps,) = self.trainer.steps(rows, keys)
+        trained, _ = self.trainer(weights, client[0], rows.item(), k, keys, self.lr, steps)
         examples = float(self.clients.examples_of(client)[0])
         metrics = MetricRecord({"num-examples": examples})
         content = RecordDict({"arrays": _record(trained), "metrics": metrics})

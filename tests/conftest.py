@@ -40,6 +40,16 @@ settings.register_profile("taciturn", derandomize=True, deadline=None, database=
 settings.load_profile("taciturn")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--every", type=int, default=1, metavar="N", help="of all tests run every N-th alone"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items[:] = items[:: config.getoption("--every")]
+
+
 @pytest.fixture(autouse=True)
 def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.path.parent.name not in ("core", "contract"):

@@ -6,6 +6,9 @@ and, with one Python, those of `tests/flower` with every minor version of flwr t
     python tests/versions.py --python 3.13 --which lowest --json tests/records/versions.json
     python tests/versions.py --which flwr --json tests/records/versions.json
 
+Every test module is imported and every part is used in many tests, so a few of them find most that
+a version lacks: `--every 4` runs a fourth.
+
 The lowest are the lower bounds themselves of all direct dependencies, and whatever fits of what
 these depend on in turn. pip is told so by constraints, so that it fails where a bound is not to be
 had: too low for another package, or without a wheel for this Python.
@@ -46,11 +49,12 @@ def main() -> int:
             say(f"Python {version}: not on this machine, left out")
             failed |= bool(options.python)
             continue
-        for name, exactly, tests in environments(which, bounds):
+        for name, exactly, folder in environments(which, bounds):
             say(f"Python {version}, {name}: installing")
             venv = options.venvs.resolve() / f"{version}-{name}".replace(" ", "-")
             problem = install(python, venv, exactly)
-            row = without(problem) if problem else test(venv, [*bounds, *INDIRECT], tests)
+            packages, tests = [*bounds, *INDIRECT], [folder, f"--every={options.every}"]
+            row = without(problem) if problem else test(venv, packages, tests)
             if options.json is not None:
                 keep(options.json, version, name, row)
             # That an index has no such flwr, or nothing that it needs, is for the record alone.
@@ -87,8 +91,12 @@ def read_options() -> argparse.Namespace:
     add("--python", action="append", metavar="3.11", help="a Python (default: all three)")
     add("--which", action="append", choices=WHICH, help="of the versions (default: all)")
     add("--json", type=Path, metavar="FILE", help="results; other rows that it has stay")
+    add("--every", type=int, default=1, metavar="N", help="of all tests run every N-th alone")
     add("--venvs", type=Path, metavar="DIR", default=ROOT / ".versions", help="kept between runs")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.every > 1 and options.json is not None:
+        parser.error("a record is of all tests: `--json` goes without `--every`")
+    return options
 
 
 def say(line: str) -> None:
@@ -159,7 +167,7 @@ def install(python: Path, venv: Path, exactly: dict[str, str]) -> str:
     return str(errors[-1]) if errors else "pip failed"
 
 
-def test(venv: Path, packages: list[str], tests: str) -> dict[str, Any]:
+def test(venv: Path, packages: list[str], tests: list[str]) -> dict[str, Any]:
     """Runs the quick tests among `tests` and says what came of it, with which versions."""
     python, report = venv / "bin" / "python", venv / "report.xml"
     report.unlink(missing_ok=True)
@@ -169,9 +177,9 @@ def test(venv: Path, packages: list[str], tests: str) -> dict[str, Any]:
     )
     asked = subprocess.run([python, "-c", ask, *packages], capture_output=True, check=True)
     version, versions = json.loads(asked.stdout)
-    # Code on PYTHONPATH would be tested in the place of this.
+    # Code on PYTHONPATH would be tested instead of this.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    pytest = [python, "-m", "pytest", "-n", "2", "-m", "not slow", f"--junitxml={report}", tests]
+    pytest = [python, "-m", "pytest", "-n", "2", "-m", "not slow", f"--junitxml={report}", *tests]
     start = time.monotonic()
     code = subprocess.run(pytest, cwd=ROOT, env=environment).returncode
     seconds = round(time.monotonic() - start)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_tasks import assert_agree, assert_same, cnn, lstm, tiny
+from small_tasks import assert_agree, assert_same, cnn, tiny
 
 import taciturn
 from taciturn.core.messages import OVERHEAD
@@ -109,9 +109,7 @@ def test_a_client_whose_loss_is_no_number_is_chosen_last(plain: bool) -> None:
     assert history.rejected.sum() == 0
 
 
-@pytest.mark.parametrize(
-    "task", [tiny, *(pytest.param(task, marks=pytest.mark.slow) for task in (cnn, lstm))]
-)
+@pytest.mark.parametrize("task", [tiny, pytest.param(cnn, marks=pytest.mark.slow)])
 def test_engine_and_plain_loop_agree(task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "_TEST_BATCH", 16)
     arms = {name: name for name in ("full", "adaptive,k=0+own+eden:1")}

@@ -47,7 +47,7 @@ def arms() -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lanes", [1, 3, 40])
+@pytest.mark.parametrize("lanes", [1, 3])
 def test_every_codec_with_every_rule_and_stand_in_is_the_plain_loop(lanes: int) -> None:
     assert_agree(load("synthetic"), arms(), cohort=5, rounds=4, seeds=2, lanes=lanes)
 

@@ -132,7 +132,10 @@ def _run_seed(
         there = np.ones(settings.cohort, bool)
         if settings.dropout:
             there = np.asarray(draws.answers(round_keys, settings.cohort, settings.dropout))
-        steps = trainer.steps(cohort, round_keys)
+        rows, examples = (
+            np.asarray(of(cohort)) for of in (trainer.clients.rows_of, trainer.clients.examples_of)
+        )
+        steps = trainer.steps(rows, round_keys)
         weights, answers = np.zeros(settings.cohort), np.full(settings.cohort, NO_ANSWER)
         missed = np.zeros(settings.choice or settings.cohort, np.int32)
         if versions is not None:
@@ -145,11 +148,12 @@ def _run_seed(
                 settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds
             )
             with jax.default_matmul_precision(trainer.precision):
-                trained, loss = trainer(public, k, slot, round_keys, rate, steps[slot])
-            examples = float(trainer.clients.examples_of(k[None])[0])
+                trained, loss = trainer(
+                    public, k, rows[slot].item(), slot, round_keys, rate, steps[slot]
+                )
             asked = 0 if silence is None else int(silence[k])
             # Who was drawn by what it weighs counts like the others.
-            counts = examples if settings.choice is None else 1.0
+            counts = examples[slot].item() if settings.choice is None else 1.0
             message = client.respond(policy.rule, public, trained, counts,
                                      opening.context, uniforms[slot].item(), loss=loss,
                                      silence=asked)  # fmt: skip
@@ -167,7 +171,7 @@ def _run_seed(
             heard = tally.add(heard, message, opening, policy.codec, last=before)
             if last is not None and message.update is not None:
                 last[k] = message.update
-            weights[slot] = examples
+            weights[slot] = examples[slot]
             if np.isfinite(message.norm):
                 answers[slot] = SILENT if message.update is None else SPOKE
         # τ_{t+1}, θ_{t+1}, and the sums updated with the step; then P_{t+1}.
@@ -228,21 +232,20 @@ class Trainer:
             sums += float(value.sum()), float(weight.sum())
         return sums[0] / sums[1] if sums[1] else np.nan
 
-    def steps(self, cohort: jax.Array, keys: draws.RoundKeys) -> np.ndarray:
-        """How many local steps each client of the cohort does before time is up."""
+    def steps(self, rows: np.ndarray, keys: draws.RoundKeys) -> np.ndarray:
+        """How many local steps clients with so many rows do before time is up."""
         settings = self.settings
-        steps = settings.epochs * -(-self.clients.rows_of(cohort) // settings.batch)
+        steps = settings.epochs * -(-rows // settings.batch)
         if settings.stragglers:
-            steps = draws.local_steps(keys, steps, settings.stragglers)
-        return np.asarray(steps)
+            return np.asarray(draws.local_steps(keys, jnp.asarray(steps), settings.stragglers))
+        return steps
 
     def __call__(
-        self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, lr: Any,
+        self, weights: np.ndarray, k: jax.Array, n: int, slot: int, keys: draws.RoundKeys, lr: Any,
         steps: int,
     ) -> tuple[np.ndarray, float]:  # fmt: skip
-        """The trained weights and the mean loss over the steps, of which there are so many."""
+        """The trained weights and the mean loss over so many steps on the n rows of client k."""
         batch_size, done = self.settings.batch, 0
-        n = int(self.clients.rows_of(k[None])[0])
         trained = self.model.unravel(jnp.asarray(weights))
         slots = self.transformation.init(trained)
         total = 0.0
