@@ -131,13 +131,10 @@ def _times(update: Array, unit: Array, start: Array) -> tuple[Array, Array]:
 
 def _positions(update: Array, key: Array, count: int, written: Array) -> Array:
     """Of the draws, sorted; behind the last one, those of no weight."""
-    xp, size = namespace(update), update.shape[0]
+    size = update.shape[0]
     unit, start = _unit(written), _offset(key)
     if not isinstance(update, np.ndarray):
-        # The i-th draw: where the number of draws up to it first reaches i + 1.
-        seen = xp.cumulative_sum(_times(update, unit, start)[0], dtype=xp.int32)
-        found = xp.searchsorted(seen, xp.arange(1, count + 1, dtype=xp.int32))
-        return xp.astype(found, xp.int32)
+        return elias_fano.repeated(_times(update, unit, start)[0], count)
     positions = np.full(count, size, np.int32)
     taken = 0
     for low in range(0, size, BLOCK):  # which stays in the cache

@@ -46,9 +46,17 @@ def read(low: Array, upper: Array, count: int, size: int) -> Array:
     lower = xp.astype(unpack(low, 1, count * bits), xp.int32)
     planes = xp.reshape(lower, (count, bits)) << xp.arange(bits, dtype=xp.int32)[None, :]
     lower = xp.sum(planes, axis=1, dtype=xp.int32)
-    row = xp.astype(unpack(upper, 1, _row(count, size)), xp.int32)
-    # The i-th bit that is set: where the number of set bits up to it first reaches i + 1.
-    seen = xp.cumulative_sum(row)
-    at = xp.searchsorted(seen, xp.arange(1, count + 1, dtype=seen.dtype))
-    high = xp.astype(at, xp.int32) - xp.arange(count, dtype=xp.int32)
+    at = repeated(unpack(upper, 1, _row(count, size)), count)
+    high = at - xp.arange(count, dtype=xp.int32)
     return xp.clip((high << bits) + lower, 0, size - 1)
+
+
+def repeated(times: Array, count: int) -> Array:
+    """The first `count` of all positions, each as often as `times` has it; then those of nothing.
+
+    The i-th of them is where the sum of `times` first reaches i + 1.
+    """
+    xp = namespace(times)
+    seen = xp.cumulative_sum(times, dtype=xp.int32)
+    found = xp.searchsorted(seen, xp.arange(1, count + 1, dtype=xp.int32))
+    return xp.astype(found, xp.int32)

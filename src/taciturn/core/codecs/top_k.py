@@ -72,10 +72,7 @@ def largest(update: Array, count: int) -> Array:
     above, equal = bits > least, bits == least
     needed = count - xp.sum(above, dtype=xp.int32)
     taken = above | (equal & (xp.cumulative_sum(equal, dtype=xp.int32) <= needed))
-    # The i-th of them: where the number of those up to it first reaches i + 1.
-    seen = xp.cumulative_sum(taken, dtype=xp.int32)
-    found = xp.searchsorted(seen, xp.arange(1, count + 1, dtype=xp.int32))
-    return xp.astype(found, xp.int32)
+    return elias_fano.repeated(taken, count)
 
 
 def _nth(numbers: Array, count: int) -> Array:
