@@ -19,11 +19,13 @@ from taciturn.errors import InputError
 CLIENTS, OPENING = 10, tally.Opening((), np.inf, np.inf)
 
 
-def spend(text: str, size: int, spread: float, rounds: int = 300, first: int = 3) -> np.ndarray:
+def spend(
+    text: str, size: int, spread: float, rounds: int = 300, first: int = 3, run: int | None = None
+) -> np.ndarray:
     """The share of the float32 upload in every round: clients differ by e^spread in examples, norms
     fall, and the first rounds have far longer updates than all others, the first by `first`."""
     rng = np.random.default_rng(3)
-    rule = parse(text).paced(rounds).rule
+    rule = parse(text).paced(run or rounds).rule
     state, shares = rule.init(), []
     population = 50 * np.exp(rng.normal(0, spread, 400))
     whole = CLIENTS * (4 * size + messages.OVERHEAD)
@@ -49,7 +51,7 @@ def spend(text: str, size: int, spread: float, rounds: int = 300, first: int = 3
 @pytest.mark.parametrize(
     ("text", "target"),
     [("budget:0.3%", 0.003), ("budget:1%", 0.01), ("budget:5%", 0.05),
-     ("budget:16kB", 16e3 / (CLIENTS * 4 * 40_000)), ("budget:4.8MB,per=run", 4.8e6 / 300 / 1.6e6)],
+     ("budget:16kB", 16e3 / (CLIENTS * 4 * 40_000))],
 )  # fmt: skip
 def test_any_fifty_rounds_spend_what_was_asked_for(text: str, target: float, spread: float) -> None:
     shares = spend(text, 40_000, spread)[20:]
@@ -59,6 +61,28 @@ def test_any_fifty_rounds_spend_what_was_asked_for(text: str, target: float, spr
     assert (errors > 0).any()
     assert (errors < 0).any()
     assert abs(shares[150:].mean() / target - 1) < 0.03  # and does not grow
+
+
+@pytest.mark.parametrize("spread", [0.2, 1.0])
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [("budget:0.3%,per=run", 0.003), ("budget:5%,per=run", 0.05),
+     ("budget:4.8MB,per=run", 4.8e6 / 300 / 1.6e6)],
+)  # fmt: skip
+def test_a_run_spends_little_early_and_more_late(text: str, target: float, spread: float) -> None:
+    shares = spend(text, 40_000, spread)
+    assert shares.mean() == pytest.approx(target, rel=0.03)
+    wanted = target * np.linspace(0.2, 1.8, 300)
+    windows = [np.convolve(each[20:], np.ones(50) / 50, "valid") for each in (shares, wanted)]
+    assert np.abs(windows[0] / windows[1] - 1).max() < 0.1
+
+
+def test_a_run_that_goes_on_spends_what_its_last_round_did() -> None:
+    rule = parse("budget:1%,per=run").paced(30).rule
+    shares = spend("budget:1%,per=run", 40_000, 0.3, rounds=90, run=30)
+    assert rule.init().run == 30
+    assert shares[:30].mean() == pytest.approx(0.01, rel=0.05)
+    assert shares[30:].mean() == pytest.approx(0.018, rel=0.05)
 
 
 @pytest.mark.parametrize("first", [6, 20])
@@ -142,7 +166,8 @@ def test_amounts_as_people_write_them() -> None:
         ("budget:-1%", "got '-1%'"),
         ("budget:1 mile", "got '1 mile'"),
         ("budget:1..2%", "got '1..2%'"),
-        ("budget:20%", "at most 12.5%, got 20%"),
+        ("budget:20%", "at most 12.5% per round, got 20%"),
+        ("budget:7%,per=run", "at most 6.94% per run, got 7%"),
         ("budget:1%,per=week", "`per` must be round or run"),
         ("budget", "needs `amount`, as in `budget:1%`"),
         ("budget:1%+eden:1", "do not go together"),
@@ -157,7 +182,8 @@ def test_bad_budgets(text: str, said: str) -> None:
     ("text", "size", "kept"),
     [("budget:1.9%", 101, False), ("budget:1.9%", 20_000, True), ("budget:0.2%", 1_000, False),
      ("budget:200B", 1_000_000, False), ("budget:10kB", 1_000_000, True),
-     ("budget:10kB,per=run", 1_000_000, False), ("full", 2, True), ("adaptive", 2, True)],
+     ("budget:10kB,per=run", 1_000_000, False), ("budget:0.25%,per=run", 3_000, True),
+     ("budget:0.2%,per=run", 3_000, False), ("full", 2, True), ("adaptive", 2, True)],
 )  # fmt: skip
 def test_a_budget_that_cannot_be_kept_is_doubted(text: str, size: int, kept: bool) -> None:
     """Where nothing is doubted, rounds cost what was asked for; else more."""
@@ -165,7 +191,8 @@ def test_a_budget_that_cannot_be_kept_is_doubted(text: str, size: int, kept: boo
     assert (doubt(policy.rule, size, CLIENTS) == "") == kept
     if policy.rule.name == "budget":
         target = dict(policy.rule.params)["amount"]
-        shares = spend(text, size, 0.5)[20:].mean() if target.is_share else None
+        after = 0 if policy.rule.init().run else 20  # rounds
+        shares = spend(text, size, 0.5)[after:].mean() if target.is_share else None
         if shares is not None:
             assert (shares < 1.1 * target) == kept
 
@@ -173,5 +200,7 @@ def test_a_budget_that_cannot_be_kept_is_doubted(text: str, size: int, kept: boo
 def test_what_a_run_may_spend_needs_its_rounds() -> None:
     with pytest.raises(InputError, match="needs the number of rounds"):
         parse("budget:2GB,per=run").rule.init()
+    with pytest.raises(InputError, match="needs the number of rounds"):
+        parse("budget:1%,per=run").rule.init()
     with pytest.raises(InputError, match="do not go together"):
         Policy(codec=LADDER)

@@ -14,6 +14,9 @@ The server chooses c. It knows what n·m is like, from the rounds before, and wh
 so far, its *debt* in rounds' worth:
 
     c = bits in the budget · e^(−gain · debt) / mean of n·m
+
+A budget per round is the same in every round. One for the whole run rises from 0.2 times its mean
+to 1.8 times: later rounds wash the errors of early ones out of the model, those of the last stay.
 """
 
 from typing import Any, NamedTuple
@@ -39,6 +42,7 @@ _MOST_DEBT = 10.0  # rounds
 _FIRST_ONES, _NEW = 3.0, 0.05
 _FIRST_BITS = 0.1  # of the first round, where what bytes are a share of is not known yet
 _LEAST_BITS = 1e-4
+_FIRST, _LAST = 0.2, 1.8  # times the mean is what the first and the last round of a run may spend
 _SILENT = ignore()
 
 
@@ -46,8 +50,9 @@ class Budget(NamedTuple):
     """State of `budget`.
 
     Attributes:
-      share: of the float32 upload that may be spent; 0 where bytes are given.
-      bytes: that may be spent in a round; 0 where a share is given.
+      share: of the float32 upload that may be spent, on average; 0 where bytes are given.
+      bytes: that may be spent in a round, on average; 0 where a share is given.
+      run: rounds over which the budget rises; 0 where all have the same.
       rounds: so far.
       typical: the mean of n·m; 0 before the first round.
       debt: what was spent too much, in rounds' worth.
@@ -56,6 +61,7 @@ class Budget(NamedTuple):
 
     share: Scalar
     bytes: Scalar
+    run: Scalar
     rounds: Scalar
     typical: Scalar
     debt: Scalar
@@ -78,29 +84,31 @@ def budget(amount: str, per: str = "round") -> Rule:
     It brings the codec that it needs, with bits for each client, and the stand-in `ignore`.
 
     Args:
-      amount: a share of what everyone would upload in float32, as in 1%, at most 12%; or bytes, as
-        in 200kB or 2GB.
-      per: what bytes are for, a round or the whole run.
+      amount: a share of what everyone would upload in float32, as in 1%, at most 12%, or 6% of a
+        whole run; or bytes, as in 200kB or 2GB.
+      per: what the amount is for: a round, so that every one has as much, or the whole run, where
+        the first rounds have little and the last ones more.
     """
     wanted = Amount(amount)
     choice("per", per, ("round", "run"))
-    if wanted.is_share and wanted > BITS[-1] / 32:
-        raise InputError(f"`amount` must be at most {100 * BITS[-1] / 32:g}%, got {wanted}.")
-    return _budget(wanted, per, 1.0 if per == "round" or wanted.is_share else None)
+    most = BITS[-1] / 32 / (_LAST if per == "run" else 1)
+    if wanted.is_share and wanted > most:
+        raise InputError(f"`amount` must be at most {100 * most:.3g}% per {per}, got {wanted}.")
+    return _budget(wanted, per, 0 if per == "round" else None)
 
 
-def _budget(amount: Amount, per: str, rounds: float | None) -> Rule:
-    """The rule where the amount is for so many rounds; None where that is not known yet."""
+def _budget(amount: Amount, per: str, run: int | None) -> Rule:
+    """The rule for a run of so many rounds: 0 for a budget per round, None where not known yet."""
 
     def init() -> Budget:
-        if rounds is None:
+        if run is None:
             raise InputError("`per=run` needs the number of rounds: see `Policy.paced`.")
-        share, bytes = (float(amount), 0.0) if amount.is_share else (0.0, amount / rounds)
-        first = 32 * share if share else _FIRST_BITS
-        return Budget(share, bytes, 0.0, 0.0, 0.0, 0.0, first, first)
+        share, bytes = (float(amount), 0.0) if amount.is_share else (0.0, amount / max(run, 1))
+        first = 32 * share * float(_pace(np.float32(0), run)) if share else _FIRST_BITS
+        return Budget(share, bytes, float(run), 0.0, 0.0, 0.0, 0.0, first, first)
 
-    def paced(count: int) -> Rule:
-        return _budget(amount, per, float(whole("rounds", count, 1)))
+    def paced(rounds: int) -> Rule:
+        return _budget(amount, per, whole("rounds", rounds, 1))
 
     return Rule(
         "budget", (("amount", amount), ("per", per)),
@@ -108,14 +116,15 @@ def _budget(amount: Amount, per: str, rounds: float | None) -> Rule:
         speaks=lambda own, context: own.uniform < _probability(own, context),
         probability=_probability, rung=_rung,
         learn=_learn, looks_at=("norm", "uniform", "examples", "evenness"),
-        stand_in=_SILENT, codec=LADDER, paced=paced if rounds is None else None,
+        stand_in=_SILENT, codec=LADDER, paced=paced if run is None else None,
     )  # fmt: skip
 
 
 def doubt(rule: Rule, size: int, cohort: int) -> str:
     """Why a model of this size cannot keep to a budget; empty where it can, and for other rules.
 
-    Everyone sends a header, and one in twenty speaks whatever happens.
+    Everyone sends a header, and one in twenty speaks whatever happens. Where the budget rises, the
+    first rounds may cost more than theirs, as long as the later ones make up for it.
     """
     state = rule.init()
     if not isinstance(state, Budget):
@@ -123,7 +132,7 @@ def doubt(rule: Rule, size: int, cohort: int) -> str:
     whole = 4 * size + OVERHEAD
     least = OVERHEAD + _FLOOR * min(code.nbytes(size) for code in LADDER.rungs)
     wanted = state.share * whole or state.bytes / cohort
-    if least <= 1.1 * wanted:
+    if least <= (0.85 if state.run else 1.1) * wanted:
         return ""
     return (
         f"the budget of {dict(rule.params)['amount']} cannot be kept: with {size:,} weights, even "
@@ -150,6 +159,14 @@ def _probability(own: Situation, context: Rates) -> Scalar:
     return _space(p).clip(p, _FLOOR, 1.0)
 
 
+def _pace(rounds: Scalar, run: Scalar) -> Scalar:
+    """What the round after so many may spend, in means; a run that goes on stays at the last."""
+    xp = namespace(rounds)
+    run, one = xp.asarray(run, dtype=rounds.dtype), xp.ones_like(rounds)
+    passed = xp.clip((rounds + 0.5) / xp.where(run > 0, run, one), 0.0, 1.0)
+    return xp.where(run > 0, _FIRST + (_LAST - _FIRST) * passed, one)
+
+
 def _learn(state: Budget, tally: Tally) -> Budget:
     size, asked = tally.spoken.shape[0], tally.norms_unweighted.weight
     weighed = tally.norms.weight * tally.norms.mean
@@ -159,18 +176,19 @@ def _learn(state: Budget, tally: Tally) -> Budget:
     shares = xp.asarray([c.nbytes(size) / (4 * size) for c in LADDER.rungs], dtype=asked.dtype)
     headers = asked * (OVERHEAD / (4 * size))
     spent = xp.sum(xp.astype(tally.rungs, asked.dtype) * shares) + headers
-    target = state.share * (asked + headers) + state.bytes / (4 * size)
+    even = state.share * (asked + headers) + state.bytes / (4 * size)
+    rounds = xp.asarray(state.rounds, dtype=asked.dtype)
+    target, following = even * _pace(rounds, state.run), even * _pace(rounds + 1, state.run)
     debt = xp.clip(state.debt + spent / target - 1, -_MOST_DEBT, _MOST_DEBT)
     now = weighed / answered
     old = xp.where(state.typical > 0, xp.asarray(state.typical, dtype=now.dtype), now)
-    rounds = xp.asarray(state.rounds, dtype=now.dtype)
     newest = xp.clip(_FIRST_ONES / (rounds + _FIRST_ONES), _NEW, 1.0)
     typical = old + newest * (now - old)
-    bits = xp.clip(32 * (target - headers) / answered, _LEAST_BITS, BITS[-1])
+    bits = xp.clip(32 * (following - headers) / answered, _LEAST_BITS, BITS[-1])
     known = typical > 0
     scale = bits * xp.exp(-_GAIN * debt) / xp.where(known, typical, xp.ones_like(typical))
     zero = xp.zeros_like(scale)
-    return Budget(
-        state.share, state.bytes, rounds + 1, typical, debt, xp.where(known, scale, zero),
-        xp.where(known, zero, bits), _LARGEST * bits,
+    return state._replace(
+        rounds=rounds + 1, typical=typical, debt=debt, scale=xp.where(known, scale, zero),
+        flat=xp.where(known, zero, bits), most=_LARGEST * bits,
     )  # fmt: skip
