@@ -169,6 +169,22 @@ def test_a_budget_that_cannot_be_kept_is_warned_of(text, kept, caplog):
     assert ("Taciturn: the budget of 0.1% cannot be kept" in caplog.text) != kept
 
 
+def test_a_budget_is_for_all_who_are_asked(caplog):
+    """One node alone could keep to these bytes."""
+    run("budget:100B", 1, wanted=targets(size=SIZE))
+    least = written.OVERHEAD + 0.05 * min(codec.nbytes(SIZE) for codec in LADDER.rungs)
+    assert least < 100 < NODES * least
+    assert f"is sent, {NODES * least:,.0f} bytes in a round" in caplog.text
+
+
+def test_what_comes_whole_is_charged_as_the_longest_code():
+    wanted = targets(size=SIZE)
+    grid = LocalGrid(pulled(wanted, EXAMPLES, mods=[]), NODES)
+    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), "budget:1%", seed=SEED)
+    strategy.start(grid, model(SIZE), num_rounds=1)
+    assert strategy._memory.rule.debt > 5
+
+
 @pytest.mark.parametrize("rung", [-1, len(LADDER.rungs), 99, 2.5])
 def test_a_rung_that_is_none_is_rejected(rung):
     wanted = targets(size=SIZE)

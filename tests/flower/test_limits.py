@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from federation import LocalGrid, flat, model, pulled
+from flwr.app import MetricRecord
 from flwr.serverapp import strategy as flower
 from test_flower import NODES, SIZE, targets
 
+from taciturn.core.codecs import float32
 from taciturn.flower import Taciturn
+from taciturn.flower.limits import Limits
+from taciturn.flower.replies import Reply
 
 BAD = 3
 
@@ -50,6 +56,19 @@ def test_who_speaks_alone_is_measured_by_the_silent(stand_in):
 def test_where_the_silent_have_nothing_to_say_one_who_speaks_is_heard():
     moved, updates = move("fixed:0+ignore", [0, 0, 0, 1, 0])
     np.testing.assert_allclose(moved, updates[BAD], rtol=1e-5)
+
+
+def test_the_silent_weigh_what_they_have_however_likely_they_were_to_speak():
+    def reply(node: int, spoke: bool, chance: float) -> Reply:
+        message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=node))
+        weights = [np.zeros(1)] if spoke else None
+        return Reply(message, {}, weights, None, MetricRecord(), "m", 100.0, 1.0, None, chance,
+                     float32(), None)  # fmt: skip
+
+    found = [reply(k, k < 6, 0.6 if k < 6 else 0.05) for k in range(10)]
+    Limits(weight=10.0).bound_weights(found, "num-examples")
+    assert [one.examples for one in found] == [100.0] * 10
+    assert [one.weight for one in found] == pytest.approx([100 / 0.6] * 6 + [100] * 4)
 
 
 @pytest.mark.parametrize(("speakers", "limit"), [(5, 3.0), (4, 2.4), (3, 2.0)])

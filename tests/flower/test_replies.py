@@ -119,6 +119,17 @@ def test_garbage_is_rejected_and_the_round_goes_on(kind, inner, caplog):
     assert math.isfinite(strategy.history[0]["norm_mean"])
 
 
+def test_an_encoded_norm_counts_with_feedback_alone():
+    """One who says a tiny norm, and another one that fits its update, is not believed."""
+    fits = float(0.5 * np.linalg.norm(targets()[BAD]))
+    lie = {"taciturn.norm": 1e-9, "taciturn.encoded_norm": fits}
+    tamper = bad(lambda content: content["metrics"].update(lie))
+    grid = LocalGrid(pulled(targets(), EXAMPLES), NODES, tamper=tamper)
+    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), "full+quantize:8")
+    strategy.start(grid, model(SIZE), num_rounds=1)
+    assert strategy.history[0]["rejected"] == 1
+
+
 def test_who_was_not_asked_is_rejected(caplog):
     app = pulled(targets(), EXAMPLES)
     grid = LocalGrid(app, NODES)

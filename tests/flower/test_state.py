@@ -37,7 +37,8 @@ def start(folder, rounds, inner="FedAvg", policy=POLICY, first=None, **options):
 @pytest.mark.parametrize(
     ("inner", "policy"),
     [*((inner, POLICY) for inner in MEAN_BASED),
-     *(("FedAvg", policy) for policy in ("adaptive,k=0+last", "full", "adaptive,k=0+ignore"))],
+     *(("FedAvg", policy) for policy in ("adaptive,k=0+last", "full", "adaptive,k=0+ignore",
+                                         "adaptive,k=0+blend"))],
 )  # fmt: skip
 def test_a_run_that_is_started_again_goes_on(inner, policy, tmp_path, monkeypatch):
     monkeypatch.setattr("gc.collect", lambda: 0)  # QFedAvg asks for it at every reply
@@ -51,6 +52,15 @@ def test_a_run_that_is_started_again_goes_on(inner, policy, tmp_path, monkeypatc
     assert [row["threshold"] for row in strategy.history] == pytest.approx(
         [row["threshold"] for row in whole.history], nan_ok=True
     )
+
+
+def test_figures_of_the_app_never_replace_those_of_a_round(tmp_path):
+    strategy, _ = start(tmp_path, 2)
+    threshold = strategy.history[-1]["threshold"]
+    told = MetricRecord({"threshold": 99.0, "asked": 99.0})
+    strategy, _ = start(tmp_path, 2, evaluate_fn=lambda *_: told)
+    assert strategy.history[-1]["threshold"] == threshold
+    assert strategy.history[-1]["app_threshold"] == strategy.history[-1]["app_asked"] == 99.0
 
 
 def test_a_run_that_is_done_is_not_run_again(tmp_path):

@@ -15,7 +15,7 @@ from taciturn.studies import pieces
 from taciturn.studies.experiment import MATCHED, Setting, partner
 from taciturn.studies.pieces import Options
 from taciturn.studies.results import read
-from taciturn.studies.results_file import describe
+from taciturn.studies.results_file import claimed, describe
 from taciturn.tasks import load
 
 
@@ -51,6 +51,21 @@ def test_what_is_there_is_not_run_again(options, counted):
     for name, arm in first.arms.items():
         for one, other in zip(arm, again.arms[name], strict=True):
             jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_an_experiment_without_matched_arms_runs_on_a_gpu(options, counted, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    arms = {name: text for name, text in SYNTHETIC.arms.items() if MATCHED not in text}
+    experiment = replace(SYNTHETIC, arms=arms, side_by_side=None)
+    pieces.run(experiment, options._replace(precision="float32"), quiet)
+    assert counted == [(list(arms), (0, 1))]
+
+
+def test_a_file_has_one_writer_at_a_time(options):
+    path = options.folder / f"{SYNTHETIC.name}.json"
+    with claimed(path), pytest.raises(RunError, match="is in use: another process is adding"):
+        pieces.run(SYNTHETIC, options, quiet)
+    assert not path.with_suffix(".lock").exists()
 
 
 def test_a_piece_that_was_stopped_goes_on_where_it_was(options, monkeypatch):

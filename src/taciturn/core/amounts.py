@@ -13,6 +13,12 @@ _UNITS = {"%": 0.01, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
 _LIKE = "as in 1%, 200kB or 2GB"
 
 
+def digits(number: float) -> str:
+    """A short text that is read as this number, and has no + in it, at which policies are cut."""
+    text = repr(float(number)).removesuffix(".0")
+    return f"{number:.0f}" if "e+" in text else text
+
+
 class Amount(float):
     """A share of the float32 upload, or bytes. It is a number, so that it sets no program apart."""
 
@@ -30,7 +36,7 @@ class Amount(float):
         if unit is None or not 0 < number < math.inf:
             raise InputError(f"A budget must be above 0 and have a unit, {_LIKE}, got {text!r}.")
         amount = super().__new__(cls, number * _UNITS[unit])
-        amount.text, amount.is_share = f"{number:g}{unit}", unit == "%"
+        amount.text, amount.is_share = digits(number) + unit, unit == "%"
         return amount
 
     def __str__(self) -> str:

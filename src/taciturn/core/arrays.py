@@ -112,15 +112,16 @@ def in_blocks(
         return result if keep is None else result[:keep]
     target = record if keep is None else record[:keep]
     out = [
-        np.empty_like(leaf) if _is_vector(leaf) and not donate else leaf for leaf in _leaves(target)
+        np.empty_like(leaf) if _is_vector(leaf) and not donate else leaf
+        for leaf in leaves_of(target)
     ]
 
     def work(part: slice) -> list[Any]:
         found = list(out)
         with np.errstate(over="ignore", invalid="ignore"):
             for cut, block in _blocks(record, part):
-                before = _leaves(block)
-                after = _leaves(function(block))[: len(out)]
+                before = leaves_of(block)
+                after = leaves_of(function(block))[: len(out)]
                 if donate:
                     after = [_apart(new, before, i) for i, new in enumerate(after)]
                 for i, new in enumerate(after):
@@ -130,7 +131,7 @@ def in_blocks(
                         out[i][cut] = new
         return found
 
-    return _rebuild(target, iter(in_parallel(work, _length(record))[-1]))
+    return rebuilt(target, iter(in_parallel(work, _length(record))[-1]))
 
 
 def by_rows(function: Callable[[Array, int], tuple[Array, ...]], rows: Array) -> tuple[Array, ...]:
@@ -186,22 +187,22 @@ def grow(
 def select(condition: Scalar, new: Any, old: Any) -> Any:
     """`new` where the condition holds and `old` where not, for every entry of a record."""
     chosen = []
-    for a, b in zip(_leaves(new), _leaves(old), strict=True):
+    for a, b in zip(leaves_of(new), leaves_of(old), strict=True):
         chosen.append(namespace(condition).where(condition, a, b))
-    return _rebuild(old, iter(chosen))
+    return rebuilt(old, iter(chosen))
 
 
 def _length(record: Any) -> int:
-    return next(leaf.shape[0] for leaf in _leaves(record) if _is_vector(leaf))
+    return next(leaf.shape[0] for leaf in leaves_of(record) if _is_vector(leaf))
 
 
 def _blocks(record: Any, part: slice) -> Iterator[tuple[slice, Any]]:
     """The record with its vectors cut to the blocks of a part, and where they were cut."""
-    leaves = _leaves(record)
+    leaves = leaves_of(record)
     for low in range(part.start, part.stop, BLOCK):
         cut = slice(low, min(low + BLOCK, part.stop))
         block = (leaf[cut] if _is_vector(leaf) else leaf for leaf in leaves)
-        yield cut, _rebuild(record, block)
+        yield cut, rebuilt(record, block)
 
 
 def _apart(new: Any, before: list[Any], own: int) -> Any:
@@ -216,18 +217,20 @@ def _is_vector(leaf: Any) -> bool:
 
 
 def _is_numpy(record: Any) -> bool:
-    vectors = [leaf for leaf in _leaves(record) if _is_vector(leaf)]
+    vectors = [leaf for leaf in leaves_of(record) if _is_vector(leaf)]
     return bool(vectors) and all(isinstance(vector, np.ndarray) for vector in vectors)
 
 
-def _leaves(record: Any) -> list[Any]:
+def leaves_of(record: Any) -> list[Any]:
+    """The entries of a record, and of the records in it, in order."""
     if not isinstance(record, tuple):
         return [record]
-    return [leaf for part in record for leaf in _leaves(part)]
+    return [leaf for part in record for leaf in leaves_of(part)]
 
 
-def _rebuild(record: Any, leaves: Iterator[Any]) -> Any:
+def rebuilt(record: Any, leaves: Iterator[Any]) -> Any:
+    """A record like this one, with other leaves."""
     if not isinstance(record, tuple):
         return next(leaves)
-    parts = [_rebuild(part, leaves) for part in record]
+    parts = [rebuilt(part, leaves) for part in record]
     return type(record)(*parts) if hasattr(record, "_fields") else tuple(parts)

@@ -36,7 +36,7 @@ from taciturn.errors import InputError
 _LARGEST = 16.0  # times the mean is what a client may spend
 _FLOOR = 0.05  # the least probability, so that nobody counts without bound
 _GAIN = 0.2  # how fast debts are paid: most of one within 1 / gain rounds
-_MOST_DEBT = 10.0  # rounds
+_MOST_DEBT = 10.0  # rounds; a run pays all of it back
 # What the last round's n·m weigh beside those of the rounds before: 3 of t + 3 in round t, and 0.05
 # at the least. The first round may have far longer updates than all others, and must be forgotten.
 _FIRST_ONES, _NEW = 3.0, 0.05
@@ -52,22 +52,22 @@ class Budget(NamedTuple):
     Attributes:
       share: of the float32 upload that may be spent, on average; 0 where bytes are given.
       bytes: that may be spent in a round, on average; 0 where a share is given.
-      run: rounds over which the budget rises; 0 where all have the same.
       rounds: so far.
       typical: the mean of n·m; 0 before the first round.
-      debt: what was spent too much, in rounds' worth.
+      debt: what was spent too much, in mean rounds' worth.
       scale, flat, most: see `Rates`.
+      run: rounds over which the budget rises; 0 where all have the same.
     """
 
     share: Scalar
     bytes: Scalar
-    run: Scalar
     rounds: Scalar
     typical: Scalar
     debt: Scalar
     scale: Scalar
     flat: Scalar
     most: Scalar
+    run: Scalar
 
 
 class Rates(NamedTuple):
@@ -84,8 +84,8 @@ def budget(amount: str, per: str = "round") -> Rule:
     It brings the codec that it needs, with bits for each client, and the stand-in `ignore`.
 
     Args:
-      amount: a share of what everyone would upload in float32, as in 1%, at most 12%, or 6% of a
-        whole run; or bytes, as in 200kB or 2GB.
+      amount: a share of what everyone would upload in float32, as in 1%, at most 12.5%, or 6.9%
+        for a whole run; or bytes, as in 200kB or 2GB.
       per: what the amount is for: a round, so that every one has as much, or the whole run, where
         the first rounds have little and the last ones more.
     """
@@ -105,26 +105,25 @@ def _budget(amount: Amount, per: str, run: int | None) -> Rule:
             raise InputError("`per=run` needs the number of rounds: see `Policy.paced`.")
         share, bytes = (float(amount), 0.0) if amount.is_share else (0.0, amount / max(run, 1))
         first = 32 * share * float(_pace(np.float32(0), run)) if share else _FIRST_BITS
-        return Budget(share, bytes, float(run), 0.0, 0.0, 0.0, 0.0, first, first)
+        return Budget(share, bytes, 0.0, 0.0, 0.0, 0.0, first, first, float(run))
 
     def paced(rounds: int) -> Rule:
         return _budget(amount, per, whole("rounds", rounds, 1))
 
     return Rule(
         "budget", (("amount", amount), ("per", per)),
-        init=init, broadcast=lambda state: Rates(*state[-3:]),
+        init=init, broadcast=lambda state: Rates(state.scale, state.flat, state.most),
         speaks=lambda own, context: own.uniform < _probability(own, context),
         probability=_probability, rung=_rung,
         learn=_learn, looks_at=("norm", "uniform", "examples", "evenness"),
-        stand_in=_SILENT, codec=LADDER, paced=paced if run is None else None,
+        stand_in=_SILENT, codec=LADDER, paced=paced if per == "run" else None,
     )  # fmt: skip
 
 
 def doubt(rule: Rule, size: int, cohort: int) -> str:
     """Why a model of this size cannot keep to a budget; empty where it can, and for other rules.
 
-    Everyone sends a header, and one in twenty speaks whatever happens. Where the budget rises, the
-    first rounds may cost more than theirs, as long as the later ones make up for it.
+    Everyone sends a header, and one in twenty speaks whatever happens.
     """
     state = rule.init()
     if not isinstance(state, Budget):
@@ -132,7 +131,7 @@ def doubt(rule: Rule, size: int, cohort: int) -> str:
     whole = 4 * size + OVERHEAD
     least = OVERHEAD + _FLOOR * min(code.nbytes(size) for code in LADDER.rungs)
     wanted = state.share * whole or state.bytes / cohort
-    if least <= (0.85 if state.run else 1.1) * wanted:
+    if least <= 1.1 * wanted:
         return ""
     return (
         f"the budget of {dict(rule.params)['amount']} cannot be kept: with {size:,} weights, even "
@@ -179,7 +178,9 @@ def _learn(state: Budget, tally: Tally) -> Budget:
     even = state.share * (asked + headers) + state.bytes / (4 * size)
     rounds = xp.asarray(state.rounds, dtype=asked.dtype)
     target, following = even * _pace(rounds, state.run), even * _pace(rounds + 1, state.run)
-    debt = xp.clip(state.debt + spent / target - 1, -_MOST_DEBT, _MOST_DEBT)
+    more = (spent - target) / xp.where(even > 0, even, xp.ones_like(even))
+    most = xp.where(state.run > 0, xp.full_like(more, xp.inf), xp.full_like(more, _MOST_DEBT))
+    debt = xp.clip(state.debt + more, -_MOST_DEBT, most)
     now = weighed / answered
     old = xp.where(state.typical > 0, xp.asarray(state.typical, dtype=now.dtype), now)
     newest = xp.clip(_FIRST_ONES / (rounds + _FIRST_ONES), _NEW, 1.0)

@@ -2,7 +2,7 @@
 
 A written message is a header of 24 bytes and, when the client speaks, its update in the policy's
 codec. What the server sends down has the same header (with the context instead of the norm) and
-the weights as float32.
+the weights as float32, or what moves the public model, in the policy's codec for the way down.
 """
 
 import math

@@ -16,7 +16,7 @@ from typing import Any
 
 from taciturn.checks import choice
 from taciturn.core import budget, codecs, rules, standins
-from taciturn.core.amounts import Amount
+from taciturn.core.amounts import Amount, digits
 from taciturn.core.codecs import Codec
 from taciturn.core.parts import Part
 from taciturn.core.rules import Rule
@@ -254,4 +254,4 @@ def _text(value: Any) -> str:
         return str(value).lower()
     if not isinstance(value, float) or isinstance(value, Amount):
         return str(value)
-    return f"{value:g}" if value == float(f"{value:g}") else f"{value:.17g}"
+    return digits(value)

@@ -2,9 +2,9 @@
 
 state = server.init(policy, weights)
 opening = server.open(policy, state.memory)   # broadcast state.weights and opening.context
-heard = tally.start(state.weights, codec=policy.codec)
+heard = tally.start(state.weights, policy.rule.each, policy.codec)
 for message in messages:
-    heard = tally.add(heard, message, opening)
+    heard = tally.add(heard, message, opening, policy.codec)
 state, info = server.close(policy, state, heard)
 
 `close` is `learn`, which makes the mean update of the tally and remembers, and `step`, which moves

@@ -138,7 +138,9 @@ class Downlink:
 
     def tensors(self) -> dict[str, np.ndarray]:
         """What must not be lost: P, and the log."""
-        log = np.frombuffer(b"".join(self.log), np.uint8).reshape(len(self.log), -1)
+        log = np.frombuffer(b"".join(self.log), np.uint8).reshape(
+            len(self.log), self.codec.nbytes(self.layout.size)
+        )
         public = {f"{DOWNLINK}public/{name}": array.numpy() for name, array in self.public.items()}
         return public | {f"{DOWNLINK}log": log}
 

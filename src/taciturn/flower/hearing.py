@@ -24,6 +24,13 @@ from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Reply
 
+# What the history has of every round; an app's own columns are called something else.
+COLUMNS = (
+    "round", "asked", "spoke", "silent", "rejected", "errors", "missing", "threshold", "norm_mean",
+    "norm_std", "bytes_up", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down",
+    "bytes_down_full",
+)  # fmt: skip
+
 
 @dataclass
 class Round:
@@ -84,7 +91,10 @@ class Heard:
         """What was heard, with the sum of the speakers' updates."""
         everyone, codec = self.speakers + self.silent, now.request.codec
         rungs = codec.rungs or (codec,)
-        rung = [rungs.index(r.codec) if r.codec in rungs else 0 for r in everyone]
+        # What came whole, from a node without the mod, is charged as the longest code there is.
+        rung = [len(rungs) - 1 if reply.weights is not None else
+                rungs.index(reply.codec) if reply.codec in rungs else 0
+                for reply in everyone]  # fmt: skip
         tallied = tally.of(
             total,
             np.asarray([reply.examples for reply in everyone], total.dtype),
@@ -319,21 +329,10 @@ def _accept(heard: Heard, reply: Reply, codec: Codec, actual: float, size: int) 
 
 def row(round: int, now: Round, heard: Heard, info: Any) -> dict[str, Any]:
     """What the history keeps of a round."""
-    return {
-        "round": round,
-        "asked": len(now.asked),
-        "spoke": int(info.spoke),
-        "silent": int(info.silent),
-        "rejected": heard.rejected,
-        "errors": heard.errors,
-        "missing": heard.missing,
-        "threshold": float(info.threshold),
-        "norm_mean": float(info.norm_mean),
-        "norm_std": float(info.norm_std),
-        "bytes_up": heard.payload_up,
-        "overhead_up": heard.bytes_up - heard.payload_up,
-        "bytes_up_full": heard.bytes_up_full,
-        "bytes_down": now.payload_down,
-        "overhead_down": now.bytes_down - now.payload_down,
-        "bytes_down_full": now.bytes_down_full,
-    }
+    numbers = (
+        round, len(now.asked), int(info.spoke), int(info.silent), heard.rejected, heard.errors,
+        heard.missing, float(info.threshold), float(info.norm_mean), float(info.norm_std),
+        heard.payload_up, heard.bytes_up - heard.payload_up, heard.bytes_up_full,
+        now.payload_down, now.bytes_down - now.payload_down, now.bytes_down_full,
+    )  # fmt: skip
+    return dict(zip(COLUMNS, numbers, strict=True))

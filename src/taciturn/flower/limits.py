@@ -46,7 +46,7 @@ class Limits:
             if reply.weight > most:
                 log(INFO, "Taciturn: node %d weighs %g, which is too much beside the median: it "
                     "counts %g.", reply.node, reply.weight, most)  # fmt: skip
-                reply.examples = most * reply.probability
+                reply.examples = most * reply.probability if reply.spoke else most
                 reply.metrics = MetricRecord(dict(reply.metrics) | {weighted_by: reply.examples})
 
     def bound_norms(self, speakers: Sequence[Reply], silent: Sequence[float]) -> bool:

@@ -62,8 +62,8 @@ class Reply:
 
     @property
     def weight(self) -> float:
-        """n/p, what the update of one who spoke weighs."""
-        return self.examples / self.probability
+        """What it weighs: n/p with the update of one who spoke, n where something stands in."""
+        return self.examples / self.probability if self.spoke else self.examples
 
     @property
     def length(self) -> float:
@@ -82,7 +82,9 @@ def read(message: Message, layout: Layout, weighted_by: str, request: Request) -
     """The reply in a message, or an `InputError` that says what is wrong with it."""
     name, reported = _metrics(message)
     content = message.content
-    norm, encoded_norm = reported.get(protocol.NORM), reported.get(protocol.ENCODED_NORM)
+    norm = reported.get(protocol.NORM)
+    # Without feedback it is the same; who says another one would be measured by it.
+    encoded_norm = reported.get(protocol.ENCODED_NORM) if request.codec.feedback else None
     examples, chance = reported.get(weighted_by), 1.0
     if request.rule.probability is not None:
         chance = reported.get(protocol.PROBABILITY, 1.0)

@@ -18,7 +18,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Strategy
 
-from taciturn import __version__, runs
+from taciturn import __version__, files, runs
+from taciturn.core.arrays import leaves_of, rebuilt
 from taciturn.core.policy import Policy, spell
 from taciturn.core.server import Memory
 from taciturn.errors import RunError
@@ -94,7 +95,7 @@ class Store:
         tensors = {f"model/{name}": array.numpy() for name, array in arrays.items()}
         plain = []  # numbers of Python's, which do not decide what a sum with them is
         for kind in ("rule", "stand_in"):
-            for i, value in enumerate(getattr(memory, kind)):
+            for i, value in enumerate(leaves_of(getattr(memory, kind))):
                 tensors[f"{kind}/{i}"] = np.asarray(value)
                 if not isinstance(value, np.ndarray | np.generic):
                     plain.append(f"{kind}/{i}")
@@ -157,8 +158,8 @@ class Store:
         found: dict[str, dict[int, MetricRecord]] = defaultdict(dict)
         if not self._results.exists():  # a folder of earlier versions
             return found
-        kept = ""
-        for text in self._results.read_text("utf-8").splitlines():
+        kept, there = "", self._results.read_text("utf-8")
+        for text in there.splitlines():
             try:
                 line = json.loads(text)
             except ValueError:
@@ -166,7 +167,9 @@ class Store:
             if line["round"] <= last:
                 found[line["kind"]][line["round"]] = MetricRecord(line["metrics"])
                 kept += text + "\n"
-        self._results.write_text(kept, "utf-8")
+        if kept != there:
+            with files.replacing(self._results) as file:
+                file.write(kept)
         return found
 
     @property
@@ -224,7 +227,8 @@ class Store:
                 raise RunError(f"{self.folder} holds a model of other arrays: {shapes}.")
             found = {}
             for kind in ("rule", "stand_in"):
-                part = getattr(memory, kind)
+                form = getattr(memory, kind)
+                part = leaves_of(form)
                 # Where an earlier version had fewer numbers, they are those of the beginning.
                 values = [tensors.get(f"{kind}/{i}", np.asarray(part[i])) for i in range(len(part))]
                 if [np.shape(value) for value in values] != [np.shape(value) for value in part]:
@@ -238,7 +242,7 @@ class Store:
                     else value if value.ndim else value[()]
                     for i, value in enumerate(values)
                 ]  # fmt: skip
-                found[kind] = type(part)(*values) if hasattr(part, "_fields") else tuple(values)
+                found[kind] = rebuilt(form, iter(values))
             self._load_inner(about, tensors)
             history = self._history(about)
             self._about = about

@@ -6,7 +6,7 @@ the core learns from what the clients did, whatever step is made of it.
 
 import math
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from logging import INFO, WARNING
@@ -135,7 +135,6 @@ class Taciturn(Strategy):
             self._tracker = Tracker(track, Path(folder or "."), about)
         self._done = 0  # rounds of earlier starts
         self._evaluating: set[int] = set()
-        self._row: Collection[str] = ()  # the names of the columns that are not the app's
         self._layout: Layout | None = None
         self._memory: Any = None
         self._round: Round | None = None
@@ -236,6 +235,8 @@ class Taciturn(Strategy):
         down = self._downlink
         model = arrays if down is None else down.weights
         messages = list(self.inner.configure_train(server_round, model, config, grid))
+        if server_round == self._done + 1:
+            self._doubt(max(1, len(messages)))
         silence = {node: own.in_a_row for node, own in self.nodes.items() if own.in_a_row}
         if "silence" in self.policy.rule.looks_at:
             messages = [
@@ -277,7 +278,6 @@ class Taciturn(Strategy):
         )  # fmt: skip
         arrays, metrics, info = self._close(server_round, heard, now, layout)
         row = hearing.row(server_round, now, heard, info)
-        self._row = tuple(row)
         logs.received(heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
         own = numbers(metrics, row, "train_")
@@ -386,8 +386,12 @@ class Taciturn(Strategy):
         self._total = np.zeros(layout.size, layout.wide)
         self._layout, self._memory = layout, server.remember(self.policy, self._total)
         self._downlink = downlink.begin(self.policy, layout, self.seed, arrays, self.kept_messages)
-        if doubt := budget.doubt(self.policy.rule, layout.size, cohort=1):
-            log(WARNING, "Taciturn: %s.", doubt)
+
+    def _doubt(self, cohort: int) -> None:
+        """Warns of a budget that cannot be kept when so many are asked."""
+        size = self._total.size
+        if why := budget.doubt(self.policy.rule, size, cohort):
+            log(WARNING, "Taciturn: %s.", why)
 
     def _hint(self, heard: Heard) -> str:
         """What to do if it stays for good."""
@@ -405,7 +409,7 @@ class Taciturn(Strategy):
         if self._store is not None:
             self._store.result(round, kind, metrics)
         if self.history and self.history[-1]["round"] == round:
-            tested = numbers(metrics, self._row)
+            tested = numbers(metrics, hearing.COLUMNS)
             self.history[-1] |= tested
             if self._store is not None:
                 self._store.note(self.history)

@@ -21,7 +21,7 @@ def headline(result: Results) -> str:
     best = recommended(found)
     title = result.experiment.title
     if best is None or best.gap is None:
-        why = budget.doubt(parse(RECOMMENDED).rule, result.size, result.cohort)
+        why = budget.doubt(parse(RECOMMENDED).paced(result.rounds).rule, result.size, result.cohort)
         return f"**{title}**: {why}.{_instead(found)}" if why else f"**{title}**: not run."
     seeds = len(best.accuracy)
     level = float(result.arms[FULL].at().mean())
@@ -131,9 +131,10 @@ def budgets(result: Results) -> str:
     """How budgets that are shares were kept; empty where there is none, or runs are too short."""
     told = []
     for name, arm in result.arms.items():
-        rule = parse(arm.policy).rule
-        amount = dict(rule.params).get("amount")
-        if isinstance(amount, Amount) and amount.is_share:
+        rule = dict(parse(arm.policy).rule.params)
+        amount = rule.get("amount")
+        # What a run may spend is no measure for some of its rounds.
+        if isinstance(amount, Amount) and amount.is_share and rule["per"] == "round":
             kept = _windows(result, arm) / amount
             if kept.size:
                 told.append(f"{name} between {100 * kept.min():.1f} and {100 * kept.max():.1f} %")

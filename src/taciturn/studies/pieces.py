@@ -24,7 +24,7 @@ from taciturn.sim import compare, doubts, fill_in
 from taciturn.sim.history import History
 from taciturn.studies.experiment import MATCHED, Experiment, partner
 from taciturn.studies.results import Results
-from taciturn.studies.results_file import ResultsFile
+from taciturn.studies.results_file import ResultsFile, claimed
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 
@@ -57,6 +57,11 @@ class Options(NamedTuple):
 
 def run(experiment: Experiment, options: Options, say: Callable[[str], None]) -> Results:
     """Runs what is missing of an experiment and gives all of it."""
+    with claimed(options.folder / f"{experiment.name}.json"):
+        return _run(experiment, options, say)
+
+
+def _run(experiment: Experiment, options: Options, say: Callable[[str], None]) -> Results:
     file = ResultsFile(experiment, options.folder, options.seeds, options.rounds, options.precision)
     file.forget(options.again)
     # `random` needs the rates of the adaptive arms.
@@ -69,8 +74,9 @@ def run(experiment: Experiment, options: Options, say: Callable[[str], None]) ->
             name: experiment.arms[name].replace(MATCHED, file.rate(adaptive, partner(name)))
             for name in matched
         }  # fmt: skip
-        seeds_there = max(map(file.seeds_of, policies), default=1)
-        most = _most(experiment, options, len(policies), seeds_there)
+        if not policies:
+            continue
+        most = _most(experiment, options, len(policies), max(map(file.seeds_of, policies)))
         for own, some in experiment.apart(policies):
             settings = {**file.settings, **own}
             for arms, seeds in cut(file.missing(some, own), *most):
@@ -91,6 +97,8 @@ def run(experiment: Experiment, options: Options, say: Callable[[str], None]) ->
                 say(f"{experiment.title}: {', '.join(arms)}; {of}")
                 texts = {name: some[name] for name in arms}
                 folder = file.folder_of(texts, seeds, own)
+                if set(arms) & set(options.again):  # what was begun is of what they did before
+                    shutil.rmtree(folder, ignore_errors=True)
                 file.add(*_piece(task, texts, seeds, settings, folder), own)
                 shutil.rmtree(folder, ignore_errors=True)
     return file.results()

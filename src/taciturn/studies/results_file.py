@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,21 @@ from taciturn.sim.history import History
 from taciturn.studies.experiment import Experiment
 from taciturn.studies.results import Results, content, results_of
 from taciturn.tasks.task import Task, with_test
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """A block in which no other process adds to the file: what two had read, one would lose."""
+    lock = path.with_suffix(".lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = files.hold(lock)
+    except OSError as error:
+        raise RunError(f"{lock} cannot be made: {error.strerror}.") from None
+    if file is None:
+        raise RunError(f"{path} is in use: another process is adding to it.")
+    with files.held(lock, file):
+        yield
 
 
 class ResultsFile:

@@ -1,4 +1,4 @@
-"""Positions: k different numbers below n in about k (2 + log₂(n / k)) bits, always as many.
+"""Positions: k numbers below n, in order, in about k (2 + log₂(n / k)) bits, always as many.
 
 The lower bits of every position stand as they are. The upper ones, which never fall from one
 position to the next, are written as a row of bits: position i with upper part u sets bit u + i.
