@@ -178,7 +178,8 @@ def test_amounts_as_people_write_them() -> None:
     assert Amount("1%") == Amount("1.0 %") != Amount("0.01B")
     assert str(parse("budget:1.0%")) == "budget:1%"
     for text in ("budget:1500000B", "budget:12345678B,per=run", "budget:1.2345678%",
-                 "budget:0.00001%", "fixed:1e300", "fixed:1e-300", "fixed:1000000+zero", "adaptive,k=-2000000"):  # fmt: skip
+                 "budget:0.00001%", "fixed:1e300", "fixed:1e-300", "fixed:1000000+zero",
+                 "adaptive,k=-2000000"):  # fmt: skip
         assert parse(str(parse(text))) == parse(text)
         assert "e+" not in str(parse(text))
     assert parse("budget:2GB,per=run").paced(50).rule.init().bytes == pytest.approx(4e7)

@@ -80,25 +80,25 @@ def test_what_uploads_more_and_is_level_or_behind_is_dominated():
     level.accuracy[:, -1] += [0.2, -0.2, 0.0]  # seeds differ by more than the mean
     found = result(level=level, behind=arm("full+eden:2", 70, 6))
     assert front.not_dominated(found) == []
-    assert "dominates 3 of 3 others" in words.rivals(found)
-    assert "Not these" not in words.rivals(found)
+    assert "dominates 3 of the 3 others" in words.rivals(found)
+    assert "exceptions" not in words.rivals(found)
 
 
 @pytest.mark.parametrize(
     ("final", "share", "why"),
     [
-        (85, 3, "uploads 3 times as much and is ahead of it"),
-        (70, 0.5, "uploads 2 times less and is behind it"),
-        (80, 0.5, "uploads 2 times less and is level with it"),
-        (85, 0.5, "uploads 2 times less and is ahead of it"),
-        (80.6, 3, "uploads 3 times as much and ends higher, but level"),
+        (85, 3, "uploads 3 times as much: +5.00 ± 1.49 points (ahead)"),
+        (70, 0.5, "uploads 0.5 times as much: -10.00 ± 1.49 points (behind)"),
+        (80, 0.5, "uploads 0.5 times as much: +0.00 ± 1.49 points (undecided)"),
+        (85, 0.5, "uploads 0.5 times as much: +5.00 ± 1.49 points (ahead)"),
+        (80.6, 3, "uploads 3 times as much: +0.60 ± 1.49 points (undecided)"),
     ],
 )
 def test_a_rival_that_is_not_dominated_is_named_with_the_reason(final, share, why):
     rival = arm("full+eden:1", final, share)
     rival.accuracy[:, -1] += [0.6, -0.6, 0.0]  # seeds differ
     text = words.rivals(result(rival=rival))
-    assert "dominates 1 of 2 others" in text
+    assert "dominates 1 of the 2 others" in text
     assert f"rival, which {why}" in text
 
 
@@ -106,15 +106,15 @@ def test_whoever_gets_far_enough_for_the_fewest_bytes_is_named():
     text = words.targets(result(low=arm("full+eden:2", 73, 0.5)))
     share = {s: byte_text(s / 100 * FULL_BYTES) for s in (0.5, 1)}
     assert text == (
-        "The fewest bytes take low to 90 % of full communication's accuracy "
-        f"({share[0.5]}), best to 95 % ({share[1]}) and best to 99 % ({share[1]})."
+        f"Fewest bytes to 90 % of full communication's accuracy: low ({share[0.5]}); "
+        f"to 95 %: best ({share[1]}); to 99 %: best ({share[1]})."
     )
 
 
 def test_the_headline_has_difference_interval_and_share():
     text = words.headline(result())
     assert "80.00 % accuracy" in text
-    assert "+0.00 ± 0.00 (level) points over 3 seeds" in text
+    assert "+0.00 ± 0.00 points (level) over 3 seeds" in text
     assert "**1 %** of its upload" in text
     without = result()
     del without.arms["best"]
@@ -130,16 +130,16 @@ def test_where_a_model_is_too_small_for_the_budget_the_headline_has_the_next_tha
     del found.arms["best"]
     text = words.headline(found)
     assert text.startswith("**X**: the budget of 0.2% cannot be kept: with 1,000 weights")
-    assert "`budget:2%` ends -0.20 ± 0.00 (behind) points from full communication" in text
+    assert "`budget:2%` differs from full communication by -0.20 ± 0.00 points (behind)" in text
     del found.arms["enough"], found.arms["more"]
-    assert "`budget:1%` ends -10.00" in words.headline(found)
+    assert "`budget:1%` differs from full communication by -10.00" in words.headline(found)
 
 
 def test_stand_ins_are_compared_with_the_one_that_ends_highest():
     found = result(a=arm("adaptive+ou", 75, 60), b=arm("adaptive+ignore", 78, 60))
     (told,) = words.stand_ins(found)
     assert "`ignore` ends highest" in told
-    assert "ou +3.00 ± 0.00 (ahead) points" in told
+    assert "ou +3.00 ± 0.00 points (ahead)" in told
     assert words.stand_ins(result()) == []
 
 
@@ -257,5 +257,5 @@ def test_how_a_budget_was_kept_is_counted_from_test_to_test():
     sent = np.cumsum(each)[None] * 10 * 10 * (4 * SIZE + 24) * 0.01
     own = Arm("budget:1%", (0,), rounds, sent, sent, nothing, nothing)
     found = result(spent=own)
-    assert "spent between 110.0 and 120.0 %" in words.budgets(found)
+    assert "spent 110.0 to 120.0." in words.budgets(found)
     assert words.budgets(result()) == ""  # no fifty rounds

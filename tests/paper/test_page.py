@@ -161,7 +161,7 @@ def test_sentences_come_from_the_numbers(made_up):
     assert "after 80 to 80 rounds; `random zero` end on it" in told
     fits = words.fits(results, "shakespeare")
     assert "accuracy: `shakespeare`; threshold: `shakespeare`; share: none" in fits
-    assert "`full` -0.36 points" in words.apart(results)
+    assert "`full` ends 0.36 points below the printed accuracy" in words.apart(results)
     assert "405 clients with 59,725 training rows" in words.whose(result)
     assert words.missing(results, [SHAKESPEARE.name]) == ""
     assert "`taciturn paper run emnist,fixed`" in words.missing(results, ["emnist", "fixed"])

@@ -12,7 +12,7 @@ from taciturn.studies.difference import Difference
 from taciturn.studies.results import Arm, Results
 
 FULL = "full"
-SAME = 0.5  # points of accuracy above another that count as equal to it, if level
+SAME = 0.5  # points of accuracy above another that count as equal to it, if it is not ahead
 
 
 class Point(NamedTuple):
@@ -104,7 +104,7 @@ class Open(NamedTuple):
 def not_dominated(result: Results) -> list[Open]:
     """The rivals that upload less than the recommended policy, are ahead of it, or end higher.
 
-    All others upload as much or more, and are behind it or level and no more than `SAME` above.
+    All others upload as much or more, are not ahead, and end no more than `SAME` above.
     """
     found = points(result)
     best = recommended(found)

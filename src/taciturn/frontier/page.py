@@ -125,7 +125,7 @@ def _seconds(found: Mapping[str, Results]) -> str:
     columns = ("experiment", "policies", "seeds", "seconds", "device")
     return (
         f"## Seconds\n\n{page.table(columns, rows)}\nA piece is what ran side by side; compilation "
-        f"is included. The longest took {max(every):.0f} s, all {sum(every):.0f} s.\n"
+        f"is included. The longest took {max(every):.0f} s, all together {sum(every):,.0f} s.\n"
     )
 
 
@@ -181,11 +181,12 @@ numbers and what it says of them come from there.
 
 _READING = """\
 Differences to full communication are taken seed by seed; ± is half of the 95 % interval of their
-mean (Student's t), and of an accuracy or a share the standard deviation over seeds. *Level* means
-that the interval has zero in it. Upload is all bytes that clients send, headers included, in % of
-what everyone's update in float32 takes. *To 90 %* is what was uploaded until the mean over seeds
-had 90 % of the final accuracy of full communication; empty where it never had. ● is on the Pareto
-front: nobody else has at least that accuracy for at most these bytes.
+mean (Student's t), and of an accuracy or a share the standard deviation over seeds. *Ahead* and
+*behind* mean that the interval lies on one side of zero; *level* that it has zero in it and lies
+within ±0.5 points; *undecided* is the rest. Upload is all bytes that clients send, headers
+included, in % of what everyone's update in float32 takes. *To 90 %* is what was uploaded until the
+mean over seeds had 90 % of the final accuracy of full communication; empty where it never had. ● is
+on the Pareto front: nobody else has at least that accuracy for at most these bytes.
 """
 
 _EDEN = """\

@@ -27,7 +27,7 @@ def headline(result: Results) -> str:
     level = float(result.arms[FULL].at().mean())
     return (
         f"**{title}**: {best.accuracy.mean():.2f} % {result.measure}, and full communication "
-        f"{level:.2f} %: a difference of {best.gap} points over {seeds} seed{'s' * (seeds > 1)}, "
+        f"{level:.2f} %: a difference of {best.gap} over {seeds} seed{'s' * (seeds > 1)}, "
         f"at **{best.share.mean():.3g} %** of its upload ({byte_text(best.uploaded)})."
     )
 
@@ -41,7 +41,7 @@ def _instead(found: Iterable[Point]) -> str:
     good = [sent for sent, (_, gap) in larger.items() if gap.mean >= -SAME]
     best, gap = larger[min(good) if good else max(larger)]
     return (
-        f" `{best.policy}` ends {gap} points from full communication, at "
+        f" `{best.policy}` differs from full communication by {gap}, at "
         f"**{best.share.mean():.3g} %** of its upload."
     )
 
@@ -70,37 +70,28 @@ def targets(result: Results) -> str:
         sent = {p.name: p.reached[share] for p in found}
         bytes, name = min((count, name) for name, count in sent.items() if count is not None)
         whose = "" if told else " of full communication's accuracy"
-        told.append(f"{name} to {100 * share:g} %{whose} ({byte_text(bytes)})")
-    *first, last = told
-    return f"The fewest bytes take {', '.join(first)} and {last}."
+        told.append(f"to {100 * share:g} %{whose}: {name} ({byte_text(bytes)})")
+    return f"Fewest bytes {'; '.join(told)}."
 
 
 def rivals(result: Results) -> str:
     """Where the recommended policy does not dominate, one line for each."""
     best = recommended(points(result))
     if best is None:
-        return "The recommended policy has not been run here."
+        return "The recommended policy is not in this comparison."
     open_ones = not_dominated(result)
     others = len(result.arms) - 1 - len(open_ones)
     dominated = (
-        f"`{best.policy}` dominates {others} of {len(result.arms) - 1} others: they upload as much "
-        f"or more, and are behind it, or level and at most {SAME:g} points above."
+        f"`{best.policy}` dominates {others} of the {len(result.arms) - 1} others: they upload as "
+        f"much or more, are not ahead of it, and end at most {SAME:g} points above."
     )
     if not open_ones:
         return dominated
-    return "\n".join([f"{dominated} Not these:", *(f"  - {_why(one)}" for one in open_ones)])
+    return "\n".join([f"{dominated} The exceptions:", *(f"  - {_why(one)}" for one in open_ones)])
 
 
 def _why(one: Open) -> str:
-    name, gap, times = one.rival.name, f"{one.gap.mean:+.2f} ± {one.gap.half:.2f}", one.times
-    less = f"{1 / times:.3g} times less" if times < 1 else f"{times:.3g} times as much"
-    if one.gap.ahead:
-        place = "is ahead of it"
-    elif one.gap.behind:
-        place = "is behind it"
-    else:
-        place = "ends higher, but level" if one.gap.mean > SAME else "is level with it"
-    return f"{name}, which uploads {less} and {place} ({gap})"
+    return f"{one.rival.name}, which uploads {one.times:.3g} times as much: {one.gap}"
 
 
 def stand_ins(result: Results) -> list[str]:
@@ -117,8 +108,7 @@ def stand_ins(result: Results) -> list[str]:
             silent.sort(key=lambda name: -result.arms[name].at().mean())
             first, *others = silent
             text = _listed(
-                f"{policies[name].stand_in.name} {result.gap(first, name)} points"
-                for name in others
+                f"{policies[name].stand_in.name} {result.gap(first, name)}" for name in others
             )
             told.append(
                 f"Of the stand-ins of `{rule}`, in float32, `{policies[first].stand_in.name}` ends "
@@ -137,12 +127,12 @@ def budgets(result: Results) -> str:
         if isinstance(amount, Amount) and amount.is_share and rule["per"] == "round":
             kept = _windows(result, arm) / amount
             if kept.size:
-                told.append(f"{name} between {100 * kept.min():.1f} and {100 * kept.max():.1f} %")
+                told.append(f"{name} {100 * kept.min():.1f} to {100 * kept.max():.1f}")
     if not told:
         return ""
     return (
-        f"In any {_WINDOW} rounds after the first {_FIRST}, from test to test, of what it may "
-        f"upload, {_listed(told)}."
+        f"In any {_WINDOW} rounds between two tests after round {_FIRST}, budgets uploaded, in % "
+        f"of what they may: {_listed(told)}."
     )
 
 

@@ -32,6 +32,7 @@ from taciturn.paper.experiments import (
     THRESHOLDS,
 )
 from taciturn.paper.tables import ROUNDS, TARGET, thresholds_after_first
+from taciturn.studies.difference import MARGIN
 from taciturn.studies.results import Results
 
 SAVES = 10.0  # % of upload that count as a saving
@@ -152,7 +153,7 @@ def _saves_half(main: Sequence[Results], ou: str) -> Claim:
     return Claim(
         f"adaptive `{ou}` saves up to 50 % at the accuracy of full communication",
         f"saves {HALF:g} % or more, and the interval of accuracy − full lies above "
-        f"−{comparing.MARGIN:g} points; one data set is enough",
+        f"−{MARGIN:g} points; one data set is enough",
         [_saves(result, f"adaptive{w} {ou}", where) for result, w, where in places(main)],
         any=True,
     )
@@ -163,10 +164,10 @@ def _saves(result: Results, arm: str, where: str) -> Check:
         return not_run(where, f"`{arm}`")
     found = comparing.accuracies(result, arm, "full", ROUNDS)
     saving = 100 - float(np.median(result.share(arm, ROUNDS)))
-    if saving < HALF or (found.word == BEHIND and found.low <= -comparing.MARGIN):
+    if saving < HALF or (found.word == BEHIND and found.low <= -MARGIN):
         says = NO
     else:
-        says = YES if found.low > -comparing.MARGIN else UNDECIDED
+        says = YES if found.low > -MARGIN else UNDECIDED
     shown = f"saves {saving:.1f} % (median); accuracy − full {found.shown}"
     return Check(where, f"`{arm}`", shown, found.word, says)
 
@@ -315,7 +316,7 @@ def _more_clients(by_cohort: Sequence[Results], arm: str) -> Check:
     ends = [result.arms[arm].at() for result in by_cohort]
     count = min(map(len, ends))
     signs = any(comparing.collapsed(r, arm, r.rounds, count).any() for r in (few, many))
-    found = compare(ends[-1][:count], ends[0][:count], comparing.MARGIN, signs)
+    found = compare(ends[-1][:count], ends[0][:count], MARGIN, signs)
     medians = " / ".join(f"{np.median(end):.1f}" for end in ends)
     return check(where, what, found._replace(shown=f"medians {medians}; {found.shown}"), (AHEAD,))
 

@@ -17,10 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from taciturn.studies.difference import difference
+from taciturn.studies.difference import MARGIN, difference
 from taciturn.studies.results import Results
 
-MARGIN = 0.5  # points of accuracy within which arms are level: half of what the paper calls better
 COLLAPSE = 5.0  # points of accuracy below full communication
 LEVEL = 0.05  # of the sign test
 AHEAD, BEHIND, SAME, UNDECIDED = "ahead", "behind", "level", "undecided"

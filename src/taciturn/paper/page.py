@@ -10,13 +10,13 @@ from taciturn.paper.claims import claims
 from taciturn.paper.experiments import (
     EMNIST,
     EXPERIMENTS,
-    GLYPHS,
     MAIN,
     SHAKESPEARE,
     SHAKESPEARE_FAST,
     SYNTHETIC,
 )
 from taciturn.studies import figure, page
+from taciturn.studies.difference import MARGIN
 from taciturn.studies.results import Results
 
 ENDINGS = ("png", "svg")
@@ -108,7 +108,7 @@ def make(folder: Path, link: Path, seeds: int | None = None) -> str:
     sections = [
         _HEAD,
         words.summary(results, found, folder.parent / "frontier", described),
-        words.missing(results, [name for name in EXPERIMENTS if name != GLYPHS.name]),
+        words.missing(results, words.lacking(results)),
         _COMMANDS,
         _TERMS,
         "## Main table\n",
@@ -215,7 +215,7 @@ _HEAD = """\
 # The paper, reproduced
 
 *Communication-Efficient Federated Learning via Optimal Client Sampling* (Ribero, Vikalo, 2020), on
-real data and over seeds; the paper has one run for each number. In five sentences:
+real data and over seeds; the paper has one run for each number. In short:
 """
 
 _COMMANDS = """\
@@ -232,17 +232,18 @@ and what is said of them, come from there.
 _TERMS = f"""\
 ## Terms
 
-- A client *speaks* where it uploads its update, and is *silent* where it uploads its update's norm
-  alone. A *stand-in* takes the place of a silent client's update: `ou` is the paper's estimator to
-  the letter, `ou constrained` holds â in [0, 1], which is what an Ornstein–Uhlenbeck process
-  allows, and is Taciturn's default; `zero` is no step; `ignore` leaves the client out.
+- A client *speaks* when it uploads its update, and is *silent* when it uploads only its number of
+  examples and its update's norm. A *stand-in* takes the place of a silent client's update: `ou` is
+  the paper's estimator to the letter, `ou constrained` holds â in [0, 1], which is what an
+  Ornstein–Uhlenbeck process allows, and is Taciturn's default; `zero` is no step; `ignore` leaves
+  the client out.
 - *τ* is the threshold that a norm must exceed for its client to speak. `adaptive` sets it to mean −
   deviation of the last round's norms, weighted by examples as in the author's code, or `unweighted`
-  as the paper's text reads. `random` speaks with the mean rate, over seeds, of the adaptive arm
-  with the same stand-in and weighting.
+  as the paper's text reads. Under `random`, clients speak with the mean rate, over seeds, of the
+  adaptive arm with the same stand-in and weighting.
 - The *share* is what was uploaded, in % of everyone's update in float32; GiB are uplink only, and
   what the paper prints as "Gb".
-- A run has *collapsed* where it ends more than {comparing.COLLAPSE:g} points of accuracy below full
+- A run has *collapsed* when it ends more than {comparing.COLLAPSE:g} points of accuracy below full
   communication with the same seed.
 """
 
@@ -250,15 +251,15 @@ _VERDICTS = f"""\
 Differences are taken seed by seed: both arms have the same clients and batches. In the details
 *numbers* is the mean difference, its 95 % interval in brackets (Student's t) and the number of
 seeds. *Ahead* and *behind* mean that the interval lies on one side of zero; *level* that it has
-zero in it and lies within ±{comparing.MARGIN:g} points of accuracy (an equivalence test);
+zero in it and lies within ±{MARGIN:g} points of accuracy (an equivalence test);
 *undecided* is the rest. Where a run of the comparison collapsed, a mean lies where no run is: then
 there are the median difference, in how many seeds it is above zero, and the p-value of the
 two-sided sign test, and ahead and behind mean p ≤ {comparing.LEVEL:g}. Nothing is corrected for the
 number of comparisons.
 
-A claim *holds* when all its checks say yes, *in part* when some do, and *does not hold* when none
-does and one says no; it is *undecided* when no check says either. What was not run says nothing,
-and is counted.
+A claim *holds* when all its checks say yes, or one where the claim says that one is enough, *in
+part* when some do, and *does not hold* when none does and one says no; it is *undecided* when no
+check says either. What was not run says nothing, and is counted.
 """
 
 _NOTES_MAIN = """\

@@ -12,7 +12,7 @@ from taciturn.frontier.policies import RECOMMENDED
 from taciturn.paper import published
 from taciturn.paper.checks import FAILS, HOLDS, IN_PART, OPEN, Claim
 from taciturn.paper.comparing import accuracies
-from taciturn.paper.experiments import EMNIST, MAIN, SHAKESPEARE
+from taciturn.paper.experiments import EMNIST, EXPERIMENTS, GLYPHS, MAIN, SHAKESPEARE
 from taciturn.paper.tables import ROUNDS, thresholds_after_first
 from taciturn.studies.results import Results, read
 
@@ -53,7 +53,8 @@ def _reproduced(results: Mapping[str, Results]) -> str:
     seeds = [len(a.seeds) for e in MAIN if e.name in results for a in results[e.name].arms.values()]
     fewest, most = min(seeds, default=0), max(seeds, default=0)
     span = f"{most}" if fewest == most else f"{fewest} to {most}"
-    return f"**Reproduced**: every table and figure, over {span} seeds: {_listed(parts)}."
+    what = "in part" if lacking(results) else "every table and figure"
+    return f"**Reproduced**: {what}, over {span} seeds: {_listed(parts)}."
 
 
 def whose(result: Results) -> str:
@@ -72,8 +73,8 @@ def _of_verdicts(found: Sequence[Claim], first: str, second: str) -> str:
     texts = [f"{claim.text} ({claim.yes_of_all})" for claim in found if claim.verdict == first]
     others = sum(claim.verdict == second for claim in found)
     return (
-        f"**{first.capitalize()}**, of {len(found)} [claims](#claims): {'; '.join(texts) or 'none'}"
-        f"; {second}: {others}."
+        f"**{first.capitalize()}**, of {len(found)} [claims](#claims), with how many of its checks "
+        f"say yes: {'; '.join(texts) or 'none'}. {second.capitalize()}: {others}."
     )
 
 
@@ -88,14 +89,14 @@ def _random_ignore(results: Mapping[str, Results]) -> str:
             parts.append(f"{experiment.title} {compared.word} ({compared.shown})")
     if not parts:
         return ""
-    return f" `random ignore`, against `adaptive ou`: {_listed(parts)}."
+    return f" `random ignore` compared with `adaptive ou`: {_listed(parts)}."
 
 
 def _instead(folder: Path) -> str:
     there = [read(e, folder) for e in FRONTIER if (folder / f"{e.name}.json").exists()]
     lines = [frontier.headline(result) for result in there if "full" in result.arms]
     return (
-        f"**Instead**: `{RECOMMENDED}`, by [the frontier](frontier.md)"
+        f"**Instead**, [the frontier](frontier.md) recommends `{RECOMMENDED}`"
         f"{': ' if lines else ', which has not been run.'}{' '.join(lines)}"
     )
 
@@ -109,15 +110,21 @@ def _how_long(results: Mapping[str, Results], paths: Mapping[str, Any]) -> str:
         seconds[device] = seconds.get(device, 0.0) + paths["seconds"]
     longest = max((p.seconds for r in results.values() for p in r.pieces), default=0.0)
     parts = [f"{s:,.0f} s ({s / 60:.0f} minutes) on {device}" for device, s in seconds.items()]
-    return f"**It took** {_listed(parts)}, compilation included; the longest piece {longest:.0f} s."
+    return (
+        f"**It took** {_listed(parts)}, compilation included; the longest piece took {longest:.0f} "
+        f"s."
+    )
 
 
 def missing(results: Mapping[str, Results], names: Iterable[str]) -> str:
     """What was not run, as a sentence; empty where all was."""
-    lacking = [name for name in names if name not in results]
-    if not lacking:
-        return ""
-    return f"Not run yet: `taciturn paper run {','.join(lacking)}`.\n"
+    absent = [name for name in names if name not in results]
+    return f"Not run yet: `taciturn paper run {','.join(absent)}`.\n" if absent else ""
+
+
+def lacking(results: Mapping[str, Results]) -> list[str]:
+    """The experiments of the page that were not run."""
+    return [name for name in EXPERIMENTS if name != GLYPHS.name and name not in results]
 
 
 def apart(results: Mapping[str, Results]) -> str:
@@ -132,8 +139,9 @@ def apart(results: Mapping[str, Results]) -> str:
         ours = float(thresholds_after_first(result, "adaptive zero").mean())
         gap = float(result.arms["full"].at(ROUNDS).mean()) - was
         parts.append(
-            f"{experiment.title}: `full` {gap:+.2f} points from the printed accuracy, the mean "
-            f"threshold of `zero` {ours / tau:.2f} times the printed one"
+            f"{experiment.title}: `full` ends {abs(gap):.2f} points "
+            f"{'below' if gap < 0 else 'above'} the printed accuracy, and the mean threshold of "
+            f"`zero` is {ours / tau:.2f} times the printed one"
         )
     return f"{'; '.join(parts)}.\n" if parts else ""
 
@@ -201,7 +209,7 @@ def fits(results: Mapping[str, Results], task: str) -> str:
         return ""
     parts = [f"{what}: {', '.join(titles) or 'none'}" for what, titles in given.items()]
     return (
-        f"Of {len(tried)} experiments with these arms and N = {_COHORT}, those near the printed "
+        f"Experiments with these arms and N = {_COHORT}: {len(tried)}. Those near the printed "
         f"figures (accuracy of `full` within {_POINTS:g} points; mean threshold of `adaptive zero` "
         f"within {100 * _RATIO:.0f} %; its share within {_SHARE:g} points): {'; '.join(parts)}.\n"
     )

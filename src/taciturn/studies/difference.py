@@ -1,13 +1,15 @@
 """Differences between two arms, seed by seed, since both have the same clients and batches.
 
 *Ahead* and *behind* mean that the 95 % interval of the mean (Student's t) leaves zero out; *level*
-that it does not.
+that it has zero in it and is within ±0.5 points (an equivalence test); *undecided* is the rest.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
+
+MARGIN = 0.5  # points of accuracy within which arms are level
 
 
 class Difference(NamedTuple):
@@ -24,9 +26,14 @@ class Difference(NamedTuple):
     def behind(self) -> bool:
         return self.mean + self.half < 0
 
+    @property
+    def word(self) -> str:
+        if self.ahead or self.behind:
+            return "ahead" if self.ahead else "behind"
+        return "level" if abs(self.mean) + self.half <= MARGIN else "undecided"
+
     def __str__(self) -> str:
-        word = "ahead" if self.ahead else "behind" if self.behind else "level"
-        return f"{self.mean:+.2f} ± {self.half:.2f} ({word})"
+        return f"{self.mean:+.2f} ± {self.half:.2f} points ({self.word})"
 
 
 def difference(first: np.ndarray, second: np.ndarray) -> Difference:
