@@ -31,6 +31,11 @@ def namespace(x: Array) -> Any:
         raise InputError(f"Weights must be an array, got {type(x).__name__}.") from None
 
 
+def library(number: Scalar) -> Any:
+    """The array library of a number; NumPy for one of Python's."""
+    return namespace(number) if hasattr(number, "__array_namespace__") else np
+
+
 def check_flat(weights: Array) -> None:
     """Raises unless `weights` is one flat vector of floating-point numbers."""
     xp = namespace(weights)

@@ -19,13 +19,13 @@ A budget per round is the same in every round. One for the whole run rises from 
 to 1.8 times: later rounds wash the errors of early ones out of the model, those of the last stay.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from taciturn.checks import choice, whole
 from taciturn.core.amounts import Amount
-from taciturn.core.arrays import Scalar, namespace
+from taciturn.core.arrays import Scalar, library, namespace
 from taciturn.core.codecs.ladder import BITS, LADDER, rung_of
 from taciturn.core.messages import OVERHEAD
 from taciturn.core.rules import Rule, Situation
@@ -142,20 +142,16 @@ def doubt(rule: Rule, size: int, cohort: int) -> str:
 
 def _bits(own: Situation, context: Rates) -> Scalar:
     bits = own.examples * own.norm * context.scale + context.flat
-    return _space(bits).minimum(bits, context.most)
+    return library(bits).minimum(bits, context.most)
 
 
 def _rung(own: Situation, context: Rates) -> Scalar:
     return rung_of(_bits(own, context), own.evenness)
 
 
-def _space(number: Scalar) -> Any:
-    return namespace(number) if hasattr(number, "__array_namespace__") else np
-
-
 def _probability(own: Situation, context: Rates) -> Scalar:
     p = _bits(own, context) / BITS[0]
-    return _space(p).clip(p, _FLOOR, 1.0)
+    return library(p).clip(p, _FLOOR, 1.0)
 
 
 def _pace(rounds: Scalar, run: Scalar) -> Scalar:

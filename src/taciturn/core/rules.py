@@ -10,10 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from taciturn.checks import flag, number, whole
-from taciturn.core.arrays import Array, Scalar, namespace
+from taciturn.core.arrays import Array, Scalar, library, namespace
 from taciturn.core.codecs import Codec
 from taciturn.core.parts import Part
 from taciturn.core.standins import StandIn
@@ -274,8 +272,7 @@ def optimal(share: float, floor: float = 0.05) -> Rule:
 
     def probability(situation: Situation, context: Chances) -> Scalar:
         p = situation.examples * situation.norm * context.scale
-        xp = namespace(p) if hasattr(p, "__array_namespace__") else np
-        return xp.clip(p, context.floor, 1.0)
+        return library(p).clip(p, context.floor, 1.0)
 
     def learn(state: Sampling, tally: Tally) -> Sampling:
         asked = tally.norms_unweighted.weight

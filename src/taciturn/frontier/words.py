@@ -9,7 +9,7 @@ from taciturn.core.amounts import Amount
 from taciturn.core.policy import parse
 from taciturn.frontier.front import FULL, SAME, Open, Point, not_dominated, points, recommended
 from taciturn.frontier.policies import RECOMMENDED
-from taciturn.report.units import byte_text
+from taciturn.report.units import byte_text, listed
 from taciturn.studies.results import ACCURACY, Arm, Results
 
 _FIRST, _WINDOW = 20, 50  # rounds: a budget needs the first ones to know what updates are like
@@ -107,7 +107,7 @@ def stand_ins(result: Results) -> list[str]:
         if len(silent) > 1:
             silent.sort(key=lambda name: -result.arms[name].at().mean())
             first, *others = silent
-            text = _listed(
+            text = listed(
                 f"{policies[name].stand_in.name} {result.gap(first, name)}" for name in others
             )
             told.append(
@@ -132,7 +132,7 @@ def budgets(result: Results) -> str:
         return ""
     return (
         f"In any {_WINDOW} rounds between two tests after round {_FIRST}, budgets uploaded, in % "
-        f"of what they may: {_listed(told)}."
+        f"of what they may: {listed(told)}."
     )
 
 
@@ -158,8 +158,3 @@ def data(result: Results) -> str:
         f"{told} Numbers are predicted: {result.measure} is the share of their variance in the "
         f"test rows that a model explains."
     )
-
-
-def _listed(parts: Iterable[str]) -> str:
-    *first, last = parts
-    return f"{'; '.join(first)}; and {last}" if first else last

@@ -14,6 +14,7 @@ from taciturn.paper.checks import FAILS, HOLDS, IN_PART, OPEN, Claim
 from taciturn.paper.comparing import accuracies
 from taciturn.paper.experiments import EMNIST, EXPERIMENTS, GLYPHS, MAIN, SHAKESPEARE
 from taciturn.paper.tables import ROUNDS, thresholds_after_first
+from taciturn.report.units import listed
 from taciturn.studies.results import Results, read
 
 _COHORT = EMNIST.numbers()["cohort"]
@@ -54,7 +55,7 @@ def _reproduced(results: Mapping[str, Results]) -> str:
     fewest, most = min(seeds, default=0), max(seeds, default=0)
     span = f"{most}" if fewest == most else f"{fewest} to {most}"
     what = "in part" if lacking(results) else "every table and figure"
-    return f"**Reproduced**: {what}, over {span} seeds: {_listed(parts)}."
+    return f"**Reproduced**: {what}, over {span} seeds: {listed(parts)}."
 
 
 def whose(result: Results) -> str:
@@ -89,7 +90,7 @@ def _random_ignore(results: Mapping[str, Results]) -> str:
             parts.append(f"{experiment.title} {compared.word} ({compared.shown})")
     if not parts:
         return ""
-    return f" `random ignore` compared with `adaptive ou`: {_listed(parts)}."
+    return f" `random ignore` compared with `adaptive ou`: {listed(parts)}."
 
 
 def _instead(folder: Path) -> str:
@@ -111,7 +112,7 @@ def _how_long(results: Mapping[str, Results], paths: Mapping[str, Any]) -> str:
     longest = max((p.seconds for r in results.values() for p in r.pieces), default=0.0)
     parts = [f"{s:,.0f} s ({s / 60:.0f} minutes) on {device}" for device, s in seconds.items()]
     return (
-        f"**It took** {_listed(parts)}, compilation included; the longest piece took {longest:.0f} "
+        f"**It took** {listed(parts)}, compilation included; the longest piece took {longest:.0f} "
         f"s."
     )
 
@@ -165,7 +166,7 @@ def plateau(results: Mapping[str, Results]) -> str:
     )
     if left:
         text += f" Arms leave that plateau by a point after {min(left)} to {max(left)} rounds"
-        text += f"; {_listed(stuck)} end on it." if stuck else "."
+        text += f"; {listed(stuck)} end on it." if stuck else "."
     return text + "\n"
 
 
@@ -224,8 +225,3 @@ def paths_table(measured: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, s
         shown = f"{np.mean(control):.4g}" if control else ""
         rows.append((name.replace("_", " "), f"{own:.4g}", shown))
     return rows
-
-
-def _listed(parts: Iterable[str]) -> str:
-    *first, last = [*parts] or [""]
-    return f"{'; '.join(first)}; and {last}" if first else last

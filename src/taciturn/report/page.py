@@ -19,7 +19,7 @@ from taciturn.errors import RunError
 from taciturn.report import figures, series
 from taciturn.report.colours import styles
 from taciturn.report.series import Series
-from taciturn.report.units import SPEEDS, byte_text, upload_time
+from taciturn.report.units import SPEEDS, byte_text, percent, upload_time
 
 SHARES = (0.9, 0.95, 0.99)  # of the best accuracy, to which uploads are counted
 _OF_A_FEDERATION: tuple[str, ...] = ("task", "rule", "stand_in", "codec")
@@ -166,8 +166,8 @@ def _figures_of_arms(arms: Mapping[str, Series], looks: Mapping[str, tuple[str, 
             _mean(summary["accuracy"]), "" if summary["accuracy"] else _loss(summary["loss_mean"]),
             _difference(summary.get("difference")),
             _floor(summary.get("noise_floor")), _mean(100 * worst[:, -1]) if worst.size else "",
-            _percent(summary["spoke_share"], ".1f"),
-            *(_percent(s.ended.get(key), ".1f") for key in ("silent_small", "silent_large")),
+            percent(summary["spoke_share"], ".1f"),
+            *(percent(s.ended.get(key), ".1f") for key in ("silent_small", "silent_large")),
             _number(_bits_of_speakers(s), "{:.4g}"),
             f"{s.rejected.sum(1).mean():,.4g}" if np.nansum(s.rejected) else "",
             f"{s.rounds:,}", f"{len(s.spoke)}",
@@ -186,7 +186,7 @@ def _bytes_of_arms(arms: Mapping[str, Series], looks: Mapping[str, tuple[str, st
         summary = s.summary()
         rows.append([
             _arm(name, looks[name]), *map(_bytes, ways),
-            _percent(summary["upload_share"], ".3g"), _percent(summary["traffic_share"], ".3g"),
+            percent(summary["upload_share"], ".3g"), percent(summary["traffic_share"], ".3g"),
             *(upload_time(ways[0] + ways[1], speed) for speed in SPEEDS),
         ])  # fmt: skip
     headings = ["arm", "payload up", "overhead up", "payload down", "overhead down",
@@ -244,10 +244,6 @@ def _plain(value: Any) -> str:
 def _bits_of_speakers(s: Series) -> float:
     whole = ((s.bytes_up_full - s.overhead_up) * s.spoke / s.asked).sum()
     return float(32 * s.bytes_up.sum() / whole) if whole > 0 else math.nan
-
-
-def _percent(share: float | None, form: str) -> str:
-    return "" if share is None else f"{share:{form}} %"
 
 
 def _mean(values: Sequence[float] | np.ndarray) -> str:

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from taciturn.progress import Compiling
 from taciturn.progress import Progress as Done
-from taciturn.report.units import byte_text
+from taciturn.report.units import byte_text, percent
 from taciturn.settings import Settings
 
 _SHORTEST, _LONGEST = 10.0, 600.0  # seconds between lines in a file
@@ -249,15 +249,15 @@ def _columns(
     if any("difference" in figures for figures in arms):
         found["difference"] = _difference
     if any(figures.get("worst_tenth") is not None for figures in arms):
-        found["worst\ntenth"] = lambda f: _percent(f.get("worst_tenth"), ".1f")
+        found["worst\ntenth"] = lambda f: percent(f.get("worst_tenth"), ".1f")
     found |= {
-        "spoke": lambda f: _percent(f["spoke_share"], ".1f"),
+        "spoke": lambda f: percent(f["spoke_share"], ".1f"),
         "payload": lambda f: byte_text(f["upload_bytes"]),
         "overhead": lambda f: byte_text(f["upload_overhead_bytes"]),
-        "of full": lambda f: _percent(f["upload_share"], ".3g"),
+        "of full": lambda f: percent(f["upload_share"], ".3g"),
     }
     if any(f.get("download_share") not in (None, 100.0) for f in arms):
-        found["both\nways"] = lambda f: _percent(f.get("traffic_share"), ".3g")
+        found["both\nways"] = lambda f: percent(f.get("traffic_share"), ".3g")
     return found
 
 
@@ -302,7 +302,3 @@ def _accuracy(figures: Mapping[str, Any]) -> str:
 def _difference(figures: Mapping[str, Any]) -> str:
     difference = figures.get("difference")
     return "" if difference is None else f"{difference['mean']:+.2f} ± {difference['half']:.2f}"
-
-
-def _percent(share: float | None, form: str) -> str:
-    return "" if share is None else f"{share:{form}} %"

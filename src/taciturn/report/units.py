@@ -1,4 +1,6 @@
-"""Numbers for people."""
+"""Numbers and lists for people."""
+
+from collections.abc import Iterable
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 SPEEDS = (1, 10, 100)  # Mbit/s
@@ -16,6 +18,17 @@ def byte_text(count: float) -> str:
     """A number of bytes: 4.49 GiB."""
     size, name = unit(count)
     return f"{count / size:.4g} {name}"
+
+
+def listed(parts: Iterable[str]) -> str:
+    """One after another, the last after an `and`."""
+    *first, last = [*parts] or [""]
+    return f"{'; '.join(first)}; and {last}" if first else last
+
+
+def percent(share: float | None, form: str) -> str:
+    """A share in %; empty where there is none."""
+    return "" if share is None else f"{share:{form}} %"
 
 
 def byte_axis(least: float, most: float) -> dict[float, str]:

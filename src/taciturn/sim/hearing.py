@@ -254,7 +254,7 @@ class Hearing:
         weight: jax.Array,
     ) -> jax.Array:  # fmt: skip
         """The runs' sums with n·Δ/p of the clients that count."""
-        scaled = _where(counts, weight[:, None] * updates, jnp.zeros_like(updates))
+        scaled = in_lanes(counts, weight[:, None] * updates, jnp.zeros_like(updates))
         if len(counts) == 1:
             return sums.at[run[0]].add(scaled[0])
         # A product with a one-hot matrix: a scatter-add would sum in an order of its own each time
@@ -336,7 +336,7 @@ class Hearing:
                 keys,
                 waiting.rung,
             )
-            decoded = _where(own, read, decoded)
+            decoded = in_lanes(own, read, decoded)
         if left is not None:
             rest = waiting.updates - decoded
             left = tables.keep(left, rest, self.keeping, waiting, taken)
@@ -373,6 +373,6 @@ def _evenness(layers: list[jax.Array], norms: jax.Array) -> jax.Array:
     return jnp.where(norms > 0, ratio * ratio / weights, 1.0)
 
 
-def _where(lanes: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+def in_lanes(lanes: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
     """`new` in the chosen lanes, `old` in the others."""
     return jnp.where(lanes.reshape(-1, *[1] * (jnp.ndim(new) - 1)), new, old)

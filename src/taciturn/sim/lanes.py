@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 from taciturn.sim import draws
-from taciturn.sim.hearing import Heard, Hearing, Item, Work
+from taciturn.sim.hearing import Heard, Hearing, Item, Work, in_lanes
 from taciturn.sim.local import Model, learning_rate
 from taciturn.tasks.task import Clients
 
@@ -137,7 +137,7 @@ class _Round:
         heard = self.trainer.hearing.hear(state.heard, item, ended, updates, mean_loss, self.work)
         pointer = state.pointer + ended
         params, slots = jax.tree.map(
-            lambda new, old: _where(ended, new, old),
+            lambda new, old: in_lanes(ended, new, old),
             self.begin(self.item(pointer)),
             (params, slots),
         )
@@ -200,8 +200,3 @@ class _Round:
             return jax.tree.map(lambda a: jnp.asarray(a)[None], function(*first))
 
         return call
-
-
-def _where(lanes: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
-    """`new` in the chosen lanes, `old` in the others."""
-    return jnp.where(lanes.reshape(-1, *[1] * (jnp.ndim(new) - 1)), new, old)

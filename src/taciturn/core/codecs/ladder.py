@@ -15,7 +15,7 @@ import dataclasses
 
 import numpy as np
 
-from taciturn.core.arrays import Array, Scalar, namespace
+from taciturn.core.arrays import Array, Scalar, library, namespace
 from taciturn.core.codecs import hadamard, halves
 from taciturn.core.codecs.codec import Codec, single
 from taciturn.core.codecs.draw_k import counted, decoded, draw_k, draws, share_of
@@ -33,7 +33,7 @@ RUNGS = (*(draw_k(share) for share in _SHARES), *(eden(bits) for bits in _EDEN))
 
 def level_of(bits: Scalar) -> Scalar:
     """The number of the level that is nearest to so many bits per weight, in proportion."""
-    xp = namespace(bits) if hasattr(bits, "__array_namespace__") else np
+    xp = library(bits)
     found = xp.zeros_like(xp.asarray(bits), dtype=xp.int32)
     for between in _BETWEEN.tolist():
         found = found + xp.astype(xp.asarray(bits > between), xp.int32)
