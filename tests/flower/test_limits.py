@@ -58,17 +58,33 @@ def test_where_the_silent_have_nothing_to_say_one_who_speaks_is_heard():
     np.testing.assert_allclose(moved, updates[BAD], rtol=1e-5)
 
 
-def test_the_silent_weigh_what_they_have_however_likely_they_were_to_speak():
-    def reply(node: int, spoke: bool, chance: float) -> Reply:
-        message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=node))
-        weights = [np.zeros(1)] if spoke else None
-        return Reply(message, {}, weights, None, MetricRecord(), "m", 100.0, 1.0, None, chance,
-                     float32(), None)  # fmt: skip
+def reply(node: int, spoke: bool, chance: float, examples: float = 100.0) -> Reply:
+    message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=node))
+    weights = [np.zeros(1)] if spoke else None
+    return Reply(message, {}, weights, None, MetricRecord(), "m", examples, 1.0, None, chance,
+                 float32(), None)  # fmt: skip
 
-    found = [reply(k, k < 6, 0.6 if k < 6 else 0.05) for k in range(10)]
+
+@pytest.mark.parametrize(("speakers", "chance", "others"), [(6, 0.6, 0.05), (1, 0.05, 0.05)])
+def test_honest_nodes_weigh_what_they_have_however_likely_they_were_to_speak(
+    speakers, chance, others
+):
+    found = [reply(k, k < speakers, chance if k < speakers else others) for k in range(10)]
     Limits(weight=10.0).bound_weights(found, "num-examples")
     assert [one.examples for one in found] == [100.0] * 10
-    assert [one.weight for one in found] == pytest.approx([100 / 0.6] * 6 + [100] * 4)
+    silent = 10 - speakers
+    assert [one.weight for one in found] == pytest.approx(
+        [100 / chance] * speakers + [100] * silent
+    )
+
+
+def test_a_chance_that_is_no_honest_one_buys_no_weight():
+    found = [*(reply(k, True, 0.5) for k in range(9)), reply(9, True, 1e-6)]
+    Limits(weight=10.0).bound_weights(found, "num-examples")
+    assert found[9].weight == pytest.approx(10 * 200)
+    found = [*(reply(k, True, 0.5) for k in range(9)), reply(9, False, 0.5, examples=1e6)]
+    Limits(weight=10.0).bound_weights(found, "num-examples")
+    assert found[9].weight == pytest.approx(2 * 100)
 
 
 @pytest.mark.parametrize(("speakers", "limit"), [(5, 3.0), (4, 2.4), (3, 2.0)])

@@ -32,17 +32,20 @@ class Limits:
         """Lets no reply weigh more than it may beside the (lower) median, and no silent one more
         than twice that: what stands in for it is nothing that it has said.
 
+        Who spoke weighs n/p, and is measured by what all would weigh if they had spoken; who is
+        silent weighs n, and is measured by all n.
+
         Args:
           found: all replies.
           weighted_by: the metric that has n_k.
         """
         if math.isinf(self.weight) or not found:
             return
-        weights = sorted(reply.weight for reply in found)
+        speaking = _lower_median([reply.examples / reply.probability for reply in found])
+        silent = _lower_median([reply.examples for reply in found])
         limit = self._shrunk(self.weight, sum(reply.spoke for reply in found), len(found))
         for reply in found:
-            most = limit if reply.spoke else min(limit, _LEAST)
-            most *= weights[(len(weights) - 1) // 2]
+            most = limit * speaking if reply.spoke else min(limit, _LEAST) * silent
             if reply.weight > most:
                 log(INFO, "Taciturn: node %d weighs %g, which is too much beside the median: it "
                     "counts %g.", reply.node, reply.weight, most)  # fmt: skip
@@ -75,6 +78,10 @@ class Limits:
     def _shrunk(self, limit: float, speakers: int, everyone: int) -> float:
         share = speakers / everyone if self.alone else 1.0
         return max(min(_LEAST, limit), limit * share)
+
+
+def _lower_median(values: Sequence[float]) -> float:
+    return sorted(values)[(len(values) - 1) // 2]
 
 
 def _upper_quartile(speakers: Sequence[float], silent: Sequence[float]) -> float:
