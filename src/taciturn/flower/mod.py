@@ -115,8 +115,10 @@ def _answer(
         raise InputError(f"`{missing[0]}` is not in it")
     before, after = layout.views(sent), layout.views(trained)
     situation = _situation(asked, norm(before, after, layout.wide), metrics, context)
+    update = None
     if "evenness" in asked.rule.looks_at:
-        situation = situation._replace(evenness=evenness(difference(before, after)))
+        update = difference(before, after)
+        situation = situation._replace(evenness=evenness(update))
     decision = client.decide(asked.rule, situation, asked.context)
     speaks = decision.speaks
     if own is not None and speaks:
@@ -130,7 +132,7 @@ def _answer(
         return
     arrays = {key: array for key, array in trained.items() if key not in set(layout.names)}
     if speaks:
-        update = difference(before, after)
+        update = difference(before, after) if update is None else update
         if asked.codec.feedback:
             update += _residual(context, len(update))
             metrics[protocol.ENCODED_NORM] = float(arrays_norm(update))
