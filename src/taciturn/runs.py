@@ -88,9 +88,13 @@ def _new_name(task: str) -> Path:
     raise RunError(f"runs/{name} and a thousand like it are already there.")
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_text(path: Path, text: str) -> None:
     with _replacing(path) as file:
-        file.write(to_json(value) + "\n")
+        file.write(text)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, to_json(value) + "\n")
 
 
 def to_json(value: Any, indent: int | None = 2) -> str:

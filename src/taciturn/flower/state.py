@@ -7,33 +7,29 @@ What Flower's `Result` has of a round was appended to `results.jsonl` before. A 
 server at a time.
 """
 
-import json
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, MetricRecord
+from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import Strategy
 
-from taciturn import __version__, files, runs
+from taciturn import __version__, runs
 from taciturn.core.arrays import leaves_of, rebuilt
 from taciturn.core.policy import Policy, spell
 from taciturn.core.server import Memory
 from taciturn.errors import RunError
 from taciturn.flower.downlink import DOWNLINK, Downlink
 from taciturn.flower.nodes import Nodes
+from taciturn.flower.results_log import Results, ResultsLog
 from taciturn.summary import summarise
 
 # Flower's optimisers keep the model that they were last given: it is saved already.
 _THE_MODEL = "current_arrays"
 _SUMS = ("asked", "spoke", "silent", "rejected", "errors", "missing", "bytes_up", "overhead_up",
          "bytes_up_full", "bytes_down", "overhead_down", "bytes_down_full")  # fmt: skip
-
-
-Results = Mapping[str, Mapping[int, MetricRecord]]
 
 
 class Saved(NamedTuple):
@@ -66,6 +62,7 @@ class Store:
     def __init__(self, folder: Path, inner: Strategy) -> None:
         self.folder = folder
         self._inner = inner
+        self.results = ResultsLog(folder / "results.jsonl")
         self._about: dict[str, Any] = {}
         self._table: runs.GrowingTable | None = None
         self._columns: list[str] = []
@@ -147,35 +144,6 @@ class Store:
             else:
                 self._begin_table(history)
 
-    def result(self, round: int, kind: str, metrics: Mapping[str, Any]) -> None:
-        """Appends what `Result` has of a round; of two for the same, the later one counts."""
-        line = {"round": round, "kind": kind, "metrics": dict(metrics)}
-        with open(self._results, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-    def _load_results(self, last: int) -> Results:
-        """What was appended up to the last round; the rest is cut off."""
-        found: dict[str, dict[int, MetricRecord]] = defaultdict(dict)
-        if not self._results.exists():  # a folder of earlier versions
-            return found
-        kept, there = "", self._results.read_text("utf-8")
-        for text in there.splitlines():
-            try:
-                line = json.loads(text)
-            except ValueError:
-                break  # it was being written
-            if line["round"] <= last:
-                found[line["kind"]][line["round"]] = MetricRecord(line["metrics"])
-                kept += text + "\n"
-        if kept != there:
-            with files.replacing(self._results) as file:
-                file.write(kept)
-        return found
-
-    @property
-    def _results(self) -> Path:
-        return self.folder / "results.jsonl"
-
     def _has_columns(self, line: dict[str, Any]) -> bool:
         return set(line) <= set(self._columns)
 
@@ -251,7 +219,7 @@ class Store:
             seed = int(about.get("seed", 0))
             done = int(about["round"])
             nodes = Nodes.of(tensors.get("nodes/table", np.zeros((0, 6), np.uint64)))
-            results = self._load_results(done)
+            results = self.results.load(done)
             down = {name: tensor for name, tensor in tensors.items()
                     if name.startswith(DOWNLINK)}  # fmt: skip
             return Saved(done, history, record, Memory(**found), seed, nodes, results, down)

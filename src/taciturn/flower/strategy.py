@@ -40,7 +40,8 @@ from taciturn.flower.limits import Limits
 from taciturn.flower.nodes import Nodes
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import numbers
-from taciturn.flower.state import Results, Store
+from taciturn.flower.results_log import Results
+from taciturn.flower.state import Store
 from taciturn.track import Tracker
 
 DEFAULT = "adaptive,robust=true,at_most=10+ou,cap=true"
@@ -289,7 +290,7 @@ class Taciturn(Strategy):
         if self._downlink is not None:
             arrays = self._downlink.publish(model)
         if self._store is not None:
-            self._store.result(server_round, "train_metrics_clientapp", metrics)
+            self._store.results.add(server_round, "train_metrics_clientapp", metrics)
             self._store.save(
                 server_round, self.policy, self.history, model, self._memory, self.seed,
                 self.nodes, self._downlink,
@@ -407,7 +408,7 @@ class Taciturn(Strategy):
         if metrics is None:
             return
         if self._store is not None:
-            self._store.result(round, kind, metrics)
+            self._store.results.add(round, kind, metrics)
         if self.history and self.history[-1]["round"] == round:
             tested = numbers(metrics, hearing.COLUMNS)
             self.history[-1] |= tested
