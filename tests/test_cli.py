@@ -150,6 +150,18 @@ def test_without_a_policy_the_papers_and_the_recommended_are_shown(taciturn: Any
     assert {row["arm"] for row in table(Path("x"))} == set(arms)
 
 
+@pytest.mark.parametrize(
+    ("budget", "policy"), [("5%", "budget:5%"), ("4kB,per=run", "budget:4kB,per=run")]
+)
+def test_a_budget_is_all_that_it_takes(budget: str, policy: str, taciturn: Any) -> None:
+    code, out, err = taciturn("run", *SMALL, "--budget", budget, "--json", "--out", "x")
+    assert code == 0, err
+    assert list(json.loads(out)["arms"]) == ["full", policy]
+    code, _, err = taciturn("run", *SMALL, "--budget", budget, "--policy", "full")
+    assert code == 1
+    assert "`--budget` takes the place of `--policy`" in err
+
+
 def test_the_baseline_can_be_left_out(taciturn: Any) -> None:
     code, out, _ = taciturn("run", *SMALL, "--no-baseline", "--json", "--out", "x")
     assert code == 0

@@ -22,6 +22,7 @@ from test_flower import EXAMPLES, MEAN_BASED, NODES, SIZE, targets
 
 from taciturn import TaciturnError, runs
 from taciturn.flower import Taciturn
+from taciturn.flower.results_log import ResultsLog
 from taciturn.report import series
 
 POLICY = "adaptive,k=0+ou"
@@ -61,6 +62,38 @@ def test_figures_of_the_app_never_replace_those_of_a_round(tmp_path):
     strategy, _ = start(tmp_path, 2, evaluate_fn=lambda *_: told)
     assert strategy.history[-1]["threshold"] == threshold
     assert strategy.history[-1]["app_threshold"] == strategy.history[-1]["app_asked"] == 99.0
+
+
+def test_a_budget_saved_before_runs_had_one_goes_on(tmp_path):
+    """An older state has one number less, and that is the last."""
+    strategy, _ = start(tmp_path, 2, policy="budget:12%")
+    expected = strategy._memory.rule
+    about = json.loads((tmp_path / "state.json").read_text())
+    file = tmp_path / about["arrays"]
+    tensors = runs.read_arrays(file)
+    del tensors[f"rule/{len(expected) - 1}"]
+    runs.write_arrays(file, tensors)
+    strategy, _ = start(tmp_path, 2, policy="budget:12%")
+    assert strategy._memory.rule == expected
+    assert expected._fields[-1] == "run"
+
+
+def test_results_are_cut_whole_or_not_at_all(tmp_path, monkeypatch):
+    log = ResultsLog(tmp_path / "results.jsonl")
+    for round in (1, 2, 3):
+        log.add(round, "train_metrics_clientapp", {"loss": 1.0})
+    written = log.path.read_text()
+
+    def die(*_):
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", die)
+        with pytest.raises(Killed):
+            log.load(2)
+    assert log.path.read_text() == written
+    assert list(log.load(2)["train_metrics_clientapp"]) == [1, 2]
+    assert log.path.read_text() == "".join(written.splitlines(keepends=True)[:2])
 
 
 def test_a_run_that_is_done_is_not_run_again(tmp_path):

@@ -5,7 +5,6 @@ import pytest
 
 from taciturn.paper import checks, claims
 from taciturn.paper.checks import NO, YES, Check, Claim
-from taciturn.paper.comparing import UNDECIDED
 from taciturn.paper.experiments import (
     BY_COHORT,
     EMNIST,
@@ -17,6 +16,7 @@ from taciturn.paper.experiments import (
     SYNTHETIC,
     THRESHOLDS,
 )
+from taciturn.studies.difference import UNDECIDED
 from taciturn.studies.results import Arm, Results
 
 TESTED = np.arange(5, 101, 5)

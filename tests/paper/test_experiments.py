@@ -15,7 +15,7 @@ from taciturn.studies import pieces
 from taciturn.studies.experiment import MATCHED, Setting, partner
 from taciturn.studies.pieces import Options
 from taciturn.studies.results import read
-from taciturn.studies.results_file import claimed, describe
+from taciturn.studies.results_file import ResultsFile, claimed, describe
 from taciturn.tasks import load
 
 
@@ -66,6 +66,27 @@ def test_a_file_has_one_writer_at_a_time(options):
     with claimed(path), pytest.raises(RunError, match="is in use: another process is adding"):
         pieces.run(SYNTHETIC, options, quiet)
     assert not path.with_suffix(".lock").exists()
+
+
+def test_what_is_run_again_begins_anew(options, monkeypatch):
+    pieces.run(SYNTHETIC, options, quiet)
+    inner, begun = pieces._piece, []
+
+    def piece(task, texts, seeds, settings, folder):
+        begun.append(folder.exists())
+        return inner(task, texts, seeds, settings, folder)
+
+    real = ResultsFile.folder_of
+
+    def left(self, *args):
+        folder = real(self, *args)
+        folder.mkdir()  # of a command that was stopped
+        return folder
+
+    monkeypatch.setattr(pieces, "_piece", piece)
+    monkeypatch.setattr(ResultsFile, "folder_of", left)
+    pieces.run(SYNTHETIC, options._replace(again=("full",)), quiet)
+    assert begun == [False] * options.seeds
 
 
 def test_a_piece_that_was_stopped_goes_on_where_it_was(options, monkeypatch):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from taciturn.paper import comparing
-from taciturn.paper.comparing import AHEAD, BEHIND, SAME, UNDECIDED, compare
+from taciturn.paper.comparing import compare
 from taciturn.paper.experiments import EMNIST
+from taciturn.studies.difference import AHEAD, BEHIND, SAME, UNDECIDED
 from taciturn.studies.results import Arm, Results
 
 ONE_TO_FIVE = np.arange(1.0, 6.0)

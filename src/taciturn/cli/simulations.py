@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, Self
 import tyro
 
 from taciturn.cli.command import Command, File, command, tell
-from taciturn.core.budget import budget
 from taciturn.core.policy import Policy, parse, parse_part
 from taciturn.errors import InputError, require
 from taciturn.settings import TOGETHER, Plan, read_config, read_values
@@ -135,7 +134,8 @@ class Run(Simulation):
     policy: str | None = None
     """Rule, stand-in and codec as one text, instead of the two above."""
     budget: str | None = None
-    """How much to upload, instead of a policy: 1% of what float32 takes, or 200kB per round."""
+    """How much to upload, instead of a policy: 1% of what float32 takes, or 200kB per round; with
+    `,per=run` for the whole run, little early and more late."""
     baseline: bool = True
     """Whether to run full communication beside it, with the same seeds."""
 
@@ -146,7 +146,7 @@ class Run(Simulation):
                 raise InputError(
                     "`--budget` takes the place of `--policy`, `--rule` and `--stand-in`."
                 )
-            policy = Policy(budget(self.budget))
+            policy = parse(f"budget:{self.budget}")
         elif self.policy is not None:
             if self.rule is not None or self.stand_in is not None:
                 raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")

@@ -36,7 +36,7 @@ from taciturn.errors import InputError
 _LARGEST = 16.0  # times the mean is what a client may spend
 _FLOOR = 0.05  # the least probability, so that nobody counts without bound
 _GAIN = 0.2  # how fast debts are paid: most of one within 1 / gain rounds
-_MOST_DEBT = 10.0  # rounds; a run pays all of it back
+_MOST_DEBT = 10.0  # rounds' worth that a budget per round remembers; a run's pays all back
 # What the last round's n·m weigh beside those of the rounds before: 3 of t + 3 in round t, and 0.05
 # at the least. The first round may have far longer updates than all others, and must be forgotten.
 _FIRST_ONES, _NEW = 3.0, 0.05

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -24,12 +24,26 @@ from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Reply
 
-# What the history has of every round; an app's own columns are called something else.
-COLUMNS = (
-    "round", "asked", "spoke", "silent", "rejected", "errors", "missing", "threshold", "norm_mean",
-    "norm_std", "bytes_up", "overhead_up", "bytes_up_full", "bytes_down", "overhead_down",
-    "bytes_down_full",
-)  # fmt: skip
+
+class Row(NamedTuple):
+    """What the history keeps of a round; an app's own columns have other names."""
+
+    round: int
+    asked: int
+    spoke: int
+    silent: int
+    rejected: int
+    errors: int
+    missing: int
+    threshold: float
+    norm_mean: float
+    norm_std: float
+    bytes_up: int
+    overhead_up: int
+    bytes_up_full: int
+    bytes_down: int
+    overhead_down: int
+    bytes_down_full: int
 
 
 @dataclass
@@ -327,12 +341,22 @@ def _accept(heard: Heard, reply: Reply, codec: Codec, actual: float, size: int) 
     return True
 
 
-def row(round: int, now: Round, heard: Heard, info: Any) -> dict[str, Any]:
-    """What the history keeps of a round."""
-    numbers = (
-        round, len(now.asked), int(info.spoke), int(info.silent), heard.rejected, heard.errors,
-        heard.missing, float(info.threshold), float(info.norm_mean), float(info.norm_std),
-        heard.payload_up, heard.bytes_up - heard.payload_up, heard.bytes_up_full,
-        now.payload_down, now.bytes_down - now.payload_down, now.bytes_down_full,
-    )  # fmt: skip
-    return dict(zip(COLUMNS, numbers, strict=True))
+def row(round: int, now: Round, heard: Heard, info: Any) -> Row:
+    return Row(
+        round=round,
+        asked=len(now.asked),
+        spoke=int(info.spoke),
+        silent=int(info.silent),
+        rejected=heard.rejected,
+        errors=heard.errors,
+        missing=heard.missing,
+        threshold=float(info.threshold),
+        norm_mean=float(info.norm_mean),
+        norm_std=float(info.norm_std),
+        bytes_up=heard.payload_up,
+        overhead_up=heard.bytes_up - heard.payload_up,
+        bytes_up_full=heard.bytes_up_full,
+        bytes_down=now.payload_down,
+        overhead_down=now.bytes_down - now.payload_down,
+        bytes_down_full=now.bytes_down_full,
+    )

@@ -278,7 +278,7 @@ class Taciturn(Strategy):
             [reply.node for reply in heard.silent], self.policy.rule.at_most,
         )  # fmt: skip
         arrays, metrics, info = self._close(server_round, heard, now, layout)
-        row = hearing.row(server_round, now, heard, info)
+        row = hearing.row(server_round, now, heard, info)._asdict()
         logs.received(heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
         own = numbers(metrics, row, "train_")
@@ -390,8 +390,7 @@ class Taciturn(Strategy):
 
     def _doubt(self, cohort: int) -> None:
         """Warns of a budget that cannot be kept when so many are asked."""
-        size = self._total.size
-        if why := budget.doubt(self.policy.rule, size, cohort):
+        if why := budget.doubt(self.policy.rule, self._total.size, cohort):
             log(WARNING, "Taciturn: %s.", why)
 
     def _hint(self, heard: Heard) -> str:
@@ -410,7 +409,7 @@ class Taciturn(Strategy):
         if self._store is not None:
             self._store.results.add(round, kind, metrics)
         if self.history and self.history[-1]["round"] == round:
-            tested = numbers(metrics, hearing.COLUMNS)
+            tested = numbers(metrics, hearing.Row._fields)
             self.history[-1] |= tested
             if self._store is not None:
                 self._store.note(self.history)

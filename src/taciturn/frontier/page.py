@@ -12,6 +12,7 @@ from taciturn.frontier.front import FULL
 from taciturn.frontier.policies import ENTRIES, RECOMMENDED
 from taciturn.frontier.published import EDEN, FLUTE
 from taciturn.studies import page
+from taciturn.studies.difference import MARGIN
 from taciturn.studies.results import Piece, Results, read
 
 
@@ -179,11 +180,11 @@ This page is written by `taciturn frontier page` from the JSON files beside its 
 numbers and what it says of them come from there.
 """
 
-_READING = """\
+_READING = f"""\
 Differences to full communication are taken seed by seed; ± is half of the 95 % interval of their
 mean (Student's t), and of an accuracy or a share the standard deviation over seeds. *Ahead* and
 *behind* mean that the interval lies on one side of zero; *level* that it has zero in it and lies
-within ±0.5 points; *undecided* is the rest. Upload is all bytes that clients send, headers
+within ±{MARGIN:g} points; *undecided* is the rest. Upload is all bytes that clients send, headers
 included, in % of what everyone's update in float32 takes. *To 90 %* is what was uploaded until the
 mean over seeds had 90 % of the final accuracy of full communication; empty where it never had. ● is
 on the Pareto front: nobody else has at least that accuracy for at most these bytes.

@@ -6,9 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from taciturn.paper import comparing
-from taciturn.paper.comparing import AHEAD, UNDECIDED, Comparison, common, compare
+from taciturn.paper.comparing import Comparison, common, compare
 from taciturn.paper.experiments import UNWEIGHTED
 from taciturn.paper.tables import ROUNDS
+from taciturn.studies.difference import AHEAD, UNDECIDED
 from taciturn.studies.experiment import Experiment
 from taciturn.studies.results import Results
 

@@ -18,7 +18,7 @@ from taciturn.paper.checks import (
     pairs_of,
     places,
 )
-from taciturn.paper.comparing import AHEAD, BEHIND, UNDECIDED, common, compare
+from taciturn.paper.comparing import common, compare
 from taciturn.paper.experiments import (
     ARMS,
     BY_COHORT,
@@ -32,7 +32,7 @@ from taciturn.paper.experiments import (
     THRESHOLDS,
 )
 from taciturn.paper.tables import ROUNDS, TARGET, thresholds_after_first
-from taciturn.studies.difference import MARGIN
+from taciturn.studies.difference import AHEAD, BEHIND, MARGIN, UNDECIDED
 from taciturn.studies.results import Results
 
 SAVES = 10.0  # % of upload that count as a saving

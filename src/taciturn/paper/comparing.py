@@ -17,12 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from taciturn.studies.difference import MARGIN, difference
+from taciturn.studies.difference import AHEAD, BEHIND, MARGIN, UNDECIDED, difference
 from taciturn.studies.results import Results
 
 COLLAPSE = 5.0  # points of accuracy below full communication
 LEVEL = 0.05  # of the sign test
-AHEAD, BEHIND, SAME, UNDECIDED = "ahead", "behind", "level", "undecided"
 
 
 class Comparison(NamedTuple):
@@ -48,18 +47,11 @@ def compare(
     if signs:
         return _by_signs(d, digits)
     found = difference(d, np.zeros_like(d))
-    low, high = found.mean - found.half, found.mean + found.half
-    if low > 0:
-        word = AHEAD
-    elif high < 0:
-        word = BEHIND
-    else:
-        word = SAME if -margin < low and high < margin else UNDECIDED
-    n = len(d)
+    n, low, high = len(d), found.low, found.high
     if n < 2:
         return Comparison(UNDECIDED, f"{d[0]:+.{digits}f}, one seed")
     shown = f"{found.mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}], n = {n}"
-    return Comparison(word, shown, low, high)
+    return Comparison(found.word(margin), shown, low, high)
 
 
 def _by_signs(d: np.ndarray, digits: int) -> Comparison:

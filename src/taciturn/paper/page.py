@@ -108,7 +108,7 @@ def make(folder: Path, link: Path, seeds: int | None = None) -> str:
     sections = [
         _HEAD,
         words.summary(results, found, folder.parent / "frontier", described),
-        words.missing(results, words.lacking(results)),
+        words.missing(results, words.SHOWN),
         _COMMANDS,
         _TERMS,
         "## Main table\n",

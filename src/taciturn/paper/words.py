@@ -18,6 +18,7 @@ from taciturn.report.units import listed
 from taciturn.studies.results import Results, read
 
 _COHORT = EMNIST.numbers()["cohort"]
+SHOWN = tuple(name for name in EXPERIMENTS if name != GLYPHS.name)  # those of the page
 _POINTS, _RATIO, _SHARE = 2.0, 0.15, 5.0  # how near to a printed figure is near
 
 
@@ -54,7 +55,7 @@ def _reproduced(results: Mapping[str, Results]) -> str:
     seeds = [len(a.seeds) for e in MAIN if e.name in results for a in results[e.name].arms.values()]
     fewest, most = min(seeds, default=0), max(seeds, default=0)
     span = f"{most}" if fewest == most else f"{fewest} to {most}"
-    what = "in part" if lacking(results) else "every table and figure"
+    what = "in part" if missing(results, SHOWN) else "every table and figure"
     return f"**Reproduced**: {what}, over {span} seeds: {listed(parts)}."
 
 
@@ -121,11 +122,6 @@ def missing(results: Mapping[str, Results], names: Iterable[str]) -> str:
     """What was not run, as a sentence; empty where all was."""
     absent = [name for name in names if name not in results]
     return f"Not run yet: `taciturn paper run {','.join(absent)}`.\n" if absent else ""
-
-
-def lacking(results: Mapping[str, Results]) -> list[str]:
-    """The experiments of the page that were not run."""
-    return [name for name in EXPERIMENTS if name != GLYPHS.name and name not in results]
 
 
 def apart(results: Mapping[str, Results]) -> str:

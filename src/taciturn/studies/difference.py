@@ -1,7 +1,7 @@
 """Differences between two arms, seed by seed, since both have the same clients and batches.
 
 *Ahead* and *behind* mean that the 95 % interval of the mean (Student's t) leaves zero out; *level*
-that it has zero in it and is within ±0.5 points (an equivalence test); *undecided* is the rest.
+that it has zero in it and lies within a margin (an equivalence test); *undecided* is the rest.
 """
 
 from typing import NamedTuple
@@ -10,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 MARGIN = 0.5  # points of accuracy within which arms are level
+AHEAD, BEHIND, SAME, UNDECIDED = "ahead", "behind", "level", "undecided"
 
 
 class Difference(NamedTuple):
@@ -19,21 +20,26 @@ class Difference(NamedTuple):
     half: float
 
     @property
+    def low(self) -> float:
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        return self.mean + self.half
+
+    @property
     def ahead(self) -> bool:
-        return self.mean - self.half > 0
+        return self.low > 0
 
-    @property
-    def behind(self) -> bool:
-        return self.mean + self.half < 0
-
-    @property
-    def word(self) -> str:
-        if self.ahead or self.behind:
-            return "ahead" if self.ahead else "behind"
-        return "level" if abs(self.mean) + self.half <= MARGIN else "undecided"
+    def word(self, margin: float = MARGIN) -> str:
+        if self.ahead:
+            return AHEAD
+        if self.high < 0:
+            return BEHIND
+        return SAME if -margin < self.low and self.high < margin else UNDECIDED
 
     def __str__(self) -> str:
-        return f"{self.mean:+.2f} ± {self.half:.2f} points ({self.word})"
+        return f"{self.mean:+.2f} ± {self.half:.2f} points ({self.word()})"
 
 
 def difference(first: np.ndarray, second: np.ndarray) -> Difference:
