@@ -39,7 +39,7 @@ def sign() -> taciturn.Codec:
 
 taciturn.register("codec", sign)
 
-# %% A thirty-second of the upload.
+# %% A thirty-second of the upload for a large model; a tenth here, where headers weigh more.
 taciturn.prepare()
 arms = {name: name for name in ("full", "full+sign", "adaptive+ignore+sign")}
 for name, history in taciturn.compare("synthetic", arms, rounds=60, cohort=10, seeds=2).items():

@@ -1,8 +1,8 @@
 """What every codec declares of itself, measured: bytes, bias, error, and the norm of what is read.
 
-Vectors are dense, heavy-tailed, and with one, two and three weights that are not zero; sizes are
-around a block's and below. A codec in `CODECS` is tested as soon as `test_contract.ARGUMENTS` has
-arguments for it.
+Vectors are dense, heavy-tailed, with one, two and three weights that are not zero, and with 4, 8
+and 16 equal ones that a rotation may turn into as many; sizes are around a block's and below. A
+codec in `CODECS` is tested as soon as `test_contract.ARGUMENTS` has arguments for it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from test_contract import CODEC_PARTS, label
 from taciturn.core import messages, server, tally
 from taciturn.core.arrays import BLOCK, norm
 from taciturn.core.codecs import Codec, draw_k, eden, from_bytes, hadamard, to_bytes
+from taciturn.core.codecs.eden import kept, order
+from taciturn.core.codecs.eden import scale as scale_of
+from taciturn.core.codecs.packing import unpack
 from taciturn.core.codecs.top_k import largest
 from taciturn.core.policy import CODECS, Policy, spell
 from taciturn.errors import InputError
@@ -46,6 +49,9 @@ def vectors(size: int) -> dict[str, np.ndarray]:
         # Rows 0 and 32 of a tile are alike in half of its rotated columns.
         found["two"] = np.eye(1, size, 0)[0] + np.eye(1, size, min(32, size - 1))[0]
         found["three"] = found["two"] - 2 * np.eye(1, size, size // 2)[0]
+    for count in (4, 8, 16):
+        if size >= count:
+            found[f"{count} alike"] = (np.arange(size) < count).astype(float)
     return {name: (0.01 * vector).astype(np.float32) for name, vector in found.items()}
 
 
@@ -93,6 +99,31 @@ def test_the_error_is_what_is_declared(codec: Codec) -> None:
         assert np.mean(errors) == pytest.approx(codec.error, rel=0.05)
 
 
+# What the error of any kind of update is at most, in times what is declared for dense ones: a scale
+# for the largest of 256 weights is far too coarse for few of them.
+WORST = {"eden": 3.5, "top_k": 1.05, "sparse_ternary": 2.8, "draw_k": 1.05, "quantize": 90.0,
+         "float16": 1.25, "bfloat16": 1.25}  # fmt: skip
+
+
+@lossy
+def test_no_kind_of_update_has_an_error_far_from_what_is_declared(codec: Codec) -> None:
+    for name, update in vectors(8192).items():
+        errors = [np.sum((read_back(codec, update, key) - update) ** 2) / np.sum(update**2)
+                  for key in KEYS]  # fmt: skip
+        assert np.mean(errors) <= WORST[codec.name] * codec.error, name
+        if codec.name == "eden" and name == "heavy":  # turned, it looks like a dense one
+            assert np.mean(errors) == pytest.approx(codec.error, rel=0.1)
+
+
+@pytest.mark.parametrize("codec", [c for c in CODEC_PARTS if c.unbiased], ids=label)
+def test_what_is_read_has_the_length_of_the_update_along_it(codec: Codec) -> None:
+    """⟨x, decoded⟩ is ‖x‖² on average, within a hundredth, for every kind."""
+    for name, update in vectors(8192).items():
+        along = [np.dot(read_back(codec, update, np.array([n, 7], np.uint32)), update)
+                 for n in range(60)]  # fmt: skip
+        assert np.mean(along) / np.dot(update, update) == pytest.approx(1, abs=0.01), name
+
+
 @lossy
 @kinds
 def test_unbiased_means_just_that(codec: Codec, kind: str) -> None:
@@ -119,6 +150,52 @@ def test_the_decoded_norm_is_in_its_range(codec: Codec, size: int) -> None:
             assert low <= found <= high, (name, found / norm(update))
 
 
+@pytest.mark.parametrize("feedback", [False, True])
+@pytest.mark.parametrize("bits", [0.02, 0.1, 1, 2])
+@pytest.mark.parametrize("where", [0, 4096])
+def test_weights_that_are_alike_are_no_exception(bits: float, feedback: bool, where: int) -> None:
+    """In a whole block, and in one of 16 weights that is filled up: of half, a sixteenth and one in
+    two thousand rotations of 4, 8 and 16 equal weights as few coordinates are left."""
+    codec, size = eden(bits, feedback), where + (16 if where else 4096)
+    for count in (4, 8, 16):
+        update = np.zeros(size, np.float32)
+        update[where : where + count] = 0.01
+        low, high = codec.norm_range(norm(update), size)
+        found = [norm(codec.decode(codec.encode(update, key), key, size))
+                 for key in (np.array([n, 5], np.uint32) for n in range(300))]  # fmt: skip
+        assert low <= min(found)
+        assert max(found) <= high
+
+
+def test_a_block_of_which_nothing_is_drawn_has_a_scale() -> None:
+    """The bound on a scale holds where the coordinates that are sent are 0, too."""
+    squares, along = np.float32([4.0, 4.0, 0.0]), np.float32([1.0, 0.0, 0.0])
+    np.testing.assert_allclose(scale_of(squares, along, 0.25), [4.0, 8.0, 0.0])
+
+
+@codecs
+def test_a_dense_update_is_stretched_as_declared(codec: Codec) -> None:
+    """Within 5 %; `quantize`, whose largest weights vary, within 10 %."""
+    update = vectors(8192)["dense"]
+    found = np.mean([norm(read_back(codec, update, key)) for key in KEYS]) / norm(update)
+    assert found == pytest.approx(codec.stretch, rel=0.1 if codec.name == "quantize" else 0.05)
+
+
+@lossy
+def test_matrix_products_have_the_highest_precision(codec: Codec) -> None:
+    """Whatever that of the run is: signs of what is rounded would differ between two sides."""
+    update, key = vectors(10_000)["dense"], KEYS[0]
+    code = codec.encode(update, key)
+    with jax.default_matmul_precision("bfloat16"):
+        texts = [
+            jax.jit(codec.encode).lower(update, key).as_text(),
+            jax.jit(codec.decode, static_argnums=2).lower(code, key, 10_000).as_text(),
+        ]
+    products = [line for text in texts for line in text.splitlines() if "dot_general" in line]
+    assert bool(products) == (codec.name == "eden")
+    assert all("HIGHEST, HIGHEST" in line for line in products)
+
+
 # Codecs whose clients keep what was left out.
 
 
@@ -137,7 +214,7 @@ def test_feedback_changes_neither_bytes_nor_text(codec: Codec) -> None:
 def test_with_feedback_a_codec_is_a_contraction(codec: Codec, size: int) -> None:
     """‖x − decoded‖² ≤ (1 − δ) ‖x‖² with any key, where √δ is the least norm that is declared."""
     least, _ = codec.norm_range(1.0, size)
-    assert 0 < least < 1
+    assert 0 <= least < 1
     for name, update in vectors(size).items():
         errors = [np.sum((read_back(codec, update, key) - update) ** 2) / np.sum(update**2)
                   for key in KEYS]  # fmt: skip
@@ -236,10 +313,16 @@ def test_numpy_and_jax_write_the_same_bytes_except_at_a_border(bits: float, feed
         scales += np.sum(ours[1] != np.asarray(theirs[1]))
         if np.array_equal(ours[0], np.asarray(theirs[0])):
             continue
+        whole = max(1, int(bits))
+        count = kept(size, min(1.0, bits))
+        pair = (unpack(np.asarray(code[0]), whole, 4 * count) for code in (ours, theirs))
+        block, place = np.divmod(np.flatnonzero(np.not_equal(*pair)), count)
         flipped = hadamard._flip(hadamard.cut(update), key, 0)
         exact = hadamard._turn(flipped.astype(np.float64))
-        near = np.abs(exact[..., None] - BORDERS[max(1, int(bits))]).min(-1)
-        assert near.min() < 1e-5, seed
+        coordinate = place if bits >= 1 else np.sort(order(key, 4096)[:count])[place]
+        rms = np.linalg.norm(exact[block], axis=1) / 64
+        near = np.abs(exact[block, coordinate] / rms - BORDERS[whole][:, None]).min(0)
+        assert near.max() < 1e-5, seed
     # A scale lies within rounding of a border once in some ten thousand times.
     assert scales <= 2
 

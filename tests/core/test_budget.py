@@ -9,7 +9,7 @@ import pytest
 from taciturn.core import messages, tally
 from taciturn.core.amounts import Amount
 from taciturn.core.arrays import evenness
-from taciturn.core.budget import budget, doubt
+from taciturn.core.budget import budget, doubt, scarce
 from taciturn.core.codecs import LADDER
 from taciturn.core.codecs.ladder import BITS, RUNGS, level_of, rung_of, through
 from taciturn.core.policy import Policy, parse
@@ -20,11 +20,17 @@ CLIENTS, OPENING = 10, tally.Opening((), np.inf, np.inf)
 
 
 def spend(
-    text: str, size: int, spread: float, rounds: int = 300, first: int = 3, run: int | None = None
+    text: str,
+    size: int,
+    spread: float,
+    rounds: int = 300,
+    first: int = 3,
+    run: int | None = None,
+    seed: int = 3,
 ) -> np.ndarray:
     """The share of the float32 upload in every round: clients differ by e^spread in examples, norms
     fall, and the first rounds have far longer updates than all others, the first by `first`."""
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(seed)
     rule = parse(text).paced(run or rounds).rule
     state, shares = rule.init(), []
     population = 50 * np.exp(rng.normal(0, spread, 400))
@@ -77,6 +83,29 @@ def test_a_run_spends_little_early_and_more_late(text: str, target: float, sprea
     assert np.abs(windows[0] / windows[1] - 1).max() < 0.1
 
 
+def off(shares: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """How far every 50 rounds after the first 20 are from what they were allowed, in shares."""
+    sent, allowed = (np.convolve(each[20:], np.ones(50), "valid") for each in (shares, wanted))
+    return np.abs(sent / allowed - 1)
+
+
+@pytest.mark.parametrize(("spread", "most"), [(0.6, 0.1), (1.0, 0.15)])
+@pytest.mark.parametrize("text", ["budget:0.3%", "budget:0.3%,per=run", "budget:2%,per=run"])
+def test_budgets_are_kept_whoever_is_drawn(text: str, spread: float, most: float) -> None:
+    """Twelve populations. Where one client in six has e times the examples of half of all, and an
+    update that is longer too, one window in a hundred may be a little further off than a tenth."""
+    wanted = np.full(300, float(Amount(text.removeprefix("budget:").partition(",")[0])))
+    if text.endswith("run"):
+        wanted = wanted * np.linspace(0.2, 1.8, 300)
+    found = [spend(text, 40_000, spread, seed=seed) for seed in range(12)]
+    away = np.concatenate([off(shares, wanted) for shares in found])
+    assert np.mean(away < 0.1) > 0.99
+    assert away.max() < most
+    late = [np.add.reduceat(shares - wanted, range(20, 300, 10)) for shares in found]
+    for errors in late:  # too much and too little, in turns
+        assert np.sum(errors[1:] * errors[:-1] < 0) > 5
+
+
 @pytest.mark.parametrize("rounds", [100, 1_000])
 def test_what_first_rounds_cannot_save_is_saved_later(rounds: int) -> None:
     """A model so small that headers alone take more than its first rounds may."""
@@ -113,6 +142,16 @@ def test_a_first_round_far_from_all_others_is_forgotten(first: int) -> None:
     shares = spend("budget:0.3%", 40_000, 0.6, first=first)[20:]
     windows = np.convolve(shares, np.ones(50) / 50, "valid") / 0.003
     assert np.abs(windows - 1).max() < 0.1
+
+
+def test_a_budget_that_leaves_little_to_say_is_reported() -> None:
+    rule = parse("budget:0.2%,per=run").paced(100).rule
+    assert doubt(rule, 19_000, 10) == ""
+    assert "leaves 128 bytes for an update of 19,000 weights" in scarce(rule, 19_000, 10)
+    assert scarce(rule, 1_200_000, 10) == ""
+    assert scarce(parse("budget:2kB").rule, 19_000, 10) != ""
+    assert scarce(parse("budget:3kB").rule, 19_000, 10) == ""
+    assert scarce(parse("full").rule, 100, 10) == ""
 
 
 def test_bits_go_by_what_an_update_weighs() -> None:

@@ -7,10 +7,11 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taciturn.core import codecs, messages
+from taciturn.core.codecs import LADDER
 from taciturn.core.messages import Message
 from taciturn.errors import InputError
 
@@ -107,3 +108,25 @@ def test_an_update_that_is_not_finite_is_refused(number: float) -> None:
     data = messages.write(Message(1, 1.0, np.array([1.0, number], np.float32)), CODEC)
     with pytest.raises(InputError, match="numbers that are not finite"):
         messages.read(data, CODEC)
+
+
+@settings(max_examples=500, deadline=None)
+@given(data=st.data())
+def test_any_bytes_are_a_message_or_an_error(data: st.DataObject) -> None:
+    """Of a ladder, whose header names a rung: bytes changed, cut off or added anywhere."""
+    update = np.random.default_rng(0).standard_normal(65).astype(np.float32)
+    key = np.array([1, 2], np.uint32)
+    whole = bytearray(messages.write(Message(3, 8.0, update, rung=20), LADDER, key))
+    for place, byte in data.draw(
+        st.lists(st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), max_size=8)
+    ):
+        whole[place] = byte
+    end = data.draw(st.sampled_from((0, 1, messages.OVERHEAD, len(whole) - 1, *[len(whole)] * 5)))
+    sent = bytes(whole[:end]) + data.draw(st.binary(max_size=2))
+    try:
+        with np.errstate(all="ignore"):
+            read = messages.read(sent, LADDER, key)
+    except InputError:
+        return
+    assert len(sent) >= messages.OVERHEAD
+    assert read.update is None or read.update.dtype == np.float32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from federation import LocalGrid, flat, model, pulled, record
-from flwr.app import Array, Message
+from flwr.app import Array, Message, MetricRecord
 from flwr.serverapp import strategy as flower
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,8 +23,9 @@ from taciturn.core import messages as written
 from taciturn.core.codecs import LADDER
 from taciturn.core.policy import parse, spell
 from taciturn.core.rules import Rule, Threshold
-from taciturn.flower import Taciturn, mod, protocol
+from taciturn.flower import Taciturn, hearing, mod, protocol
 from taciturn.flower.protocol import Request
+from taciturn.flower.replies import Reply
 
 SIZE = 300
 SEED = 7
@@ -167,6 +169,7 @@ def test_a_budget_needs_nothing_else(text):
 def test_a_budget_that_cannot_be_kept_is_warned_of(text, kept, caplog):
     run(text, 1, wanted=targets(size=SIZE))
     assert ("Taciturn: the budget of 0.1% cannot be kept" in caplog.text) != kept
+    assert ("Taciturn: the budget of 12% leaves 123 bytes for an update" in caplog.text) == kept
 
 
 def test_a_budget_is_for_all_who_are_asked(caplog):
@@ -174,7 +177,7 @@ def test_a_budget_is_for_all_who_are_asked(caplog):
     run("budget:100B", 1, wanted=targets(size=SIZE))
     least = written.OVERHEAD + 0.05 * min(codec.nbytes(SIZE) for codec in LADDER.rungs)
     assert least < 100 < NODES * least
-    assert f"is sent, {NODES * least:,.0f} bytes in a round" in caplog.text
+    assert f"float32 upload, {NODES * least:,.0f} bytes in a round" in caplog.text
 
 
 def test_what_comes_whole_is_charged_as_the_longest_code():
@@ -306,11 +309,16 @@ def test_a_code_that_nobody_asked_for_is_rejected():
     assert (strategy.history[0]["rejected"], strategy.history[0]["spoke"]) == (1, NODES - 1)
 
 
+def any_bytes(codec, data, as_long):
+    """These bytes, or as many of them as a code has."""
+    length = codec.nbytes(SIZE)
+    return (data * length)[:length].ljust(length, b"\0") if as_long else data
+
+
 @settings(max_examples=100, deadline=None)
 @given(data=st.binary(max_size=80), norm=st.floats(0, 1e3), as_long=st.booleans())
 def test_any_bytes_are_rejected_or_a_finite_update(data, norm, as_long):
-    length = parse(CODED).codec.nbytes(SIZE)
-    data = (data * length)[:length].ljust(length, b"\0") if as_long else data
+    data = any_bytes(parse(CODED).codec, data, as_long)
 
     def tamper(content):
         content["arrays"][protocol.CODE] = Array(np.frombuffer(data, np.uint8))
@@ -319,6 +327,40 @@ def test_any_bytes_are_rejected_or_a_finite_update(data, norm, as_long):
     strategy, result, _ = run(CODED, tamper=bad(tamper))
     assert strategy.history[0]["rejected"] + strategy.history[0]["spoke"] == NODES
     assert np.isfinite(flat(result.arrays)).all()
+
+
+def add_any_bytes(text, data, norm, as_long):
+    """The sum of a round stays as it was, or gets an update of the norm that was reported."""
+    codec, heard, total = parse(f"full+{text}").codec, hearing.Heard(), np.ones(SIZE)
+    message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=BAD))
+    said = Reply(message, {}, None, any_bytes(codec, data, as_long), MetricRecord(), "m", 20.0,
+                 norm, None, 1.0, codec, None)  # fmt: skip
+    request = Request(parse("full").rule, (), codec, (), "n", SEED, 1)
+    round = SimpleNamespace(request=request)
+    layout = SimpleNamespace(size=SIZE)
+    counted = hearing._add_coded(heard, said, round, layout, total, False)
+    assert heard.rejected == (not counted)
+    moved = np.linalg.norm(total - 1) / said.weight
+    low, high = codec.norm_range(norm, SIZE)
+    assert low - 1e-3 <= moved <= high + 1e-3 if counted else moved == 0
+
+
+anything = given(data=st.binary(max_size=80), norm=st.floats(0, 1e3), as_long=st.booleans())
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@settings(max_examples=100, deadline=None)
+@anything
+def test_any_bytes_of_any_codec_are_rejected_or_counted(codec, data, norm, as_long):
+    add_any_bytes(codec, data, norm, as_long)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", CODECS)
+@settings(max_examples=3_000, deadline=None)
+@anything
+def test_thousands_of_any_bytes_of_any_codec_are(codec, data, norm, as_long):
+    add_any_bytes(codec, data, norm, as_long)
 
 
 def test_a_client_that_does_not_know_the_codec_says_so_and_the_round_goes_on(caplog, monkeypatch):

@@ -13,21 +13,22 @@ from federation import LocalGrid, flat, model, pulled
 from flwr.app import MetricRecord
 from flwr.serverapp import strategy as flower
 from test_flower import NODES, SIZE, targets
+from test_replies import bad
 
 from taciturn.core.codecs import float32
-from taciturn.flower import Taciturn
+from taciturn.flower import Taciturn, protocol
 from taciturn.flower.limits import Limits
 from taciturn.flower.replies import Reply
 
 BAD = 3
 
 
-def move(policy, scales, examples=(20,) * NODES, tamper=None):
+def move(policy, scales, examples=(20,) * NODES, tamper=None, size=SIZE):
     """The first step of a federation, and its nodes' updates, scaled."""
-    wanted = targets() * np.array(scales, np.float32)[:, None]
+    wanted = targets(size=size) * np.array(scales, np.float32)[:, None]
     grid = LocalGrid(pulled(wanted, examples), NODES, tamper=tamper)
     strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), policy, seed=0)
-    return flat(strategy.start(grid, model(SIZE), num_rounds=1).arrays), 0.5 * wanted
+    return flat(strategy.start(grid, model(size), num_rounds=1).arrays), 0.5 * wanted
 
 
 def lengths(updates):
@@ -51,6 +52,24 @@ def test_who_speaks_alone_is_measured_by_the_silent(stand_in):
     expected = 2 * longest if stand_in == "ignore" else 3 * longest / NODES
     assert np.linalg.norm(moved) == pytest.approx(expected, rel=1e-4)
     assert moved @ updates[BAD] == pytest.approx(expected * lengths(updates)[BAD], rel=1e-4)
+
+
+@pytest.mark.parametrize("codec", ["eden:1", "eden:0.3", "quantize:4"])
+def test_who_reports_less_than_is_decoded_is_measured_by_that(codec):
+    """A norm that the codec may just have stretched so much passes, and shortens nothing."""
+    scales = [1, 1, 1, 8, 1]
+
+    def understate(content):
+        content["metrics"][protocol.NORM] *= 0.55 if codec.startswith("quantize") else 0.4
+
+    lie = bad(understate)
+    for policy in (f"fixed:0+ignore+{codec}", f"random:1+zero+{codec}"):
+        honest, _ = move(policy, scales, size=300)
+        moved, _ = move(policy, scales, tamper=lie, size=300)
+        free, _ = move(f"full+{codec}", scales, size=300)
+        steps = [float(np.linalg.norm(step)) for step in (honest, moved, free)]
+        assert steps[1] <= 1.2 * steps[0]
+        assert steps[2] > 1.5 * steps[0]
 
 
 def test_where_the_silent_have_nothing_to_say_one_who_speaks_is_heard():

@@ -19,7 +19,7 @@ import taciturn
 from taciturn.errors import InputError
 from taciturn.sim import devices
 
-# The same experiment in every process: four arms, two seeds, uneven clients.
+# The same experiment in every process: six arms, two seeds, uneven clients.
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -49,7 +49,8 @@ task = taciturn.Task(
     loss=loss, metrics=metrics, test={"x": x[n:], "y": y[n:]}, batch=5, lr=0.5,
 )
 arms = {a: a for a in (
-    "full", "adaptive,k=0+ou", "random:0.5+last", "random:0.5+zero+top_k:0.3,feedback=true"
+    "full", "adaptive,k=0+ou", "random:0.5+last", "random:0.5+zero+top_k:0.3,feedback=true",
+    "adaptive,k=0+ignore+draw_k:0.5", "full+quantize:4",
 )}
 # Processes that would have chunks of one round and of many: they have to agree.
 engine._CHUNK_SECONDS = 0.0 if jax.process_index() else 1e9

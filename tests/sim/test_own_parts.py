@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -13,9 +15,10 @@ import pytest
 
 import taciturn
 from taciturn.core import policy as policies
+from taciturn.core.codecs import quantize
 from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
-from taciturn.core.rules import Chance, Rule
+from taciturn.core.rules import Chance, Rule, full
 from taciturn.core.standins import ignore
 from taciturn.errors import InputError, UnknownName
 from taciturn.sim.engine import _Structure
@@ -90,8 +93,8 @@ def test_a_fingerprint_looks_into_closures_defaults_and_what_is_called() -> None
     assert fingerprint(make(1.0)) != fingerprint(make(2.0))
     assert fingerprint(make(1.0)) != fingerprint(make(1.0, 2))
     assert fingerprint(make(1)) != fingerprint(make(1.0))  # another dtype under JAX
-    own, other = np.zeros(2), np.zeros(2)
-    hold = [lambda array=array: jnp.asarray(array) for array in (own, own, other)]
+    own, other = object(), object()
+    hold = [lambda what=what: what for what in (own, own, other)]
     prints = [fingerprint(function) for function in hold]
     assert prints[0] == prints[1] != prints[2]
 
@@ -99,6 +102,81 @@ def test_a_fingerprint_looks_into_closures_defaults_and_what_is_called() -> None
         return loop(n - 1) if n else 0
 
     assert fingerprint(loop) == fingerprint(loop)
+
+
+class Limit:
+    """What a rule may look at: an object, its attributes, its methods."""
+
+    def __init__(self, number: float) -> None:
+        self.number = number
+
+    def passes(self, own: Any, context: Any) -> Any:
+        return own.uniform < self.number
+
+
+NUMBERS = ModuleType("numbers_of_a_notebook")
+NUMBERS.LIMIT = 2.0  # type: ignore[attr-defined]
+ARRAY = np.array([2.0], np.float32)
+OBJECT = Limit(2.0)
+INSIDE = {
+    "a lambda": lambda own, context: (lambda: own.uniform < LIMIT)(),
+    "a comprehension": lambda own, context: sum([own.uniform < LIMIT for _ in range(1)]) > 0,
+    "a module": lambda own, context: own.uniform < NUMBERS.LIMIT,
+    "an array": lambda own, context: own.uniform < ARRAY[0],
+    "an object": lambda own, context: own.uniform < OBJECT.number,
+    "a method": OBJECT.passes,
+    "a partial": functools.partial(lambda limit, own, context: own.uniform < limit.number, OBJECT),
+}
+
+
+@pytest.mark.parametrize("where", INSIDE)
+def test_what_is_changed_where_a_rule_looks_takes_effect(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert spoke(rule(INSIDE[where])) == [4, 4, 4]
+    monkeypatch.setitem(globals(), "LIMIT", -1.0)
+    monkeypatch.setattr(NUMBERS, "LIMIT", -1.0)
+    monkeypatch.setattr(OBJECT, "number", -1.0)
+    ARRAY[0] = -1.0
+    try:
+        assert spoke(rule(INSIDE[where])) == [0, 0, 0]
+    finally:
+        ARRAY[0] = 2.0
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_codecs_of_one_name_that_do_something_else_are_not_swapped(lanes: int) -> None:
+    def times(factor: float) -> Policy:
+        own = dataclasses.replace(
+            taciturn.parse("full+quantize:8").codec,
+            name="times",
+            params=(),
+            decode=lambda code, key, size: factor * quantize(8).decode(code, key, size),
+        )
+        return Policy(full(), ignore(), own)
+
+    found = taciturn.compare(TASK, {"all": times(1.0), "none": times(0.0)}, lanes=lanes, **QUICK)
+    start = taciturn.simulate(TASK, times(0.0), plain=True, **QUICK).weights[0]
+    np.testing.assert_allclose(found["none"].weights[0], start)
+    assert np.abs(found["all"].weights[0] - start).max() > 0.1
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_codec_that_writes_something_else_than_it_says_is_refused(plain: bool) -> None:
+    good = dataclasses.replace(quantize(8), name="own", params=())
+    few = dataclasses.replace(good, forms=lambda size: good.forms(3))
+    short = dataclasses.replace(good, decode=lambda code, key, size: jnp.zeros(3))
+    wrote = r"makes uint8\[101\], uint16\[1\] of 101 weights, and its `forms` say uint8\[3\]"
+    for codec, what in ((few, wrote), (short, r"`decode` .* makes float32\[3\]")):
+        with pytest.raises(InputError, match=what):
+            taciturn.simulate(TASK, Policy(full(), ignore(), codec), plain=plain, **QUICK)
+    assert taciturn.simulate(TASK, Policy(full(), ignore(), good), plain=plain, **QUICK).rounds == 3
+
+
+def test_a_history_is_shown_in_a_line() -> None:
+    shown = repr(taciturn.simulate(TASK, "full", **QUICK))
+    assert shown.startswith("<History of 'full': 3 rounds, 1 seed, accuracy ")
+    assert shown.endswith(" %, 100 % of the upload>")
 
 
 # A name in texts.

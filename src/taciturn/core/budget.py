@@ -1,4 +1,4 @@
-r"""The rule `budget`: so much upload and no more, spent where it counts most.
+r"""The rule `budget`: so much upload, on average, spent where it counts most.
 
 What `eden` with b bits per weight leaves in error is about 1.57 ‖Δ_k‖² / b, and client k's update
 weighs n_k. So many bytes do least harm when
@@ -43,6 +43,7 @@ _FIRST_ONES, _NEW = 3.0, 0.05
 _FIRST_BITS = 0.1  # of the first round, where what bytes are a share of is not known yet
 _LEAST_BITS = 1e-4
 _FIRST, _LAST = 0.2, 1.8  # times the mean is what the first and the last round of a run may spend
+_SCARCE = 250.0  # bytes for an update below which small models were seen to lose points
 _SILENT = ignore()
 
 
@@ -104,7 +105,7 @@ def _budget(amount: Amount, per: str, run: int | None) -> Rule:
         if run is None:
             raise InputError("`per=run` needs the number of rounds: see `Policy.paced`.")
         share, bytes = (float(amount), 0.0) if amount.is_share else (0.0, amount / max(run, 1))
-        first = 32 * share * float(_pace(np.float32(0), run)) if share else _FIRST_BITS
+        first = 32 * share * float(pace(np.float32(0), run)) if share else _FIRST_BITS
         return Budget(share, bytes, 0.0, 0.0, 0.0, 0.0, first, first, float(run))
 
     def paced(rounds: int) -> Rule:
@@ -134,9 +135,24 @@ def doubt(rule: Rule, size: int, cohort: int) -> str:
     if least <= 1.1 * wanted:
         return ""
     return (
-        f"the budget of {dict(rule.params)['amount']} cannot be kept: with {size:,} weights, even "
-        f"where hardly anybody speaks, {100 * least / whole:.3g} % of the float32 upload is sent, "
-        f"{cohort * least:,.0f} bytes in a round"
+        f"the budget of {dict(rule.params)['amount']} cannot be kept: with {size:,} weights, "
+        f"headers and the least that clients may say take {100 * least / whole:.3g} % of the "
+        f"float32 upload, {cohort * least:,.0f} bytes in a round"
+    )
+
+
+def scarce(rule: Rule, size: int, cohort: int) -> str:
+    """Why a budget may leave a small model too little to learn from; empty where it does not."""
+    state = rule.init()
+    if not isinstance(state, Budget):
+        return ""
+    left = state.share * (4 * size + OVERHEAD) + state.bytes / cohort - OVERHEAD
+    if left >= _SCARCE:
+        return ""
+    return (
+        f"the budget of {dict(rule.params)['amount']} leaves {max(left, 0.0):,.0f} bytes for an "
+        f"update of {size:,} weights: a model may learn little from so few; a larger budget, or "
+        f"`full`, is safer"
     )
 
 
@@ -154,7 +170,7 @@ def _probability(own: Situation, context: Rates) -> Scalar:
     return library(p).clip(p, _FLOOR, 1.0)
 
 
-def _pace(rounds: Scalar, run: Scalar) -> Scalar:
+def pace(rounds: Scalar, run: Scalar) -> Scalar:
     """What the round after so many may spend, in means; a run that goes on stays at the last."""
     xp = namespace(rounds)
     run, one = xp.asarray(run, dtype=rounds.dtype), xp.ones_like(rounds)
@@ -173,7 +189,7 @@ def _learn(state: Budget, tally: Tally) -> Budget:
     spent = xp.sum(xp.astype(tally.rungs, asked.dtype) * shares) + headers
     even = state.share * (asked + headers) + state.bytes / (4 * size)
     rounds = xp.asarray(state.rounds, dtype=asked.dtype)
-    target, following = even * _pace(rounds, state.run), even * _pace(rounds + 1, state.run)
+    target, following = even * pace(rounds, state.run), even * pace(rounds + 1, state.run)
     more = (spent - target) / xp.where(even > 0, even, xp.ones_like(even))
     most = xp.where(state.run > 0, xp.full_like(more, xp.inf), xp.full_like(more, _MOST_DEBT))
     debt = xp.clip(state.debt + more, -_MOST_DEBT, most)

@@ -4,35 +4,86 @@ A compiled program is kept for the functions that it was traced from. Names do n
 is edited in a notebook keeps its name, and two closures of the same code may hold other numbers.
 """
 
-from types import FunctionType, ModuleType
+import functools
+import hashlib
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+
+import numpy as np
 
 Fingerprint = Any  # hashable; it keeps no reference to what is only known by its identity
 
 
-def fingerprint(value: Any, seen: frozenset[int] = frozenset()) -> Fingerprint:
-    """Of a function, its code with defaults, closure and globals; of anything else, the value.
+def fingerprint(value: Any, known: dict[int, Any] | None = None) -> Fingerprint:
+    """Of a function, its code with defaults, closure and globals; of an object, its attributes.
 
     What cannot be compared by value counts as itself: another object, another fingerprint. Whoever
     keeps a fingerprint keeps the function too, so that no other object gets the same identity.
+
+    Args:
+      value: the function, or what it looks at.
+      known: what was walked already, by identity; with each the object, so that it lives on.
     """
-    if isinstance(value, FunctionType):
-        if id(value) in seen:
-            return "recursion"
-        seen = seen | {id(value)}
-        cells = [_content(cell) for cell in value.__closure__ or ()]
-        named = [value.__globals__.get(name) for name in value.__code__.co_names]
-        used = [*cells, value.__defaults__, value.__kwdefaults__, *named]
-        return (value.__code__, tuple(fingerprint(item, seen) for item in used))
-    if isinstance(value, tuple | list):
-        return (type(value).__name__, tuple(fingerprint(item, seen) for item in value))
-    if isinstance(value, dict):
-        return tuple((key, fingerprint(item, seen)) for key, item in value.items())
+    known = {} if known is None else known
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return (type(value).__name__, repr(value))
-    if isinstance(value, ModuleType):
-        return value.__name__
-    return ("object", id(value))
+    if isinstance(value, np.ndarray | np.generic):  # which may be written to
+        return (value.shape, str(value.dtype), _digest(value))
+    if isinstance(value, type | ModuleType):
+        return ("object", id(value))
+    if id(value) not in known:
+        known[id(value)] = (value, "recursion")
+        known[id(value)] = (value, _walk(value, known))
+    return known[id(value)][1]
+
+
+def _walk(value: Any, known: dict[int, Any]) -> Fingerprint:
+    """That of what holds other values."""
+    if isinstance(value, tuple | list | set | frozenset):
+        return (type(value).__name__, tuple(fingerprint(item, known) for item in value))
+    if isinstance(value, dict):
+        return tuple((key, fingerprint(item, known)) for key, item in value.items())
+    if isinstance(value, FunctionType):
+        return (value.__code__, _looked_at(value, known))
+    if isinstance(value, MethodType):
+        return (fingerprint(value.__func__, known), fingerprint(value.__self__, known))
+    if isinstance(value, functools.partial):
+        parts = (value.func, value.args, value.keywords)
+        return ("partial", *(fingerprint(part, known) for part in parts))
+    own = getattr(value, "__dict__", None)
+    if not own:
+        return ("object", id(value))
+    return (id(type(value)), fingerprint(dict(own), known))
+
+
+def _looked_at(function: FunctionType, known: dict[int, Any]) -> Fingerprint:
+    """All that a function looks at beside its arguments."""
+    names = sorted(_names(function.__code__))
+    used = [_content(cell) for cell in function.__closure__ or ()]
+    used += [function.__globals__.get(name) for name in names]
+    of_modules = [
+        _attribute(item, name) for item in used if isinstance(item, ModuleType) for name in names
+    ]
+    used += [function.__defaults__, function.__kwdefaults__]
+    return (*(fingerprint(item, known) for item in used), *of_modules)
+
+
+@functools.cache
+def _names(code: CodeType) -> frozenset[str]:
+    """The names of globals and attributes in a function, and in all that is defined within it."""
+    inner = [_names(item) for item in code.co_consts if isinstance(item, CodeType)]
+    return frozenset(code.co_names).union(*inner)
+
+
+def _attribute(module: ModuleType, name: str) -> Fingerprint:
+    """A module's function is known by its identity: what a whole library looks at is not walked."""
+    item = vars(module).get(name)
+    plain = isinstance(item, bool | int | float | complex | str | bytes | tuple | np.ndarray)
+    return fingerprint(item) if plain else ("object", id(item))
+
+
+def _digest(array: Any) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).digest()
 
 
 def _content(cell: Any) -> Any:

@@ -336,6 +336,7 @@ def _accept(heard: Heard, reply: Reply, codec: Codec, actual: float, size: int) 
             "`speak()` must be the first of its mods.",
         )
         return False
+    reply.decoded_norm = actual / codec.stretch
     if reply.norm is None or not codec.error:
         reply.norm = actual
     return True

@@ -33,6 +33,7 @@ class Reply:
       probability: how likely the client was to speak; 1 where the rule does not say.
       codec: what its code is written in.
       remark: why the reply is not as it was asked for.
+      decoded_norm: that of what was decoded, over how much the codec stretches dense updates.
       update: what was decoded, where it is needed again.
       scale: by which its update is made shorter.
     """
@@ -49,6 +50,7 @@ class Reply:
     probability: float
     codec: Codec
     remark: str | None
+    decoded_norm: float = 0.0
     update: np.ndarray | None = None
     scale: float = 1.0
 
@@ -67,8 +69,8 @@ class Reply:
 
     @property
     def length(self) -> float:
-        """The norm of what is added to the sum, as far as it is known."""
-        return max(self.norm or 0.0, self.encoded_norm or 0.0)
+        """The norm of what is added to the sum, by what the client says and by what was decoded."""
+        return max(self.norm or 0.0, self.encoded_norm or 0.0, self.decoded_norm)
 
     @property
     def form(self) -> tuple[Any, ...]:

@@ -389,8 +389,9 @@ class Taciturn(Strategy):
         self._downlink = downlink.begin(self.policy, layout, self.seed, arrays, self.kept_messages)
 
     def _doubt(self, cohort: int) -> None:
-        """Warns of a budget that cannot be kept when so many are asked."""
-        if why := budget.doubt(self.policy.rule, self._total.size, cohort):
+        """Warns of a budget that cannot be kept, or is very small, when so many are asked."""
+        about = (self.policy.rule, self._total.size, cohort)
+        if why := budget.doubt(*about) or budget.scarce(*about):
             log(WARNING, "Taciturn: %s.", why)
 
     def _hint(self, heard: Heard) -> str:

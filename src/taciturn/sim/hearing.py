@@ -18,6 +18,7 @@ import numpy as np
 
 from taciturn.core import arrays
 from taciturn.core.codecs import Codec
+from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
 from taciturn.core.rules import Rule, Situation
 from taciturn.sim import draws, tables
@@ -126,6 +127,17 @@ class Hearing:
     def lossy(self) -> bool:
         """Whether what the server decodes differs from what a client sent."""
         return any(policy.codec.error for policy in self.policies)
+
+    @functools.cached_property
+    def codecs(self) -> list[tuple[Codec, np.ndarray]]:
+        """The lossy codecs, each that does something else once, and which arms have it."""
+        prints = [fingerprint(policy.codec) for policy in self.policies]
+        first = [prints.index(one) for one in prints]
+        return [
+            (self.policies[arm].codec, np.array(first) == arm)
+            for arm in sorted(set(first))
+            if self.policies[arm].codec.error
+        ]
 
     @functools.cached_property
     def keeping(self) -> np.ndarray:
@@ -324,10 +336,8 @@ class Hearing:
         with the rest of it, and what was decoded."""
         taken, keys, arm = waiting.full, self._keys(waiting, work), waiting.run // self.seeds
         decoded = waiting.updates
-        for codec in {policy.codec.structure: policy.codec for policy in self.policies}.values():
-            if not codec.error:
-                continue
-            own = jnp.array([policy.codec == codec for policy in self.policies])[arm]
+        for codec, arms in self.codecs:
+            own = jnp.asarray(arms)[arm]
             read = jax.lax.cond(
                 jnp.any(own & taken),
                 jax.vmap(functools.partial(_through, codec)),

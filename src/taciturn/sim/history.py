@@ -75,6 +75,16 @@ class History:
     def rounds(self) -> int:
         return self.spoke.shape[1]
 
+    def __repr__(self) -> str:
+        """Short, as people want to see it; `summary` has the figures."""
+        seeds, found = len(self.seeds), self.summary()
+        accuracy = found["accuracy_mean"]
+        told = "" if accuracy is None else f", accuracy {accuracy:.2f} %"
+        return (
+            f"<History of {str(self.policy)!r}: {self.rounds} rounds, {seeds} "
+            f"seed{'s' * (seeds > 1)}{told}, {found['upload_share']:.3g} % of the upload>"
+        )
+
     @property
     def overhead_up(self) -> np.ndarray:
         """Bytes around the updates: a header from every client, silent or not, and for a loss."""

@@ -75,6 +75,11 @@ class Codec(Part):
         """All arguments: a codec's numbers set shapes."""
         return (self.name, *self.params)
 
+    @property
+    def stretch(self) -> float:
+        """The norm of what is decoded of a dense update, over the update's."""
+        return math.sqrt(1 + self.error if self.unbiased else 1 - self.error)
+
     def at(self, rung: int) -> "Codec":
         """The codec of a rung; itself, where there is but one."""
         if not 0 <= rung < max(1, len(self.rungs)):

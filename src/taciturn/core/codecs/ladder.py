@@ -19,7 +19,7 @@ from taciturn.core.arrays import Array, Scalar, library, namespace
 from taciturn.core.codecs import hadamard, halves
 from taciturn.core.codecs.codec import Codec, single
 from taciturn.core.codecs.draw_k import counted, decoded, draw_k, draws, share_of
-from taciturn.core.codecs.eden import LEVELS, eden, kept, order
+from taciturn.core.codecs.eden import LEVELS, eden, kept, least_along, order, scale
 from taciturn.core.hashing import bits as random_bits
 from taciturn.core.hashing import fold
 
@@ -90,8 +90,8 @@ def _through_eden(update: Array, key: Array, place: Array) -> Array:
     for i in range(_MOST - 1):
         index = index + xp.astype(unit > borders[i], xp.int32)
     q = xp.where(sent, xp.take(levels, index), 0.0)
-    along = xp.sum(r * q, axis=1)
-    scales = xp.where(along > 0, squares / xp.where(along > 0, along, 1.0), 0.0)
+    least = xp.asarray([least_along(size, bits) for bits in _EDEN], dtype=x.dtype)[place]
+    scales = scale(squares, xp.sum(r * q, axis=1), least)
     scales = halves.read(halves.drawn(scales, random_bits(fold(key, 4), (blocks,))))
     return xp.reshape(hadamard.rotate_back(q * scales[:, None], key, 0), (-1,))[:size]
 

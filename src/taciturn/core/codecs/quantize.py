@@ -79,7 +79,7 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
             return 0.995 * norm / math.sqrt(min(size, _BLOCK)), 1.005 * norm
         # No weight moves by more than one step, and M ≤ ‖x‖ in every block.
         most = 2 / steps * math.sqrt(min(size, _BLOCK))
-        return 0.0 * norm, norm * (1.001 + 1.01 * most)
+        return norm * max(0.0, 0.999 - 1.01 * most), norm * (1.001 + 1.01 * most)
 
     drawn = _LARGEST**2 - 1 if bits == 1 else (_LARGEST * 2 / steps) ** 2 / 6
     return Codec(

@@ -1,0 +1,43 @@
+"""Codecs of one's own, checked before anything runs: bytes are counted by what they say."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from taciturn.core.codecs import Codec
+from taciturn.core.policy import CODECS, Policy
+from taciturn.errors import InputError
+from taciturn.sim.local import flat_model
+from taciturn.tasks.task import Task
+
+
+def check_codecs(task: Task, policies: Iterable[Policy]) -> None:
+    """Raises where a codec that is not the package's does not write what its `forms` say."""
+    for policy in policies:
+        if policy.codec.name not in CODECS and not policy.codec.rungs:
+            _check(policy.codec, flat_model(task).size)
+
+
+def _check(codec: Codec, size: int) -> None:
+    update = jax.ShapeDtypeStruct((size,), np.float32)
+    key = jax.ShapeDtypeStruct((2,), np.uint32)
+    code = jax.eval_shape(codec.encode, update, key)
+    said = _listed([(np.dtype(form.dtype), form.shape) for form in codec.forms(size)])
+    wrote = _listed([(array.dtype, array.shape) for array in code])
+    if wrote != said:
+        raise InputError(
+            f"`encode` of the codec `{codec.name}` makes {wrote} of {size:,} weights, and its "
+            f"`forms` say {said}."
+        )
+    read = jax.eval_shape(lambda code, key: codec.decode(code, key, size), code, key)
+    if read.shape != (size,):
+        raise InputError(
+            f"`decode` of the codec `{codec.name}` makes {_listed([(read.dtype, read.shape)])} of "
+            f"{size:,} weights."
+        )
+
+
+def _listed(arrays: Sequence[tuple[Any, tuple[int, ...]]]) -> str:
+    return ", ".join(f"{np.dtype(dtype).name}{list(shape)}" for dtype, shape in arrays)
