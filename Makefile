@@ -6,7 +6,7 @@ AS_USERS := tests/sim/test_engine.py tests/data/test_real_data.py
 
 .PHONY: run test test-slow test-all test-versions test-gpu soak check format clean
 
-run: .venv/dev  ## train federatedly on embedded data, and compare with full communication
+run: .venv/sim  ## train federatedly on embedded data, and compare with full communication
 	$(BIN)/taciturn run
 
 test: .venv/dev  ## the quick tests
@@ -42,7 +42,14 @@ format: .venv/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+.venv/sim: pyproject.toml
+	@echo "Installing into .venv (about a minute, once) …"
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[sim]'
+	@touch $@
+
 .venv/dev: pyproject.toml
+	@echo "Installing into .venv, with all that tests need (a minute or two, once) …"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@

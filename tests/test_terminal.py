@@ -140,6 +140,24 @@ def test_the_table_shows_both_ways_where_downloads_are_short(capsys):
     assert down.endswith("3.5 %")
 
 
+def test_what_is_saved_is_said_below_the_table(capsys):
+    full = FIGURES | {"upload_share": 100.0, "upload_bytes": 2047.0}
+    few = FIGURES | {"accuracy_mean": 49.0, "upload_bytes": 99.0, "upload_share": 5.0}
+    terminal.print_table({"full": full, "some": FIGURES | {"upload_share": 9.0}, "few": few})
+    found = " ".join(capsys.readouterr().out.split())
+    assert "few uploaded 100 B instead of 2 KiB, and ends 1.00 points below full." in found
+    assert "With one seed, differences of a point may be chance" in found
+    several = {"seeds": [0, 1], "accuracy_std": 1.0}
+    terminal.print_table({"full": full | several, "few": few | several})
+    found = " ".join(capsys.readouterr().out.split())
+    assert "below full." in found
+    assert "chance" not in found
+    for arms in ({"full": full}, {"a": FIGURES, "few": few},
+                 {"full": full, "few": few | {"accuracy_mean": None}}):  # fmt: skip
+        terminal.print_table(arms)
+        assert "instead of" not in capsys.readouterr().out
+
+
 def test_the_widest_table_has_eighty_characters(capsys, monkeypatch):
     seeds = {"seeds": [0, 1], "accuracy_std": 12.34, "worst_tenth": 43.21,
              "upload_bytes": 123456789.0, "download_share": 4.0,

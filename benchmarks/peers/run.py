@@ -4,6 +4,7 @@
     python benchmarks/peers/run.py --device cuda        on a GPU
     python benchmarks/peers/run.py --prepare-carry      what a machine without a network needs
     python benchmarks/peers/run.py --no-env --packages .carry --device cuda        and there
+    python benchmarks/peers/run.py --before DIR         beside an earlier checkout of Taciturn
 
 Every side trains the same model on the same data from the same weights, with the same clients,
 examples and batches in the same rounds, in a process of its own; peers in environments of their
@@ -73,6 +74,8 @@ SIDES = {
         Side("torch-lstm", "torch_lstm_side.py", "pfl", ("lstm",)),
         Side("taciturn", "taciturn_side.py", None, ("cnn", "lstm")),
         Side("taciturn-35", "taciturn_side.py", None, ("cnn", "lstm"), ("--side-by-side",)),
+        Side("before", "taciturn_side.py", None, ("cnn", "lstm")),
+        Side("before-35", "taciturn_side.py", None, ("cnn", "lstm"), ("--side-by-side",)),
     )
 }
 
@@ -143,7 +146,7 @@ class Bench:
             self.call(SIDES["taciturn"], seed, {"--export": max(total, options.check_rounds)})
 
         without: dict[str, float] = {}
-        single = [side for side in self.sides if side.name != "taciturn-35"]
+        single = [side for side in self.sides if not side.name.endswith("-35")]
         if options.check_rounds:
             for side in single:
                 rounds = {"--rounds": options.check_rounds, "--warmup": 0}
@@ -189,7 +192,7 @@ class Bench:
             out = Path(folder, "report.json")
             told = told | {"--data": self.data, "--plan": self.plans, "--out": out, "--seed": seed,
                            "--threads": options.threads, "--device": options.device}  # fmt: skip
-            words = [python, str(HERE / side.script), *flags]
+            words = [python, str(self.scripts(side) / side.script), *flags]
             if side.worker_a_thread:
                 launch = ("-m", "torch.distributed.run", "--standalone",
                           f"--nproc-per-node={options.threads}")  # fmt: skip
@@ -199,14 +202,22 @@ class Bench:
             done = subprocess.run(
                 words, env=environ, capture_output=True, text=True, preexec_fn=self.pin
             )
-            if done.returncode:
+            # PyTorch's workers now and then abort when they end, with the report written.
+            if done.returncode and not (side.worker_a_thread and out.exists()):
                 raise SystemExit(f"{side.name} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
             return json.loads(out.read_text()) if out.exists() else {}
 
+    def scripts(self, side: Side) -> Path:
+        """Where the script of a side is: an earlier Taciturn has its own."""
+        if side.name.startswith("before"):
+            return Path(self.options.before.resolve(), "benchmarks", "peers")
+        return HERE
+
     def paths(self, side: Side) -> list[str]:
-        paths = [str(HERE)]
+        scripts = self.scripts(side)
+        paths = [str(scripts)]
         if side.environment is None:
-            paths.append(str(ROOT / "src"))
+            paths.append(str(scripts.parent.parent / "src"))
         if self.options.packages and (self.options.no_env or side.environment is None):
             paths.append(str(self.options.packages.resolve()))
         return paths
@@ -257,6 +268,8 @@ def summarise(
             apart = abs(without[name] - without["taciturn"])
             side["apart_without_dropout"] = apart
             verdicts.append(apart <= SAME)
+        if None in side["losses"]:  # of 35 runs there is no loss to compare
+            continue
         apart = np.subtract(side["losses"], ours["losses"])
         side["apart_with_dropout"] = float(abs(apart.mean()))
         if task == "cnn" and len(apart) > 1:
@@ -381,6 +394,12 @@ def _arguments() -> argparse.Namespace:
         metavar="NAME=VALUE",
         help="passed on to `taciturn.compare`, such as precision=tf32",
     )
+    parser.add_argument(
+        "--before",
+        type=Path,
+        help="an earlier Taciturn, such as a `git worktree`: it takes turns with this one, instead "
+        "of the peers",
+    )
     parser.add_argument("--json", type=Path, help="where the results go")
     parser.add_argument("--no-env", action="store_true", help="run all with this interpreter")
     parser.add_argument("--packages", type=Path, help="a folder from --prepare-carry")
@@ -389,7 +408,13 @@ def _arguments() -> argparse.Namespace:
     options = parser.parse_args()
     gpu = options.device == "cuda"
     options.tasks = options.tasks or (["cnn", "lstm"] if gpu else ["cnn"])
-    options.sides = options.sides or [n for n in SIDES if gpu or n != "taciturn-35"]
+    if options.sides is None:
+        ours = [name for name in SIDES if name.startswith(("taciturn", "before"))]
+        peers = [name for name in SIDES if not name.startswith("before")]
+        options.sides = [name for name in (ours if options.before else peers)
+                         if gpu or not name.endswith("-35")]  # fmt: skip
+    if options.before is None and any(name.startswith("before") for name in options.sides):
+        parser.error("`before` needs --before DIR.")
     options.threads = options.threads or (os.cpu_count() or 2 if gpu else 2)
     if gpu and options.taciturn_rounds is None:
         options.taciturn_rounds = 50

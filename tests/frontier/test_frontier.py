@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from taciturn import cli, simulate
-from taciturn.errors import DataError, InputError, UnknownName
+from taciturn.errors import DataError, InputError, RunError, UnknownName
 from taciturn.frontier import figures, page
 from taciturn.frontier.experiments import EXPERIMENTS
 from taciturn.frontier.front import points, recommended
@@ -175,21 +175,55 @@ def test_the_page_is_what_its_files_say():
 def test_the_readme_leads_with_what_the_files_say():
     lead, *_ = (DOCS.parent / "README.md").read_text("utf-8").partition("## Try it")
     lead = " ".join(lead.split())
-    found = {name: read(EXPERIMENTS[name], DOCS / "frontier") for name in ("emnist", "shakespeare")}
-    best, full = (recommended(points(found["emnist"])), points(found["emnist"])[0])
-    assert f"{len(found['emnist'].arms)} policies" in lead
-    assert f"in {found['emnist'].seconds:.0f} seconds on one NVIDIA H200" in lead
-    assert f"`{best.policy}`, ends {-best.gap.mean:.2f} points below full communication" in lead
+    emnist, long = (read(EXPERIMENTS[name], DOCS / "frontier")
+                    for name in ("emnist", "shakespeare-long"))  # fmt: skip
+    best, full = recommended(points(emnist)), points(emnist)[0]
+    gap, later = best.gap, recommended(points(long)).gap
+    assert f"{len(emnist.arms)} policies" in lead
+    assert f"in {emnist.seconds:.0f} seconds on one NVIDIA H200" in lead
+    assert f"`{best.policy}`, ends {-gap.mean:.2f} ± {gap.half:.2f} points below full" in lead
     assert f"for {byte_text(best.uploaded)} instead of {byte_text(full.uploaded)}" in lead
-    above = recommended(points(found["shakespeare"])).gap.mean
-    assert f"on Shakespeare it ends {above:.2f} points above" in lead
-    assert min(-best.gap.mean, above) > 0  # else other words
+    text = f"{later.mean:.2f} ± {later.half:.2f}".replace("-", "−")
+    assert f"it is level with full communication, at {text} points" in lead
+    assert (later.word(), gap.mean < 0) == ("level", True)  # else other words
+
+
+@pytest.mark.parametrize("name", ["emnist", "shakespeare", "emnist-long", "shakespeare-long"])
+def test_what_a_rising_budget_gains_is_what_the_files_say(name):
+    experiment = EXPERIMENTS[name]
+    even, rising = "budget:0.2%", "budget:0.2%,per=run"
+    both = replace(experiment, arms={even: even, rising: rising}, own={})
+    found = read(both, DOCS / "frontier")
+    gain, seeds = found.gap(rising, even), len(found.arms[even].seeds)
+    text = f"{gain.mean:+.2f} ± {gain.half:.2f}".replace("-", "−")
+    policies = (DOCS / "policies.md").read_text("utf-8")
+    assert f"| {experiment.title} | {seeds} | {text} |" in policies
 
 
 def test_the_page_of_an_empty_folder_says_what_to_run(tmp_path):
     (path,) = page.write(tmp_path)
     for name in EXPERIMENTS:
         assert f"`taciturn frontier {name}`" in path.read_text("utf-8")
+
+
+def test_the_page_has_experiments_of_ones_own(tmp_path):
+    frontier("synthetic", "--policies", "full+float16; budget:12%", "--rounds", "6", "--seeds", "2",
+             "--out", str(tmp_path))  # fmt: skip
+    *_, path = page.write(tmp_path)
+    text = path.read_text("utf-8")
+    assert "## synthetic" in text
+    assert "| full+float16 |" in text
+    assert "### synthetic" in text
+    assert "| rounds | 6 | As asked for. |" in text
+    for absent in ("### EMNIST", "Not run yet", "chosen on the seeds"):
+        assert absent not in text
+
+
+def test_runs_of_other_settings_are_refused_by_what_differs(tmp_path):
+    options = ("--policies", "full+float16", "--seeds", "1", "--out", str(tmp_path), "--rounds")
+    frontier("synthetic", *options, "2")
+    with pytest.raises(RunError, match="made with rounds = 2, and now it is rounds = 3: choose"):
+        frontier("synthetic", *options, "3")
 
 
 def test_data_that_are_one_file_must_be_named(tmp_path, monkeypatch):

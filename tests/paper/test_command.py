@@ -11,6 +11,7 @@ def test_list_says_what_there_is(capsys, tmp_path):
     printed = capsys.readouterr().out
     assert "main" in printed
     assert "6 paths" in printed
+    assert "8 bytes" in printed
     assert "not run" in printed
 
 
@@ -21,7 +22,7 @@ def test_a_quick_table_and_figure(capsys, tmp_path):
     assert "\nadaptive ou constrained  " in printed
     assert (tmp_path / "table-thresholds.csv").exists()
     assert (tmp_path / "glyphs.json").exists()
-    cli.main(["paper", "figure", "5", "--quick", "--rounds", "3", "--out", str(tmp_path)])
+    cli.main(["paper", "figure", "7", "--quick", "--rounds", "3", "--out", str(tmp_path)])
     assert (tmp_path / "figure-thresholds.svg").exists()
 
 
@@ -42,7 +43,8 @@ def test_experiments_are_run_by_name_and_the_page_is_made_of_what_is_there(capsy
     ("arguments", "error"),
     [
         (["table", "mian"], UnknownName),
-        (["figure", "8"], UnknownName),
+        (["figure", "1"], UnknownName),  # a diagram
+        (["figure", "9"], UnknownName),
         (["run", "synthetic,emnits"], UnknownName),
         (["run"], InputError),
         (["page", "--quick"], InputError),

@@ -1,6 +1,7 @@
 """Experiments are run piece by piece, and nothing is run twice."""
 
 import json
+import re
 from dataclasses import replace
 
 import jax
@@ -168,6 +169,8 @@ def test_every_setting_has_a_reason():
     for experiment in EXPERIMENTS.values():
         for setting in (*experiment.options.values(), *experiment.settings.values()):
             assert setting.why.startswith(('"', "Open", "Ours", "Tried", "The code"))
+            # What comes out is said by tables.
+            assert not re.search("gives|stays|ends|reaches", setting.why)
 
 
 def test_fewer_seeds_run_and_remove_nothing(options, counted):
@@ -178,6 +181,40 @@ def test_fewer_seeds_run_and_remove_nothing(options, counted):
     assert counted == []
     assert (options.folder / "synthetic.json").read_text() == before
     assert {len(arm.accuracy) for arm in result.arms.values()} == {2}
+
+
+def kept_runs(options):
+    kept = json.loads((options.folder / "synthetic.json").read_text())["runs"]
+    return {(run["arm"], run["seed"]): run for run in kept}
+
+
+def test_a_matched_arm_stays_while_its_partner_has_fewer_seeds(options, counted):
+    """As after `adaptive zero` was run again with two seeds only."""
+    pieces.run(SYNTHETIC, options._replace(seeds=3), quiet)
+    before = kept_runs(options)
+    counted.clear()
+    pieces.run(SYNTHETIC, options._replace(again=("adaptive zero",)), quiet)
+    assert counted == [(["adaptive zero"], (0,)), (["adaptive zero"], (1,))]
+    assert before.keys() - kept_runs(options).keys() == {("adaptive zero", 2)}
+    assert kept_runs(options)["random zero", 0] == before["random zero", 0]
+
+
+def test_runs_of_seeds_that_are_not_asked_for_stay_and_are_not_mixed_in(options):
+    """As after an arm's policy has changed: two of its three seeds are run again."""
+    arms = {"full": "full", "adaptive zero": "adaptive+zero", "random zero": "random:?+zero"}
+    experiment = replace(SYNTHETIC, arms=arms)
+    pieces.run(experiment, options._replace(seeds=3), quiet)
+    before = kept_runs(options)
+    changed = replace(experiment, arms=arms | {"random zero": "random:?+ignore"})
+    result = pieces.run(changed, options._replace(seeds=2), quiet)
+    after = kept_runs(options)
+    assert after["random zero", 2] == before["random zero", 2]
+    assert [after["random zero", seed]["policy"][-6:] for seed in (0, 1)] == ["ignore"] * 2
+    assert read(changed, options.folder).arms["random zero"].seeds == (0, 1)
+    assert result.arms["random zero"].seeds == (0, 1)
+    again = replace(changed, arms=arms)  # its partner has fewer seeds now, but it has changed
+    pieces.run(again, options._replace(seeds=1, again=("adaptive zero",)), quiet)
+    assert kept_runs(options)["random zero", 0]["policy"].endswith("zero")
 
 
 def test_some_arms_have_more_seeds_than_others(options, counted):

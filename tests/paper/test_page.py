@@ -6,55 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from taciturn.errors import RunError
-from taciturn.paper import claims, figures, page, reading, tables, words
+from taciturn.paper import claims, measures, page, reading, summary, tables, texts, words
+from taciturn.paper.checks import FAILS, HOLDS, IN_PART, NO, SAYS, YES, Check, Claim
 from taciturn.paper.comparing import collapsed
-from taciturn.paper.experiments import EMNIST, EXPERIMENTS, MAIN, SHAKESPEARE, SYNTHETIC, THRESHOLDS
-from taciturn.studies import figure
-from taciturn.studies.results import results_of
+from taciturn.paper.experiments import EMNIST, EXPERIMENTS, MAIN, SHAKESPEARE
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "results"
-NAMES = ("ou", "ou constrained", "zero", "ignore")
 
 
 @pytest.fixture(scope="module")
 def committed():
     return reading.there(RESULTS)
-
-
-@pytest.fixture(scope="module")
-def made_up():
-    """Every experiment, with numbers of no meaning; `ou` collapses in every third seed."""
-    return {name: made_up_result(experiment) for name, experiment in EXPERIMENTS.items()}
-
-
-def made_up_result(experiment):
-    rng = np.random.default_rng(len(experiment.name))
-    rounds, cohort, every = 100, 10, 20
-    tested = list(range(every, rounds + 1, every))
-    runs = []
-    for arm, text in experiment.arms.items():
-        for seed in range(3):
-            collapses = text.endswith("mode=paper") and seed == 2
-            end = 10 if collapses else 70 + rng.normal()
-            spoke = rng.integers(1, cohort + 1, rounds)
-            sent = np.cumsum(spoke)[np.array(tested) - 1] * 1000
-            runs.append({
-                "arm": arm, "policy": text.replace("?", "0.5"), "seed": seed, "tested": tested,
-                "accuracy": [end * t / rounds for t in tested], "uploaded": sent.tolist(),
-                "spoke": spoke.tolist(), "rejected": 7,
-                "threshold": [0.0, *rng.uniform(0.1, 2, rounds - 1)] if "adap" in text else None,
-            })  # fmt: skip
-    settings = {"rounds": rounds, "cohort": cohort, "precision": "float32"}
-    device = {"device": "1 × test", "python": "3", "jax": "0", "numpy": "2"}
-    data = {"clients": 405, "examples": 59_725, "tests": 10, "sha256": "0" * 64, "constant": 18.5}
-    return results_of(experiment, {
-        "settings": settings, "weights": 250, "runs": runs, "data": data,
-        "pieces": [{"arms": ["full"], "seeds": [0, 2], "seconds": 9.0, "versions": device}],
-    })  # fmt: skip
 
 
 def test_the_page_is_what_its_files_say():
@@ -79,7 +44,7 @@ def test_emnist_as_printed(committed):
         pytest.skip("not run yet")
     result = committed[EMNIST.name]
     assert abs(result.arms["full"].at(100).mean() - 76.51) < 2
-    assert abs(tables.thresholds_after_first(result, "adaptive zero").mean() - 0.459) < 0.06
+    assert abs(measures.thresholds_after_first(result, "adaptive zero").mean() - 0.459) < 0.06
 
 
 def test_other_settings_are_not_taken_for_those_of_the_experiment(tmp_path):
@@ -88,6 +53,14 @@ def test_other_settings_are_not_taken_for_those_of_the_experiment(tmp_path):
     (tmp_path / "shakespeare.json").write_text(json.dumps(has))
     with pytest.raises(RunError, match=r"0\.3"):
         reading.there(tmp_path)
+
+
+def test_paths_of_an_older_version_are_named(tmp_path):
+    has = json.loads((RESULTS / "paths.json").read_text())
+    del has["measured"][1]["own_control"]
+    (tmp_path / "paths.json").write_text(json.dumps(has))
+    with pytest.raises(RunError, match="older version"):
+        reading.measured_paths(tmp_path)
 
 
 @pytest.mark.parametrize("name", tables.TABLES)
@@ -121,7 +94,7 @@ def test_what_is_not_run_is_said_so(made_up):
     rows = {row[0]: row for row in tables.main_of(without).rows}
     assert rows["adaptive ou"][2] == tables.NOT_RUN
     assert tables.NOT_RUN in tables.clients({}).markdown()
-    assert tables.NOT_RUN in tables.emnist_settings({}).markdown()
+    assert tables.NOT_RUN in tables.TABLES["emnist-settings"].make({}).markdown()
 
 
 def test_collapses_are_counted_with_their_interval(made_up):
@@ -142,6 +115,8 @@ def test_every_verdict_can_be_counted_from_the_page():
         said = re.findall(r"\| (yes|no|undecided|not run) \|\n", section)
         assert claim.yes_of_all == f"{said.count('yes')} of {len(said)}"
         assert f"**{claim.verdict}**" in section
+        counts = " | ".join(str(said.count(word)) for word in SAYS)
+        assert f"| {number} | {claim.text} | **{claim.verdict}** | {counts} |" in text
         judged += claim.verdict != "not run"
     assert judged > 10
 
@@ -158,13 +133,83 @@ def test_sentences_come_from_the_numbers(made_up):
     results = {SHAKESPEARE.name: result}
     told = words.plateau(results)
     assert "reaches 18.50 %" in told
-    assert "after 80 to 80 rounds; `random zero` end on it" in told
-    fits = words.fits(results, "shakespeare")
-    assert "accuracy: `shakespeare`; threshold: `shakespeare`; share: none" in fits
+    assert "2 of 3 arms leave that plateau by a point, after 80 to 80 rounds" in told
+    assert told.endswith(" Every seed of `random zero` ends on it.\n")
+    apart = stuck._replace(accuracy=np.tile([[4.0], [18.5], [22.0]], 5))
+    told = words.plateau({SHAKESPEARE.name: result._replace(arms=arms | {"random zero": apart})})
+    assert "At least half of the seeds of `random zero` end on it or below." in told
+    assert words.fits(results, "shakespeare") == (
+        "Of one setting that has these arms, *B = 4, lr 0.1, E = 1* comes near the printed "
+        "accuracy (within 2 points) and threshold (within 15 %), none near the printed share "
+        "(within 5 points).\n"
+    )
     assert "`full` ends 0.36 points below the printed accuracy" in words.apart(results)
-    assert "405 clients with 59,725 training rows" in words.whose(result)
-    assert words.missing(results, [SHAKESPEARE.name]) == ""
+    assert "405 clients, the paper has 715 (table), 725 (text)" in summary.whose(result)
+    assert words.missing(made_up, [SHAKESPEARE.name]) == ""
+    assert words.missing(results, [SHAKESPEARE.name]) != ""  # of some arms
     assert "`taciturn paper run emnist,fixed`" in words.missing(results, ["emnist", "fixed"])
+
+
+def test_settings_that_come_near_are_grouped_by_what_they_come_near(made_up):
+    near = made_up[EMNIST.name]
+    arms = {name: near.arms[name] for name in ("full", "adaptive zero")}
+    arms["full"] = arms["full"]._replace(accuracy=np.full((3, 5), 77.0))
+    arms["adaptive zero"] = arms["adaptive zero"]._replace(threshold=np.full((3, 100), 0.46))
+    both = {name: near._replace(experiment=EXPERIMENTS[name], arms=arms)
+            for name in (EMNIST.name, "emnist-e3-b20")}  # fmt: skip
+    assert words.fits(both, "emnist").startswith(
+        "Of 2 settings, *E = 2, B = 10* and *E = 3, B = 20* come near the printed accuracy "
+        "(within 2 points) and threshold (within 15 %), none near the printed share"
+    )
+    assert words.fits({}, "emnist") == ""
+
+
+def test_the_papers_claims_are_counted_apart_from_those_on_our_variant():
+    def claim(says, ours=False):
+        return Claim("so", f"{says}{ours}", [Check("", "", "", "", one) for one in says], ours=ours)
+
+    found = [claim([YES]), claim([NO]), claim([YES, NO]), claim([YES], True), claim([NO], True)]
+    assert [one.verdict for one in found] == [HOLDS, FAILS, IN_PART, HOLDS, FAILS]
+    told = summary.summary({}, found, RESULTS / "nothing", {}).splitlines()
+    assert len(told) == 5
+    assert "1 of the paper's 3 [claims](#claims) (1, so), and 1 in part" in told[1]
+    assert "of 2 claims on `ou constrained`, Taciturn's variant, 1 (4, so), and 0" in told[1]
+    assert "1 of the paper's (2, so) and 1 of the variant's (5, so)" in told[2]
+
+
+def test_a_rate_that_collapsed_runs_pull_down_is_named(made_up):
+    result = made_up[EMNIST.name]
+    full = result.arms["full"]._replace(accuracy=np.full((3, 5), 70.0))
+    spoke = np.repeat([[8], [8], [2]], 100, axis=1)
+    ou = result.arms["adaptive ou"]._replace(spoke=spoke)  # its last seed collapses
+    told = words.pulled_down({EMNIST.name: result._replace(arms={"full": full, "adaptive ou": ou})})
+    assert "`random ou` on EMNIST is 60.0 %, and would be 80.0 % without the runs of" in told
+    even = ou._replace(spoke=np.full((3, 100), 8))
+    arms = {"full": full, "adaptive ou": even}
+    assert words.pulled_down({EMNIST.name: result._replace(arms=arms)}) == ""
+
+
+def test_one_table_has_one_meaning_of_plus_and_minus(made_up):
+    table = tables.thresholds({e.name: made_up[e.name] for e in MAIN})
+    printed = [i for i, column in enumerate(table.columns) if column == "paper"]
+    (row,) = [row for row in table.rows if row[0] == "adaptive ignore"]
+    assert [row[i] for i in printed] == [0.515, 0.24, 0.775, None, 0.775, None]
+
+
+def test_all_versions_that_occur_are_named(made_up):
+    text = page._made_with(
+        {EMNIST.name: made_up[EMNIST.name]},
+        {"versions": {"device": "cpu", "python": "4", "jax": "1", "numpy": "3"}, "seconds": 1.0,
+         "measured": [0]},
+    )  # fmt: skip
+    assert "Made with python 3, jax 0, numpy 2; python 4, jax 1, numpy 3." in text
+
+
+def test_captions_say_which_arms_and_until_when():
+    for name in ("accuracy", "upload", "thresholds"):
+        assert "weighted thresholds only" in texts.CAPTIONS[name]
+    assert "A run that diverged has τ ≤ 0 and leaves the axis." in texts.CAPTIONS["thresholds"]
+    assert set(texts.CAPTIONS) == set(page.FIGURES)
 
 
 def test_no_number_of_our_data_is_written_in_code():
@@ -174,104 +219,18 @@ def test_no_number_of_our_data_is_written_in_code():
         assert literal not in text, literal
 
 
-def lines_of(axes):
-    """The lines that have a name, without the thin ones of single seeds."""
-    return {line.get_label(): line for line in axes.get_lines() if line.get_label()[0] != "_"}
-
-
-def test_curves_are_medians_with_every_seed_where_a_run_collapsed(made_up):
-    shown = {e.name: made_up[e.name] for e in (EMNIST, SYNTHETIC)}
-    drawn = figures.accuracy(shown)
-    arms = ["full", *(f"{rule} {n}" for rule in ("adaptive", "random") for n in NAMES)]
-    for column, result in enumerate(shown.values()):
-        for axes in (drawn.axes[column], drawn.axes[column + 2]):
-            lines = lines_of(axes)
-            assert list(lines) == arms
-            thin = len(axes.get_lines()) - len(lines)
-            assert thin == 3 * sum(collapsed(result, n, 100).any() for n in arms) > 0
-            for name, line in lines.items():
-                arm = result.arms[name]
-                np.testing.assert_array_equal(line.get_xdata(), arm.tested)
-                np.testing.assert_allclose(line.get_ydata(), np.median(arm.accuracy, 0))
-            looks = {(line.get_color(), repr(line._dash_pattern)) for line in lines.values()}
-            assert len(looks) == len(arms)
-            assert 100 in axes.get_xticks()
-        assert drawn.axes[column].get_title() == result.experiment.title
-    whole, zoom = drawn.axes[0], drawn.axes[2]
-    assert zoom.get_ylim()[0] > 40  # `ou` fell to 10
-    assert whole.get_ylim()[0] < 10
-    (legend,) = drawn.legends
-    assert [text.get_text() for text in legend.get_texts()] == arms
-
-
-def test_uploads_and_thresholds_are_drawn_as_they_are(made_up):
-    shown = {e.name: made_up[e.name] for e in MAIN}
-    sent, tau = figures.upload(shown), figures.thresholds(shown)
-    for axes, result in zip(sent.axes, shown.values(), strict=True):
-        for name, line in lines_of(axes).items():
-            np.testing.assert_allclose(
-                line.get_ydata(), np.median(result.arms[name].uploaded, 0) / 2**30
-            )
-    for axes, result in zip(tau.axes, shown.values(), strict=True):
-        assert axes.get_yscale() == "log"
-        lines = lines_of(axes)
-        assert list(lines) == list(NAMES)
-        for name, line in lines.items():
-            path = result.arms[f"adaptive {name}"].threshold[:, 1:100]
-            np.testing.assert_array_equal(line.get_xdata(), np.arange(2, 101))
-            np.testing.assert_allclose(line.get_ydata(), np.median(path, 0))
-
-
-@pytest.mark.parametrize("name", ["fixed-accuracy", "fixed-upload"])
-def test_fixed_thresholds_have_a_panel_each(name, made_up):
-    result = made_up["fixed"]
-    drawn = figures.FIGURES[name].make({"fixed": result})
-    assert [axes.get_title() for axes in drawn.axes] == [f"τ = {t:g}" for t in THRESHOLDS]
-    for axes, threshold in zip(drawn.axes, THRESHOLDS, strict=True):
-        for stand_in, line in lines_of(axes).items():
-            arm = result.arms[f"{threshold} {stand_in}"]
-            y = arm.accuracy if name == "fixed-accuracy" else arm.spoke
-            np.testing.assert_allclose(line.get_ydata(), np.median(y, 0))
-
-
-def test_accuracy_against_bytes_has_all_arms(made_up):
-    result = made_up[EMNIST.name]
-    drawn = figures.against_bytes({EMNIST.name: result})
-    points, bars = drawn.axes
-    assert len(points.collections) == 2 * len(EMNIST.arms)  # every seed, and medians
-    assert points.get_ylim()[0] > 60
-    names = [label.get_text() for label in bars.get_yticklabels()]
-    assert names[::-1] == list(EMNIST.arms)
-    goal = tables.TARGET * np.median(result.arms["full"].at(100))
-    widths = {names[round(bar.get_y() + bar.get_height() / 2)]: bar.get_width()
-              for bar in bars.patches}  # fmt: skip
-    reached = {n: tables.bytes_to(result, n, float(goal)) for n in EMNIST.arms}
-    assert {n: s / 2**30 for n, s in reached.items() if s is not None} == pytest.approx(widths)
-
-
-def test_a_figure_is_written_as_a_picture_and_as_a_page_without_a_time(tmp_path):
-    drawn, (axes,) = figure.panels(1, "round", width=5.0)
-    axes.plot([1, 2], [3, 4], color="#D55E00", lw=9)
-    png, pdf = figure.write(drawn, tmp_path / "new", "name")
-    assert (png.name, pdf.name) == ("name.png", "name.pdf")
-    with Image.open(png) as picture:
-        assert (picture.format, picture.size) == ("PNG", (650, 546))  # 5 × 4.2 inches at 130
-        assert not picture.info.get("Software")
-        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
-    assert (pixels == (0xD5, 0x5E, 0x00)).all(1).sum() > 1000
-    page = pdf.read_bytes()
-    assert page.startswith(b"%PDF")
-    assert page.rstrip().endswith(b"%%EOF")
-    assert b"CreationDate" not in page
-
-
 def test_the_readme_says_what_the_files_say(committed):
     readme = (DOCS.parent / "README.md").read_text("utf-8")
     section = readme[readme.index("## The paper's results") :].partition("\n## ")[0]
+    section = " ".join(section.split())
     assert "EMNIST is a subset" in section
     arm, own = "adaptive ou constrained", committed[SHAKESPEARE.name]
     assert f"on Shakespeare {own.share(arm, 100).mean():.0f} % of the upload" in section
     assert abs(own.gap(arm, "full", 100).mean) < 0.5
+    for result in (own, committed[EMNIST.name]):
+        which = collapsed(result, "adaptive ou", 100)
+        assert f"collapses in {which.sum()} of {len(which)} seeds on each data set" in section
+        assert not collapsed(result, arm, 100).any()  # "it does not"
     result = committed.get(EMNIST.name, committed["emnist-e1-b20"])
     arms = ("random ignore", "adaptive ou")
     if all(arm in result.arms for arm in arms):

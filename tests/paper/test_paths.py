@@ -48,6 +48,21 @@ def test_the_control_is_an_ou_process_with_the_fitted_medians():
         assert again[name] == pytest.approx(measured[name], rel=0.1)
 
 
+def test_the_other_control_has_the_fit_of_every_weight():
+    slow, fast = walk(0.05, 2000, 40), walk(0.5, 2000, 40)
+    still = np.zeros((2001, 1))
+    both = paths.Paths(np.array(["w"] * 81), np.hstack([slow.paths, fast.paths, still]), 84.0)
+    true, _ = paths.fit(paths.own_control(both, seed=3).paths)
+    assert np.median(true.rate[:40]) == pytest.approx(0.05, rel=0.1)
+    assert np.median(true.rate[40:]) == pytest.approx(0.5, rel=0.1)
+    assert np.median(true.volatility) == pytest.approx(
+        np.median(paths.fit(both.paths[:, :80])[0].volatility), rel=0.02
+    )
+    away = np.cumsum(np.geomspace(1e-3, 1e3, 2001))[:, None]  # a path without a pull has no control
+    more = paths.Paths(np.array(["w"] * 82), np.hstack([both.paths, away - away[0]]), 84.0)
+    assert paths.own_control(more).paths.shape == (2001, 80)
+
+
 def test_a_slow_pull_is_missed_in_the_control_as_well():
     """Why shares are compared with a control: few of these OU paths pass in the last epoch."""
     measured = paths.measure(walk(0.002))
@@ -79,7 +94,9 @@ def test_paths_are_those_of_plain_gradient_descent(monkeypatch):
     assert (first.paths[1] != other.paths[1]).any()
     described = paths.run()
     assert [one["seed"] for one in described["measured"]] == list(range(5))
-    assert set(described["measured"][0]["control"]) < set(described["measured"][0])
+    for control in ("control", "own_control"):
+        assert set(described["measured"][0][control]) < set(described["measured"][0])
+    assert described["data"]["examples"] == 5050
 
 
 def test_the_figure_shows_paths_and_their_increments():

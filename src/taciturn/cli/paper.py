@@ -27,7 +27,8 @@ class Paper(Command):
     action: tyro.conf.Positional[Literal["list", "run", "table", "figure", "page", "all"]]
     """What to do."""
     name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="NAME")] = None
-    """Of the table, the figure or the experiments; figures also have the page's numbers."""
+    """Of the table, the figure or the experiments; figures also have the paper's numbers, 2 to 7,
+    and 8 is accuracy against bytes."""
     seeds: int | None = None
     """How many seeds of every arm, from 0 (default: the experiments' own, and 1 with `--quick`)."""
     rounds: int | None = None

@@ -123,8 +123,8 @@ class Run(Simulation):
     Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY, optimal:SHARE, budget:AMOUNT.
     Stand-ins: ou, zero, ignore, last, peers, blend, own.
     Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE,
-    draw_k:SHARE; the four before it with feedback, as in `eden:0.1,feedback=true`: clients keep
-    what was left out.
+    draw_k:SHARE. quantize, eden, top_k and sparse_ternary also with feedback, as in
+    `eden:0.1,feedback=true`: clients keep what was left out.
     """
 
     rule: str | None = None

@@ -2,75 +2,113 @@
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
-from taciturn.frontier.front import FULL, SAME, Point, points, recommended
-from taciturn.report.colours import colours
+from taciturn.core.policy import parse
+from taciturn.frontier.front import FULL, Point, points, recommended
+from taciturn.report.colours import GREY
 from taciturn.report.units import byte_axis
+from taciturn.studies.difference import MARGIN
 from taciturn.studies.figure import Label, place_labels
 from taciturn.studies.results import Results
 
+# Kinds of policies and their colours.
+_KINDS = {
+    "full communication": GREY,
+    "budgets": "#D7263D",
+    "silence": "#009E73",
+    "sampling": "#A6761D",
+    "eden": "#0072B2",
+    "quantize": "#E69F00",
+    "sparse_ternary, top_k": "#8C6BB1",
+    "draw_k": "#17A2B8",
+    "others": "#333333",
+}
+_CODECS = {"eden": "eden", "quantize": "quantize", "sparse_ternary": "sparse_ternary, top_k",
+           "top_k": "sparse_ternary, top_k", "draw_k": "draw_k"}  # fmt: skip
+_RULES = {"budget": "budgets", "adaptive": "silence", "fixed": "silence", "optimal": "sampling",
+          "random": "sampling"}  # fmt: skip
+_LEAST = 3.0  # points below full communication that are shown at the least
+
 
 def frontier(result: Results) -> Figure:
-    """Where every policy ends, with its name, and the way there; the front is a line.
+    """Where every policy ends, with its name, and the way there.
 
-    The band is what is at most half a point below full communication.
+    What ends far below the others is an arrow at the lower edge with its accuracy.
     """
     figure = Figure(figsize=(10, 6.5), layout="constrained")
     axes = figure.subplots()
     found = points(result)
     best = recommended(found)
-    own = result.experiment.own  # arms with settings of their own share a policy with others
-    shown = {point.name: point.name if point.name in own else point.policy for point in found}
-    tones = colours(list(shown.values()))
-    for point in found:
-        arm = result.arms[point.name]
-        sent, tone = arm.uploaded.mean(0), tones[shown[point.name]]
-        axes.plot(sent, arm.accuracy.mean(0), color=tone, lw=0.9, alpha=0.35, zorder=1)
-        chosen = point is best
-        axes.plot(
-            point.uploaded, point.accuracy.mean(), marker="*" if chosen else "o",
-            ms=17 if chosen else 7, color=tone, mec="white", mew=0.8, ls="", zorder=4,
-        )  # fmt: skip
-    _draw_front(axes, found)
+    kinds = {point.name: _kind(point, result) for point in found}
     level = float(result.arms[FULL].at().mean())
-    axes.axhspan(level - SAME, level, color="0.5", alpha=0.13, lw=0, zorder=0)
-    axes.set_xscale("log")
+    lowest = _look_closer(axes, found, level)
+    labels = []
+    for point in found:
+        arm, tone, end = result.arms[point.name], _KINDS[kinds[point.name]], point.accuracy.mean()
+        sent, chosen, below = arm.uploaded.mean(0), point is best, end < lowest
+        axes.plot(sent, arm.accuracy.mean(0), color=tone, lw=0.9, alpha=0.35, zorder=1)
+        axes.plot(
+            point.uploaded, lowest if below else end, marker=_marker(chosen, below),
+            ms=17 if chosen else 7, color=tone, mec="white", mew=0.8, ls="", zorder=4,
+            clip_on=False,
+        )  # fmt: skip
+        name = f"{point.name}: {end:.1f} %" if below else point.name
+        labels.append(Label(name, point.uploaded, max(end, lowest), tone, chosen))
+    front = sorted((p.uploaded, p.accuracy.mean()) for p in found if p.on_front)
+    front.append((axes.get_xlim()[1], front[-1][1]))  # more bytes give no more
+    axes.plot(*zip(*front, strict=True), color="0.45", lw=1, ls="--", zorder=2,
+              drawstyle="steps-post")  # fmt: skip
+    axes.axhspan(level - MARGIN, level, color="0.5", alpha=0.13, lw=0, zorder=0)
     axes.set(xlabel="uploaded by all clients", ylabel=f"{result.measure}, %")
     axes.set_title(result.experiment.title)
     axes.grid(alpha=0.25)
-    _look_closer(axes, found)
-    place_labels(
-        axes,
-        [
-            Label(
-                point.name,
-                point.uploaded,
-                float(point.accuracy.mean()),
-                tones[shown[point.name]],
-                point is best,
-            )
-            for point in found
-        ],
-    )
+    _legend(figure, [kind for kind in _KINDS if kind in kinds.values()], best is not None)
+    place_labels(axes, labels)
     return figure
 
 
-def _draw_front(axes: Axes, found: list[Point]) -> None:
-    front = sorted((p.uploaded, p.accuracy.mean()) for p in found if p.on_front)
-    axes.plot(
-        [x for x, _ in front], [y for _, y in front], color="0.45", lw=1, ls="--", zorder=2,
-        drawstyle="steps-post",
-    )  # fmt: skip
+def _kind(point: Point, result: Results) -> str:
+    """Which of `_KINDS` a policy is."""
+    if point.name == FULL:
+        return "full communication"
+    policy = parse(point.policy)
+    if point.name in result.experiment.own:  # it chooses its cohorts
+        return "sampling"
+    return _RULES.get(policy.rule.name) or _CODECS.get(policy.codec.name, "others")
 
 
-def _look_closer(axes: Axes, found: list[Point]) -> None:
-    """The ends are what matters: the beginning of the curves may be cut off."""
+def _marker(chosen: bool, below: bool) -> str:
+    return "v" if below else "*" if chosen else "o"
+
+
+def _legend(figure: Figure, kinds: list[str], best: bool) -> None:
+    """What colours and signs mean, below the picture."""
+    signs: list[Line2D | Patch] = [
+        Line2D([], [], color=_KINDS[kind], marker="o", ls="", mec="white", label=kind)
+        for kind in kinds
+    ]
+    if best:
+        tone = _KINDS["budgets"]
+        signs.append(Line2D([], [], color=tone, marker="*", ms=13, ls="", mec="white",
+                            label="recommended"))  # fmt: skip
+    signs.append(Line2D([], [], color="0.45", lw=1, ls="--", label="Pareto front"))
+    signs.append(Patch(fc="0.5", alpha=0.2, label=f"{MARGIN:g} points below full"))
+    figure.legend(handles=signs, loc="outside lower center", ncols=6, fontsize=9, frameon=False)
+
+
+def _look_closer(axes: Axes, found: list[Point], level: float) -> float:
+    """Shows the zone that decides: as far below full communication as above; its lower edge."""
     ends = [float(point.accuracy.mean()) for point in found]
     sent = [point.uploaded for point in found]
-    room = max(max(ends) - min(ends), 3.0)
-    axes.set_ylim(min(ends) - 0.15 * room, max(ends) + 0.25 * room)
+    room = max(_LEAST, max(ends) - level)
+    lowest = max(level - room, min(ends) - 0.15 * room)
+    axes.set_ylim(lowest, max(ends) + 0.2 * (max(ends) - lowest))
+    axes.set_xscale("log")
     least, most = min(sent) / 4, max(sent) * 4
     ticks = byte_axis(least, most)
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.set_xticks([], minor=True)
     axes.set_xlim(least, most)
+    return lowest

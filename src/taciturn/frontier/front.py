@@ -8,11 +8,11 @@ import numpy as np
 from taciturn.errors import RunError
 from taciturn.frontier.policies import RECOMMENDED
 from taciturn.report.page import SHARES
-from taciturn.studies.difference import Difference
+from taciturn.studies.difference import MARGIN, Difference
 from taciturn.studies.results import Arm, Results
 
 FULL = "full"
-SAME = 0.5  # points of accuracy above another that count as equal to it, if it is not ahead
+_ALIKE = 0.99  # times another's upload, from which on it counts as no less
 
 
 class Point(NamedTuple):
@@ -87,32 +87,33 @@ def recommended(found: Iterable[Point]) -> Point | None:
     return next((point for point in found if point.policy == RECOMMENDED), None)
 
 
-class Open(NamedTuple):
-    """A rival that the recommended policy does not dominate.
+class Rival(NamedTuple):
+    """Another policy beside one.
 
     Attributes:
-      rival: which.
-      gap: its accuracy − the recommended policy's, seed by seed.
-      times: its upload over the recommended policy's.
+      point: which.
+      gap: its accuracy − the one's, seed by seed.
+      times: its upload over the one's.
     """
 
-    rival: Point
+    point: Point
     gap: Difference
     times: float
 
+    @property
+    def shorter(self) -> bool:
+        return self.times < _ALIKE
 
-def not_dominated(result: Results) -> list[Open]:
-    """The rivals that upload less than the recommended policy, are ahead of it, or end higher.
+    @property
+    def dominated(self) -> bool:
+        """Uploads as much or more, is not ahead, and surely less than the margin above."""
+        return not self.shorter and not self.gap.ahead and self.gap.high < MARGIN
 
-    All others upload as much or more, are not ahead, and end no more than `SAME` above.
-    """
-    found = points(result)
-    best = recommended(found)
-    if best is None:
-        return []
-    gaps = [
-        Open(point, result.gap(point.name, best.name), point.uploaded / best.uploaded)
-        for point in found
-        if point.name != best.name
+
+def rivals_of(one: Point, result: Results) -> list[Rival]:
+    """All other policies of an experiment, beside one."""
+    return [
+        Rival(point, result.gap(point.name, one.name), point.uploaded / one.uploaded)
+        for point in points(result)
+        if point.name != one.name
     ]
-    return [one for one in gaps if one.times < 1 or one.gap.ahead or one.gap.mean > SAME]

@@ -1,19 +1,21 @@
 """The page of the frontier, from the files of the experiments alone."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from taciturn.frontier import make, tables, words
-from taciturn.frontier.experiments import ALONE, EXPERIMENTS, MAIN
+from taciturn.frontier.experiments import ALONE, EXPERIMENTS, MAIN, experiment_of
 from taciturn.frontier.front import FULL
-from taciturn.frontier.policies import ENTRIES, RECOMMENDED
+from taciturn.frontier.policies import ENTRIES, GRID, RECOMMENDED
 from taciturn.frontier.published import EDEN, FLUTE
 from taciturn.studies import page
 from taciturn.studies.difference import MARGIN
-from taciturn.studies.results import Piece, Results, read
+from taciturn.studies.results import Piece, Results, content, read
+from taciturn.tasks import TASKS
 
 
 def write(folder: Path, where: Path | None = None) -> list[Path]:
@@ -21,50 +23,73 @@ def write(folder: Path, where: Path | None = None) -> list[Path]:
 
     The page is `frontier.md` in the folder of the experiments unless `where` says else.
     """
-    there = _there(folder)
-    main = [there[experiment.name] for experiment in MAIN if experiment.name in there]
-    made = [path for result in main for path in make.written(result, folder)]
+    made = [path for result in _main(_there(folder)).values()
+            for path in make.written(result, folder)]  # fmt: skip
     where = where or folder / "frontier.md"
     return [*made, page.write(lambda link: text(folder, link), folder, where)]
 
 
 def _there(folder: Path) -> dict[str, Results]:
-    """The experiments that were run, and have full communication to be compared with."""
-    files = {name: folder / f"{name}.json" for name in EXPERIMENTS}
-    found = {name: read(EXPERIMENTS[name], folder) for name, path in files.items() if path.exists()}
+    """The experiments that were run, with every policy of the grid that their files have.
+
+    Left out are those without full communication, with which all others are compared.
+    """
+    known = [name for name in EXPERIMENTS if (folder / f"{name}.json").exists()]
+    own = sorted(path.stem for path in folder.glob("*.json") if path.stem in TASKS)
+    found = {}
+    for name in [*known, *(name for name in own if name not in known)]:
+        file = content(folder / f"{name}.json")
+        asked = {key: value for key, value in file["settings"].items() if key != "precision"}
+        experiment = experiment_of(name, settings=None if name in EXPERIMENTS else asked)
+        ran = {run["arm"]: run["policy"] for run in file["runs"]}
+        found[name] = read(replace(experiment, arms={**GRID, **experiment.arms, **ran}), folder)
     return {name: result for name, result in found.items() if FULL in result.arms}
+
+
+def _main(found: Mapping[str, Results]) -> dict[str, Results]:
+    """Those with tables of their own: this project's, and then the user's."""
+    alone = {experiment.name for experiment in ALONE}
+    first = [experiment.name for experiment in MAIN if experiment.name in found]
+    others = [name for name in found if name not in alone and name not in first]
+    return {name: found[name] for name in [*first, *others]}
 
 
 def text(folder: Path, link: Path) -> str:
     """The text of the page; `link` is the folder as seen from it."""
     found = _there(folder)
-    main = {e.name: found[e.name] for e in MAIN if e.name in found}
+    main = _main(found)
     sections = [
         _HEAD,
         _recommendation(main),
         _missing(found),
         _READING,
         *(part for result in main.values() for part in _experiment(result, link)),
+        _stand_ins(main.values()),
         "## Rivals\n",
         _rivals(),
         _eden(main),
         _seconds(found),
         _flute(found),
         "## Settings\n",
-        *(page.settings(e.title, {**e.options, **e.settings}) for e in MAIN),
+        *(
+            page.settings(e.title, {**e.options, **e.settings})
+            for e in (result.experiment for result in main.values())
+        ),
     ]
     return "\n".join(section for section in sections if section)
 
 
 def _recommendation(main: Mapping[str, Results]) -> str:
-    lines = [f"**Recommended: `{RECOMMENDED}`**.\n"]
+    chosen = _CHOSEN if any(name in EXPERIMENTS for name in main) else ""
+    lines = [f"**Recommended: `{RECOMMENDED}`**: {_WHAT}{chosen}"]
     lines += [f"- {words.headline(result)}" for result in main.values()]
+    lines += [f"- {half}"] if (half := words.half_of_it(main.values())) else []
     return "\n".join(lines) + "\n"
 
 
 def _missing(found: Mapping[str, Results]) -> str:
     missing = [name for name in EXPERIMENTS if name not in found]
-    if not missing:
+    if not missing or (found and len(missing) == len(EXPERIMENTS)):  # a folder of one's own
         return ""
     commands = ", ".join(f"`taciturn frontier {name}`" for name in missing)
     return f"Not run yet: {commands}.\n"
@@ -89,9 +114,14 @@ def _who_pays(result: Results) -> str:
     return f"{made.title}\n\n{made.markdown()}" if made.rows else ""
 
 
+def _stand_ins(main: Iterable[Results]) -> str:
+    made = tables.stand_ins(main)
+    return f"## Stand-ins\n\n{_STAND_INS}\n{made.markdown()}" if made.rows else ""
+
+
 def _rivals() -> str:
     rows = [(e.name, f"`{e}`", e.reference, e.differs) for e in ENTRIES]
-    return page.table(("name", "policy", "paper", "differs from the paper's form"), rows)
+    return page.table(("name", "policy", "paper", "notes"), rows)
 
 
 def _eden(main: Mapping[str, Results]) -> str:
@@ -149,13 +179,14 @@ def _flute(found: Mapping[str, Results]) -> str:
                     theirs.flute,
                     theirs.fedml,
                     f"{result.data['clients']:,}",
+                    f"{result.data['examples']:,}",
                     f"{np.mean(result.arms[FULL].at()):.1f}",
                     _clock(result.seconds),
                     result.pieces[-1].device,
                 )
             )
     columns = ("set-up", "clients there", "accuracy there %", "FLUTE", "FedML", "clients here",
-               "accuracy here %", "here", "device")  # fmt: skip
+               "rows here", "accuracy here %", "here", "device")  # fmt: skip
     return f"{_FLUTE}\n{page.table(columns, rows)}" if rows else ""
 
 
@@ -180,22 +211,51 @@ This page is written by `taciturn frontier page` from the JSON files beside its 
 numbers and what it says of them come from there.
 """
 
+_WHAT = """\
+a share of the float32 upload, counted over the whole run:
+little in the first rounds and more in the last, with bits for each client in proportion to what its
+update weighs ([policies.md](policies.md#a-budget) says what led to it, and what else was tried).
+Small models need a larger share.
+"""
+
+_CHOSEN = """\
+It was chosen on the seeds that are shown here, so that its figures are a little flattered.
+"""
+
 _READING = f"""\
 Differences to full communication are taken seed by seed; ± is half of the 95 % interval of their
 mean (Student's t), and of an accuracy or a share the standard deviation over seeds. *Ahead* and
 *behind* mean that the interval lies on one side of zero; *level* that it has zero in it and lies
 within ±{MARGIN:g} points; *undecided* is the rest. Upload is all bytes that clients send, headers
 included, in % of what everyone's update in float32 takes. *To 90 %* is what was uploaded until the
-mean over seeds had 90 % of the final accuracy of full communication; empty where it never had. ● is
+mean over seeds had 90 % of the final accuracy of full communication; empty where it never did. ● is
 on the Pareto front: nobody else has at least that accuracy for at most these bytes.
+
+*Who pays*: the *worst tenth* is the accuracy of the tenth of clients that fares worst, empty where
+numbers are predicted. *Small* and *large* clients are the thirds with the fewest and the most
+examples, and *silent* is how often they did not speak when asked. Under a budget those who speak by
+chance count 1/p, so that the silence of others does not bias the mean.
+
+Seeds have the same clients and batches under every policy. Rounding still differs between pieces,
+and training amplifies it ([performance.md](performance.md#the-noise-floor)): it is part of every ±.
+"""
+
+_STAND_INS = """\
+What takes the place of silent clients, where silence is all that saves bytes: accuracy less that of
+the other, in points. Under `optimal` a stand-in f is the forecast of the difference estimator, f +
+Σ w(Δ − f)/p, and `zero` is plain optimal sampling.
 """
 
 _EDEN = """\
 EDEN's authors publish points lost against float32 on the same models, rounds, cohorts and batches,
-with Adam on the server and about one seed, read off their plots; all clients speak in both.
+with about one seed, read off their plots. All clients speak in both. Their server has Adam, ours
+plain averaging, and EMNIST is a subset here: it is what is published, and no contest.
 """
 
 _FLUTE = """\
-The time of one run of full communication by itself, compilation and tests included, beside FLUTE's
-published times for the same set-up (README of FLUTE; its hardware is not stated).
+The time of one run of full communication by itself, compilation and tests included, beside the
+times in FLUTE's README, whose hardware is not stated. Cohort, batch, learning rate, epochs and
+rounds are FLUTE's. Data are fewer here: a subset of the writers, and at most 128 sequences of each
+role of Shakespeare, which shortens rounds too. Gradients are clipped here, and matrix products are
+in bfloat16.
 """

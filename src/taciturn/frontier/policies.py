@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-RECOMMENDED = "budget:0.2%"
+RECOMMENDED = "budget:0.2%,per=run"
 
 
 class Entry(NamedTuple):
@@ -34,13 +34,18 @@ _QSGD = "Alistarh et al., NeurIPS 2017"
 _TERNARY = "Sattler et al., 2019"
 _BLOCKS = "rotated in blocks of 4,096 weights, one scale each"
 _BUDGET = "bits for each client in proportion to what its update weighs, in `eden` or `draw_k`"
-_SCALED = "probabilities are scaled by the last round's sums, instead of a second exchange"
-_LEVELS = "levels of equal width in blocks, without the entropy code"
+_RISING = f"{_BUDGET}; few in the first rounds and more in the last"
+_SCALED = (
+    "probabilities are scaled by the last round's sums instead of a second exchange, and are 0.05 "
+    "at the least"
+)
+_LEVELS = "a scale for each 256 weights, their largest, instead of the norm; without entropy code"
 
 ENTRIES = (
     Entry("full", "full", _FEDAVG),
     *(Entry(text, text, "Taciturn", _BUDGET)
-      for text in ("budget:1.9%", "budget:0.5%", RECOMMENDED, "budget:0.1%")),
+      for text in ("budget:1.9%", "budget:0.5%", "budget:0.2%", "budget:0.1%")),
+    *(Entry(text, text, "Taciturn", _RISING) for text in (RECOMMENDED, "budget:0.1%,per=run")),
     Entry("silence + EDEN 0.1", "adaptive+ignore+eden:0.1", f"{_SILENCE}; {_EDEN}", _BLOCKS),
     Entry("silence, OU", "adaptive+ou", _SILENCE, "â is held in [0, 1]"),
     Entry("silence, ignored", "adaptive+ignore", _SILENCE),
@@ -66,15 +71,17 @@ ENTRIES = (
       for name, stand_in, what in (("OU", "ou", "the OU forecast"),
                                    ("last", "last", "the last mean update"))),
     Entry("FedPAQ", "random:0.5+ignore+quantize:4", "Reisizadeh et al., AISTATS 2020",
-          "half of the clients drawn, 4 bits each"),
+          "half of a cohort that is drawn already; with all of it, it is QSGD 4 bits"),
     Entry("power of choice", "full", "Cho, Wang, Joshi, 2020",
-          "a loss takes as many bytes as a silent client's message", {"choice": 30}),
+          "a loss takes as many bytes as a silent client's message; the model goes down to all 30 "
+          "candidates, which is not upload", {"choice": 30}),
 )  # fmt: skip
 
 # What long runs have: full, the recommended policy, what it is made of, and the nearest rivals.
 _LONG = ("full", RECOMMENDED, "adaptive+ignore+eden:0.1", "full+eden:1", "full+eden:0.1",
          "full+sparse_ternary:0.01,feedback=true")  # fmt: skip
 _LONGER = (
+    "budget:0.2%",
     "adaptive+ignore",
     "full+eden:0.5",
     "full+quantize:2",
@@ -91,7 +98,7 @@ def _some(policies: tuple[str, ...]) -> dict[str, str]:
     return {name: text for name, text in GRID.items() if text in policies and name not in OWN}
 
 
-SIX, ELEVEN = _some(_LONG), _some((*_LONG, *_LONGER))
+SIX, TWELVE = _some(_LONG), _some((*_LONG, *_LONGER))
 
 
 def entry_of(policy: str) -> Entry | None:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from taciturn.paper import comparing
-from taciturn.paper.comparing import Comparison, common, compare
+from taciturn.paper.comparing import Comparison
 from taciturn.paper.experiments import UNWEIGHTED
-from taciturn.paper.tables import ROUNDS
-from taciturn.studies.difference import AHEAD, UNDECIDED
+from taciturn.paper.measures import ROUNDS
+from taciturn.studies.difference import AHEAD, BEHIND, SAME, UNDECIDED
 from taciturn.studies.experiment import Experiment
 from taciturn.studies.results import Results
 
@@ -17,6 +17,12 @@ HOLDS, IN_PART, FAILS, OPEN, MISSING = (
     "holds", "holds in part", "does not hold", "undecided", "not run",
 )  # fmt: skip
 YES, NO = "yes", "no"
+POINTS = f"points of accuracy after {ROUNDS} rounds"
+SAYS = (YES, NO, UNDECIDED, MISSING)
+# Ahead and behind, where a figure is not an accuracy.
+UPLOAD = {AHEAD: "more", BEHIND: "less"}
+HEIGHT = {AHEAD: "higher", BEHIND: "lower"}
+TIME = {AHEAD: "later", BEHIND: "sooner"}
 
 
 class Check(NamedTuple):
@@ -26,7 +32,7 @@ class Check(NamedTuple):
     what: str
     shown: str
     word: str
-    says: str  # YES, NO, UNDECIDED or MISSING
+    says: str  # of `SAYS`
 
 
 class Claim(NamedTuple):
@@ -37,17 +43,23 @@ class Claim(NamedTuple):
       rule: what a check is.
       checks: all of them.
       any: whether one check is enough, as in "up to"; else all must say yes.
+      ours: whether it is of Taciturn's variant of the estimator, which the paper does not have.
     """
 
     text: str
     rule: str
     checks: Sequence[Check]
     any: bool = False
+    ours: bool = False
+
+    def count(self, says: str) -> int:
+        """How many checks say so."""
+        return sum(check.says == says for check in self.checks)
 
     @property
     def yes_of_all(self) -> str:
         """How many checks say yes, of how many."""
-        return f"{sum(check.says == YES for check in self.checks)} of {len(self.checks)}"
+        return f"{self.count(YES)} of {len(self.checks)}"
 
     @property
     def verdict(self) -> str:
@@ -58,6 +70,24 @@ class Claim(NamedTuple):
         if YES in says:
             return IN_PART
         return FAILS if NO in says else OPEN if UNDECIDED in says else MISSING
+
+
+class Measure(NamedTuple):
+    """A figure of a run that arms are compared by, beside accuracy.
+
+    Attributes:
+      value: of an arm, (seeds,).
+      name: what it is.
+      digits: with which its difference is shown, at least.
+      words: for ahead and behind.
+      margin: within which arms are level; 0 where they never are.
+    """
+
+    value: Callable[[Results, str], np.ndarray]
+    name: str
+    digits: int
+    words: Mapping[str, str]
+    margin: float = 0.0
 
 
 def or_empty(results: Mapping[str, Results], experiment: Experiment) -> Results:
@@ -80,16 +110,29 @@ def places(results: Iterable[Results]) -> Iterator[tuple[Results, str, str]]:
             yield result, UNWEIGHTED, f"{result.experiment.title},{UNWEIGHTED}"
 
 
-def check(where: str, what: str, found: Comparison, yes: Sequence[str]) -> Check:
-    """A check that says yes where the comparison comes to one of the words of `yes`."""
-    says = YES if found.word in yes else UNDECIDED if found.word == UNDECIDED else NO
-    return Check(where, what, found.shown, found.word, says)
+def check(
+    where: str,
+    what: str,
+    found: Comparison,
+    yes: str = AHEAD,
+    words: Mapping[str, str] | None = None,
+) -> Check:
+    """What a comparison says of a claim that needs the word `yes`.
+
+    Where that is *level*, it is enough that the difference lies within the margin, and only one
+    that lies beyond it says no.
+    """
+    if yes == SAME:
+        says = YES if found.inside else NO if found.outside else UNDECIDED
+    else:
+        says = YES if found.word == yes else UNDECIDED if found.word == UNDECIDED else NO
+    return Check(where, what, found.shown, found.told(words), says)
 
 
 def pairs_of(
     results: Iterable[Results],
     pairs: Callable[[str], Iterable[tuple[str, str]]],
-    yes: Sequence[str] = (AHEAD,),
+    yes: str = AHEAD,
     rounds: int | None = ROUNDS,
 ) -> list[Check]:
     """Checks of accuracies; `pairs` gives the arms for a weighting."""
@@ -106,27 +149,18 @@ def pairs_of(
 
 
 def figures_of(
-    main: Sequence[Results],
-    names: Sequence[str],
-    first: str,
-    value: Callable[[Results, str], np.ndarray],
-    yes: str,
-    unit: str,
-    digits: int,
+    main: Sequence[Results], first: str, others: Sequence[str], measure: Measure, yes: str
 ) -> list[Check]:
-    """Checks of a figure of adaptive runs: `first` against each of `names`."""
+    """Checks of a figure of adaptive runs: `first` against others."""
     checks = []
     for result, weighting, where in places(main):
-        for name in names:
-            arms = [f"adaptive{weighting} {first}", f"adaptive{weighting} {name}"]
-            what = f"`{arms[0]}` − `{arms[1]}`, {unit}"
+        for other in others:
+            arms = (f"adaptive{weighting} {first}", f"adaptive{weighting} {other}")
+            what = f"`{arms[0]}` − `{arms[1]}`, {measure.name}"
             if any(arm not in result.arms for arm in arms):
                 checks.append(not_run(where, what))
-            else:
-                one, other = common(result, *arms)
-                values = [value(result, arm) for arm in arms]
-                fallen = [comparing.collapsed(result, arm, ROUNDS, len(one)) for arm in arms]
-                signs = any(which.any() for which in fallen)
-                found = compare(values[0][one], values[1][other], signs=signs, digits=digits)
-                checks.append(check(where, what, found, (yes,)))
+                continue
+            values = (measure.value(result, arms[0]), measure.value(result, arms[1]))
+            found = comparing.figures(result, arms, values, ROUNDS, measure.margin, measure.digits)
+            checks.append(check(where, what, found, yes, measure.words))
     return checks

@@ -67,8 +67,7 @@ def table(name: str, options: Options, say: Say, fast: bool = False) -> tuple[Ta
 
 def figure(name: str, options: Options, say: Say, fast: bool = False) -> list[Path]:
     """A figure, as PNG and SVG; `name` may be its number on the page."""
-    if name.isdecimal() and 1 <= int(name) <= len(FIGURES):
-        name = FIGURES[int(name) - 1]
+    name = {str(number): known for known, number in FIGURES.items()}.get(name, name)
     if name not in FIGURES:
         raise UnknownName("figure", name, FIGURES)
     if name == PATHS and fast:
@@ -112,7 +111,7 @@ def listing(folder: Path) -> list[str]:
     for name, recipe in TABLES.items():
         lines.append(_line(name, recipe))
     lines.append("figures")
-    for number, name in enumerate(FIGURES, 1):
+    for name, number in FIGURES.items():
         if name == PATHS:
             lines.append(f"  {number} {PATHS:<17} {_first(figures.paths)} Needs: fashion.")
         else:

@@ -11,6 +11,13 @@ class Row(NamedTuple):
     share: float  # of full communication, %
 
 
+class Threshold(NamedTuple):
+    """A cell of the table of thresholds; None where nothing is printed."""
+
+    mean: float | None
+    deviation: float | None  # over rounds
+
+
 class DataSet(NamedTuple):
     """A line of the tables of data sets and models."""
 
@@ -29,7 +36,10 @@ DATA_SETS = {
         "1,206,590 (table), 1,663,370 (text)",
     ),
     "shakespeare": DataSet(
-        "715 (table), 725 (text)", "16 K", (720, 271_360, 525_312, 23_130), "4,050,748"
+        "715 (table), 725 (text)",
+        "16 K",
+        (720, 271_360, 525_312, 23_130),
+        "4,050,748 (table), just under 1 M (text)",
     ),
     "synthetic": DataSet("100", "10,000", (), ""),
 }
@@ -74,12 +84,16 @@ SHARE_BY_COHORT = {
     "adaptive zero": {10: 47.3, 20: 47.98, 50: 49.13},
 }
 
-# Mean threshold over rounds and, where it is printed, its deviation.
+# Mean threshold over rounds and, where it is printed, its deviation over rounds.
 THRESHOLD = {
     "emnist": {
-        "adaptive ou": "0.476 ± 0.03",
-        "adaptive zero": "0.459 ± 0.0",
-        "adaptive ignore": "0.515 ± 0.24",
+        "adaptive ou": Threshold(0.476, 0.03),
+        "adaptive zero": Threshold(0.459, 0.0),
+        "adaptive ignore": Threshold(0.515, 0.24),
     },
-    "shakespeare": {"adaptive ou": "0.746", "adaptive zero": "0.776", "adaptive ignore": "0.775"},
+    "shakespeare": {
+        "adaptive ou": Threshold(0.746, None),
+        "adaptive zero": Threshold(0.776, None),
+        "adaptive ignore": Threshold(0.775, None),
+    },
 }

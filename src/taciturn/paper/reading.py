@@ -41,4 +41,9 @@ def _fixed(settings: dict[str, Any]) -> dict[str, Any]:
 def measured_paths(folder: Path) -> dict[str, Any]:
     """The file of the illustration, or nothing where it is not there."""
     path = folder / f"{paths.NAME}.json"
-    return runs.read_json(path) if path.exists() else {}
+    if not path.exists():
+        return {}
+    found: dict[str, Any] = runs.read_json(path)
+    if "data" not in found or not all(set(paths.CONTROLS) <= set(one) for one in found["measured"]):
+        raise RunError(f"{path} is of an older version: remove it, and run `{paths.NAME}` again.")
+    return found

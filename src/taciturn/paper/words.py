@@ -1,127 +1,34 @@
 """What the results say, in sentences; every number comes from the files."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from taciturn.frontier import words as frontier
-from taciturn.frontier.experiments import MAIN as FRONTIER
-from taciturn.frontier.policies import RECOMMENDED
-from taciturn.paper import published
-from taciturn.paper.checks import FAILS, HOLDS, IN_PART, OPEN, Claim
-from taciturn.paper.comparing import accuracies
-from taciturn.paper.experiments import EMNIST, EXPERIMENTS, GLYPHS, MAIN, SHAKESPEARE
-from taciturn.paper.tables import ROUNDS, thresholds_after_first
+from taciturn.paper import measures, published
+from taciturn.paper.comparing import PLATEAU, collapsed, common
+from taciturn.paper.experiments import EXPERIMENTS, GLYPHS, MAIN, SHAKESPEARE
+from taciturn.paper.measures import ROUNDS
+from taciturn.paper.paths import CONTROLS
+from taciturn.paper.setting_tables import TRIED, title_of
 from taciturn.report.units import listed
-from taciturn.studies.results import Results, read
+from taciturn.studies.experiment import MATCHED, partner
+from taciturn.studies.results import Results
 
-_COHORT = EMNIST.numbers()["cohort"]
 SHOWN = tuple(name for name in EXPERIMENTS if name != GLYPHS.name)  # those of the page
 _POINTS, _RATIO, _SHARE = 2.0, 0.15, 5.0  # how near to a printed figure is near
-
-
-def summary(
-    results: Mapping[str, Results],
-    found: Sequence[Claim],
-    frontier_at: Path,
-    paths: Mapping[str, Any],
-) -> str:
-    """The five sentences that the page begins with; `paths` is the file of the illustration."""
-    numbered = (
-        _reproduced(results),
-        _of_verdicts(found, HOLDS, IN_PART),
-        f"{_of_verdicts(found, FAILS, OPEN)}{_random_ignore(results)}",
-        _instead(frontier_at),
-        _how_long(results, paths),
-    )
-    return "\n".join(f"{i}. {text}" for i, text in enumerate(numbered, 1)) + "\n"
-
-
-def _reproduced(results: Mapping[str, Results]) -> str:
-    parts = []
-    for experiment in MAIN:
-        result = results.get(experiment.name)
-        if result is None or "full" not in result.arms:
-            parts.append(f"{experiment.title} (not run)")
-            continue
-        was = published.MAIN[experiment.task]["full"].accuracy
-        full = result.arms["full"].at(ROUNDS)
-        parts.append(
-            f"{experiment.title} ({whose(result)}), where `full` ends at {full.mean():.2f} % and "
-            f"the paper has {was:g}"
-        )
-    seeds = [len(a.seeds) for e in MAIN if e.name in results for a in results[e.name].arms.values()]
-    fewest, most = min(seeds, default=0), max(seeds, default=0)
-    span = f"{most}" if fewest == most else f"{fewest} to {most}"
-    what = "in part" if missing(results, SHOWN) else "every table and figure"
-    return f"**Reproduced**: {what}, over {span} seeds: {listed(parts)}."
-
-
-def whose(result: Results) -> str:
-    """How much of the paper's data a result has."""
-    if not result.data:
-        return "counts not recorded"
-    was = published.DATA_SETS[result.experiment.task]
-    return (
-        f"{result.data['clients']:,} clients with {result.data['examples']:,} training rows; the "
-        f"paper names {was.users} and {was.samples}"
-    )
-
-
-def _of_verdicts(found: Sequence[Claim], first: str, second: str) -> str:
-    """The claims of one verdict, and how many have another."""
-    texts = [f"{claim.text} ({claim.yes_of_all})" for claim in found if claim.verdict == first]
-    others = sum(claim.verdict == second for claim in found)
-    return (
-        f"**{first.capitalize()}**, of {len(found)} [claims](#claims), with how many of its checks "
-        f"say yes: {'; '.join(texts) or 'none'}. {second.capitalize()}: {others}."
-    )
-
-
-def _random_ignore(results: Mapping[str, Results]) -> str:
-    """Whether the simplest thing beats the paper's method."""
-    parts = []
-    for experiment in MAIN:
-        result = results.get(experiment.name)
-        arms = ("random ignore", "adaptive ou")
-        if result is not None and all(arm in result.arms for arm in arms):
-            compared = accuracies(result, *arms, ROUNDS)
-            parts.append(f"{experiment.title} {compared.word} ({compared.shown})")
-    if not parts:
-        return ""
-    return f" `random ignore` compared with `adaptive ou`: {listed(parts)}."
-
-
-def _instead(folder: Path) -> str:
-    there = [read(e, folder) for e in FRONTIER if (folder / f"{e.name}.json").exists()]
-    lines = [frontier.headline(result) for result in there if "full" in result.arms]
-    return (
-        f"**Instead**, [the frontier](frontier.md) recommends `{RECOMMENDED}`"
-        f"{': ' if lines else ', which has not been run.'}{' '.join(lines)}"
-    )
-
-
-def _how_long(results: Mapping[str, Results], paths: Mapping[str, Any]) -> str:
-    seconds: dict[str, float] = {}
-    for piece in [piece for result in results.values() for piece in result.pieces]:
-        seconds[piece.device] = seconds.get(piece.device, 0.0) + piece.seconds
-    if paths:
-        device = paths["versions"]["device"]
-        seconds[device] = seconds.get(device, 0.0) + paths["seconds"]
-    longest = max((p.seconds for r in results.values() for p in r.pieces), default=0.0)
-    parts = [f"{s:,.0f} s ({s / 60:.0f} minutes) on {device}" for device, s in seconds.items()]
-    return (
-        f"**It took** {listed(parts)}, compilation included; the longest piece took {longest:.0f} "
-        f"s."
-    )
+_PULL = 1.0  # % of clients by which collapsed runs must change a rate to be named
 
 
 def missing(results: Mapping[str, Results], names: Iterable[str]) -> str:
-    """What was not run, as a sentence; empty where all was."""
-    absent = [name for name in names if name not in results]
-    return f"Not run yet: `taciturn paper run {','.join(absent)}`.\n" if absent else ""
+    """What was not run, or not with all arms, as a sentence; empty where all was."""
+    there = {name: result.arms.keys() for name, result in results.items()}
+    absent = [name for name in names if EXPERIMENTS[name].arms.keys() - there.get(name, set())]
+    return (
+        f"Not run, or not with all arms: `taciturn paper run {','.join(absent)}`.\n"
+        if absent
+        else ""
+    )
 
 
 def apart(results: Mapping[str, Results]) -> str:
@@ -132,8 +39,9 @@ def apart(results: Mapping[str, Results]) -> str:
         if result is None or not {"full", "adaptive zero"} <= set(result.arms):
             continue
         was = published.MAIN[experiment.task]["full"].accuracy
-        tau = float(published.THRESHOLD[experiment.task]["adaptive zero"].split(" ")[0])
-        ours = float(thresholds_after_first(result, "adaptive zero").mean())
+        tau = published.THRESHOLD[experiment.task]["adaptive zero"].mean
+        assert tau is not None
+        ours = float(measures.mean_threshold(result, "adaptive zero").mean())
         gap = float(result.arms["full"].at(ROUNDS).mean()) - was
         parts.append(
             f"{experiment.title}: `full` ends {abs(gap):.2f} points "
@@ -148,21 +56,29 @@ def plateau(results: Mapping[str, Results]) -> str:
     result = results.get(SHAKESPEARE.name)
     if result is None or "constant" not in result.data:
         return ""
-    constant, left, stuck = result.data["constant"], [], []
+    constant = result.data["constant"]
+    left: list[int] = []
+    stuck: list[str] = []
+    below: list[str] = []
     for name, arm in result.arms.items():
         shown = arm.tested <= ROUNDS
-        above = np.flatnonzero(np.median(arm.accuracy[:, shown], axis=0) > constant + 1)
+        above = np.flatnonzero(np.median(arm.accuracy[:, shown], axis=0) > constant + PLATEAU)
         if len(above):
             left.append(int(arm.tested[above[0]]))
-        elif np.median(arm.at(ROUNDS)) > constant - 1:
-            stuck.append(f"`{name}`")
+        else:
+            on_it = np.abs(arm.at(ROUNDS) - constant) <= PLATEAU
+            (stuck if on_it.all() else below).append(f"`{name}`")
     text = (
         f"A model that always answers with the most frequent character reaches {constant:.2f} % on "
         f"Shakespeare."
     )
     if left:
-        text += f" Arms leave that plateau by a point after {min(left)} to {max(left)} rounds"
-        text += f"; {listed(stuck)} end on it." if stuck else "."
+        text += (
+            f" By the median over seeds, {len(left)} of {len(result.arms)} arms leave that plateau "
+            f"by {points(PLATEAU)}, after {min(left)} to {max(left)} rounds."
+        )
+    text += f" Every seed of {listed(stuck)} ends on it." if stuck else ""
+    text += f" At least half of the seeds of {listed(below)} end on it or below." if below else ""
     return text + "\n"
 
 
@@ -183,41 +99,110 @@ def all_silent(results: Mapping[str, Results]) -> str:
 
 
 def fits(results: Mapping[str, Results], task: str) -> str:
-    """Which settings of a task give the printed accuracy, threshold and share."""
-    accuracy, share = (
-        published.MAIN[task]["full"].accuracy,
-        published.MAIN[task]["adaptive zero"].share,
-    )
-    tau = float(published.THRESHOLD[task]["adaptive zero"].split(" ")[0])
-    given: dict[str, list[str]] = {"accuracy": [], "threshold": [], "share": [], "all three": []}
-    tried = [r for r in results.values() if r.experiment.task == task and r.cohort == _COHORT]
+    """Which settings of a task come near the printed accuracy, threshold and share."""
+    tried = [results[e.name] for e in TRIED[task] if e.name in results]
     tried = [r for r in tried if {"full", "adaptive zero"} <= set(r.arms)]
-    for result in tried:
-        ours = float(thresholds_after_first(result, "adaptive zero").mean())
-        near = {
-            "accuracy": abs(result.arms["full"].at(ROUNDS).mean() - accuracy) < _POINTS,
-            "threshold": abs(ours / tau - 1) < _RATIO,
-            "share": abs(result.share("adaptive zero", ROUNDS).mean() - share) < _SHARE,
-        }
-        near["all three"] = all(near.values())
-        for what, yes in near.items():
-            given[what] += [f"`{result.experiment.name}`"] if yes else []
     if not tried:
         return ""
-    parts = [f"{what}: {', '.join(titles) or 'none'}" for what, titles in given.items()]
-    return (
-        f"Experiments with these arms and N = {_COHORT}: {len(tried)}. Those near the printed "
-        f"figures (accuracy of `full` within {_POINTS:g} points; mean threshold of `adaptive zero` "
-        f"within {100 * _RATIO:.0f} %; its share within {_SHARE:g} points): {'; '.join(parts)}.\n"
-    )
+    was, tau = published.MAIN[task], published.THRESHOLD[task]["adaptive zero"].mean
+    assert tau is not None
+    near: dict[str, list[str]] = {
+        f"accuracy (within {_POINTS:g} points)": [],
+        f"threshold (within {100 * _RATIO:.0f} %)": [],
+        f"share (within {_SHARE:g} points)": [],
+    }
+    for result in tried:
+        accuracy = result.arms["full"].at(ROUNDS).mean() - was["full"].accuracy
+        threshold = measures.mean_threshold(result, "adaptive zero").mean() / tau - 1
+        share = measures.share(result, "adaptive zero").mean() - was["adaptive zero"].share
+        gaps = (abs(accuracy) / _POINTS, abs(threshold) / _RATIO, abs(share) / _SHARE)
+        for titles, gap in zip(near.values(), gaps, strict=True):
+            titles += [f"*{title_of(result.experiment)}*"] if gap < 1 else []
+    together: dict[tuple[str, ...], list[str]] = {}
+    for what, titles in near.items():
+        together.setdefault(tuple(titles), []).append(what)
+    parts = [
+        f"{_and(who)} {'come' if len(who) > 1 else 'comes'} near the printed {_and(what)}"
+        if who
+        else f"none near the printed {_and(what, 'or')}"
+        for who, what in sorted(together.items(), key=lambda item: not item[0])  # none comes last
+    ]
+    count = f"{len(tried)} settings" if len(tried) > 1 else "one setting that has these arms"
+    return f"Of {count}, {', '.join(parts)}.\n"
 
 
-def paths_table(measured: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
-    """What was measured of weights' paths, and of the control; means over seeds."""
+def _and(parts: Sequence[str], word: str = "and") -> str:
+    """One after another, the last after a word, whether they have commas or not."""
+    *first, last = parts
+    return f"{', '.join(first)} {word} {last}" if first else last
+
+
+def points(number: float) -> str:
+    """So many points of accuracy."""
+    return "a point" if number == 1 else f"{number:g} points"
+
+
+def pulled_down(results: Mapping[str, Results]) -> str:
+    """Whether collapsed runs change the rate at which matched random arms speak."""
+    parts = []
+    for experiment in MAIN:
+        result = results.get(experiment.name)
+        for name in (arm for arm, text in experiment.arms.items() if MATCHED in text):
+            if result is None or partner(name) not in result.arms or "full" not in result.arms:
+                continue
+            own, _ = common(result, partner(name), "full")
+            rates, fallen = (
+                measures.rate(result, partner(name))[own],
+                collapsed(result, partner(name), ROUNDS),
+            )
+            if fallen.any() and not fallen.all():
+                rest = rates[~fallen].mean()
+                if rest - rates.mean() > _PULL:
+                    parts.append(
+                        f"that of `{name}` on {experiment.title} is {rates.mean():.1f} %, and "
+                        f"would be {rest:.1f} % without the runs of `{partner(name)}` that "
+                        f"collapsed"
+                    )
+    return f"Runs that collapse pull such a rate down: {'; '.join(parts)}.\n" if parts else ""
+
+
+# What was measured of weights' paths, in words, and how it is written.
+_MEASURED = {
+    "accuracy": ("test accuracy, %", ".2f"),
+    "steps": ("steps", ".0f"),
+    "weights": ("weights", ".0f"),
+    "moved": ("weights that moved", ".0f"),
+    "increments_normal_share": ("increments pass for normal, % of weights", ".1f"),
+    "increments_of_ten_steps_normal_share": (
+        "increments of ten steps pass for normal, % of weights",
+        ".1f",
+    ),
+    "increments_kurtosis_median": ("excess kurtosis of increments, median", ".3f"),
+    "increments_kolmogorov_smirnov": (
+        "largest distance of the increments' distribution from a normal one",
+        ".4f",
+    ),
+    "reverting_share": ("fitted rate is positive, % of weights", ".1f"),
+    "unit_root_rejected_share": ("pull to a mean is significant, % of weights", ".1f"),
+    "unit_root_rejected_in_last_epoch_share": ("the same in the last epoch, % of weights", ".1f"),
+    "rate_median": ("fitted rate per step, median", ".6f"),
+    "half_life_median_steps": ("half-life in steps, median", ".0f"),
+    "mean_median_distance": ("distance of the fitted mean from the start, median", ".4f"),
+    "volatility_median": ("volatility per √step, median", ".6f"),
+    "net_over_total_movement_median": ("net over total movement, median", ".3f"),
+}
+
+
+def paths_table(measured: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """What was measured of weights' paths, and of the controls; means over seeds."""
     rows = []
-    for name in [key for key in measured[0] if key not in ("seed", "control")]:
-        own = np.mean([one[name] for one in measured])
-        control = [one["control"][name] for one in measured if name in one["control"]]
-        shown = f"{np.mean(control):.4g}" if control else ""
-        rows.append((name.replace("_", " "), f"{own:.4g}", shown))
+    for key, (name, form) in _MEASURED.items():
+        cells = [np.mean([one[key] for one in measured])]
+        cells += [
+            np.mean([one[control][key] for one in measured])
+            for control in CONTROLS
+            if key in measured[0][control]
+        ]
+        shown = [f"{value:{form}}".replace("-", "−") for value in cells]
+        rows.append((name, *shown, *[""] * (1 + len(CONTROLS) - len(shown))))
     return rows

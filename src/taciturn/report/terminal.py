@@ -221,7 +221,7 @@ def print_table(
         cells = (floor if heading == "accuracy" else "" for heading in widths)
         table.add_row("noise floor", *cells, style="dim")
     console.print(table)
-    notes = [_notes(first, compared, differ)]
+    notes = [*_saved(arms), _notes(first, compared, differ)]
     if floors:
         most = max(one["most"] for one in floors)
         notes.append("Noise floor: measured; by rounding alone, the accuracy of a seed moves this "
@@ -236,6 +236,22 @@ def print_table(
                 f"{name}: {rejected:.3g} % of the replies had numbers that are not finite, and did "
                 f"not count. A smaller `lr` may help.", highlight=False, soft_wrap=True,
             )  # fmt: skip
+
+
+def _saved(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What the policy with the least upload saves, beside full communication."""
+    (first, full), *others = arms.items()
+    tested = [name for name, f in arms.items() if f["accuracy_mean"] is not None]
+    if full["upload_share"] != 100 or not others or len(tested) < len(arms):
+        return []
+    name, least = min(others, key=lambda one: one[1]["upload_share"])
+    sent = [byte_text(f["upload_bytes"] + f["upload_overhead_bytes"]) for f in (least, full)]
+    points = least["accuracy_mean"] - full["accuracy_mean"]
+    told = f"{abs(points):.2f} points {'below' if points < 0 else 'above'} {first}"
+    chance = "" if len(full["seeds"]) > 1 else (
+        " With one seed, differences of a point may be chance: try `--seeds 5`."
+    )  # fmt: skip
+    return [f"{name} uploaded {sent[0]} instead of {sent[1]}, and ends {told}.{chance}"]
 
 
 def _columns(

@@ -21,9 +21,13 @@ def byte_text(count: float) -> str:
 
 
 def listed(parts: Iterable[str]) -> str:
-    """One after another, the last after an `and`."""
+    """One after another, the last after an `and`; parts that have commas end with semicolons."""
     *first, last = [*parts] or [""]
-    return f"{'; '.join(first)}; and {last}" if first else last
+    if not first:
+        return last
+    if any("," in part for part in (*first, last)):
+        return f"{'; '.join(first)}; and {last}"
+    return f"{', '.join(first)} and {last}"
 
 
 def percent(share: float | None, form: str) -> str:

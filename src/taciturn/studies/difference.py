@@ -39,7 +39,7 @@ class Difference(NamedTuple):
         return SAME if -margin < self.low and self.high < margin else UNDECIDED
 
     def __str__(self) -> str:
-        return f"{self.mean:+.2f} ± {self.half:.2f} points ({self.word()})"
+        return f"{self.mean:+.2f} ± {self.half:.2f} points ({self.word()})".replace("-", "−")
 
 
 def difference(first: np.ndarray, second: np.ndarray) -> Difference:

@@ -4,7 +4,7 @@ An experiment has one JSON file: its settings, and a run for every arm and seed.
 every piece, which is as many runs as go side by side; a piece under way has a folder of its own,
 with checkpoints. A run is known by its policy and its seed, so that a command that was stopped goes
 on where it was. One that asks for more seeds runs what is missing, and the random arms, whose
-probability changes with them; one that asks for fewer runs and removes nothing.
+probability changes with them; runs of seeds that are not asked for stay in the file.
 """
 
 import shutil
@@ -22,7 +22,7 @@ from taciturn.report import terminal
 from taciturn.settings import Settings
 from taciturn.sim import compare, doubts, fill_in
 from taciturn.sim.history import History
-from taciturn.studies.experiment import MATCHED, Experiment, partner
+from taciturn.studies.experiment import MATCHED, Experiment
 from taciturn.studies.results import Results
 from taciturn.studies.results_file import ResultsFile, claimed
 from taciturn.tasks import load
@@ -70,10 +70,7 @@ def _run(experiment: Experiment, options: Options, say: Callable[[str], None]) -
     task: Task | None = None
     left_out: set[str] = set()
     for phase in (1, 2):
-        policies = adaptive if phase == 1 else {
-            name: experiment.arms[name].replace(MATCHED, file.rate(adaptive, partner(name)))
-            for name in matched
-        }  # fmt: skip
+        policies = adaptive if phase == 1 else {name: file.matched(name) for name in matched}
         if not policies:
             continue
         most = _most(experiment, options, len(policies), max(map(file.seeds_of, policies)))

@@ -1,6 +1,6 @@
 """What came out of an experiment: its JSON file as arrays, over seeds."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +53,7 @@ class Piece(NamedTuple):
     seeds: tuple[int, ...]
     seconds: float  # compilation included
     device: str
+    versions: Mapping[str, str] = {}
 
 
 class Results(NamedTuple):
@@ -135,7 +136,7 @@ def results_of(
     explained = bool(chosen) and None in chosen[0]["accuracy"]
     arms = {}
     for name in experiment.arms:
-        own = sorted((r for r in chosen if r["arm"] == name), key=lambda r: r["seed"])
+        own = of_one_policy(run for run in chosen if run["arm"] == name)
         if own:
             spoke = np.array([r["spoke"] for r in own])
             thresholds = [r["threshold"] or [np.nan] * spoke.shape[1] for r in own]
@@ -161,13 +162,33 @@ def results_of(
         size,
         arms,
         tuple(
-            Piece(tuple(p["arms"]), tuple(p["seeds"]), p["seconds"], p["versions"]["device"])
+            Piece(
+                tuple(p["arms"]),
+                tuple(p["seeds"]),
+                p["seconds"],
+                p["versions"]["device"],
+                p["versions"],
+            )
             for p in content["pieces"]
         ),
         content["pieces"][-1]["versions"] | {"precision": settings["precision"]},
         data,
         EXPLAINED if explained else ACCURACY,
     )
+
+
+def of_one_policy(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs of an arm by seed, without those that were made before its policy changed.
+
+    The first seed is in every request, and so it has the latest policy.
+    """
+    own = sorted(runs, key=lambda run: int(run["seed"]))
+    return [run for run in own if _made_with(run) == _made_with(own[0])]
+
+
+def _made_with(run: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The policy of a run, and the settings that are its own."""
+    return run["policy"], run.get("settings", {})
 
 
 def _explained(run: Mapping[str, Any], data: Mapping[str, Any]) -> np.ndarray:

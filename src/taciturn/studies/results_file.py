@@ -17,8 +17,8 @@ from taciturn.data.shakespeare import PADDING
 from taciturn.errors import InputError, RunError
 from taciturn.report.versions import versions
 from taciturn.sim.history import History
-from taciturn.studies.experiment import Experiment
-from taciturn.studies.results import Results, content, results_of
+from taciturn.studies.experiment import MATCHED, Experiment, partner
+from taciturn.studies.results import Results, content, of_one_policy, results_of
 from taciturn.tasks.task import Task, with_test
 
 
@@ -77,11 +77,16 @@ class ResultsFile:
             self.content = described | {"weights": None, "pieces": [], "runs": []}
 
     def _compare(self, found: Any, value: Any) -> None:
-        if found != json.loads(runs.to_json(value)):
-            raise RunError(
-                f"{self.path} was made with {found}, and now it is {value}: choose another "
-                f"`--out`, or remove the file."
-            )
+        now = json.loads(runs.to_json(value))
+        if found == now:
+            return
+        if isinstance(found, dict) and isinstance(now, dict):  # what differs is enough
+            names = [name for name in {**found, **now} if found.get(name) != now.get(name)]
+            found, now = ({name: each.get(name) for name in names} for each in (found, now))
+        raise RunError(
+            f"{self.path} was made with {_listed(found)}, and now it is {_listed(now)}: choose "
+            f"another `--out`, or remove the file."
+        )
 
     def check_data(self, task: Task) -> None:
         """Raises if the runs that are there were made with other data."""
@@ -125,18 +130,33 @@ class ResultsFile:
         digest = hashlib.sha256(piece.encode()).hexdigest()[:12]
         return self.path.with_name(f"{self.experiment.name}-{digest}")
 
-    def rate(self, policies: Mapping[str, str], arm: str) -> str:
-        """The mean rate, over all seeds that are there, at which clients speak in an arm."""
-        policy = str(parse(policies[arm]))
+    def matched(self, arm: str) -> str:
+        """The policy of an arm that speaks as often as its partner: the mean over all seeds of the
+        partner that are there.
+
+        An arm that has every seed that is asked for keeps its policy while its partner has fewer
+        seeds than it: these tell less of the rate than those that it was matched to.
+        """
+        texts = self.experiment.arms
+        policy = str(parse(texts[partner(arm)]))
         spoke = [
             run["spoke"]
             for run in self.content["runs"]
-            if run["arm"] == arm and run["policy"] == policy
+            if run["arm"] == partner(arm) and run["policy"] == policy
         ]
-        return f"{np.mean(spoke) / self.settings['cohort']:.4f}"
+        rate = f"{np.mean(spoke) / self.settings['cohort']:.4f}"
+        now = str(parse(texts[arm].replace(MATCHED, rate)))
+        own = of_one_policy(run for run in self.content["runs"] if run["arm"] == arm)
+        if {*range(self.seeds_of(arm))} <= {run["seed"] for run in own} and len(spoke) < len(own):
+            was = str(own[0]["policy"])
+            if was.partition("+")[2] == now.partition("+")[2]:  # but for the rate
+                return was
+        return now
 
     def add(self, histories: Mapping[str, History], seconds: float, own: Mapping[str, Any]) -> None:
-        """Takes the runs of a piece, which replace those of other policies, and saves.
+        """Takes the runs of a piece, which replace those of their arms and seeds, and saves.
+
+        Runs of other seeds stay, whatever their policy: nobody asked for them to be run again.
 
         Args:
           histories, seconds: of the piece.
@@ -145,13 +165,7 @@ class ResultsFile:
         named = {"settings": dict(own)} if own else {}
         new = [run | named for name, history in histories.items() for run in _runs(name, history)]
         taken = {(run["arm"], run["seed"]) for run in new}
-        made = {run["arm"]: _made_with(run) for run in new}
-        kept = [
-            run
-            for run in self.content["runs"]
-            if (run["arm"], run["seed"]) not in taken
-            and made.get(run["arm"], _made_with(run)) == _made_with(run)
-        ]
+        kept = [run for run in self.content["runs"] if (run["arm"], run["seed"]) not in taken]
         self.content["runs"] = kept + new
         first = next(iter(histories.values()))
         self.content["weights"] = first.size
@@ -171,6 +185,12 @@ class ResultsFile:
     def results(self) -> Results:
         """The runs of the seeds that were asked for."""
         return results_of(self.experiment, self.content, self.seeds)
+
+
+def _listed(value: Any) -> str:
+    if not isinstance(value, dict):
+        return str(value)
+    return ", ".join(f"{name} = {one}" for name, one in value.items())
 
 
 def describe(task: Task) -> dict[str, Any]:
@@ -199,11 +219,6 @@ def describe(task: Task) -> dict[str, Any]:
         answers = labels if labels.ndim == 1 else labels[labels != PADDING]
         found["constant"] = float(f"{100 * np.bincount(answers).max() / answers.size:.6g}")
     return found
-
-
-def _made_with(run: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """The policy of a run, and the settings that are its own."""
-    return run["policy"], run.get("settings", {})
 
 
 def _runs(arm: str, history: History) -> list[dict[str, Any]]:

@@ -1,13 +1,16 @@
 """A table for people and for programs, with figures over seeds as mean ± standard deviation."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from taciturn import files
+from taciturn.studies.results import Results
+
+NOT_RUN = "not run"
 
 
 class Spread(NamedTuple):
@@ -61,6 +64,11 @@ class Table(NamedTuple):
         with files.replacing(paths[1]) as file:
             file.write(f"{self.title}\n\n{self.markdown()}")
         return paths
+
+
+def cell(result: Results | None, arm: str, value: Callable[[Results, str], Any]) -> Any:
+    """A figure of an arm, or that it was not run."""
+    return NOT_RUN if result is None or arm not in result.arms else value(result, arm)
 
 
 def _flat(spread: Sequence[bool], cells: Sequence[Any], more: Sequence[Any]) -> list[Any]:

@@ -1,0 +1,154 @@
+"""The five sentences that the page begins with; every number comes from the files."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from taciturn.frontier import words as frontier
+from taciturn.frontier.experiments import MAIN as FRONTIER
+from taciturn.frontier.experiments import SHAKESPEARE as FRONTIER_SHAKESPEARE
+from taciturn.frontier.policies import RECOMMENDED
+from taciturn.paper import published
+from taciturn.paper.checks import FAILS, HOLDS, IN_PART, MISSING, OPEN, Claim
+from taciturn.paper.comparing import accuracies
+from taciturn.paper.experiments import MAIN, OURS, SHAKESPEARE
+from taciturn.paper.measures import ROUNDS
+from taciturn.paper.words import SHOWN, missing
+from taciturn.report.units import listed
+from taciturn.studies.results import Results, read
+
+
+def summary(
+    results: Mapping[str, Results],
+    found: Sequence[Claim],
+    frontier_at: Path,
+    paths: Mapping[str, Any],
+) -> str:
+    """All five; `paths` is the file of the illustration."""
+    numbered = (
+        _reproduced(results),
+        _holds(found),
+        f"{_fails(found)}{_random_ignore(results)}.",
+        _instead(frontier_at),
+        _how_long(results, paths),
+    )
+    return "\n".join(f"{i}. {text}" for i, text in enumerate(numbered, 1)) + "\n"
+
+
+def _reproduced(results: Mapping[str, Results]) -> str:
+    parts, absent = [], []
+    for experiment in MAIN:
+        result = results.get(experiment.name)
+        if result is None or "full" not in result.arms:
+            absent.append(experiment.title)
+            continue
+        was = published.MAIN[experiment.task]["full"].accuracy
+        full = result.arms["full"].at(ROUNDS).mean()
+        parts.append(f"at {full:.2f} % on {experiment.title} (printed {was:g}{whose(result)})")
+    seeds = [len(a.seeds) for e in MAIN if e.name in results for a in results[e.name].arms.values()]
+    fewest, most = min(seeds, default=0), max(seeds, default=0)
+    span = f"{most}" if fewest == most else f"{fewest} to {most}"
+    what = "in part" if missing(results, SHOWN) else "every table and figure"
+    told = f": full communication ends {listed(parts)}" if parts else ""
+    left = f"; {listed(absent)} {'was' if len(absent) == 1 else 'were'} not run" if absent else ""
+    return f"**Reproduced**, {what}, over {span} seeds{told}{left}."
+
+
+def whose(result: Results) -> str:
+    """How many of the paper's clients a result has."""
+    if not result.data:
+        return ""
+    was = published.DATA_SETS[result.experiment.task]
+    return f"; {result.data['clients']:,} clients, the paper has {was.users}"
+
+
+def _apart(found: Sequence[Claim]) -> tuple[list[Claim], list[Claim]]:
+    """The paper's own claims, and those of Taciturn's variant."""
+    return [claim for claim in found if not claim.ours], [claim for claim in found if claim.ours]
+
+
+def _holds(found: Sequence[Claim]) -> str:
+    own, ours = _apart(found)
+    rest = [_count(some, OPEN) + _count(some, MISSING) for some in (own, ours)]
+    return (
+        f"**Holds**: {_count(own, HOLDS) or 'none'} of the paper's {len(own)} [claims](#claims)"
+        f"{_named(found, own, HOLDS)}, and {_count(own, IN_PART)} in part; of {len(ours)} claims "
+        f"on `{OURS}`, Taciturn's variant, {_count(ours, HOLDS) or 'none'}"
+        f"{_named(found, ours, HOLDS)}, and {_count(ours, IN_PART)} in part. Undecided or not "
+        f"run: {rest[0]} and {rest[1]}."
+    )
+
+
+def _fails(found: Sequence[Claim]) -> str:
+    own, ours = _apart(found)
+    return (
+        f"**Does not hold**: {_count(own, FAILS) or 'none'} of the paper's"
+        f"{_named(found, own, FAILS)} and {_count(ours, FAILS) or 'none'} of the variant's"
+        f"{_named(found, ours, FAILS)}"
+    )
+
+
+def _named(found: Sequence[Claim], some: Sequence[Claim], verdict: str) -> str:
+    """Which of some claims have a verdict, with their numbers on the page."""
+    named = [f"{found.index(claim) + 1}, {claim.text}" for claim in some
+             if claim.verdict == verdict]  # fmt: skip
+    return f" ({'; '.join(named)})" if named else ""
+
+
+def _count(found: Sequence[Claim], verdict: str) -> int:
+    return sum(claim.verdict == verdict for claim in found)
+
+
+def _random_ignore(results: Mapping[str, Results]) -> str:
+    """Whether the simplest thing beats the paper's method."""
+    parts = []
+    for experiment in MAIN:
+        result = results.get(experiment.name)
+        arms = ("random ignore", "adaptive ou")
+        if result is not None and all(arm in result.arms for arm in arms):
+            found = accuracies(result, *arms, ROUNDS)
+            shown = found.shown.partition(";")[0]
+            parts.append(f"{found.told()} on {experiment.title} ({shown})")
+    if not parts:
+        return ""
+    return f". `random ignore` against `adaptive ou`: {'; '.join(parts)}"
+
+
+def _instead(folder: Path) -> str:
+    there = [read(e, folder) for e in FRONTIER if (folder / f"{e.name}.json").exists()]
+    parts = [text for result in there if "full" in result.arms if (text := frontier.brief(result))]
+    told = (
+        f"; accuracy − full communication (± is half of the 95 % interval) and share of the "
+        f"upload: {listed(parts)}"
+        if parts
+        else ", which has not been run"
+    )
+    return (
+        f"**Instead**, [the frontier](frontier.md) recommends `{RECOMMENDED}`{told}.{_other_rate()}"
+    )
+
+
+def _other_rate() -> str:
+    """The frontier's Shakespeare is not the main table's: why accuracies differ so much."""
+    there, here = (e.numbers()["lr"] for e in (FRONTIER_SHAKESPEARE, SHAKESPEARE))
+    if there == here:
+        return ""
+    return f" Shakespeare is trained with lr {there:g} there, and with lr {here:g} in 1."
+
+
+def _how_long(results: Mapping[str, Results], paths: Mapping[str, Any]) -> str:
+    seconds: dict[str, float] = {}
+    for piece in [piece for result in results.values() for piece in result.pieces]:
+        seconds[piece.device] = seconds.get(piece.device, 0.0) + piece.seconds
+    if paths:
+        device = paths["versions"]["device"]
+        seconds[device] = seconds.get(device, 0.0) + paths["seconds"]
+    longest = max((p.seconds for r in results.values() for p in r.pieces), default=0.0)
+    parts = [
+        f"{s:,.0f} s{f' ({s / 60:.0f} minutes)' * (s > 90)} on {device}"
+        for device, s in seconds.items()
+    ]
+    return (
+        f"**It took** {listed(parts)}, compilation included; the longest piece took {longest:.0f} "
+        f"s."
+    )
