@@ -3,15 +3,18 @@
     python benchmarks/codecs.py accuracy --task emnist     # 100 rounds, five seeds: for a GPU
     python benchmarks/codecs.py cost                       # a round of the CNN with and without
     python benchmarks/codecs.py vector --size 138357544    # beside a float16 cast
+    python benchmarks/codecs.py errors --task emnist       # of real updates, with as many bytes
 
 EMNIST has E = 2, B = 10, lr 0.1 and Shakespeare B = 4, lr 1; gradients are clipped to 1, and ten
 clients are asked in a round. Differences to `full` are paired by seed. `cost` takes turns with a
-run without a codec, because on a shared machine only a ratio counts.
+run without a codec, because on a shared machine only a ratio counts. `errors` is about updates of
+full communication, as clients make them after a few rounds and after 40, in the plain loop.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import statistics
 import time
@@ -23,7 +26,7 @@ import numpy as np
 
 import taciturn
 from taciturn.core.codecs import Codec
-from taciturn.core.policy import parse
+from taciturn.core.policy import CODECS, parse
 from taciturn.report.versions import versions
 from taciturn.tasks import load
 
@@ -138,9 +141,75 @@ def _times(codec: Codec, update: np.ndarray, turns: int) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in times.items()}
 
 
+SHARES = (0.0005, 0.001, 0.002, 0.005, 0.01)  # of the float32 upload
+ALIKE = ("eden", "draw_k", "peaks")  # codecs whose one argument sets the bytes
+
+
+def errors(options: argparse.Namespace) -> dict[str, Any]:
+    """‖decoded − update‖² / ‖update‖², the mean over the updates of some rounds."""
+    task, updates = load(options.task), _updates(options)
+    size = len(updates[0][0])
+    rows: dict[str, dict[str, Any]] = {}
+    for share in SHARES:
+        codecs = {name: _fitting(name, share * 4 * size, size) for name in ALIKE}
+        found = {}
+        for name, codec in codecs.items():
+            if codec is not None:
+                each = [[_error(codec, update) for update in of] for of in updates]
+                found[name] = {"bytes": codec.nbytes(size), "by_round": np.mean(each, 1).tolist()}
+        rows[f"{100 * share:g}%"] = found
+        print(f"{100 * share:5g} %  " + "  ".join(
+            f"{name} " + " ".join(f"{e:7.2f}" for e in row["by_round"])
+            for name, row in found.items()))  # fmt: skip
+    return {"task": task.name, "settings": SETTINGS[options.task], "rounds": list(AFTER),
+            "updates": [len(of) for of in updates], "size": size, "shares": rows}  # fmt: skip
+
+
+AFTER = (2, 15, 40)  # rounds
+
+
+def _updates(options: argparse.Namespace) -> list[list[np.ndarray]]:
+    """What the clients of some rounds say: a codec that writes float32 keeps them."""
+    exact, said = parse("full").codec, []
+
+    def encode(update: Any, key: Any) -> Any:
+        if isinstance(update, np.ndarray):  # and not what stands for one when shapes are checked
+            said.append(update.astype(np.float32))
+        return exact.encode(update, key)
+
+    policy = taciturn.Policy(
+        rule=taciturn.full(), codec=dataclasses.replace(exact, name="kept", encode=encode)
+    )
+    taciturn.simulate(
+        options.task, policy, plain=True, rounds=AFTER[-1] + 1, cohort=10, seeds=1,
+        evaluate_every=AFTER[-1] + 1, **SETTINGS[options.task],
+    )  # fmt: skip
+    return [said[10 * t : 10 * (t + 1)] for t in AFTER]
+
+
+def _fitting(name: str, most: float, size: int) -> Codec | None:
+    """The codec with the largest argument whose code takes no more bytes; None where none does."""
+    low, high = {"eden": (0.02, 1.0), "draw_k": (1e-6, 1.0), "peaks": (1 / 128, 1.0)}[name]
+    if CODECS[name](low).nbytes(size) > most:
+        return None
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if CODECS[name](middle).nbytes(size) <= most else (low, middle)
+    return CODECS[name](low)
+
+
+def _error(codec: Codec, update: np.ndarray) -> float:
+    key = np.array([7, len(update)], np.uint32)
+    read = codec.decode(codec.encode(update, key), key, len(update))
+    return float(np.sum((read - update) ** 2) / np.sum(update**2))
+
+
+WHAT = {"accuracy": accuracy, "cost": cost, "vector": vector, "errors": errors}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("what", choices=("accuracy", "cost", "vector"))
+    parser.add_argument("what", choices=WHAT)
     parser.add_argument("--task", default="emnist", choices=SETTINGS)
     parser.add_argument("--arms", nargs="+", default=list(ARMS))
     parser.add_argument("--rounds", type=int)
@@ -156,7 +225,7 @@ def main() -> None:
     options = parser.parse_args()
     options.rounds = options.rounds or (100 if options.what == "accuracy" else 20)
     taciturn.prepare()
-    found = {"accuracy": accuracy, "cost": cost, "vector": vector}[options.what](options)
+    found = WHAT[options.what](options)
     name = options.what if options.what == "vector" else f"{options.what}_{options.task}"
     path = options.json or RESULTS / f"codecs_{name}.json"
     path.write_text(json.dumps(found | {"versions": versions()}, indent=1) + "\n")

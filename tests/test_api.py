@@ -56,7 +56,7 @@ def test_public_names() -> None:
         "TaciturnError", "Task", "__version__", "adaptive", "as_model", "bfloat16", "blend",
         "budget", "classification", "compare", "draw_k", "eden", "evaluate", "fixed", "float16",
         "float32", "full", "ignore", "last", "load", "load_model", "optimal", "ou", "own", "parse",
-        "peers", "prepare", "quantize", "random", "register", "regression", "simulate",
+        "peaks", "peers", "prepare", "quantize", "random", "register", "regression", "simulate",
         "sparse_ternary", "table", "top_k", "zero",
     ]  # fmt: skip
     rooms = {"core", "data", "flower", "models", "sim", "tasks"}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from taciturn.core.codecs import eden as eden
     from taciturn.core.codecs import float16 as float16
     from taciturn.core.codecs import float32 as float32
+    from taciturn.core.codecs import peaks as peaks
     from taciturn.core.codecs import quantize as quantize
     from taciturn.core.codecs import sparse_ternary as sparse_ternary
     from taciturn.core.codecs import top_k as top_k
@@ -63,7 +64,7 @@ _HOMES = {
     "taciturn.core.standins": ("StandIn", "ou", "zero", "ignore", "last", "peers", "blend", "own"),
     "taciturn.core.codecs": (
         "Codec", "Form", "float32", "float16", "bfloat16", "quantize", "eden", "top_k",
-        "sparse_ternary", "draw_k",
+        "sparse_ternary", "draw_k", "peaks",
     ),
     "taciturn.core.policy": ("Policy", "parse", "register"),
     "taciturn.errors": ("TaciturnError",),

@@ -84,6 +84,7 @@ FACTORIES: list[tuple[Callable[..., Any], list[Any], str]] = [
     (taciturn.eden, [0, -1, 9, "x", None, np.nan, True], "bits"),
     (taciturn.top_k, [0, -1, 2, "x", None, np.nan, True], "share"),
     (taciturn.draw_k, [0, -1, 2, "x", None, np.nan, True], "share"),
+    (taciturn.peaks, [0, -1, 2, "x", None, np.nan, True], "bits"),
     (taciturn.sparse_ternary, [0, -1, 2, "x", None, np.nan, True], "share"),
 ]
 OF_FACTORIES = [

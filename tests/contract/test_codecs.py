@@ -100,9 +100,10 @@ def test_the_error_is_what_is_declared(codec: Codec) -> None:
 
 
 # What the error of any kind of update is at most, in times what is declared for dense ones: a scale
-# for the largest of 256 weights is far too coarse for few of them.
+# for the largest of 256 weights is far too coarse for few of them; and of few weights all rotated
+# coordinates are alike, so that the largest is worth no more than another.
 WORST = {"eden": 3.5, "top_k": 1.05, "sparse_ternary": 2.8, "draw_k": 1.05, "quantize": 90.0,
-         "float16": 1.25, "bfloat16": 1.25}  # fmt: skip
+         "peaks": 10.0, "float16": 1.25, "bfloat16": 1.25}  # fmt: skip
 
 
 @lossy
@@ -192,7 +193,7 @@ def test_matrix_products_have_the_highest_precision(codec: Codec) -> None:
             jax.jit(codec.decode, static_argnums=2).lower(code, key, 10_000).as_text(),
         ]
     products = [line for text in texts for line in text.splitlines() if "dot_general" in line]
-    assert bool(products) == (codec.name == "eden")
+    assert bool(products) == (codec.name in ("eden", "peaks"))
     assert all("HIGHEST, HIGHEST" in line for line in products)
 
 

@@ -38,7 +38,7 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
         {"robust": True},
         {"k": 0.0, "robust": True, "at_most": 2},
     ],
-    "budget": [{"amount": "1%"}, {"amount": "20kB"}],
+    "budget": [{"amount": "1%"}, {"amount": "20kB"}, {"amount": "1%", "codec": "peaks"}],
     "optimal": [{"share": 0.3}, {"share": 1.0, "floor": 0.5}],
     "random": [{"probability": 0.0}, {"probability": 0.5}, {"probability": 1.0}],
     "ou": [{}, {"cap": True}, {"mode": "paper"}, {"mode": "paper", "cap": True}],
@@ -47,6 +47,7 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "top_k": least({"share": share} for share in (0.01, 1.0, 0.1)),
     "sparse_ternary": least({"share": share} for share in (0.01, 1.0, 0.1)),
     "draw_k": [{"share": share} for share in (0.01, 1.0, 0.1)],
+    "peaks": [{"bits": bits} for bits in (0.0625, 0.01953125, 0.5, 1.0)],
 }
 
 

@@ -10,8 +10,8 @@ from taciturn.core import messages, tally
 from taciturn.core.amounts import Amount
 from taciturn.core.arrays import evenness
 from taciturn.core.budget import budget, doubt, scarce
-from taciturn.core.codecs import LADDER
-from taciturn.core.codecs.ladder import BITS, RUNGS, level_of, rung_of, through
+from taciturn.core.codecs import LADDER, PEAKS, Codec
+from taciturn.core.codecs.ladder import BITS, RUNGS, level_of, rung_of
 from taciturn.core.policy import Policy, parse
 from taciturn.core.rules import Situation
 from taciturn.errors import InputError
@@ -32,7 +32,7 @@ def spend(
     fall, and the first rounds have far longer updates than all others, the first by `first`."""
     rng = np.random.default_rng(seed)
     rule = parse(text).paced(run or rounds).rule
-    state, shares = rule.init(), []
+    state, shares, ladder = rule.init(), [], rule.codec
     population = 50 * np.exp(rng.normal(0, spread, 400))
     whole = CLIENTS * (4 * size + messages.OVERHEAD)
 
@@ -46,9 +46,9 @@ def spend(
         context = rule.broadcast(state)
         spoke, p = rule.speaks(own, context), rule.probability(own, context)
         rungs = rule.rung(own, context)
-        heard = tally.of(np.zeros(size, "f4"), n, m, spoke, OPENING, p, rung=rungs, codec=LADDER)
+        heard = tally.of(np.zeros(size, "f4"), n, m, spoke, OPENING, p, rung=rungs, codec=ladder)
         state = rule.learn(state, heard)
-        sent = sum(LADDER.rungs[rung].nbytes(size) for rung in rungs[spoke])
+        sent = sum(ladder.rungs[rung].nbytes(size) for rung in rungs[spoke])
         shares.append((sent + CLIENTS * messages.OVERHEAD) / whole)
     return np.array(shares)
 
@@ -57,6 +57,7 @@ def spend(
 @pytest.mark.parametrize(
     ("text", "target"),
     [("budget:0.3%", 0.003), ("budget:1%", 0.01), ("budget:5%", 0.05),
+     ("budget:0.3%,codec=peaks", 0.003), ("budget:5%,codec=peaks", 0.05),
      ("budget:16kB", 16e3 / (CLIENTS * 4 * 40_000))],
 )  # fmt: skip
 def test_any_fifty_rounds_spend_what_was_asked_for(text: str, target: float, spread: float) -> None:
@@ -73,6 +74,7 @@ def test_any_fifty_rounds_spend_what_was_asked_for(text: str, target: float, spr
 @pytest.mark.parametrize(
     ("text", "target"),
     [("budget:0.3%,per=run", 0.003), ("budget:2%,per=run", 0.02),
+     ("budget:0.3%,per=run,codec=peaks", 0.003),
      ("budget:4.8MB,per=run", 4.8e6 / 300 / 1.6e6)],
 )  # fmt: skip
 def test_a_run_spends_little_early_and_more_late(text: str, target: float, spread: float) -> None:
@@ -121,9 +123,9 @@ def test_a_run_can_be_paced_again() -> None:
 
 
 def test_a_round_without_answers_changes_nothing_and_warns_of_nothing() -> None:
-    for text in ("budget:1%", "budget:1kB", "budget:1%,per=run"):
+    for text in ("budget:1%", "budget:1kB", "budget:1%,per=run", "budget:1%,codec=peaks"):
         rule = parse(text).paced(10).rule
-        nobody = tally.start(np.zeros(40, "f4"), codec=LADDER)
+        nobody = tally.start(np.zeros(40, "f4"), codec=rule.codec)
         with np.errstate(all="raise"):
             state = rule.learn(rule.init(), nobody)
         assert np.isfinite(state).all()
@@ -177,6 +179,19 @@ def test_a_level_is_the_nearest_in_proportion() -> None:
     assert level_of(100.0) == len(BITS) - 1
 
 
+def test_with_peaks_there_is_a_rung_for_each_level() -> None:
+    rule = budget("1%", codec="peaks")
+    assert rule.codec == PEAKS != LADDER
+    assert "evenness" not in rule.looks_at
+    assert [codec.name for codec in PEAKS.rungs] == ["peaks"] * 15 + ["eden"] * 3
+    assert [dict(codec.params)["bits"] for codec in PEAKS.rungs] == list(BITS)
+    context = rule.broadcast(rule.init())._replace(scale=0.01, flat=0.0, most=3.0)
+    own = Situation(np.float32([1, 2, 1000]), 0.0, examples=np.float32([25, 50, 1000]))
+    assert [BITS[rung] for rung in rule.rung(own, context)] == [0.25, 1.0, 3.0]
+    assert str(parse("budget:1%,codec=peaks")) == "budget:1%,codec=peaks"
+    assert parse("budget:1%,codec=peaks") != parse("budget:1%")
+
+
 @pytest.mark.parametrize("tail", [0.7, 2.0, 50.0])
 def test_a_rung_has_the_code_of_less_error(tail: float) -> None:
     """Updates from nearly alone to nearly normal: of both codes, that with less error is taken."""
@@ -195,16 +210,18 @@ def test_a_rung_has_the_code_of_less_error(tail: float) -> None:
         assert errors[0] <= 1.1 * errors[1]
 
 
+@pytest.mark.parametrize("ladder", [LADDER, PEAKS], ids=["mixed", "peaks"])
 @pytest.mark.parametrize("size", [65, 1000, 4096, 10_000])
-def test_what_a_program_decodes_is_what_the_rungs_write(size: int) -> None:
+def test_what_a_program_decodes_is_what_the_rungs_write(size: int, ladder: Codec) -> None:
+    through = ladder.through
     compiled = jax.jit(through)
     update = np.random.default_rng(size).standard_normal(size, "f4")
-    for rung, codec in enumerate(LADDER.rungs):
+    for rung, codec in enumerate(ladder.rungs):
         key = np.array([rung, 5], np.uint32)
         message = messages.Message(3, 1.0, update, rung=rung)
-        read = messages.read(messages.write(message, LADDER, key), LADDER, key)
+        read = messages.read(messages.write(message, ladder, key), ladder, key)
         assert read.rung == rung
-        assert len(messages.write(message, LADDER, key)) == messages.OVERHEAD + codec.nbytes(size)
+        assert len(messages.write(message, ladder, key)) == messages.OVERHEAD + codec.nbytes(size)
         largest = np.abs(read.update).max()
         np.testing.assert_allclose(through(update, key, np.int32(rung)), read.update, atol=1e-6)
         np.testing.assert_allclose(compiled(update, key, rung), read.update, atol=1e-5 * largest)

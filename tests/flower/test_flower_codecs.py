@@ -30,7 +30,7 @@ from taciturn.flower.replies import Reply
 SIZE = 300
 SEED = 7
 CODECS = ["float16", "bfloat16", "quantize:4", "eden:1", "eden:0.3", "eden:3", "top_k:0.1",
-          "sparse_ternary:0.2", "draw_k:0.1"]  # fmt: skip
+          "sparse_ternary:0.2", "draw_k:0.1", "peaks:0.2"]  # fmt: skip
 CODED = "full+eden:1"
 
 
@@ -149,7 +149,9 @@ def test_a_federation_is_the_plain_loop(codec, inner):
         assert sum(row["rejected"] for row in strategy.history) == 0
 
 
-@pytest.mark.parametrize("text", ["budget:12%", "budget:900B", "budget:4kB,per=run"])
+@pytest.mark.parametrize(
+    "text", ["budget:12%", "budget:900B", "budget:4kB,per=run", "budget:12%,codec=peaks"]
+)
 def test_a_budget_needs_nothing_else(text):
     """Everyone has more than the least bits here, so that nobody draws."""
     wanted = targets(size=SIZE)

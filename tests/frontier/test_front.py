@@ -197,6 +197,9 @@ def test_half_of_the_recommended_share_is_told_where_it_was_run():
     assert words.half_of_it([result()]) == ""
     told = words.half_of_it([result(half=arm(half, 79, 0.5)), result()])
     assert told == f"**Half of the recommended share**, `{half}`: X −1.00 ± 0.00 points (behind)."
+    peaks = f"{half},codec=peaks"
+    both = [result(half=arm(half, 79, 0.5), peaks=arm(peaks, 81, 0.5)), result()]
+    assert words.half_of_it(both) == f"{told} `{peaks}`: X +1.00 ± 0.00 points (ahead)."
 
 
 def test_what_was_not_run_is_named():
@@ -299,7 +302,8 @@ def test_the_picture_has_an_arrow_for_what_ends_far_below():
     [("full", "full communication"), ("budget:1%", "budgets"), ("adaptive+ou", "silence"),
      ("adaptive+ignore+eden:0.1", "silence"), ("optimal:0.3+zero", "sampling"),
      ("random:0.5+ignore+quantize:4", "sampling"), ("full+eden:1", "eden"),
-     ("full+quantize:2", "quantize"), ("full+draw_k:0.01", "draw_k"), ("full+float16", "others")],
+     ("full+quantize:2", "quantize"), ("full+draw_k:0.01", "draw_k"),
+     ("full+peaks:0.1", "peaks"), ("full+float16", "others")],
 )  # fmt: skip
 def test_kinds_of_policies_have_a_colour_each(policy, kind):
     name = "full" if policy == "full" else "one"

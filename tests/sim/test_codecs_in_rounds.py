@@ -25,6 +25,7 @@ FORMS = {
     "quantize": ["quantize:2"], "eden": ["eden:0.5", "eden:2"], "top_k": ["top_k:0.1"],
     "sparse_ternary": ["sparse_ternary:0.1"],
     "draw_k": ["draw_k:0.1"],
+    "peaks": ["peaks:0.2"],
 }  # fmt: skip
 BRINGING = {"budget"}  # rules that bring their codec
 RULE_FORMS = {
@@ -68,7 +69,9 @@ def words() -> taciturn.Task:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("codec", ["eden:1", "eden:0.5", "eden:2", "quantize:2", "draw_k:0.1"])
+@pytest.mark.parametrize(
+    "codec", ["eden:1", "eden:0.5", "eden:2", "quantize:2", "draw_k:0.1", "peaks:1", "peaks:0.1"]
+)
 def test_nobody_is_rejected_whose_weights_are_alike(codec: str) -> None:
     """The plain loop checks norms; of coordinates that are turned to 0, rounding has the sign."""
     found = taciturn.simulate(words(), f"full+{codec}", cohort=10, rounds=5, plain=True)
@@ -96,7 +99,8 @@ def test_any_fifty_rounds_of_a_task_keep_to_a_budget(task: str, text: str) -> No
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_budgets_are_the_plain_loop(lanes: int) -> None:
     """On several rungs, with some who are silent; and what was sent is counted to the byte."""
-    arms = {text: text for text in ("budget:12%", "full", "budget:5%+zero", "budget:910B,per=run")}
+    arms = {text: text for text in ("budget:12%", "full", "budget:5%+zero", "budget:910B,per=run",
+                                 "budget:12%,codec=peaks")}  # fmt: skip
     found = assert_agree(load("synthetic"), arms, cohort=5, rounds=8, seeds=2, lanes=lanes)
     sizes = {codec.nbytes(101) for codec in LADDER.rungs}
     assert len(np.unique(found["budget:12%"].bytes_up)) > 3

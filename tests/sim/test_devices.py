@@ -50,7 +50,7 @@ task = taciturn.Task(
 )
 arms = {a: a for a in (
     "full", "adaptive,k=0+ou", "random:0.5+last", "random:0.5+zero+top_k:0.3,feedback=true",
-    "adaptive,k=0+ignore+draw_k:0.5", "full+quantize:4",
+    "adaptive,k=0+ignore+draw_k:0.5", "full+quantize:4", "full+peaks:0.5",
 )}
 # Processes that would have chunks of one round and of many: they have to agree.
 engine._CHUNK_SECONDS = 0.0 if jax.process_index() else 1e9

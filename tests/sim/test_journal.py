@@ -44,7 +44,7 @@ FORMS = {
 }
 CODEC_FORMS = {"quantize": "quantize:2", "eden": "eden:0.5", "top_k": "top_k:0.2",
                "sparse_ternary": "sparse_ternary:0.2",
-               "draw_k": "draw_k:0.2"}  # fmt: skip
+               "draw_k": "draw_k:0.2", "peaks": "peaks:0.2"}  # fmt: skip
 
 
 def every_part() -> dict[str, str]:

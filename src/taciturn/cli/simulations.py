@@ -123,7 +123,7 @@ class Run(Simulation):
     Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY, optimal:SHARE, budget:AMOUNT.
     Stand-ins: ou, zero, ignore, last, peers, blend, own.
     Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE,
-    draw_k:SHARE. quantize, eden, top_k and sparse_ternary also with feedback, as in
+    draw_k:SHARE, peaks:BITS. quantize, eden, top_k and sparse_ternary also with feedback, as in
     `eden:0.1,feedback=true`: clients keep what was left out.
     """
 

@@ -6,7 +6,8 @@ weighs n_k. So many bytes do least harm when
     b_k = c · n_k m_k
 
 with at most 16 times the mean, so that no round is spent by a single client. Bits are rounded to a
-level of `ladder`, and of its two codes with as many bits a client takes the one with less error.
+level of `ladder`, and of its two codes with as many bits a client takes the one with less error;
+with `codec=peaks` there is one code, whose error is smaller than that of either.
 Below the lowest level b₁ it speaks with probability p = b_k / b₁ on it and counts 1/p: the same
 upload, and right on average, as in `optimal`.
 
@@ -26,7 +27,8 @@ import numpy as np
 from taciturn.checks import choice, whole
 from taciturn.core.amounts import Amount
 from taciturn.core.arrays import Scalar, library, namespace
-from taciturn.core.codecs.ladder import BITS, LADDER, rung_of
+from taciturn.core.codecs import Codec
+from taciturn.core.codecs.ladder import BITS, LADDER, PEAKS, level_of, rung_of
 from taciturn.core.messages import OVERHEAD
 from taciturn.core.rules import Rule, Situation
 from taciturn.core.standins import ignore
@@ -45,6 +47,7 @@ _LEAST_BITS = 1e-4
 _FIRST, _LAST = 0.2, 1.8  # times the mean is what the first and the last round of a run may spend
 _SCARCE = 250.0  # bytes for an update below which small models were seen to lose points
 _SILENT = ignore()
+_LOOKS_AT: tuple[str, ...] = ("norm", "uniform", "examples")
 
 
 class Budget(NamedTuple):
@@ -79,7 +82,7 @@ class Rates(NamedTuple):
     most: Scalar
 
 
-def budget(amount: str, per: str = "round") -> Rule:
+def budget(amount: str, per: str = "round", codec: str = "mixed") -> Rule:
     """So much upload: each client speaks with bits in proportion to what its update weighs.
 
     It brings the codec that it needs, with bits for each client, and the stand-in `ignore`.
@@ -89,16 +92,18 @@ def budget(amount: str, per: str = "round") -> Rule:
         for a whole run; or bytes, as in 200kB or 2GB.
       per: what the amount is for: a round, so that every one has as much, or the whole run, where
         the first rounds have little and the last ones more.
+      codec: what updates are written in: the better of `eden` and `draw_k`, or `peaks`.
     """
     wanted = Amount(amount)
     choice("per", per, ("round", "run"))
+    choice("codec", codec, ("mixed", "peaks"))
     most = BITS[-1] / 32 / (_LAST if per == "run" else 1)
     if wanted.is_share and wanted > most:
         raise InputError(f"`amount` must be at most {100 * most:.3g}% per {per}, got {wanted}.")
-    return _budget(wanted, per, 0 if per == "round" else None)
+    return _budget(wanted, per, codec, 0 if per == "round" else None)
 
 
-def _budget(amount: Amount, per: str, run: int | None) -> Rule:
+def _budget(amount: Amount, per: str, codec: str, run: int | None) -> Rule:
     """The rule for a run of so many rounds: 0 for a budget per round, None where not known yet."""
 
     def init() -> Budget:
@@ -109,15 +114,18 @@ def _budget(amount: Amount, per: str, run: int | None) -> Rule:
         return Budget(share, bytes, 0.0, 0.0, 0.0, 0.0, first, first, float(run))
 
     def paced(rounds: int) -> Rule:
-        return _budget(amount, per, whole("rounds", rounds, 1))
+        return _budget(amount, per, codec, whole("rounds", rounds, 1))
 
+    ladder, rung, looks_at = PEAKS, _level, _LOOKS_AT
+    if codec == "mixed":
+        ladder, rung, looks_at = LADDER, _rung, (*_LOOKS_AT, "evenness")
     return Rule(
-        "budget", (("amount", amount), ("per", per)),
+        "budget", (("amount", amount), ("per", per), ("codec", codec)),
         init=init, broadcast=lambda state: Rates(state.scale, state.flat, state.most),
         speaks=lambda own, context: own.uniform < _probability(own, context),
-        probability=_probability, rung=_rung,
-        learn=_learn, looks_at=("norm", "uniform", "examples", "evenness"),
-        stand_in=_SILENT, codec=LADDER, paced=paced if per == "run" else None,
+        probability=_probability, rung=rung,
+        learn=lambda state, tally: _learn(state, tally, ladder), looks_at=looks_at,
+        stand_in=_SILENT, codec=ladder, paced=paced if per == "run" else None,
     )  # fmt: skip
 
 
@@ -127,10 +135,10 @@ def doubt(rule: Rule, size: int, cohort: int) -> str:
     Everyone sends a header, and one in twenty speaks whatever happens.
     """
     state = rule.init()
-    if not isinstance(state, Budget):
+    if not isinstance(state, Budget) or rule.codec is None:
         return ""
     whole = 4 * size + OVERHEAD
-    least = OVERHEAD + _FLOOR * min(code.nbytes(size) for code in LADDER.rungs)
+    least = OVERHEAD + _FLOOR * min(code.nbytes(size) for code in rule.codec.rungs)
     wanted = state.share * whole or state.bytes / cohort
     if least <= 1.1 * wanted:
         return ""
@@ -165,6 +173,10 @@ def _rung(own: Situation, context: Rates) -> Scalar:
     return rung_of(_bits(own, context), own.evenness)
 
 
+def _level(own: Situation, context: Rates) -> Scalar:
+    return level_of(_bits(own, context))
+
+
 def _probability(own: Situation, context: Rates) -> Scalar:
     p = _bits(own, context) / BITS[0]
     return library(p).clip(p, _FLOOR, 1.0)
@@ -178,13 +190,13 @@ def pace(rounds: Scalar, run: Scalar) -> Scalar:
     return xp.where(run > 0, _FIRST + (_LAST - _FIRST) * passed, one)
 
 
-def _learn(state: Budget, tally: Tally) -> Budget:
+def _learn(state: Budget, tally: Tally, ladder: Codec) -> Budget:
     size, asked = tally.spoken.shape[0], tally.norms_unweighted.weight
     weighed = tally.norms.weight * tally.norms.mean
     xp = namespace(weighed)
     answered = xp.where(asked > 0, asked, xp.ones_like(asked))
     # All in updates of float32, headers too.
-    shares = xp.asarray([c.nbytes(size) / (4 * size) for c in LADDER.rungs], dtype=asked.dtype)
+    shares = xp.asarray([c.nbytes(size) / (4 * size) for c in ladder.rungs], dtype=asked.dtype)
     headers = asked * (OVERHEAD / (4 * size))
     spent = xp.sum(xp.astype(tally.rungs, asked.dtype) * shares) + headers
     even = state.share * (asked + headers) + state.bytes / (4 * size)

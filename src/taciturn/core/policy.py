@@ -45,7 +45,7 @@ CODECS: dict[str, Callable[..., Codec]] = {
     f.__name__: f
     for f in (
         codecs.float32, codecs.float16, codecs.bfloat16, codecs.quantize, codecs.eden,
-        codecs.top_k, codecs.sparse_ternary, codecs.draw_k,
+        codecs.top_k, codecs.sparse_ternary, codecs.draw_k, codecs.peaks,
     )
 }  # fmt: skip
 _KINDS: dict[str, dict[str, Any]] = {"rule": RULES, "stand-in": STAND_INS, "codec": CODECS}

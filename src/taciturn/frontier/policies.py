@@ -35,6 +35,7 @@ _TERNARY = "Sattler et al., 2019"
 _BLOCKS = "rotated in blocks of 4,096 weights, one scale each"
 _BUDGET = "bits for each client in proportion to what its update weighs, in `eden` or `draw_k`"
 _RISING = f"{_BUDGET}; few in the first rounds and more in the last"
+_PEAKS = _RISING.replace("`eden` or `draw_k`", "`peaks`")
 _SCALED = (
     "probabilities are scaled by the last round's sums instead of a second exchange, and are 0.05 "
     "at the least"
@@ -46,6 +47,7 @@ ENTRIES = (
     *(Entry(text, text, "Taciturn", _BUDGET)
       for text in ("budget:1.9%", "budget:0.5%", "budget:0.2%", "budget:0.1%")),
     *(Entry(text, text, "Taciturn", _RISING) for text in (RECOMMENDED, "budget:0.1%,per=run")),
+    *(Entry(text, text, "Taciturn", _PEAKS) for text in ("budget:0.1%,per=run,codec=peaks",)),
     Entry("silence + EDEN 0.1", "adaptive+ignore+eden:0.1", f"{_SILENCE}; {_EDEN}", _BLOCKS),
     Entry("silence, OU", "adaptive+ou", _SILENCE, "â is held in [0, 1]"),
     Entry("silence, ignored", "adaptive+ignore", _SILENCE),

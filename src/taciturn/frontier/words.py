@@ -34,16 +34,21 @@ def headline(result: Results) -> str:
 
 
 def half_of_it(results: Iterable[Results]) -> str:
-    """What half of the recommended share comes to; empty where it was not run."""
+    """What half of the recommended share comes to, in each code; empty where it was not run."""
+    results = list(results)
     share = dict(parse(RECOMMENDED).rule.params)["amount"]
     half = str(parse(RECOMMENDED.replace(str(share), f"{50 * share:g}%")))
-    told = [
-        f"{result.experiment.title} {point.gap}"
-        for result in results
-        for point in points(result)
-        if point.policy == half
-    ]
-    return f"**Half of the recommended share**, `{half}`: {listed(told)}." if told else ""
+    told = []
+    for policy in (half, f"{half},codec=peaks"):
+        ends = {
+            result.experiment.title: point.gap
+            for result in results
+            for point in points(result)
+            if point.policy == policy
+        }
+        if ends:
+            told.append(f"`{policy}`: {listed(f'{title} {gap}' for title, gap in ends.items())}")
+    return f"**Half of the recommended share**, {'. '.join(told)}." if told else ""
 
 
 def brief(result: Results) -> str:

@@ -1,10 +1,11 @@
-r"""As many bits as a client is given, in the better of two codes.
+r"""As many bits as a client is given, in the better of two codes, or in `peaks`.
 
 A *level* is a number of bits per weight: 1/128 to 1 in steps of √2, then 2, 3 and 4. On the first
 rungs is `draw_k`, one for each level up to 1 bit, on the others `eden`, from 1/45 bits on. Where a
-few weights hold most of an update, the error of `draw_k` is smaller. Which rung a client stands on
-is its rule's choice and goes into the message's header, so a code's length still depends on nothing
-but size and rung.
+few weights hold most of an update, the error of `draw_k` is smaller. On the ladder `PEAKS` every
+level is one rung: `peaks` up to 1 bit, then `eden`. Which rung a client stands on is its rule's
+choice and goes into the message's header, so a code's length still depends on nothing but size and
+rung.
 
 A compiled program does not know the rung when it is made: `through` computes what the server
 decodes for a rung that is traced. In `eden`, signs outside of the coordinates that are sent count
@@ -20,6 +21,8 @@ from taciturn.core.codecs import hadamard, halves
 from taciturn.core.codecs.codec import Codec, single
 from taciturn.core.codecs.draw_k import counted, decoded, draw_k, draws, share_of
 from taciturn.core.codecs.eden import LEVELS, eden, kept, least_along, order, scale
+from taciturn.core.codecs.peaks import peaks, room
+from taciturn.core.codecs.peaks import through as through_peaks
 from taciturn.core.hashing import bits as random_bits
 from taciturn.core.hashing import fold
 
@@ -29,6 +32,8 @@ _EDEN = tuple(bits for bits in BITS if bits >= 0.02)
 _BETWEEN = np.sqrt(np.array(BITS[1:]) * np.array(BITS[:-1]))  # in proportion, half-way
 _MOST = 16  # values that a weight may have in `eden`
 RUNGS = (*(draw_k(share) for share in _SHARES), *(eden(bits) for bits in _EDEN))
+_PEAKS = tuple(bits for bits in BITS if bits <= 1)
+_PEAK_RUNGS = tuple(peaks(bits) if bits <= 1 else eden(bits) for bits in BITS)
 
 
 def level_of(bits: Scalar) -> Scalar:
@@ -73,6 +78,17 @@ def through(update: Array, key: Array, rung: Array) -> Array:
     return xp.where(rung < most, decoded(update, *drawn), turned)
 
 
+def _through_peaks(update: Array, key: Array, rung: Array) -> Array:
+    """The same on the ladder `PEAKS`."""
+    xp, update = namespace(update), single(update)
+    most = len(_PEAKS)
+    totals = xp.asarray([room(update.shape[0], bits) for bits in _PEAKS], dtype=xp.int32)
+    peaked = through_peaks(update, key, totals[xp.clip(rung, 0, most - 1)])
+    last = len(_EDEN) - 1
+    turned = _through_eden(update, key, xp.clip(rung - len(BITS) + 1 + last, 0, last))
+    return xp.where(rung < most, peaked, turned)
+
+
 def _through_eden(update: Array, key: Array, place: Array) -> Array:
     """The same for the rungs of `eden`, by their place among these."""
     xp, size = namespace(update), update.shape[0]
@@ -112,3 +128,7 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
 LADDER: Codec = dataclasses.replace(
     RUNGS[0], name="ladder", params=(), rungs=RUNGS, through=through
 )
+PEAKS: Codec = dataclasses.replace(
+    _PEAK_RUNGS[0], name="ladder", params=(("codec", "peaks"),), rungs=_PEAK_RUNGS,
+    through=_through_peaks,
+)  # fmt: skip
