@@ -204,6 +204,17 @@ def _error(codec: Codec, update: np.ndarray) -> float:
     return float(np.sum((read - update) ** 2) / np.sum(update**2))
 
 
+def table(task: str) -> str:
+    """The rows of docs/policies.md, of a file that `errors` wrote."""
+    found = json.loads((RESULTS / f"codecs_errors_{task}_cpu.json").read_text())
+    rows = []
+    for share in ("0.1%", "0.2%", "1%"):
+        each = found["shares"][share]
+        cells = [" / ".join(f"{e:.1f}" for e in each[name]["by_round"]) for name in ALIKE]
+        rows.append(f"| `{task}` | {share.replace('%', ' %')} | {' | '.join(cells)} |\n")
+    return "".join(rows)
+
+
 WHAT = {"accuracy": accuracy, "cost": cost, "vector": vector, "errors": errors}
 
 

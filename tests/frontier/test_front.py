@@ -198,8 +198,13 @@ def test_half_of_the_recommended_share_is_told_where_it_was_run():
     told = words.half_of_it([result(half=arm(half, 79, 0.5)), result()])
     assert told == f"**Half of the recommended share**, `{half}`: X −1.00 ± 0.00 points (behind)."
     peaks = f"{half},codec=peaks"
-    both = [result(half=arm(half, 79, 0.5), peaks=arm(peaks, 81, 0.5)), result()]
-    assert words.half_of_it(both) == f"{told} `{peaks}`: X +1.00 ± 0.00 points (ahead)."
+    other = result(half=arm(half, 79, 0.5))
+    other = other._replace(experiment=replace(other.experiment, title="Y"))
+    both = words.half_of_it([result(half=arm(half, 79, 0.5), peaks=arm(peaks, 81, 0.5)), other])
+    assert both == (
+        f"**Half of the recommended share**, `{half}`: X −1.00 ± 0.00 points (behind); and Y −1.00 "
+        f"± 0.00 points (behind). `{peaks}`: X +1.00 ± 0.00 points (ahead) (not run: Y)."
+    )
 
 
 def test_what_was_not_run_is_named():

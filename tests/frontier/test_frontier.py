@@ -179,8 +179,16 @@ def test_the_readme_leads_with_what_the_files_say():
                     for name in ("emnist", "shakespeare-long"))  # fmt: skip
     best, full = recommended(points(emnist)), points(emnist)[0]
     gap, later = best.gap, recommended(points(long)).gap
+    seconds = sum(piece.seconds for piece in emnist.pieces if "H200" in piece.device)
     assert f"{len(emnist.arms)} policies" in lead
-    assert f"in {emnist.seconds:.0f} seconds on one NVIDIA H200" in lead
+    assert f"in {seconds:.0f} seconds on one NVIDIA H200" in lead
+    (peaks,) = (p for p in points(emnist) if p.policy.endswith("codec=peaks"))
+    half = f"{peaks.gap.mean:.2f} ± {peaks.gap.half:.2f} points for {byte_text(peaks.uploaded)}"
+    assert f"`{peaks.policy}`, ran on two CPU cores: {half}".replace("-", "−") in lead
+    policies = " ".join((DOCS / "policies.md").read_text("utf-8").split())
+    half = f"{-peaks.gap.mean:.2f} ± {peaks.gap.half:.2f} points below full communication"
+    assert f"`{peaks.policy}` ends {half} on EMNIST" in policies
+    assert peaks.gap.word() == "level"
     assert f"`{best.policy}`, ends {-gap.mean:.2f} ± {gap.half:.2f} points below full" in lead
     assert f"for {byte_text(best.uploaded)} instead of {byte_text(full.uploaded)}" in lead
     text = f"{later.mean:.2f} ± {later.half:.2f}".replace("-", "−")

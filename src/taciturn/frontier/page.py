@@ -152,11 +152,15 @@ def _seconds(found: Mapping[str, Results]) -> str:
         (title, policies, _ranges(pieces), ", ".join(f"{p.seconds:.0f}" for p in pieces), device)
         for (title, policies, device), pieces in alike.items()
     ]
-    every = [piece.seconds for pieces in alike.values() for piece in pieces]
+    every: dict[str, list[float]] = {}
+    for (_, _, device), pieces in alike.items():
+        every.setdefault(device, []).extend(piece.seconds for piece in pieces)
     columns = ("experiment", "policies", "seeds", "seconds", "device")
+    told = [f"on {device} the longest took {max(of):.0f} s, and all together {sum(of):,.0f} s"
+            for device, of in every.items()]  # fmt: skip
     return (
-        f"## Seconds\n\n{page.table(columns, rows)}\nA piece is what ran side by side; compilation "
-        f"is included. The longest took {max(every):.0f} s, all together {sum(every):,.0f} s.\n"
+        f"## Seconds\n\n{page.table(columns, rows)}\nA piece is what ran side by side, with "
+        f"compilation: {'; '.join(told)}.\n"
     )
 
 

@@ -34,7 +34,10 @@ def headline(result: Results) -> str:
 
 
 def half_of_it(results: Iterable[Results]) -> str:
-    """What half of the recommended share comes to, in each code; empty where it was not run."""
+    """What half of the recommended share comes to, in each code; empty where it was not run.
+
+    A policy that was not run everywhere is not recommended, however good it is elsewhere.
+    """
     results = list(results)
     share = dict(parse(RECOMMENDED).rule.params)["amount"]
     half = str(parse(RECOMMENDED.replace(str(share), f"{50 * share:g}%")))
@@ -47,7 +50,11 @@ def half_of_it(results: Iterable[Results]) -> str:
             if point.policy == policy
         }
         if ends:
-            told.append(f"`{policy}`: {listed(f'{title} {gap}' for title, gap in ends.items())}")
+            absent = [r.experiment.title for r in results if r.experiment.title not in ends]
+            told.append(
+                f"`{policy}`: {listed(f'{title} {gap}' for title, gap in ends.items())}"
+                + (f" (not run: {listed(absent)})" if absent else "")
+            )
     return f"**Half of the recommended share**, {'. '.join(told)}." if told else ""
 
 
