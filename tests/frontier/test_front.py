@@ -202,7 +202,7 @@ def test_half_of_the_recommended_share_is_told_where_it_was_run():
     other = other._replace(experiment=replace(other.experiment, title="Y"))
     both = words.half_of_it([result(half=arm(half, 79, 0.5), peaks=arm(peaks, 81, 0.5)), other])
     assert both == (
-        f"**Half of the recommended share**, `{half}`: X −1.00 ± 0.00 points (behind); and Y −1.00 "
+        f"**Half of the recommended share**, `{half}`: X −1.00 ± 0.00 points (behind) and Y −1.00 "
         f"± 0.00 points (behind). `{peaks}`: X +1.00 ± 0.00 points (ahead) (not run: Y)."
     )
 
