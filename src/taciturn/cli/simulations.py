@@ -135,7 +135,8 @@ class Run(Simulation):
     """Rule, stand-in and codec as one text, instead of the two above."""
     budget: str | None = None
     """How much to upload, instead of a policy: 1% of what float32 takes, or 200kB per round; with
-    `,per=run` for the whole run, little early and more late."""
+    `,per=run` for the whole run, little early and more late; `,codec=peaks` writes updates in the
+    newest codec, which loses less."""
     baseline: bool = True
     """Whether to run full communication beside it, with the same seeds."""
 
