@@ -57,3 +57,23 @@ def test_compiled_programs_lie_in_the_cache_folder_that_was_chosen(tmp_path: Pat
     )  # fmt: skip
     assert Path(found.stdout.strip()) == folder / "compiled"
     assert (folder / "compiled").is_dir()
+
+
+_TWO_SEEDS = """
+import os
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+from dataclasses import replace
+import taciturn
+from small_tasks import lstm
+task = replace(lstm(), init=taciturn.models.CharLSTM)
+taciturn.simulate(task, "full", rounds=1, cohort=2, seeds=2)
+"""
+
+
+def test_seeds_of_an_lstm_begin_on_two_cores() -> None:
+    """Its first weights come from two QR factorisations per seed; with the seeds of both batched,
+    each takes one of the two threads and waits for the other one for ever."""
+    subprocess.run(
+        [sys.executable, "-c", _TWO_SEEDS], check=True, timeout=300, cwd=Path(__file__).parent
+    )

@@ -145,7 +145,9 @@ class Rounds:
 
     def begin(self, keys: draws.RunKeys, rules: Any, population: int) -> Carried:
         optimizer = server_optimizer(self.form.server_optimizer, 1.0)
-        weights = jax.vmap(self.model.init)(keys.init)
+        # One after another: JAX factorises matrices side by side on a CPU's threads, and two such
+        # calls in one program can wait for each other for ever.
+        weights = jax.lax.map(self.model.init, keys.init)
 
         def first(weights: jax.Array, rule: Any, policy: Policy) -> server.ServerState:
             state = server.init(policy, weights, optimizer)
