@@ -33,7 +33,7 @@ from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.hearing import Cohorts
 from taciturn.sim.history import DOWNLOADED, as_recorded, bytes_up, downloads, tested_columns
 from taciturn.sim.lanes import Numbers, Schedule
-from taciturn.sim.rounds import CHUNK, Carried, Rounds
+from taciturn.sim.rounds import CHUNK, REAL, Carried, Rounds
 from taciturn.sim.states import unpack
 from taciturn.sim.voices import Voices
 from taciturn.sim.voices import count as count_voices
@@ -259,12 +259,15 @@ class Program:
             arguments = self._compile(arguments)
         assert self._chunk is not None
         began = time.perf_counter()
-        states, seen, answers, missed = jax.block_until_ready(self._chunk(*arguments))
+        states, seen, missed = jax.block_until_ready(self._chunk(*arguments))
         took = time.perf_counter() - began
-        columns = {name: np.asarray(a)[..., :count] for name, a in seen._asdict().items()}
-        rungs = columns.pop("rungs")
+        # The rounds of the chunk, last.
+        whole, real, answers = (np.moveaxis(np.asarray(a)[:count], 0, -1) for a in seen)
+        columns = {"spoke": whole[:, :, 0], "rejected": whole[:, :, 1]}
+        columns |= {name: real[:, :, i] for i, name in enumerate(REAL)}
         sent = [
-            bytes_up(policy, self.model.size, rungs[a]) for a, policy in enumerate(self.policies)
+            bytes_up(policy, self.model.size, whole[a, :, 2:])
+            for a, policy in enumerate(self.policies)
         ]
         columns["bytes_up"] = np.stack(sent)
         shape = (len(self.policies), self.seeds, count)
@@ -274,8 +277,7 @@ class Program:
         if missed is None:  # all that download get the model
             missed = np.zeros((CHUNK, self.seeds, self.form.choice or self.cohort), np.int32)
         lacked = np.asarray(missed)[:count].swapaxes(0, 1)
-        answered = np.asarray(answers)[..., :count]
-        return states, as_recorded(columns | untested), answered, lacked, took
+        return states, as_recorded(columns | untested), answers, lacked, took
 
     def _downloads(self, missed: np.ndarray, first: int, kept: int | None) -> dict[str, np.ndarray]:
         """What clients downloaded, (arms, seeds, rounds) each."""

@@ -98,6 +98,12 @@ class _Round:
     def lanes(self) -> int:
         return int(self.schedule.begins.shape[0])
 
+    @property
+    def one_each(self) -> bool:
+        """Whether no lane has a second item; one that has ended goes on with nobody looking."""
+        everywhere = self.lanes * jax.lax.psum(1, "lanes")  # a number: all devices have as many
+        return int(everywhere) >= len(self.schedule.items)
+
     def train(self) -> Heard:
         """Steps until all items are trained, and returns what was heard on all devices."""
         work, hearing, begins = self.work, self.trainer.hearing, self.schedule.begins
@@ -136,11 +142,12 @@ class _Round:
         mean_loss = None if loss is None else loss / item.steps
         heard = self.trainer.hearing.hear(state.heard, item, ended, updates, mean_loss, self.work)
         pointer = state.pointer + ended
-        params, slots = jax.tree.map(
-            lambda new, old: in_lanes(ended, new, old),
-            self.begin(self.item(pointer)),
-            (params, slots),
-        )
+        if not self.one_each:
+            params, slots = jax.tree.map(
+                lambda new, old: in_lanes(ended, new, old),
+                self.begin(self.item(pointer)),
+                (params, slots),
+            )
         step = jnp.where(ended, 0, state.step + steps)
         loss = None if loss is None else jnp.where(ended, 0.0, loss)
         return Lanes(pointer, step, params, slots, loss, heard)

@@ -7,6 +7,7 @@ compiles them and calls them from the host.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -36,14 +37,17 @@ _TEST_BATCH, _TEST_BATCH_ON_GPU = 512, 2048
 
 
 class Seen(NamedTuple):
-    """What is recorded of every round; (arms, seeds, rounds) each."""
+    """What is recorded of every round, (rounds, arms, seeds, …) each.
 
-    spoke: Any
-    rejected: Any
-    threshold: Any
-    norm_mean: Any
-    norm_std: Any
-    rungs: Any  # how many spoke on each, (arms, seeds, rungs, rounds)
+    Few arrays with many columns: on a GPU a number takes as long to write as a row.
+    """
+
+    whole: Any  # how many spoke, how many were rejected, and how many spoke on each rung
+    real: Any  # `REAL`
+    answers: Any  # what every client answered, as in `voices`, (rounds, runs, cohort)
+
+
+REAL = ("threshold", "norm_mean", "norm_std")
 
 
 class Carried(NamedTuple):
@@ -183,21 +187,20 @@ class Rounds:
         """`count` rounds from round `first` on.
 
         Returns:
-          The states after them, what was `Seen`, what every client answered, as in `voices`,
-          (runs, cohort, rounds), and how many messages each had missed, (rounds, seeds, cohort);
-          None where no arm has a public model.
+          The states after them, what was `Seen`, and how many messages each client had missed,
+          (rounds, seeds, cohort); None where no arm has a public model.
         """
         self.traces += 1
-        arms, dtype = len(self.policies), states.servers[0].weights.dtype
-        whole = jnp.zeros((arms, self.seeds, CHUNK), jnp.int32)
-        real = jnp.zeros((arms, self.seeds, CHUNK), dtype)
-        rungs = jnp.zeros((arms, self.seeds, self.rungs, CHUNK), jnp.int32)
-        seen = Seen(whole, whole, real, real, real, rungs)
-        answers = jnp.zeros((self.runs, self.cohort, CHUNK), jnp.int8)
+        shape, dtype = (CHUNK, len(self.policies), self.seeds), states.servers[0].weights.dtype
+        seen = Seen(
+            jnp.zeros((*shape, 2 + self.rungs), jnp.int32),
+            jnp.zeros((*shape, len(REAL)), dtype),
+            jnp.zeros((CHUNK, self.runs, self.cohort), jnp.int8),
+        )
         missed = None if states.versions is None else jnp.zeros_like(cohorts.clients)
 
         def one(i: jax.Array, carry: Any) -> Any:
-            states, *before, missed = carry
+            states, seen, missed = carry
             who, now = jax.tree.map(lambda a: a[i], (cohorts, schedule))
             if self.form.choice is not None:  # they were drawn by what they weigh
                 who = who._replace(examples=jnp.sign(who.examples))
@@ -205,12 +208,10 @@ class Rounds:
                 had = jnp.take_along_axis(states.versions, who.clients, axis=1)
                 missed = missed.at[i].set(first + i - had)
             states, infos, answers = self._one(states, keys, numbers, first + i, who, now, clients)
-            infos = [info._replace(rungs=self._filled(info.rungs)) for info in infos]
-            row = Seen(*(jnp.stack([getattr(info, f) for info in infos]) for f in Seen._fields))
-            note = functools.partial(jax.tree.map, lambda old, new: old.at[..., i].set(new))
-            return states, *note(before, [row, answers]), missed
+            row = self._row(infos, answers)
+            return states, jax.tree.map(lambda old, new: old.at[i].set(new), seen, row), missed
 
-        return jax.lax.fori_loop(0, count, one, (states, seen, answers, missed))
+        return jax.lax.fori_loop(0, count, one, (states, seen, missed))
 
     def _one(
         self,
@@ -291,9 +292,14 @@ class Rounds:
             versions = versions.at[jnp.arange(self.seeds)[:, None], who.clients].set(now)
         return Carried(servers, silence, residuals, versions, last), infos, answers
 
-    def _filled(self, rungs: jax.Array) -> jax.Array:
-        """The counts of a codec's rungs, with zeros up to those of the codec that has most."""
-        return jnp.pad(rungs, ((0, 0), (0, self.rungs - rungs.shape[1])))
+    def _row(self, infos: Sequence[server.RoundInfo], answers: jax.Array) -> Seen:
+        """What is recorded of one round."""
+        whole, real = [], []
+        for info in infos:  # counts of rungs go up to those of the codec that has most
+            rungs = jnp.pad(info.rungs, ((0, 0), (0, self.rungs - info.rungs.shape[1])))
+            whole.append(jnp.column_stack([info.spoke, info.rejected, rungs]))
+            real.append(jnp.column_stack([getattr(info, name) for name in REAL]))
+        return Seen(jnp.stack(whole), jnp.stack(real), answers)
 
     def test(self, weights: tuple[jax.Array, ...], test: Tested) -> dict[str, jax.Array]:
         """What was tested, (arms, seeds) each; devices share the test set."""
