@@ -221,10 +221,10 @@ def test_runs_are_listed_with_their_state(taciturn: Any) -> None:
     assert code == 0
     lines = {line.split()[0]: " ".join(line.split()[1:]) for line in out.splitlines()}
     accuracy = runs.read_json(Path("runs/done/summary.json"))["accuracy_mean"]
-    assert lines["runs/done"] == f"synthetic full complete {accuracy:.2f} %"
-    assert lines["runs/stopped"] == "synthetic full stopped at 12"
-    assert lines["runs/running"] == "synthetic full running"
-    assert lines["runs/federation"] == "flower adaptive+ou after round 4"
+    assert lines["runs/done"] == f"synthetic complete full {accuracy:.2f} % 100 %"
+    assert lines["runs/stopped"] == "synthetic stopped at 12 full"
+    assert lines["runs/running"] == "synthetic running full"
+    assert lines["runs/federation"] == "flower after round 4 adaptive+ou"
     assert "runs/none" not in lines
     # The oldest first, whatever was written into their folders later.
     for age, name in enumerate(("running", "done", "stopped")):
@@ -232,6 +232,22 @@ def test_runs_are_listed_with_their_state(taciturn: Any) -> None:
     Path("runs/running/report.html").touch()
     shown = [line.split()[0] for line in taciturn("runs")[1].splitlines()]
     assert shown[1:] == ["runs/running", "runs/done", "runs/stopped", "runs/federation"]
+
+
+def test_every_policy_of_a_run_is_listed(taciturn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert taciturn("run", *SMALL, "--arms", "; ".join(ARMS), "--out", "runs/a")[0] == 0
+    arms = runs.read_json(Path("runs/a/summary.json"))["arms"]
+    assert len({arm["upload_share"] for arm in arms.values()}) > 1
+    monkeypatch.setenv("COLUMNS", "120")
+    head, *lines = taciturn("runs")[1].splitlines()
+    assert head.split() == ["run", "task", "state", "policy", "accuracy", "of", "full"]
+    for line, (name, arm) in zip(lines, arms.items(), strict=True):
+        assert line.split()[-5:-1] == [name, f"{arm['accuracy_mean']:.2f}", "%",
+                                       f"{arm['upload_share']:.3g}"]  # fmt: skip
+    assert lines[0].startswith("runs/a ")
+    assert not lines[1][:20].strip()
+    monkeypatch.setenv("COLUMNS", "50")  # the share is left out before names are cut
+    assert taciturn("runs")[1].splitlines()[0].split()[-1] == "accuracy"
 
 
 def test_the_model_comes_back(taciturn: Any) -> None:

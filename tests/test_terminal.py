@@ -140,6 +140,16 @@ def test_the_table_shows_both_ways_where_downloads_are_short(capsys):
     assert down.endswith("3.5 %")
 
 
+def test_models_that_predict_numbers_have_a_loss(capsys):
+    numbers = FIGURES | {"accuracy_mean": None, "loss_mean": 0.39412}
+    terminal.print_table({"full": numbers, "untested": numbers | {"loss_mean": None}})
+    head, first, second, *_ = capsys.readouterr().out.splitlines()
+    assert (head.split()[1], first.split()[1]) == ("loss", "0.3941")
+    assert second.split()[1:3] == ["not", "tested"]
+    terminal.print_table({"full": FIGURES, "untested": numbers | {"loss_mean": None}})
+    assert capsys.readouterr().out.split()[1] == "accuracy"
+
+
 def test_what_is_saved_is_said_below_the_table(capsys):
     full = FIGURES | {"upload_share": 100.0, "upload_bytes": 2047.0}
     few = FIGURES | {"accuracy_mean": 49.0, "upload_bytes": 99.0, "upload_share": 5.0}

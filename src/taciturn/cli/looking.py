@@ -22,7 +22,7 @@ _Accuracies = Annotated[
 
 @command
 class Runs(Command):
-    """List the runs that are on disk: complete, stopped, or running."""
+    """List the runs that are on disk: complete, stopped or running, and how each policy did."""
 
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")] = Path("runs")
     """Where to look."""

@@ -7,7 +7,7 @@ import math
 import operator
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -200,7 +200,8 @@ def print_table(
         heading: [text(figures) for figures in arms.values()]
         for heading, text in _columns(list(arms.values()), differ).items()
     }
-    columns["accuracy"].append(floor)
+    if floor:
+        columns["accuracy"].append(floor)
     widths = {heading: 2 + max(map(cell_len, [*heading.split("\n"), *cells]))
               for heading, cells in columns.items()}  # fmt: skip
     names = max(cell_len(name) for name in arms)
@@ -261,7 +262,7 @@ def _columns(
     found: dict[str, Callable[[Mapping[str, Any]], str]] = {}
     if differ:
         found["rounds"] = lambda f: f"{f['rounds']}"
-    found["accuracy"] = _accuracy
+    found[score(arms)] = score_text
     if any("difference" in figures for figures in arms):
         found["difference"] = _difference
     if any(figures.get("worst_tenth") is not None for figures in arms):
@@ -305,12 +306,19 @@ def _notes(figures: Mapping[str, Any], compared: bool, differ: bool) -> str:
     return text
 
 
-def _accuracy(figures: Mapping[str, Any]) -> str:
+def score(arms: Iterable[Mapping[str, Any]]) -> str:
+    """What says how good models are: accuracy; or loss, where all of them predict numbers."""
+    known = [f for f in arms if f["accuracy_mean"] is not None or f.get("loss_mean") is not None]
+    return "loss" if known and all(f["accuracy_mean"] is None for f in known) else "accuracy"
+
+
+def score_text(figures: Mapping[str, Any]) -> str:
+    """Accuracy with its deviation over seeds, or loss."""
     if figures.get("rejected_share") == 100:  # the accuracy is that of the first weights
         return "nothing learned"
     if figures["accuracy_mean"] is None:
-        loss = figures.get("loss_mean")  # of numbers that are predicted
-        return "not tested" if loss is None else f"loss {loss:.4g}"
+        loss = figures.get("loss_mean")
+        return "not tested" if loss is None else f"{loss:.4g}"
     spread = "" if figures["accuracy_std"] is None else f" ± {figures['accuracy_std']:.2f}"
     return f"{figures['accuracy_mean']:.2f}{spread} %"
 
