@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from taciturn.core import codecs, messages
 from taciturn.core.codecs import LADDER
 from taciturn.core.messages import Message
+from taciturn.core.policy import parse
 from taciturn.errors import InputError
 
 CODEC = codecs.float32()
@@ -70,6 +71,16 @@ def test_every_truncation_is_noticed() -> None:
             messages.read(data[:length], CODEC)
     with pytest.raises(InputError, match="must have 32 bytes, got 33"):
         messages.read(data + b"\0", CODEC)
+
+
+@pytest.mark.parametrize("text", ["float32", "top_k:0.1", "eden:1", "peaks:0.1", "quantize:4"])
+def test_an_update_without_weights_is_read(text: str) -> None:
+    data = bytearray(messages.write(Message(7, 5.0, UPDATE), CODEC))[: messages.OVERHEAD]
+    data[4:8] = bytes(4)
+    codec = parse(f"full+{text}").codec
+    assert messages.read(bytes(data), codec).update.shape == (0,)
+    with pytest.raises(InputError, match="must have 24 bytes, got 25"):
+        messages.read(bytes(data) + b"0", codec)
 
 
 def test_another_version_is_refused() -> None:

@@ -182,12 +182,16 @@ def test_a_budget_is_for_all_who_are_asked(caplog):
     assert f"float32 upload, {NODES * least:,.0f} bytes in a round" in caplog.text
 
 
-def test_what_comes_whole_is_charged_as_the_longest_code():
-    wanted = targets(size=SIZE)
-    grid = LocalGrid(pulled(wanted, EXAMPLES, mods=[]), NODES)
-    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), "budget:1%", seed=SEED)
-    strategy.start(grid, model(SIZE), num_rounds=1)
-    assert strategy._memory.rule.debt > 5
+def test_what_comes_whole_is_charged_as_what_the_mod_would_have_sent():
+    """Not as nothing, and not as what it takes: the others could not make up for that."""
+    wanted, debts = targets(size=SIZE), []
+    for mods in (None, []):
+        grid = LocalGrid(pulled(wanted, EXAMPLES, mods=mods), NODES)
+        strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), "budget:12%", seed=SEED)
+        strategy.start(grid, model(SIZE), num_rounds=3)
+        debts.append(float(strategy._memory.rule.debt))
+    assert debts[1] == pytest.approx(debts[0], abs=0.5)
+    assert debts[1] > -1
 
 
 @pytest.mark.parametrize("rung", [-1, len(LADDER.rungs), 99, 2.5])

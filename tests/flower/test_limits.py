@@ -77,6 +77,34 @@ def test_where_the_silent_have_nothing_to_say_one_who_speaks_is_heard():
     np.testing.assert_allclose(moved, updates[BAD], rtol=1e-5)
 
 
+def test_speakers_with_nothing_to_say_measure_nobody():
+    """They are made to speak in the end, and would else make all others as short as that."""
+    moved, updates = move("full", [0, 0, 0, 1, 0])
+    for policy in ("random:1+zero", "random:1+ignore"):
+        np.testing.assert_allclose(move(policy, [0, 0, 0, 1, 0])[0], moved, rtol=1e-5)
+    np.testing.assert_allclose(moved, updates[BAD] / NODES, rtol=1e-5)
+
+
+def test_where_nobody_speaks_the_silent_are_measured_by_each_other():
+    limits = Limits(norm=3.0)
+    assert limits.longest([], [1.0, 2.0, 0.0, 1e17]) == 3 * 2.0
+    assert limits.longest([], [0.0, 0.0]) == limits.longest([], []) == np.inf
+
+
+def test_a_sparse_update_is_not_too_long_for_a_codec_that_keeps_it():
+    """Such a codec shortens dense updates: decoded, they do not say how long others may be."""
+    size = 10_000
+    wanted = targets(size=size)
+    wanted[BAD] = 0
+    wanted[BAD, :10] = 1
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    policy = "random:1+ignore+top_k:0.001"
+    grid = LocalGrid(pulled(wanted, [10] * NODES, rate=1.0), NODES)
+    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), policy, seed=1)
+    result = strategy.start(grid, model(size), num_rounds=1)
+    np.testing.assert_allclose(flat(result.arrays)[:10], wanted[BAD, :10] / NODES, rtol=1e-2)
+
+
 def reply(node: int, spoke: bool, chance: float, examples: float = 100.0) -> Reply:
     message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=node))
     weights = [np.zeros(1)] if spoke else None

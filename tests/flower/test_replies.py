@@ -49,7 +49,25 @@ def say(**metrics):
     )
 
 
+def headed(header):
+    """An array whose header is this text: NumPy reads it as Python."""
+    text = header.encode() + b"\n"
+    data = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(24)
+    return lambda c: c["arrays"].update({"b": Array("float32", (6,), "numpy.ndarray", data)})
+
+
 GARBAGE = {
+    "a header that is half an expression": headed("("),
+    "a header with odd indents": headed("  1\n 2"),
+    "a header nested too deeply": headed("-" * 3900 + "1"),
+    "a header without a type": headed("{'descr': (), 'fortran_order': False, 'shape': (6,)}"),
+    "a header of a shape beyond all": headed(
+        f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({10**22},)}}"
+    ),
+    "metrics with the name of the arrays": lambda c: (
+        c.pop("arrays"),
+        c.update({"arrays": c.pop("metrics")}),
+    )[2:],
     "no arrays of that name": lambda c: c["arrays"].pop("a") and None,
     "an array too many": put(c=np.zeros(2, np.float32)),
     "another shape": put(b=np.zeros(3, np.float32)),
@@ -117,6 +135,58 @@ def test_garbage_is_rejected_and_the_round_goes_on(kind, inner, caplog):
     expected = 0.5 * (weights @ wanted[others]) / weights.sum()
     np.testing.assert_allclose(flat(result.arrays), expected, atol=1e-6)
     assert math.isfinite(strategy.history[0]["norm_mean"])
+
+
+@pytest.mark.parametrize("inner", [flower.FedAvg, flower.FedAdam])
+@pytest.mark.parametrize("number", [1e300, 1e20, math.inf])
+def test_arrays_that_always_travel_fit_the_models_type(inner, number):
+    """A float64 that is finite is none as float32, and squares of 1e20 are not."""
+    tamper = bad(put(b=np.full(SIZE - SIZE // 4 * 2, number)))
+    grid = LocalGrid(pulled(targets(), EXAMPLES), NODES, tamper=tamper)
+    strategy = Taciturn(inner(fraction_evaluate=0.0), "full", exclude="b")
+    result = strategy.start(grid, model(SIZE), num_rounds=2)
+    assert [row["rejected"] for row in strategy.history] == [1, 1]
+    assert 0 < np.abs(result.arrays["b"].numpy()).max() < 10
+
+
+def test_of_two_one_cannot_name_its_metrics_like_the_arrays():
+    def tamper(node, reply):
+        if node == 0:
+            content = RecordDict({"arrays": MetricRecord(dict(reply.content["metrics"]))})
+            return Message(content=content, metadata=reply.metadata)
+        return reply
+
+    grid = LocalGrid(pulled(targets(), EXAMPLES), 2, tamper=tamper)
+    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0))
+    strategy.start(grid, model(SIZE), num_rounds=1)
+    assert (strategy.history[0]["spoke"], strategy.history[0]["rejected"]) == (1, 1)
+
+
+@pytest.mark.parametrize("loss", [-1.0, math.nan, math.inf])
+def test_a_loss_that_has_no_power_is_rejected(loss):
+    tamper = bad(lambda content: content["metrics"].update({"train_loss": loss}))
+    grid = LocalGrid(pulled(targets(), EXAMPLES), NODES, tamper=tamper)
+    strategy = Taciturn(flower.QFedAvg(client_learning_rate=0.5, fraction_evaluate=0.0), "full")
+    result = strategy.start(grid, model(SIZE), num_rounds=1)
+    assert strategy.history[0]["rejected"] == 1
+    assert np.linalg.norm(flat(result.arrays)) > 0
+
+
+def test_who_sends_its_weights_whole_leaves_the_others_their_budget():
+    size, wanted = 40_000, targets(size=40_000)
+    for policy in ("budget:1%,per=run", "budget:1%,codec=peaks"):
+        ends = []
+        for whole in (False, True):
+            app, plain = (pulled(wanted, [20] * NODES, 0.1, mods) for mods in (None, []))
+
+            def ask(message, context, app=app, plain=plain, whole=whole):
+                return (plain if whole and context.node_id == BAD else app)(message, context)
+
+            strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), policy, seed=1)
+            strategy.start(LocalGrid(ask, NODES), model(size), num_rounds=15)
+            ends.append((strategy.history[-1]["spoke"], float(strategy._memory.rule.debt)))
+        assert ends[1][0] >= ends[0][0]
+        assert abs(ends[1][1] - ends[0][1]) < 1
 
 
 def test_an_encoded_norm_counts_with_feedback_alone():

@@ -365,6 +365,35 @@ def test_what_a_strategy_of_ones_own_keeps_is_kept(tmp_path):
     assert [x.shape for x in inner.table] == [()] * 4
 
 
+class Extremes(flower.FedAvg):
+    """Keeps numbers that JSON has no words for."""
+
+    def __init__(self):
+        super().__init__(fraction_evaluate=0.0)
+        self.worst, self.last, self.least = 0.0, 0.0, np.float32(0)
+
+    def aggregate_train(self, server_round, replies):
+        self.worst, self.last, self.least = np.inf, float("nan"), np.float32(-np.inf)
+        return super().aggregate_train(server_round, replies)
+
+
+def test_numbers_that_are_not_finite_are_kept(tmp_path):
+    grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
+    Taciturn(Extremes(), POLICY, folder=tmp_path).start(grid, model(SIZE), num_rounds=1)
+    inner = Extremes()
+    Taciturn(inner, POLICY, folder=tmp_path).start(grid, model(SIZE), num_rounds=1)
+    assert (inner.worst, inner.least) == (np.inf, -np.inf)
+    assert np.isnan(inner.last)
+    assert isinstance(inner.least, np.float32)
+
+
+def test_half_a_line_from_before_the_first_state_costs_nothing(tmp_path):
+    (tmp_path / "results.jsonl").write_text('{"round": 0, "kind": "evaluate_metrics_serv')
+    start(tmp_path, 2)
+    _, result = start(tmp_path, 3)
+    assert sorted(result.train_metrics_clientapp) == [1, 2, 3]
+
+
 def test_numbers_and_counters_of_a_model_keep_their_shape(tmp_path):
     from flwr.app import Message, RecordDict
     from flwr.clientapp import ClientApp

@@ -9,6 +9,8 @@ import math
 import struct
 from typing import NamedTuple
 
+import numpy as np
+
 from taciturn.core.arrays import Array, Scalar, norm
 from taciturn.core.codecs import Codec, from_bytes, to_bytes
 from taciturn.errors import InputError
@@ -99,10 +101,12 @@ def read(data: bytes, codec: Codec, key: Array | None = None) -> Message:
     if version != _VERSION:
         raise InputError(f"The message has version {version}, this program reads {_VERSION}.")
     codec = codec.at(rung)
-    expected = OVERHEAD + (codec.nbytes(size) if speaks else 0)
+    expected = OVERHEAD + (codec.nbytes(size) if speaks and size else 0)
     if len(data) != expected:
         raise InputError(f"The message must have {expected} bytes, got {len(data)}.")
     if not speaks:
         return Message(examples, length, None, None, chance, rung)
+    if not size:  # of a model without weights there is nothing to decode
+        return Message(examples, length, np.zeros(0, np.float32), encoded, chance, rung)
     code = from_bytes(codec, data[OVERHEAD:], size)
     return Message(examples, length, codec.decode(code, key, size), encoded, chance, rung)

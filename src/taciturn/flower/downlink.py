@@ -6,6 +6,7 @@ the node has now and a checksum of it: the server never assumes what a node has.
 lies in its `context.state`. `taciturn.core.downlink` has the functions of both sides.
 """
 
+import glob
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -81,7 +82,7 @@ class Downlink:
             "codec": spell(self.codec, without="feedback"),
             "seed": self.seed,
             "version": self.version,
-            "exclude": [name for name, _, _ in self.layout.rest],
+            "exclude": [glob.escape(name) for name, _, _ in self.layout.rest],  # no patterns
         }
         content[RECORD] = ConfigRecord(about if whole else about | {"since": since})
         return Message(content=content, metadata=message.metadata)

@@ -15,6 +15,7 @@ from taciturn.core import tally
 from taciturn.core.arrays import add_scaled
 from taciturn.core.arrays import norm as norm_of
 from taciturn.core.codecs import Codec, float32, from_bytes
+from taciturn.core.rules import Situation
 from taciturn.core.tally import Opening, Tally
 from taciturn.errors import InputError
 from taciturn.flower import byte_counts, replies, sums
@@ -105,8 +106,7 @@ class Heard:
         """What was heard, with the sum of the speakers' updates."""
         everyone, codec = self.speakers + self.silent, now.request.codec
         rungs = codec.rungs or (codec,)
-        # What came whole, from a node without the mod, is charged as the longest code there is.
-        rung = [len(rungs) - 1 if reply.weights is not None else
+        rung = [_rung(reply, now) if reply.weights is not None else
                 rungs.index(reply.codec) if reply.codec in rungs else 0
                 for reply in everyone]  # fmt: skip
         tallied = tally.of(
@@ -162,7 +162,10 @@ def hear(
             if now.downlink is not None:
                 now.downlink.check(message)
             reply = replies.read(message, layout, weighted_by, now.request)
+            if reply.name == name:
+                raise InputError(f"its metrics have the name `{name}`, which is that of arrays.")
             _check_silence(reply, now)
+            limits.check_loss(reply)
         except InputError as error:
             heard.reject(node, error)
             heard.bytes_up_full += written
@@ -222,6 +225,16 @@ def hear_evaluation(
         Message(content=RecordDict({reply.name: reply.metrics}), metadata=reply.message.metadata)
         for reply in found
     ]
+
+
+def _rung(reply: Reply, now: Round) -> int:
+    """That of a reply which came whole, from a node without the mod: the one that it would have
+    with the mod, because the others cannot make up for what it sends."""
+    rule = now.request.rule
+    if rule.rung is None:
+        return 0
+    situation = Situation(np.float64(reply.norm or 0.0), 0.5, examples=np.float64(reply.examples))
+    return int(rule.rung(situation, now.opening.context))
 
 
 def _check_silence(reply: Reply, now: Round) -> None:
@@ -336,7 +349,8 @@ def _accept(heard: Heard, reply: Reply, codec: Codec, actual: float, size: int) 
             "`speak()` must be the first of its mods.",
         )
         return False
-    reply.decoded_norm = actual / codec.stretch
+    # A codec that shortens dense updates keeps sparse ones as they are.
+    reply.decoded_norm = actual / max(1.0, codec.stretch)
     if reply.norm is None or not codec.error:
         reply.norm = actual
     return True

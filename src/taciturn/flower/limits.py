@@ -8,6 +8,7 @@ from logging import INFO
 from flwr.app import MetricRecord
 from flwr.supercore import log
 
+from taciturn.errors import InputError
 from taciturn.flower.replies import Reply
 
 _LEAST = 2.0  # what a limit shrinks to, and times the median what a silent reply weighs at most
@@ -22,11 +23,19 @@ class Limits:
       norm: an update that is longer than so many times the upper quartile is made as short as that.
       alone: whether the mean is over speakers alone. Each is then heard louder the fewer they are,
         and both limits shrink with the share that speaks, to 2 at the least.
+      loss: the metric that must not be negative, where the mean is weighted by powers of it.
     """
 
     weight: float = math.inf
     norm: float = math.inf
     alone: bool = False
+    loss: str | None = None
+
+    def check_loss(self, reply: Reply) -> None:
+        """Raises where the power of a reply's loss would be no number, and the mean with it."""
+        found = 0.0 if self.loss is None else reply.metrics.get(self.loss, 0.0)
+        if isinstance(found, list) or not 0 <= found < math.inf:
+            raise InputError(f"`{self.loss}` must be 0 or more, got {found!r}.")
 
     def bound_weights(self, found: Sequence[Reply], weighted_by: str) -> None:
         """Lets no reply weigh more than it may beside the (lower) median, and no silent one more
@@ -70,10 +79,15 @@ class Limits:
 
     def longest(self, speakers: Sequence[Reply], silent: Sequence[float]) -> float:
         """How long an update, or what stands in for one, can be; arguments as above."""
-        if math.isinf(self.norm) or not speakers:
+        if math.isinf(self.norm):
             return math.inf
         limit = self._shrunk(self.norm, len(speakers), len(speakers) + len(silent))
-        return limit * _upper_quartile([reply.length for reply in speakers], silent)
+        said = [reply.length for reply in speakers if reply.length > 0]
+        others = [norm for norm in silent if norm > 0]
+        if said:
+            return limit * _upper_quartile(said, others, len(silent) - len(others))
+        # With nobody to measure them by, the silent are measured by each other.
+        return limit * _lower_median(others) if others else math.inf
 
     def _shrunk(self, limit: float, speakers: int, everyone: int) -> float:
         share = speakers / everyone if self.alone else 1.0
@@ -84,13 +98,13 @@ def _lower_median(values: Sequence[float]) -> float:
     return sorted(values)[(len(values) - 1) // 2]
 
 
-def _upper_quartile(speakers: Sequence[float], silent: Sequence[float]) -> float:
+def _upper_quartile(speakers: Sequence[float], silent: Sequence[float], more: int) -> float:
     """That of those who speak; where they are fewer than half, of the longer half of all.
 
     The quartile and not the median, because few may have much to say, and be honest. Who speaks
-    alone is measured by those who are silent. Who has nothing at all to say measures nobody.
+    alone is measured by those who are silent. Who has nothing at all to say measures nobody; so
+    many `more` are silent for that reason.
     """
-    needed = (len(speakers) + len(silent) + 1) // 2 - len(speakers)
-    others = sorted((norm for norm in silent if norm > 0), reverse=True)
-    norms = sorted([*speakers, *others[: max(needed, 0)]])
+    needed = (len(speakers) + len(silent) + more + 1) // 2 - len(speakers)
+    norms = sorted([*speakers, *sorted(silent, reverse=True)[: max(needed, 0)]])
     return norms[3 * (len(norms) - 1) // 4]

@@ -32,6 +32,9 @@ class Layer(NamedTuple):
     size: int
 
 
+_LARGEST = 1e18  # as of norms: strategies square numbers of clients in float32
+
+
 class Layout(NamedTuple):
     """How a model's arrays make up one flat vector.
 
@@ -87,14 +90,19 @@ class Layout(NamedTuple):
         return found
 
     def check_rest(self, record: Mapping[str, Array]) -> None:
-        """Raises unless `record` has the arrays that always travel, finite and of their shapes."""
-        for name, shape, _ in self.rest:
+        """Raises unless `record` has the arrays that always travel, of their shapes, and with
+        numbers that are finite in the model's dtypes."""
+        for name, shape, dtype in self.rest:
             _check(name, record[name], shape)
             values = view(record[name])
             if values.dtype.kind not in "fiub":
                 raise InputError(f"`{name}` must hold numbers, got {values.dtype}.")
+            with np.errstate(over="ignore"):
+                values = values.astype(dtype) if dtype.kind == "f" else values
             if not np.isfinite(values).all():
                 raise InputError(f"`{name}` is not finite.")
+            if dtype.kind == "f" and not (np.abs(values) < _LARGEST).all():
+                raise InputError(f"`{name}` must have numbers below 1e18 in size.")
 
 
 def _check(name: str, array: Array, shape: tuple[int, ...]) -> None:

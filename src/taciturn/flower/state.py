@@ -7,6 +7,7 @@ What Flower's `Result` has of a round was appended to `results.jsonl` before. A 
 server at a time.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -122,8 +123,7 @@ class Store:
             "strategy": _names(self._inner),
             "plain": plain,
             "inner": kinds,
-            "numbers": {path: getattr(value, "item", lambda value=value: value)()
-                        for path, value in numbers.items()},
+            "numbers": {path: _written(value) for path, value in numbers.items()},
             "number_kinds": number_kinds,
         }  # fmt: skip
         self._write_state(history[-1])
@@ -285,7 +285,14 @@ class Store:
         for path, value in about["numbers"].items():
             owner, name = _owner(self._inner, path)
             kind = about.get("number_kinds", {}).get(path)
+            value = float(value) if isinstance(value, str) else value
             setattr(owner, name, value if kind is None else np.dtype(kind).type(value))
+
+
+def _written(number: Any) -> Any:
+    """A number as JSON has it: text where it is not finite."""
+    plain = number.item() if isinstance(number, np.generic) else number
+    return repr(plain) if isinstance(plain, float) and not math.isfinite(plain) else plain
 
 
 def _attributes(strategy: Strategy, start: str = "") -> Iterator[tuple[str, tuple[Any, str], Any]]:

@@ -118,8 +118,9 @@ class Taciturn(Strategy):
         self.seed = secrets.randbits(62) if seed is None else whole("seed", seed, 0, 2**62)
         weight, norm = _limit("weight_limit", weight_limit), _limit("norm_limit", norm_limit)
         self.limits = Limits(
-            weight, norm if averaged else math.inf, averaged and not policy.stand_in.counts
-        )
+            weight, norm if averaged else math.inf, averaged and not policy.stand_in.counts,
+            getattr(inner, "train_loss_key", None),
+        )  # fmt: skip
         self.kept_messages = kept_messages
         if kept_messages is not None:
             whole("kept_messages", kept_messages, 0)
@@ -207,6 +208,8 @@ class Taciturn(Strategy):
         """The model to begin with, and the results so far."""
         self._begin(initial)
         if self._store is None or not self._store.exists():
+            if self._store is not None:
+                self._store.results.load(-1)  # half a line may be there, of a start that ended so
             return initial, {}
         saved = self._store.load(self.policy, initial, self._memory)
         self._done, self.history, self.nodes = saved.round, saved.history, saved.nodes
