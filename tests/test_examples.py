@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -42,6 +45,25 @@ def test_no_page_asks_an_index_for_taciturn(path: Path) -> None:
 def test_the_pages_say_how_to_install_it() -> None:
     assert len(APPS) == 3
     assert sum("pip install" in path.read_text("utf-8") for path in PAGES) >= 4
+
+
+def test_nodes_of_the_larger_app_have_glyphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its model needs PyTorch, which is not installed here; its data do not."""
+    torch, data = ModuleType("torch"), ModuleType("torch.utils.data")
+    torch.nn = SimpleNamespace(Module=object)  # type: ignore[attr-defined]
+    torch.no_grad = lambda: lambda function: function  # type: ignore[attr-defined]
+    data.DataLoader = data.TensorDataset = object  # type: ignore[attr-defined]
+    for name, module in (("torch", torch), ("torch.utils", torch), ("torch.utils.data", data)):
+        monkeypatch.setitem(sys.modules, name, module)
+    path = EXAMPLES / "flower-pytorch" / "glyphs_cnn" / "task.py"
+    spec = importlib.util.spec_from_file_location("task", path)
+    task = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(task)
+    images, labels = task.draw(range(3, 5))
+    assert images.shape == (len(labels), 1, 28, 28)
+    assert images.dtype == np.float32
+    assert 0.1 < images.max() <= 1
+    assert set(labels) <= set(range(task.CLASSES))
 
 
 def run_example(name: str) -> list[tuple[str, float, float]]:

@@ -49,11 +49,11 @@ def draw(writers: range) -> tuple[np.ndarray, np.ndarray]:
     from taciturn.tasks import load
 
     clients = load("glyphs").clients
-    examples = jax.jit(clients.examples)
+    drawn = jax.jit(clients.batch)
     images, labels = [], []
     for writer in writers:
         count = int(clients.rows_of(np.array([writer]))[0])
-        batch = examples(np.int32(writer), np.arange(clients.longest))
+        batch = drawn(np.int32(writer), np.arange(clients.longest))
         images.append(np.asarray(batch["x"], np.float32)[:count].reshape(count, 1, 28, 28))
         labels.append(np.asarray(batch["y"], np.int64)[:count])
     return np.concatenate(images), np.concatenate(labels)
