@@ -174,7 +174,19 @@ def test_a_set_of_the_hub(monkeypatch):
         (CSV.replace("zoe,walk,1", "zoe,walk,"), {}, "`a` has no finite number in row 1"),
         (CSV.replace("zoe,walk,1", "zoe,walk,nan"), {}, "`a` has no finite number in row 1"),
         (CSV.replace("zoe,walk,1", "zoe,walk,1e300"), {}, "that float32 does not hold"),
-        (CSV.replace("zoe,walk", "zoe,"), {}, "`activity` must be there, once, in every row"),
+        (CSV.replace("zoe,walk", "zoe,"), {}, "`activity` must be there.*not in row 1 of the data"),
+        (CSV.replace("zoe,walk,1", "zoe,walk,NA"), {}, "`a` has no finite number in row 1"),
+        (CSV.replace("zoe,walk,1", "zoe,walk,red"), {}, "`a` must be .*got 'red' in row 1 of the"),
+        (
+            CSV.replace("zoe,walk,1", "zoe,walk,NA"),
+            {"label": "a", "leave_out": ["activity"]},
+            "`a` must be there.*not in row 1",
+        ),
+        (
+            "user,y,a\n" + "".join(f"u,{i},1\n" for i in range(400)),
+            {"label": "y"},
+            "400 classes in 400 rows; `number` .--option number=true. takes them",
+        ),
         (CSV + "zoe,walk,1\n", {}, "row 7: must have 4 cells, got 3"),
         (CSV.replace("a,b", "a,a"), {}, "two columns of one name"),
         ("user,activity,a\n", {}, "has no rows below its names"),
@@ -186,6 +198,14 @@ def test_what_is_wrong_is_named(file, text, asked, message):
     file.write_text(text)
     with pytest.raises((DataError, InputError, UnknownName), match=message):
         load("table", **{"data": file} | WHO | asked)
+
+
+def test_words_that_say_nothing_are_words_among_words(file):
+    """Such as the code of Namibia."""
+    file.write_text(CSV.replace("walk", "NA"))
+    labels = np.asarray(load("table", data=file, **WHO).clients.arrays["y"])
+    assert set(labels) <= {0, 1, 2}
+    assert labels.dtype.kind == "i"
 
 
 def test_wrong_files_and_frames_are_named(tmp_path):

@@ -16,6 +16,8 @@ from taciturn.data.own import grouped
 from taciturn.errors import DataError, InputError, UnknownName, require
 
 _HUB = "hf://"
+_NO_NUMBER = {"na", "n/a", "nan", "null", "none", "?", "-"}
+_CLASSES = 100  # may be there in however few rows
 _DELIMITERS = (",", "\t", ";")
 
 Columns = dict[str, np.ndarray]
@@ -141,17 +143,21 @@ def _of_file(path: Path) -> Columns:
 
 
 def _typed(cells: Sequence[Any]) -> np.ndarray:
-    """A column as whole numbers, numbers or words, the first that fits; empty cells are NaN."""
+    """A column as whole numbers, numbers or words, the first that fits; empty cells are NaN, and so
+    are those among numbers that say that there is none."""
     if any(isinstance(cell, list | tuple | np.ndarray) for cell in cells):
         return np.array([_nested(cell) for cell in cells], dtype=float)
     empty = [cell is None or cell == "" or cell != cell for cell in cells]
-    known = [cell for cell, none in zip(cells, empty, strict=True) if not none]
+    gaps = [none or (isinstance(cell, str) and cell.lower() in _NO_NUMBER)
+            for cell, none in zip(cells, empty, strict=True)]  # fmt: skip
+    known = [cell for cell, none in zip(cells, gaps, strict=True) if not none]
     for kind in (int, float):
         try:
-            if kind is int and (any(empty) or any(isinstance(cell, float) for cell in known)):
+            if kind is int and (any(gaps) or any(isinstance(cell, float) for cell in known)):
                 continue
             numbers = iter([kind(cell) for cell in known])
-            return np.array([math.nan if none else next(numbers) for none in empty])
+            if known or not any(cell for cell in cells):
+                return np.array([math.nan if none else next(numbers) for none in gaps])
         except (TypeError, ValueError, OverflowError):
             pass
     return np.array(["" if none else str(cell) for cell, none in zip(cells, empty, strict=True)])
@@ -167,10 +173,10 @@ def _nested(cell: Any) -> Any:
 def _features(place: str, columns: Columns) -> np.ndarray:
     for name, column in columns.items():
         if column.dtype.kind not in "iufb":
-            seen = str(column.reshape(-1)[0])
+            row, seen = _first_word(column)
             raise DataError(
-                f"{place}: `{name}` must be numbers to learn from, got {seen!r:.40}; leave it out "
-                f"with `leave_out`."
+                f"{place}: `{name}` must be numbers to learn from, got {seen!r:.40} in row "
+                f"{row + 1} of the data; `leave_out` (--leave-out) leaves the column out."
             )
         if not np.isfinite(column).all():
             row = int(np.argwhere(~np.isfinite(column))[0][0])
@@ -189,14 +195,28 @@ def _features(place: str, columns: Columns) -> np.ndarray:
     return found
 
 
+def _first_word(column: np.ndarray) -> tuple[int, str]:
+    """The first cell of a column of words that is no number, and its row."""
+    for row, cell in enumerate(column.reshape(len(column), -1)[:, 0]):
+        try:
+            float(cell)
+        except (TypeError, ValueError):
+            return row, str(cell)
+    return 0, str(column.reshape(-1)[0])
+
+
 def _labels(
     place: str, label: str, column: np.ndarray, number: bool | None
 ) -> tuple[np.ndarray, int]:
     """Classes from 0 in the order of their names, or numbers, and how many classes there are."""
     numbers = column.dtype.kind in "iufb"
-    missing = not np.isfinite(column).all() if numbers else bool((column == "").any())
-    if column.ndim != 1 or missing:
-        raise DataError(f"{place}: `{label}` must be there, once, in every row.")
+    if column.ndim != 1:
+        raise DataError(f"{place}: `{label}` must have one value per row.")
+    missing = ~np.isfinite(column) if numbers else column == ""
+    if missing.any():
+        row = int(np.argmax(missing))
+        raise DataError(f"{place}: `{label}` must be there in every row; it is not in row "
+                        f"{row + 1} of the data.")  # fmt: skip
     if number is None:
         number = numbers and not (column == np.rint(column)).all()
     if number:
@@ -204,6 +224,9 @@ def _labels(
             raise DataError(f"{place}: `{label}` must be numbers, got {column[0]!r}.")
         return column.astype(np.float32), 0
     names, classes = np.unique(column, return_inverse=True)
-    if len(names) > max(1_000, len(column) // 2):
-        raise DataError(f"{place}: `{label}` has {len(names)} classes in {len(column)} rows.")
+    if len(names) > max(_CLASSES, len(column) // 2):
+        instead = "; `number` (--option number=true) takes them as numbers" if numbers else ""
+        raise DataError(
+            f"{place}: `{label}` has {len(names)} classes in {len(column)} rows{instead}."
+        )
     return classes.astype(np.int32), len(names)

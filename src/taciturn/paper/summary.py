@@ -137,18 +137,14 @@ def _other_rate() -> str:
 
 
 def _how_long(results: Mapping[str, Results], paths: Mapping[str, Any]) -> str:
-    seconds: dict[str, float] = {}
+    seconds: dict[str, list[float]] = {}
     for piece in [piece for result in results.values() for piece in result.pieces]:
-        seconds[piece.device] = seconds.get(piece.device, 0.0) + piece.seconds
+        seconds.setdefault(piece.device, []).append(piece.seconds)
     if paths:
-        device = paths["versions"]["device"]
-        seconds[device] = seconds.get(device, 0.0) + paths["seconds"]
-    longest = max((p.seconds for r in results.values() for p in r.pieces), default=0.0)
+        seconds.setdefault(paths["versions"]["device"], []).append(paths["seconds"])
     parts = [
-        f"{s:,.0f} s{f' ({s / 60:.0f} minutes)' * (s > 90)} on {device}"
-        for device, s in seconds.items()
+        f"{sum(each):,.0f} s{f' ({sum(each) / 60:.0f} minutes)' * (sum(each) > 90)} on {device}, "
+        f"{max(each):,.0f} s of them for the longest piece"
+        for device, each in seconds.items()
     ]
-    return (
-        f"**It took** {listed(parts)}, compilation included; the longest piece took {longest:.0f} "
-        f"s."
-    )
+    return f"**It took** {listed(parts)}, compilation included."
