@@ -76,7 +76,7 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_p
     # The folder is in use now.
     code, out, err = taciturn("run", *SMALL, "--out", "there")
     assert (code, out) == (1, "")
-    assert err == "taciturn: there is already there and not an empty folder.\n"
+    assert err == "taciturn: there is already there and not an empty folder: choose another one.\n"
 
 
 def test_a_run_for_people_shows_a_table_beside_full_communication(taciturn: Any) -> None:

@@ -146,8 +146,20 @@ def test_models_that_predict_numbers_have_a_loss(capsys):
     head, first, second, *_ = capsys.readouterr().out.splitlines()
     assert (head.split()[1], first.split()[1]) == ("loss", "0.3941")
     assert second.split()[1:3] == ["not", "tested"]
-    terminal.print_table({"full": FIGURES, "untested": numbers | {"loss_mean": None}})
-    assert capsys.readouterr().out.split()[1] == "accuracy"
+    terminal.print_table({"full": FIGURES, "numbers": numbers})
+    head, _, second, *_ = capsys.readouterr().out.splitlines()
+    assert (head.split()[1], second.split()[1:3]) == ("accuracy", ["loss", "0.3941"])
+
+
+def test_arms_of_several_runs_are_not_compared(capsys):
+    full = FIGURES | {"upload_share": 100.0}
+    arms = {"a: full": full | {"seeds": [0, 1, 2]}, "b: few": FIGURES}
+    terminal.print_table(arms, one_run=False)
+    out = capsys.readouterr().out
+    assert "uploaded" not in out
+    assert "1 to 3 seeds." in out
+    terminal.print_table({"full": full, "few": FIGURES})
+    assert "ends level with full." in capsys.readouterr().out
 
 
 def test_what_is_saved_is_said_below_the_table(capsys):

@@ -33,7 +33,7 @@ _LOCK = ".running.lock"
 def claimed(folder: Path) -> Iterator[Path]:
     """A block in which no other process writes into the folder, which is made if need be."""
     if path_of("out", folder).exists() and not folder.is_dir():
-        raise RunError(f"{folder} is already there and not an empty folder.")
+        raise RunError(f"{folder} is already there and not an empty folder: choose another one.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = hold(folder / _LOCK)
@@ -69,7 +69,9 @@ def create(out: Path | None, task: str) -> Iterator[Path]:
                 f"{folder} holds a run that was stopped: `taciturn resume {folder}` goes on."
             )
         if there:
-            raise RunError(f"{folder} is already there and not an empty folder.")
+            raise RunError(
+                f"{folder} is already there and not an empty folder: choose another one."
+            )
         yield folder
 
 

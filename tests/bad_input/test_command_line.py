@@ -168,6 +168,7 @@ OTHERS = [
     (f"data show synthetic --out {'x' * 5000}", "`out` cannot be"),
     ("data show synthetic --out {folder}", "cannot be written"),
     ("report", "A run folder is needed"),
+    ("watch {empty} --port 80000", "`port` must be in [0, 65535], got 80000"),
     ("report {missing}", "has no metrics.csv"),
     ("report {text}", "has no metrics.csv"),
     ("report {empty}", "has no metrics.csv"),

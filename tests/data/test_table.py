@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -155,7 +156,8 @@ def test_parquet_is_read_with_pyarrow(tmp_path, monkeypatch):
 
 def test_a_set_of_the_hub(monkeypatch):
     monkeypatch.setattr(hugging_face, "table", {"owner/name": HubTable(COLUMNS)}.__getitem__)
-    assert table("hf://owner/name", **WHO).clients.names == ("anna", "zoe")
+    for place in ("hf://owner/name", Path("hf://owner/name")):  # a command has the second
+        assert table(place, **WHO).clients.names == ("anna", "zoe")
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,8 @@ def test_what_has_changed_is_run_again(tmp_path, counted):
     before = kept.read_text()
     with pytest.raises(InputError, match=r"has no runs of EDEN 2 bits to run again"):
         frontier(*asked, "--again", "full+eden:2")
+    with pytest.raises(InputError, match=r"EDEN 1 bit would be run again, and is none of the pol"):
+        frontier(*(one.replace("EDEN 1 bit; ", "") for one in asked), "--again", "full+eden:1")
     assert kept.read_text() == before
     frontier(*asked, "--again", "full+eden:1")
     assert [arms for arms, _ in counted] == [

@@ -67,7 +67,8 @@ class Report(Command):
             picture.draw(arms, out, ", ".join(series.labels(folders)))
         else:
             page.write(folders, arms, out, self.accuracies)
-        terminal.print_table({name: one.summary() for name, one in arms.items()})
+        summaries = {name: one.summary() for name, one in arms.items()}
+        terminal.print_table(summaries, one_run=len(folders) == 1)
         sys.stdout.write(f"{out}\n")
 
 
@@ -93,6 +94,8 @@ class Watch(Command):
 
         if not self.folders:
             raise InputError("A run folder is needed, such as one in runs/.")
+        if self.port is not None and not 0 <= self.port < 2**16:
+            raise InputError(f"`port` must be in [0, 65535], got {self.port}.")
         source = watch.Source(self.folders, self.accuracies)
         with watch.serve(source, self.host, self.port or 0) as server:
             host, port = server.server_address[:2]

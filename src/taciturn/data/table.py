@@ -74,8 +74,9 @@ def columns_of(data: Any) -> tuple[str, Columns]:
       data: a CSV or Parquet file, `hf://OWNER/NAME` of the Hugging Face Hub, a dict of arrays, or
         anything with columns, such as a frame of pandas or Polars or a `datasets.Dataset`.
     """
-    if isinstance(data, str) and data.startswith(_HUB):
-        place, columns = data, _of_frame(hugging_face.table(data.removeprefix(_HUB)))
+    text = data.as_posix().replace(":/", "://", 1) if isinstance(data, Path) else data
+    if isinstance(text, str) and text.startswith(_HUB):  # a path has lost one of the slashes
+        place, columns = text, _of_frame(hugging_face.table(text.removeprefix(_HUB)))
     elif isinstance(data, Mapping) or hasattr(data, "columns") or hasattr(data, "column_names"):
         place, columns = "the table", _of_frame(data)
     else:

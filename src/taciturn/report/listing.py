@@ -12,7 +12,7 @@ from rich.text import Text
 
 from taciturn import runs
 from taciturn.errors import RunError
-from taciturn.report.terminal import folded, score, score_text
+from taciturn.report.terminal import folded, score_text
 from taciturn.report.units import percent
 from taciturn.settings import TOGETHER
 
@@ -72,8 +72,7 @@ def _figures(summary: Mapping[str, Any]) -> tuple[str, str]:
     """How good the models of a policy are, and the share of full upload."""
     if "accuracy_mean" not in summary:
         return "", ""
-    loss = "loss " if score([summary]) == "loss" else ""
-    return loss + score_text(summary), percent(summary.get("upload_share"), ".3g")
+    return score_text(summary), percent(summary.get("upload_share"), ".3g")
 
 
 def _state(folder: Path, summary: dict[str, Any], state: dict[str, Any]) -> str:

@@ -187,11 +187,16 @@ def spark(values: Sequence[tuple[float, float]], width: int) -> str:
 
 
 def print_table(
-    arms: Mapping[str, Mapping[str, Any]], title: str = "", tested_on: str = ""
+    arms: Mapping[str, Mapping[str, Any]],
+    title: str = "",
+    tested_on: str = "",
+    one_run: bool = True,
 ) -> None:
-    """The figures of every arm, a line each, as `summary.json` has them."""
+    """The figures of every arm, a line each, as `summary.json` has them.
+
+    Arms of several runs are not compared: they may differ in more than their policies.
+    """
     console = Console()
-    first, *_ = arms.values()
     compared = any("difference" in figures for figures in arms.values())
     differ = len({figures["rounds"] for figures in arms.values()}) > 1
     floors = [figures["noise_floor"] for figures in arms.values() if figures.get("noise_floor")]
@@ -222,7 +227,7 @@ def print_table(
         cells = (floor if heading == "accuracy" else "" for heading in widths)
         table.add_row("noise floor", *cells, style="dim")
     console.print(table)
-    notes = [*_saved(arms), _notes(first, compared, differ)]
+    notes = [*(_saved(arms) if one_run else ()), _notes(arms, compared, differ)]
     if floors:
         most = max(one["most"] for one in floors)
         notes.append("Noise floor: measured; by rounding alone, the accuracy of a seed moves this "
@@ -249,6 +254,8 @@ def _saved(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
     sent = [byte_text(f["upload_bytes"] + f["upload_overhead_bytes"]) for f in (least, full)]
     points = least["accuracy_mean"] - full["accuracy_mean"]
     told = f"{abs(points):.2f} points {'below' if points < 0 else 'above'} {first}"
+    if abs(points) < 0.005:
+        told = f"level with {first}"
     chance = "" if len(full["seeds"]) > 1 else (
         " With one seed, differences of a point may be chance: try `--seeds 5`."
     )  # fmt: skip
@@ -262,7 +269,8 @@ def _columns(
     found: dict[str, Callable[[Mapping[str, Any]], str]] = {}
     if differ:
         found["rounds"] = lambda f: f"{f['rounds']}"
-    found[score(arms)] = score_text
+    heading = _score(arms)
+    found[heading] = lambda f: score_text(f, heading)
     if any("difference" in figures for figures in arms):
         found["difference"] = _difference
     if any(figures.get("worst_tenth") is not None for figures in arms):
@@ -289,10 +297,12 @@ def folded(policies: str, room: int) -> str:
     return "\n".join(lines)
 
 
-def _notes(figures: Mapping[str, Any], compared: bool, differ: bool) -> str:
+def _notes(arms: Mapping[str, Mapping[str, Any]], compared: bool, differ: bool) -> str:
     """What a reader of the table must know."""
-    seeds = len(figures["seeds"])
-    notes = [f"{seeds} seed{'s' * (seeds > 1)}"]
+    figures = next(iter(arms.values()))
+    counts = [len(one["seeds"]) for one in arms.values()]
+    fewest, seeds = min(counts), max(counts)
+    notes = [f"{f'{fewest} to ' * (fewest < seeds)}{seeds} seed{'s' * (seeds > 1)}"]
     if not differ:
         notes.insert(0, f"{figures['rounds']} round{'s' * (figures['rounds'] > 1)}")
     text = f"{', '.join(notes)}."
@@ -306,19 +316,20 @@ def _notes(figures: Mapping[str, Any], compared: bool, differ: bool) -> str:
     return text
 
 
-def score(arms: Iterable[Mapping[str, Any]]) -> str:
+def _score(arms: Iterable[Mapping[str, Any]]) -> str:
     """What says how good models are: accuracy; or loss, where all of them predict numbers."""
     known = [f for f in arms if f["accuracy_mean"] is not None or f.get("loss_mean") is not None]
     return "loss" if known and all(f["accuracy_mean"] is None for f in known) else "accuracy"
 
 
-def score_text(figures: Mapping[str, Any]) -> str:
-    """Accuracy with its deviation over seeds, or loss."""
+def score_text(figures: Mapping[str, Any], heading: str = "accuracy") -> str:
+    """Accuracy with its deviation over seeds; or loss, named where the heading does not say so."""
     if figures.get("rejected_share") == 100:  # the accuracy is that of the first weights
         return "nothing learned"
     if figures["accuracy_mean"] is None:
         loss = figures.get("loss_mean")
-        return "not tested" if loss is None else f"{loss:.4g}"
+        named = "" if heading == "loss" else "loss "
+        return "not tested" if loss is None else f"{named}{loss:.4g}"
     spread = "" if figures["accuracy_std"] is None else f" ± {figures['accuracy_std']:.2f}"
     return f"{figures['accuracy_mean']:.2f}{spread} %"
 

@@ -64,6 +64,9 @@ def run(experiment: Experiment, options: Options, say: Callable[[str], None]) ->
 def _run(experiment: Experiment, options: Options, say: Callable[[str], None]) -> Results:
     file = ResultsFile(experiment, options.folder, options.seeds, options.rounds, options.precision)
     file.forget(options.again)
+    if left := [arm for arm in options.again if arm not in experiment.arms]:
+        raise InputError(f"{', '.join(left)} would be run again, and is none of the policies that "
+                         f"were asked for.")  # fmt: skip
     # `random` needs the rates of the adaptive arms.
     adaptive = {name: text for name, text in experiment.arms.items() if MATCHED not in text}
     matched = [name for name in experiment.arms if name not in adaptive]
