@@ -309,6 +309,23 @@ def test_a_checkpoint_of_another_run_is_refused(
     assert_equal(run(tmp_path), run(None))
 
 
+def test_a_checkpoint_of_other_data_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed(tmp_path, 3)
+    arrays = {name: np.array(array) for name, array in TASK.clients.arrays.items()}
+    arrays["y"][0] = (arrays["y"][0] + 1) % 2
+    relabelled = dataclasses.replace(TASK, clients=dataclasses.replace(TASK.clients, arrays=arrays))
+    test = {name: np.roll(array, 1, axis=0) for name, array in TASK.test.items()}
+    in_another_order = dataclasses.replace(TASK, test=test)
+    for other in (relabelled, in_another_order):
+        with monkeypatch.context() as patch:
+            patch.setitem(globals(), "TASK", other)
+            with pytest.raises(RunError, match="another run: the checksum of the data is"):
+                run(tmp_path)
+    assert_equal(run(tmp_path), run(None))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_chunk_and_saves(
     number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

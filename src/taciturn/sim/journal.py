@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import logging
 import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from taciturn import runs
@@ -205,6 +207,17 @@ def _pause(cost: float) -> float:
     return min(_LONGEST, cost / _SHARE)
 
 
+def _checksum(task: Any) -> int:
+    """That of all rows that are stored, and of the test set."""
+    clients, found = task.clients, 0
+    stored = (getattr(clients, "arrays", ()), getattr(clients, "data", ()), task.test)
+    for leaf in jax.tree.leaves(stored):
+        if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        found = zlib.crc32(np.ascontiguousarray(leaf).view(np.uint8).data, found)
+    return found
+
+
 def _about(
     task: Any, policies: Mapping[str, Policy], settings: Settings, size: int
 ) -> dict[str, Any]:
@@ -217,6 +230,7 @@ def _about(
         "task": task.name,
         "clients": task.clients.population,
         "rows of the longest client": task.clients.longest,
+        "the checksum of the data": _checksum(task),
         "weights": size,
         **{
             name: list(value) if isinstance(value, tuple) else str(value) if value == float("inf")
