@@ -157,7 +157,7 @@ def _typed(cells: Sequence[Any]) -> np.ndarray:
             if kind is int and (any(gaps) or any(isinstance(cell, float) for cell in known)):
                 continue
             numbers = iter([kind(cell) for cell in known])
-            if known or not any(cell for cell in cells):
+            if known or all(empty):
                 return np.array([math.nan if none else next(numbers) for none in gaps])
         except (TypeError, ValueError, OverflowError):
             pass
