@@ -220,6 +220,8 @@ def test_wrong_files_and_frames_are_named(tmp_path):
         ({}, "has no rows"),
         ({"user": [], "activity": []}, "has no rows"),
         (COLUMNS | {"a": [1]}, "columns must be of one length"),
+        (COLUMNS | {"a": np.full(5, None)}, "`a` has no finite number in row 1"),
+        (COLUMNS | {"a": np.full(5, np.nan, object)}, "`a` has no finite number in row 1"),
         (SimpleNamespace(column_names={"train": []}), "one split of a data set, got all: train"),
         (Splits(train=COLUMNS), "one split of a data set, got all: train"),
     ):
