@@ -1,0 +1,152 @@
+"""How many bytes a round needs, against the number of weights: networks of one kind, 13 thousand to
+10 million weights, on `glyphs`.
+
+    python benchmarks/scaling.py run --nets 13k 85k --arms full "full+eden:0.1" --seeds 0 1 2
+
+An arm with a codec `NAME@BYTES` has as many bits or as large a share as fit into so many bytes, or
+the least that the codec can have. Each run, a network with a policy and a seed, is a row of the
+JSON file, written when it ends; what is there is not run again.
+"""
+
+import argparse
+import json
+import math
+import re
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import rivals
+
+import taciturn
+from taciturn.core.policy import CODECS
+from taciturn.files import replacing
+from taciturn.models.cnn import Conv
+from taciturn.models.dense import Dense
+from taciturn.report.versions import versions
+from taciturn.sim.local import flat_model
+from taciturn.tasks import load
+
+RESULTS = Path(__file__).parent / "results" / "scaling.json"
+# Channels of two 5 × 5 convolutions, and the width of the hidden layer.
+NETS = {
+    "13k": (4, 8, 64),
+    "85k": (8, 16, 256),
+    "657k": (8, 16, 2048),
+    "2.6M": (8, 16, 8192),
+    "10M": (8, 16, 32_768),
+}
+SETTINGS = {"rounds": 100, "cohort": 10, "batch": 10, "lr": 0.3}  # 0.3: the best rate of `full`
+
+
+class Net(eqx.Module):
+    """Two convolutions with pooling and two dense layers."""
+
+    conv1: Conv
+    conv2: Conv
+    dense1: Dense
+    dense2: Dense
+
+    def __init__(self, key: jax.Array, first: int, second: int, hidden: int) -> None:
+        keys = jax.random.split(key, 4)
+        self.conv1 = Conv(keys[0], 5, 1, first)
+        self.conv2 = Conv(keys[1], 5, first, second)
+        self.dense1 = Dense(keys[2], 4 * 4 * second, hidden)
+        self.dense2 = Dense(keys[3], hidden, 62)
+
+    def __call__(self, x: jax.Array, key: jax.Array | None = None) -> jax.Array:
+        """Logits of images (batch, 28, 28)."""
+        x = self.conv2.pooled(self.conv1.pooled(x[..., None]))
+        return self.dense2(jax.nn.relu(self.dense1(x.reshape(x.shape[0], -1))))
+
+
+def net_task(net: str) -> Any:
+    """The embedded task, with a network of this size."""
+    return replace(load("glyphs"), init=lambda key: Net(key, *NETS[net]))
+
+
+# The least and the largest argument of codecs that set bytes by it.
+ARGUMENTS = {"eden": (0.02, 1.0), "subset": (1e-8, 1.0), "sparse_ternary": (1e-8, 1.0),
+             "top_k_2bit": (1e-8, 1.0)}  # fmt: skip
+
+
+def fitted(arm: str, size: int) -> str:
+    """The policy of an arm: `NAME@BYTES` becomes a codec whose code is no longer than that."""
+    found = re.search(r"(\w+)@(\d+)", arm)
+    if found is None:
+        return arm
+    name, most = found[1], int(found[2])
+    low, high = ARGUMENTS[name]
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        fits = CODECS[name](middle).nbytes(size) <= most
+        low, high = (middle, high) if fits else (low, middle)
+    return arm.replace(found[0], f"{name}:{low:.6g}")
+
+
+def commit() -> str:
+    """That of the checkout, with `-dirty` where files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    found = subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=False)
+    return found.stdout.strip()
+
+
+def run(options: argparse.Namespace) -> None:
+    """Runs what is missing."""
+    path: Path = options.json
+    found = json.loads(path.read_text()) if path.exists() else {"settings": SETTINGS, "runs": []}
+    settings = SETTINGS | dict(_setting(pair) for pair in options.setting)
+    own = {name: value for name, value in settings.items() if SETTINGS[name] != value}
+    there = {(row["net"], row["arm"], row["seed"], str(row["own"])) for row in found["runs"]}
+    for net in options.nets:
+        task = net_task(net)
+        for arm in options.arms:
+            for seed in options.seeds:
+                if (net, arm, seed, str(own)) in there:
+                    continue
+                began = time.perf_counter()
+                policy = fitted(arm, flat_model(task).size)
+                history = taciturn.simulate(
+                    task, policy, seed=seed, evaluate_every=settings["rounds"], **settings
+                )
+                row = {
+                    "net": net, "arm": arm, "policy": policy, "seed": seed, "own": own,
+                    "weights": int(history.size),
+                    "accuracy": round(100 * float(history.accuracy[0, -1]), 4),
+                    "bytes_up": int(history.bytes_up.sum()),
+                    "seconds": round(time.perf_counter() - began, 1),
+                    "commit": commit(), "versions": versions(),
+                }  # fmt: skip
+                found["runs"].append(row)
+                with replacing(path) as file:
+                    file.write(json.dumps(found, indent=1) + "\n")
+                print(f"{net:5} {arm:44} {seed}  {row['accuracy']:6.2f} %  "
+                      f"{row['bytes_up'] / settings['rounds']:12,.0f} bytes a round  "
+                      f"{row['seconds']:.0f} s", flush=True)  # fmt: skip
+
+
+def _setting(pair: str) -> tuple[str, Any]:
+    name, _, value = pair.partition("=")
+    return name, type(SETTINGS[name])(value)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("what", choices=["run"])
+    parser.add_argument("--nets", nargs="+", default=list(NETS), choices=NETS)
+    parser.add_argument("--arms", nargs="+", default=["full", "budget"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--setting", nargs="*", default=[], help="such as cohort=50 rounds=60")
+    parser.add_argument("--json", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    taciturn.prepare()
+    rivals.register()
+    run(options)
+
+
+if __name__ == "__main__":
+    main()
