@@ -1,16 +1,18 @@
-"""How many bytes a round needs, against the number of weights: networks of one kind, 13 thousand to
-10 million weights, on `glyphs`.
+"""How many bytes a round needs: networks of one kind with 13 thousand to 10 million weights, on
+`glyphs`, and other tasks, small and large, short and long.
 
-    python benchmarks/scaling.py run --nets 13k 85k --arms full "full+eden:0.1" --seeds 0 1 2
+    python benchmarks/scaling.py run --on 13k 85k emnist --arms full "full+eden:0.1" --seeds 0 1 2
 
 An arm with a codec `NAME@BYTES` has as many bits or as large a share as fit into so many bytes, or
 the least that the codec can have. Each run, a network with a policy and a seed, is a row of the
-JSON file, written when it ends; what is there is not run again.
+JSON file, written when it ends; what is there is not run again. EMNIST, Shakespeare and
+Parkinson's are read from the folder TACITURN_DATA.
 """
 
 import argparse
 import json
 import math
+import os
 import re
 import subprocess
 import time
@@ -20,6 +22,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 import rivals
 
 import taciturn
@@ -30,6 +33,7 @@ from taciturn.models.dense import Dense
 from taciturn.report.versions import versions
 from taciturn.sim.local import flat_model
 from taciturn.tasks import load
+from taciturn.tasks.task import with_test
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
 # Channels of two 5 × 5 convolutions, and the width of the hidden layer.
@@ -40,7 +44,27 @@ NETS = {
     "2.6M": (8, 16, 8192),
     "10M": (8, 16, 32_768),
 }
-SETTINGS = {"rounds": 100, "cohort": 10, "batch": 10, "lr": 0.3}  # 0.3: the best rate of `full`
+_GLYPHS = {"rounds": 100, "cohort": 10, "batch": 10, "lr": 0.3}  # 0.3: the best rate of `full`
+_EMNIST = {"rounds": 100, "cohort": 10, "epochs": 2, "batch": 10, "lr": 0.1, "clip": 1.0}
+# As in the experiments of the same names of `taciturn frontier` and `taciturn paper`.
+SETTINGS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(NETS, _GLYPHS),
+    "glyphs": {"rounds": 100, "cohort": 10},
+    "synthetic": {"rounds": 100, "cohort": 10},
+    "parkinsons": {"rounds": 500, "cohort": 10},
+    "emnist": _EMNIST,
+    "emnist-long": _EMNIST | {"rounds": 1500, "epochs": 1, "batch": 20},
+    "shakespeare": {
+        "rounds": 100, "cohort": 10, "epochs": 1, "batch": 4, "lr": 1.0, "clip": 1.0,
+    },
+}  # fmt: skip
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "shakespeare": {"limit": 128, "weigh": "tokens"},
+    "parkinsons": {
+        "client": "subject#", "label": "motor_UPDRS", "standardise": True,
+        "leave_out": ["total_UPDRS", "test_time"],
+    },
+}  # fmt: skip
 
 
 class Net(eqx.Module):
@@ -64,9 +88,15 @@ class Net(eqx.Module):
         return self.dense2(jax.nn.relu(self.dense1(x.reshape(x.shape[0], -1))))
 
 
-def net_task(net: str) -> Any:
-    """The embedded task, with a network of this size."""
-    return replace(load("glyphs"), init=lambda key: Net(key, *NETS[net]))
+def task_of(name: str) -> Any:
+    """The task of this name, or the embedded one with a network of this size."""
+    if name in NETS:
+        return replace(load("glyphs"), init=lambda key: Net(key, *NETS[name]))
+    options = _OPTIONS.get(name, {})
+    if name == "parkinsons":
+        file = Path(os.environ["TACITURN_DATA"]) / "parkinsons" / "parkinsons_updrs.tsv"
+        return load("table", data=file, **options)
+    return load(name.removesuffix("-long"), **options)
 
 
 # The least and the largest argument of codecs that set bytes by it.
@@ -99,14 +129,13 @@ def run(options: argparse.Namespace) -> None:
     """Runs what is missing."""
     path: Path = options.json
     found = json.loads(path.read_text()) if path.exists() else {"settings": SETTINGS, "runs": []}
-    settings = SETTINGS | dict(_setting(pair) for pair in options.setting)
-    own = {name: value for name, value in settings.items() if SETTINGS[name] != value}
-    there = {(row["net"], row["arm"], row["seed"], str(row["own"])) for row in found["runs"]}
-    for net in options.nets:
-        task = net_task(net)
+    there = {(row["on"], row["arm"], row["seed"], str(row["own"])) for row in found["runs"]}
+    for name in options.on:
+        own = dict(_setting(name, pair) for pair in options.setting)
+        settings, task = SETTINGS[name] | own, task_of(name)
         for arm in options.arms:
             for seed in options.seeds:
-                if (net, arm, seed, str(own)) in there:
+                if (name, arm, seed, str(own)) in there:
                     continue
                 began = time.perf_counter()
                 policy = fitted(arm, flat_model(task).size)
@@ -114,30 +143,42 @@ def run(options: argparse.Namespace) -> None:
                     task, policy, seed=seed, evaluate_every=settings["rounds"], **settings
                 )
                 row = {
-                    "net": net, "arm": arm, "policy": policy, "seed": seed, "own": own,
+                    "on": name, "arm": arm, "policy": policy, "seed": seed, "own": own,
                     "weights": int(history.size),
-                    "accuracy": round(100 * float(history.accuracy[0, -1]), 4),
+                    "accuracy": round(100 * score(history, task), 4),
                     "bytes_up": int(history.bytes_up.sum()),
+                    "overhead_up": int(history.overhead_up.sum()),
+                    "bytes_by_round": history.bytes_up[0].tolist() if arm[:4] != "full" else None,
                     "seconds": round(time.perf_counter() - began, 1),
                     "commit": commit(), "versions": versions(),
                 }  # fmt: skip
                 found["runs"].append(row)
                 with replacing(path) as file:
-                    file.write(json.dumps(found, indent=1) + "\n")
-                print(f"{net:5} {arm:44} {seed}  {row['accuracy']:6.2f} %  "
+                    file.write(json.dumps(found).replace('{"on"', '\n {"on"') + "\n")
+                print(f"{name:11} {arm:40} {seed}  {row['accuracy']:6.2f} %  "
                       f"{row['bytes_up'] / settings['rounds']:12,.0f} bytes a round  "
                       f"{row['seconds']:.0f} s", flush=True)  # fmt: skip
 
 
-def _setting(pair: str) -> tuple[str, Any]:
+def score(history: taciturn.History, task: Any) -> float:
+    """Accuracy on the test set, or the share of the variance that is explained, of numbers."""
+    accuracy = float(history.accuracy[0, -1])
+    if not math.isnan(accuracy):
+        return accuracy
+    return 1 - float(history.loss[0, -1]) / float(
+        np.var(np.asarray(with_test(task)[1].examples["y"]))
+    )
+
+
+def _setting(on: str, pair: str) -> tuple[str, Any]:
     name, _, value = pair.partition("=")
-    return name, type(SETTINGS[name])(value)
+    return name, type(SETTINGS[on][name])(value)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("what", choices=["run"])
-    parser.add_argument("--nets", nargs="+", default=list(NETS), choices=NETS)
+    parser.add_argument("--on", nargs="+", default=list(NETS), choices=SETTINGS)
     parser.add_argument("--arms", nargs="+", default=["full", "budget"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--setting", nargs="*", default=[], help="such as cohort=50 rounds=60")

@@ -10,11 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taciturn.core.budget import budget as budget
     from taciturn.core.codecs import Codec as Codec
     from taciturn.core.codecs import Form as Form
     from taciturn.core.codecs import bfloat16 as bfloat16
-    from taciturn.core.codecs import draw_k as draw_k
     from taciturn.core.codecs import eden as eden
     from taciturn.core.codecs import float16 as float16
     from taciturn.core.codecs import float32 as float32
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from taciturn.core.codecs import sparse_ternary as sparse_ternary
     from taciturn.core.codecs import top_k as top_k
     from taciturn.core.policy import Policy as Policy
+    from taciturn.core.policy import budget as budget
     from taciturn.core.policy import parse as parse
     from taciturn.core.policy import register as register
     from taciturn.core.rules import Rule as Rule
@@ -33,12 +32,10 @@ if TYPE_CHECKING:
     from taciturn.core.rules import optimal as optimal
     from taciturn.core.rules import random as random
     from taciturn.core.standins import StandIn as StandIn
-    from taciturn.core.standins import blend as blend
     from taciturn.core.standins import ignore as ignore
     from taciturn.core.standins import last as last
     from taciturn.core.standins import ou as ou
     from taciturn.core.standins import own as own
-    from taciturn.core.standins import peers as peers
     from taciturn.core.standins import zero as zero
     from taciturn.errors import TaciturnError as TaciturnError
     from taciturn.sim import History as History
@@ -59,14 +56,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "taciturn.core.budget": ("budget",),
     "taciturn.core.rules": ("Rule", "Situation", "full", "fixed", "adaptive", "random", "optimal"),
-    "taciturn.core.standins": ("StandIn", "ou", "zero", "ignore", "last", "peers", "blend", "own"),
+    "taciturn.core.standins": ("StandIn", "ou", "zero", "ignore", "last", "own"),
     "taciturn.core.codecs": (
         "Codec", "Form", "float32", "float16", "bfloat16", "quantize", "eden", "top_k",
-        "sparse_ternary", "draw_k", "peaks",
+        "sparse_ternary", "peaks",
     ),
-    "taciturn.core.policy": ("Policy", "parse", "register"),
+    "taciturn.core.policy": ("Policy", "budget", "parse", "register"),
     "taciturn.errors": ("TaciturnError",),
     "taciturn.sim": ("History", "as_model", "compare", "evaluate", "prepare", "simulate"),
     "taciturn.studies.comparison": ("load_model",),

@@ -16,7 +16,7 @@ from taciturn.errors import InputError, require
 from taciturn.settings import TOGETHER, Plan, read_config, read_values
 from taciturn.track import library
 
-RECOMMENDED = "budget:1.9%"  # on `glyphs`; larger models need less: docs/frontier.md
+RECOMMENDED = "budget"
 _Task = Annotated[
     tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TASK", help_behavior_hint="")
 ]
@@ -117,14 +117,14 @@ class Run(Simulation):
     """Train federatedly with clients that stay silent, beside a run in which all speak.
 
     A policy is a rule, a stand-in and a codec, with arguments: `--policy adaptive+ignore+eden:0.5`,
-    `--policy adaptive,k=0+ou,cap=true`. Without one, the paper's policy and the recommended one are
-    run beside full communication. Ctrl-C stops and saves; `taciturn resume` goes on.
-    `--budget 1%`, or `--budget 200kB` for a round, is all that it takes to upload that much.
+    `--policy adaptive,k=0+ou,cap=true`. Without one, the paper's policy and `budget`, with 4 kB for
+    each client, are run beside full communication. Ctrl-C stops and saves; `taciturn resume` goes
+    on.
     Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY, optimal:SHARE, budget:AMOUNT.
-    Stand-ins: ou, zero, ignore, last, peers, blend, own.
+    Stand-ins: ou, zero, ignore, last, own.
     Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE,
-    draw_k:SHARE, peaks:BITS. quantize, eden, top_k and sparse_ternary also with feedback, as in
-    `eden:0.1,feedback=true`: clients keep what was left out.
+    peaks:LENGTH. top_k and sparse_ternary also with feedback, as in `top_k:0.01,feedback=true`:
+    clients keep what was left out.
     """
 
     rule: str | None = None
@@ -134,9 +134,8 @@ class Run(Simulation):
     policy: str | None = None
     """Rule, stand-in and codec as one text, instead of the two above."""
     budget: str | None = None
-    """How much to upload, instead of a policy: 1% of what float32 takes, or 200kB per round; with
-    `,per=run` for the whole run, little early and more late; `,codec=peaks` writes updates in the
-    newest codec, which loses less."""
+    """How much to upload, instead of a policy: 1% of what float32 takes, or 200kB for a round; with
+    `,per=client` for each client that is asked, with `,per=run` for the whole run."""
     baseline: bool = True
     """Whether to run full communication beside it, with the same seeds."""
 

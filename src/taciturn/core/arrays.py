@@ -82,15 +82,6 @@ def norm_of(function: Callable[[Any], Array], record: Any) -> Scalar:
     return xp.sqrt(xp.sum(x * x))
 
 
-def evenness(x: Array) -> Scalar:
-    """‖x‖₁² / (size ‖x‖²): 1 where all entries are alike in size, 1 / size where one is not 0."""
-    xp = namespace(x)
-    sizes, length = xp.sum(xp.abs(x), dtype=wide(x)), norm(x)
-    known = length > 0
-    ratio = sizes / xp.where(known, length, xp.ones_like(length))
-    return xp.where(known, ratio * ratio / x.shape[0], xp.ones_like(ratio))
-
-
 def add_scaled(total: Array, scale: Scalar, x: Array, *, donate: bool = False) -> Array:
     """`total + scale * x`; with `donate`, NumPy writes the result over `total`."""
     xp = namespace(total)

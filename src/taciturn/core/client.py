@@ -48,23 +48,21 @@ def respond(
     with np.errstate(over="ignore", invalid="ignore"):
         update = trained - weights
         situation = Situation(arrays.norm(update), uniform, loss, silence, examples)
-        if "evenness" in rule.looks_at:
-            situation = situation._replace(evenness=arrays.evenness(update))
     decision = decide(rule, situation, context)
     spoken = update if decision.speaks else None
     return Message(
-        examples, decision.norm, spoken, probability=decision.probability, rung=decision.rung
+        examples, decision.norm, spoken, probability=decision.probability, nbytes=decision.nbytes
     )
 
 
 class Decision(NamedTuple):
-    """Whether a client speaks, the norm that it reports, how likely it was to speak, and the rung
-    of its codec."""
+    """Whether a client speaks, the norm that it reports, how likely it was to speak, and how many
+    bytes its code may have, where the rule says so."""
 
     speaks: bool
     norm: Scalar
     probability: Scalar
-    rung: int = 0
+    nbytes: int = 0
 
 
 def decide(rule: Rule, situation: Situation, context: Any) -> Decision:
@@ -75,5 +73,5 @@ def decide(rule: Rule, situation: Situation, context: Any) -> Decision:
     if not math.isfinite(float(situation.norm)):
         return Decision(False, math.nan, 1.0)
     chance = 1.0 if rule.probability is None else rule.probability(situation, context)
-    rung = 0 if rule.rung is None else int(rule.rung(situation, context))
-    return Decision(bool(rule.speaks(situation, context)), situation.norm, chance, rung)
+    nbytes = 0 if rule.nbytes is None else int(rule.nbytes(situation, context))
+    return Decision(bool(rule.speaks(situation, context)), situation.norm, chance, nbytes)

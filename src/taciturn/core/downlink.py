@@ -40,7 +40,7 @@ def difference(codec: Codec, weights: Array, public: Array, key: Array) -> Code:
 def moved(codec: Codec, public: Array, code: Code, key: Array) -> Array:
     """P after a message, on either side."""
     xp = namespace(public)
-    decoded = (1 + codec.error / 2) * codec.decode(code, key, public.shape[0])
+    decoded = (1 + codec.error(public.shape[0]) / 2) * codec.decode(code, key, public.shape[0])
     return public + xp.astype(decoded, public.dtype, copy=False)
 
 

@@ -32,12 +32,17 @@ def fold(key: Array, number: Scalar) -> Array:
     return xp.stack([mix(key[0] ^ salt), mix(key[1] + key[0] + salt)])
 
 
-@np.errstate(over="ignore")
 def bits(key: Array, shape: tuple[int, ...]) -> Array:
     """32 random bits for every entry of an array of this shape."""
     xp = namespace(key)
-    counter = xp.reshape(xp.arange(math.prod(shape), dtype=xp.uint32), shape)
-    return mix(mix(counter + key[0]) ^ key[1])
+    return bits_at(key, xp.reshape(xp.arange(math.prod(shape), dtype=xp.uint32), shape))
+
+
+@np.errstate(over="ignore")
+def bits_at(key: Array, places: Array) -> Array:
+    """Those for these places alone."""
+    xp = namespace(key)
+    return mix(mix(xp.astype(places, xp.uint32) + key[0]) ^ key[1])
 
 
 def _word(like: Array, value: int) -> Any:

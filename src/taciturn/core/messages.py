@@ -15,10 +15,10 @@ from taciturn.core.arrays import Array, Scalar, norm
 from taciturn.core.codecs import Codec, from_bytes, to_bytes
 from taciturn.errors import InputError
 
-# Version, speaks, rung, weights, examples, norm, norm of what was encoded, probability.
+# Version, speaks, nothing, weights, examples, norm, norm of what was encoded, probability.
 # n_k need not be whole: it is what weighs.
-_HEADER = struct.Struct("<BBHIffff")
-_VERSION = 4
+_HEADER = struct.Struct("<BBxxIffff")
+_VERSION = 5
 OVERHEAD = _HEADER.size
 
 
@@ -32,7 +32,7 @@ class Message(NamedTuple):
         With feedback, what was left out before is in it: Δ_k + e_k.
       encoded_norm: ‖Δ_k + e_k‖ with feedback; None where it is the norm.
       probability: how likely it was to speak, where the rule says so: it then counts 1/p times.
-      rung: that of its codec, where it has several.
+      nbytes: of its code, where its codec's have any length.
     """
 
     examples: Scalar
@@ -40,7 +40,7 @@ class Message(NamedTuple):
     update: Array | None
     encoded_norm: Scalar | None = None
     probability: Scalar = 1.0
-    rung: int = 0
+    nbytes: int = 0
 
 
 def with_residual(message: Message, residual: Array | None) -> Message:
@@ -60,8 +60,12 @@ def through(message: Message, codec: Codec, key: Array) -> Message:
     update = message.update
     if update is None:
         return message
-    codec = codec.at(message.rung)
-    return message._replace(update=codec.decode(codec.encode(update, key), key, update.shape[0]))
+    size, nbytes = update.shape[0], 0
+    if codec.lengths is not None and message.nbytes:
+        codec = codec.at(codec.lengths.fit(size, message.nbytes))
+        nbytes = codec.nbytes(size)
+    decoded = codec.decode(codec.encode(update, key), key, size)
+    return message._replace(update=decoded, nbytes=nbytes)
 
 
 def write(message: Message, codec: Codec, key: Array | None = None) -> bytes:
@@ -78,11 +82,13 @@ def write(message: Message, codec: Codec, key: Array | None = None) -> bytes:
     if not 0 <= examples < math.inf:
         raise InputError(f"`examples` must be in [0, inf), got {message.examples!r}.")
     if message.update is not None:
-        size, codec = message.update.shape[0], codec.at(message.rung)
+        size = message.update.shape[0]
+        if codec.lengths is not None and message.nbytes:
+            codec = codec.at(codec.lengths.fit(size, message.nbytes))
         payload = to_bytes(codec, codec.encode(message.update, key), size)
     try:
         header = _HEADER.pack(
-            _VERSION, message.update is not None, message.rung, size, examples, float(message.norm),
+            _VERSION, message.update is not None, size, examples, float(message.norm),
             float(encoded), float(message.probability),
         )  # fmt: skip
     except (struct.error, OverflowError, ValueError) as error:
@@ -97,16 +103,18 @@ def read(data: bytes, codec: Codec, key: Array | None = None) -> Message:
     """
     if len(data) < OVERHEAD:
         raise InputError(f"A message has at least {OVERHEAD} bytes, got {len(data)}.")
-    version, speaks, rung, size, examples, length, encoded, chance = _HEADER.unpack_from(data)
+    version, speaks, size, examples, length, encoded, chance = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise InputError(f"The message has version {version}, this program reads {_VERSION}.")
-    codec = codec.at(rung)
+    nbytes = len(data) - OVERHEAD if speaks and codec.lengths is not None else 0
+    if nbytes:
+        codec = codec.at(nbytes)
     expected = OVERHEAD + (codec.nbytes(size) if speaks and size else 0)
     if len(data) != expected:
         raise InputError(f"The message must have {expected} bytes, got {len(data)}.")
     if not speaks:
-        return Message(examples, length, None, None, chance, rung)
+        return Message(examples, length, None, None, chance)
     if not size:  # of a model without weights there is nothing to decode
-        return Message(examples, length, np.zeros(0, np.float32), encoded, chance, rung)
+        return Message(examples, length, np.zeros(0, np.float32), encoded, chance)
     code = from_bytes(codec, data[OVERHEAD:], size)
-    return Message(examples, length, codec.decode(code, key, size), encoded, chance, rung)
+    return Message(examples, length, codec.decode(code, key, size), encoded, chance, nbytes)

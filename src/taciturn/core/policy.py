@@ -11,11 +11,12 @@ the server to the clients; without one, they get the weights as float32.
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from taciturn.checks import choice
-from taciturn.core import budget, codecs, rules, standins
+from taciturn.core import budget as budgets
+from taciturn.core import codecs, rules, standins
 from taciturn.core.amounts import Amount, digits
 from taciturn.core.codecs import Codec
 from taciturn.core.parts import Part
@@ -26,31 +27,25 @@ from taciturn.errors import InputError, UnknownName
 RULES: dict[str, Callable[..., Rule]] = {
     f.__name__: f
     for f in (
-        rules.full, rules.fixed, rules.adaptive, rules.random, rules.optimal, budget.budget,
+        rules.full, rules.fixed, rules.adaptive, rules.random, rules.optimal, budgets.budget,
     )
 }  # fmt: skip
 STAND_INS: dict[str, Callable[..., StandIn]] = {
     f.__name__: f
-    for f in (
-        standins.ou,
-        standins.zero,
-        standins.ignore,
-        standins.last,
-        standins.peers,
-        standins.blend,
-        standins.own,
-    )
+    for f in (standins.ou, standins.zero, standins.ignore, standins.last, standins.own)
 }
 CODECS: dict[str, Callable[..., Codec]] = {
     f.__name__: f
     for f in (
         codecs.float32, codecs.float16, codecs.bfloat16, codecs.quantize, codecs.eden,
-        codecs.top_k, codecs.sparse_ternary, codecs.draw_k, codecs.peaks,
+        codecs.top_k, codecs.sparse_ternary, codecs.peaks,
     )
 }  # fmt: skip
 _KINDS: dict[str, dict[str, Any]] = {"rule": RULES, "stand-in": STAND_INS, "codec": CODECS}
 _TYPES: dict[str, type[Part]] = {"rule": Rule, "stand-in": StandIn, "codec": Codec}
 _DOWN = "down"  # `down=` begins the codec for the way down
+_DOWN_ALONE = ("eden", "quantize")
+_LARGE = 1 << 20  # weights of a model for which errors are compared
 _OWN: set[str] = set()  # names that `register` gave
 
 
@@ -58,7 +53,8 @@ _OWN: set[str] = set()  # names that `register` gave
 class Policy:
     """Who speaks, what takes the place of silence, and how updates are written.
 
-    Where no stand-in or codec is given, it is the one that the rule brings, or `ou` and `float32`.
+    Where no stand-in or codec is given, these are `ou` and `float32`; for a rule that gives each
+    client a number of bytes, `ignore` and `peaks`.
 
     Attributes:
       rule, stand_in, codec: these three.
@@ -82,19 +78,26 @@ class Policy:
             if not isinstance(value, kind):
                 what = "`down`" if name == "down" else kind.__name__
                 raise InputError(f"A policy's {what} cannot be {value!r}.")
-        if (self.rule.codec or self.codec.rungs) and self.codec != self.rule.codec:
+        if self.rule.nbytes is not None and self.codec.lengths is None:
             raise InputError(
                 f"`{self.rule.name}` and `{self.codec.name}` do not go together: a rule that gives "
-                "each client bits of its own brings its codec."
+                "each client a number of bytes needs a codec of any length, such as `peaks`."
+            )
+        if self.codec.feedback and self.codec.name in _DOWN_ALONE:
+            raise InputError(
+                f"`feedback` of `{self.codec.name}` is for the way down alone, as in "
+                f"`{_DOWN}={spell(self.codec, without='feedback')}`."
             )
         object.__setattr__(self, "down", least_error(self.down))
 
     def _usual(self) -> tuple[StandIn, Codec]:
-        return self.rule.stand_in or standins.ou(), self.rule.codec or codecs.float32()
+        if self.rule.nbytes is not None:
+            return standins.ignore(), codecs.peaks()
+        return standins.ou(), codecs.float32()
 
-    def paced(self, rounds: int) -> "Policy":
-        """The policy for so many rounds, where its rule needs to know."""
-        return self if self.rule.paced is None else replace(self, rule=self.rule.paced(rounds))
+    def loses(self, size: int) -> bool:
+        """Whether the server may decode something else than what a client encoded."""
+        return self.rule.nbytes is not None or self.codec.error(size) > 0
 
     @property
     def has_public(self) -> bool:
@@ -109,8 +112,8 @@ class Policy:
 
     def __str__(self) -> str:
         parts, (stand_in, codec) = [spell(self.rule)], self._usual()
-        brought = self.rule.name == "full" or self.rule.stand_in is not None
-        if not brought or self.stand_in != stand_in:
+        usual = self.rule.name == "full" or self.rule.nbytes is not None
+        if not usual or self.stand_in != stand_in:
             parts.append(spell(self.stand_in))
         if self.codec != codec:
             parts.append(spell(self.codec))
@@ -119,21 +122,28 @@ class Policy:
         return "+".join(parts)
 
 
+def budget(amount: str | None = None, per: str = "round") -> Policy:
+    """The policy that keeps to so many bytes, and the one to begin with: see `core/budget.py`.
+
+    Args:
+      amount: bytes, as in 200kB, or a share of what everyone would upload in float32, as in 1%. By
+        default 4 kB for each client that is asked, and 40 kB a round where fewer than ten are.
+      per: what it is for: a round, a client that is asked, or the whole run.
+    """
+    return Policy(budgets.budget(amount, per))
+
+
 def least_error(codec: Codec) -> Codec:
     """A codec for the way down in the form that leaves out as little as it can."""
-    if codec.rungs:
-        raise InputError(
-            f"`{codec.name}` gives each client bits of its own: `down` needs another codec."
-        )
     factory = CODECS.get(codec.name)
     if factory is not None and "feedback" in inspect.signature(factory).parameters:
         codec = factory(**dict(codec.params) | {"feedback": True})
-    if not codec.error < 1:  # what is left out would grow from round to round
+    error = codec.error(_LARGE)
+    if not error < 1:  # what is left out would grow from round to round
         raise InputError(
-            f"`down` needs a codec whose `error` is below 1, got `{spell(codec)}` with "
-            f"{codec.error:g}."
+            f"`down` needs a codec whose `error` is below 1, got `{spell(codec)}` with {error:g}."
         )
-    if codec.unbiased and codec.error:
+    if codec.unbiased and error:
         raise InputError(
             f"`down` needs a codec of least error, such as `sparse_ternary`; `{codec.name}` is "
             f"unbiased."

@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 
 from taciturn.checks import flag, number, whole
 from taciturn.core.arrays import Array, Scalar, library, namespace
-from taciturn.core.codecs import Codec
 from taciturn.core.parts import Part
-from taciturn.core.standins import StandIn
 from taciturn.core.tally import Tally
 from taciturn.errors import InputError, UnknownName
 
@@ -28,8 +26,6 @@ class Situation(NamedTuple):
       loss: its mean training loss over the local steps.
       silence: how many times in a row it was asked and stayed silent.
       examples: n_k.
-      evenness: ‖Δ_k‖₁² / (size ‖Δ_k‖²): 1 where all weights moved by as much, 1 / size where one
-        alone moved.
     """
 
     norm: Scalar
@@ -37,7 +33,6 @@ class Situation(NamedTuple):
     loss: Scalar = math.nan
     silence: Scalar = 0
     examples: Scalar = 1.0
-    evenness: Scalar = 1.0
 
 
 @dataclass(frozen=True)
@@ -45,9 +40,11 @@ class Rule(Part):
     """Decides who speaks.
 
     Attributes:
-      init: `() -> state`, a tuple of numbers.
-      broadcast: on the server, `(state) -> context`, a NamedTuple of numbers. A field `threshold`
-        is a promise: a silent client's norm is that at most, and the server takes it as no more.
+      init: `(size, rounds) -> state`, a tuple of numbers, for so many weights and rounds; None
+        where nobody knows how many rounds there will be.
+      broadcast: on the server, `(state, asked) -> context`, a NamedTuple of numbers, for a round in
+        which so many clients are asked. A field `threshold` is a promise: a silent client's norm is
+        that at most, and the server takes it as no more.
       speaks: on the client, `(situation, context) -> bool`.
       learn: on the server, `(state, tally) -> state`.
       each: whether it learns from each norm, `Tally.each`: sums are not enough.
@@ -56,15 +53,13 @@ class Rule(Part):
         that choose at random and by more than chance. The update of one who spoke then counts 1/p
         times, so that the mean over all draws is that of everyone. None counts everyone once.
       at_most: how many times in a row a client may be silent; 0 where nobody may, None without end.
-      rung: on the client, `(situation, context) -> number` of the rung of its codec, for rules that
-        give each client bits of its own.
-      stand_in, codec: those that it brings, and its policy has where none is named.
-      paced: `(rounds) -> rule`, for rules that need to know how many rounds there will be.
+      nbytes: on the client, `(situation, context) -> bytes` of its code, for rules that give each
+        client a length of its own. The policy needs a codec with `lengths`, such as `peaks`.
     """
 
-    init: Callable[[], Any] = field(kw_only=True, compare=False, repr=False)
-    broadcast: Callable[[Any], Any] = field(
-        default=lambda state: state, kw_only=True, compare=False, repr=False
+    init: Callable[[int, int | None], Any] = field(kw_only=True, compare=False, repr=False)
+    broadcast: Callable[[Any, Scalar], Any] = field(
+        default=lambda state, asked: state, kw_only=True, compare=False, repr=False
     )
     speaks: Callable[[Situation, Any], Scalar] = field(kw_only=True, compare=False, repr=False)
     learn: Callable[[Any, Tally], Any] = field(
@@ -76,12 +71,7 @@ class Rule(Part):
         default=None, kw_only=True, compare=False, repr=False
     )
     at_most: int | None = field(default=None, kw_only=True, compare=False, repr=False)
-    rung: Callable[[Situation, Any], Scalar] | None = field(
-        default=None, kw_only=True, compare=False, repr=False
-    )
-    stand_in: StandIn | None = field(default=None, kw_only=True, compare=False, repr=False)
-    codec: Codec | None = field(default=None, kw_only=True, compare=False, repr=False)
-    paced: Callable[[int], "Rule"] | None = field(
+    nbytes: Callable[[Situation, Any], Scalar] | None = field(
         default=None, kw_only=True, compare=False, repr=False
     )
 
@@ -134,8 +124,8 @@ class Robust(NamedTuple):
 
 def full() -> Rule:
     """Everyone speaks: plain federated averaging."""
-    return Rule("full", init=Nothing, speaks=lambda situation, context: situation.norm >= 0,
-                at_most=0)  # fmt: skip
+    return Rule("full", init=lambda size, rounds: Nothing(), at_most=0,
+                speaks=lambda situation, context: situation.norm >= 0)  # fmt: skip
 
 
 def fixed(threshold: float) -> Rule:
@@ -145,8 +135,8 @@ def fixed(threshold: float) -> Rule:
       threshold: τ, at least 0.
     """
     threshold = number("threshold", threshold, 0.0, math.inf, "[0, inf]")
-    return Rule("fixed", (("threshold", threshold),), init=lambda: Threshold(threshold),
-                speaks=_above)  # fmt: skip
+    return Rule("fixed", (("threshold", threshold),), speaks=_above,
+                init=lambda size, rounds: Threshold(threshold))  # fmt: skip
 
 
 def adaptive(
@@ -210,9 +200,9 @@ def adaptive(
         return _above(situation, context) | (situation.silence >= most)
 
     params = (("k", k), ("weighted", weighted), ("robust", robust), ("at_most", most))
-    first = (lambda: Robust(0.0, k, 0.0, 0.0, 1.0)) if robust else lambda: Adaptive(0.0, k)
-    return Rule("adaptive", params, init=first,
-                broadcast=lambda state: Threshold(state.threshold),
+    first = Robust(0.0, k, 0.0, 0.0, 1.0) if robust else Adaptive(0.0, k)
+    return Rule("adaptive", params, init=lambda size, rounds: first,
+                broadcast=lambda state, asked: Threshold(state.threshold),
                 speaks=_above if most is None else patient,
                 learn=learn_robustly if robust else learn, each=robust,
                 looks_at=("norm",) if most is None else ("norm", "silence"),
@@ -226,7 +216,8 @@ def random(probability: float) -> Rule:
       probability: in [0, 1].
     """
     probability = number("probability", probability, 0.0, 1.0, "[0, 1]")
-    return Rule("random", (("probability", probability),), init=lambda: Chance(probability),
+    return Rule("random", (("probability", probability),),
+                init=lambda size, rounds: Chance(probability),
                 speaks=lambda situation, context: situation.uniform < context.probability,
                 looks_at=("uniform",))  # fmt: skip
 
@@ -284,8 +275,8 @@ def optimal(share: float, floor: float = 0.05) -> Rule:
         return Sampling(xp.where(known, scale, everyone), state.floor, state.share)
 
     return Rule("optimal", (("share", share), ("floor", floor)),
-                init=lambda: Sampling(_EVERYONE, floor, share),
-                broadcast=lambda state: Chances(state.scale, state.floor),
+                init=lambda size, rounds: Sampling(_EVERYONE, floor, share),
+                broadcast=lambda state, asked: Chances(state.scale, state.floor),
                 speaks=lambda own, context: own.uniform < probability(own, context),
                 probability=probability, learn=learn,
                 looks_at=("norm", "uniform", "examples"))  # fmt: skip

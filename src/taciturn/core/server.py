@@ -1,7 +1,7 @@
 """The server's side of a round: a tally in, the next weights and threshold out (Algorithms 1, 3).
 
 state = server.init(policy, weights)
-opening = server.open(policy, state.memory)   # broadcast state.weights and opening.context
+opening = server.open(policy, state.memory, asked)   # broadcast state.weights and opening.context
 heard = tally.start(state.weights, policy.rule.each, policy.codec)
 for message in messages:
     heard = tally.add(heard, message, opening, policy.codec)
@@ -27,7 +27,6 @@ from taciturn.core.arrays import (
     namespace,
     norm_of,
     or_zero,
-    ratio,
     select,
     zeros,
 )
@@ -82,7 +81,7 @@ class RoundInfo(NamedTuple):
       counts: whether enough of them count for the weights to move.
       threshold: the one that held in this round; NaN where the rule has none.
       norm_mean, norm_std: of the accepted norms, weighted by n.
-      rungs: how many spoke on each rung of the codec.
+      nbytes: of the codes of those who spoke, where their codec's have any length.
     """
 
     spoke: Scalar
@@ -92,7 +91,7 @@ class RoundInfo(NamedTuple):
     threshold: Scalar
     norm_mean: Scalar
     norm_std: Scalar
-    rungs: Array
+    nbytes: Scalar
 
 
 def averaging(lr: Scalar = 1.0) -> Optimizer:
@@ -104,22 +103,24 @@ def averaging(lr: Scalar = 1.0) -> Optimizer:
     return Optimizer(lambda weights: (), apply)
 
 
-def remember(policy: Policy, weights: Array) -> Memory:
-    """The memory before the first round."""
+def remember(policy: Policy, weights: Array, rounds: int | None = None) -> Memory:
+    """The memory before the first round of so many, where that is known."""
     check_flat(weights)
-    return Memory(policy.rule.init(), policy.stand_in.init(weights))
+    return Memory(policy.rule.init(weights.shape[0], rounds), policy.stand_in.init(weights))
 
 
-def init(policy: Policy, weights: Array, optimizer: Optimizer | None = None) -> ServerState:
-    """The state before the first round."""
-    memory = remember(policy, weights)
+def init(
+    policy: Policy, weights: Array, optimizer: Optimizer | None = None, rounds: int | None = None
+) -> ServerState:
+    """The state before the first round of so many, where that is known."""
+    memory = remember(policy, weights, rounds)
     public = namespace(weights).asarray(weights, copy=True) if policy.has_public else None
     return ServerState(weights, memory, (optimizer or averaging()).init(weights), public)
 
 
-def open(policy: Policy, memory: Memory) -> Opening:
-    """What the server knows, and broadcasts, when a round begins."""
-    context = policy.rule.broadcast(memory.rule)
+def open(policy: Policy, memory: Memory, asked: Scalar) -> Opening:
+    """What the server knows, and broadcasts, when a round begins in which so many are asked."""
+    context = policy.rule.broadcast(memory.rule, asked)
     stand_in_norm: Scalar = math.inf
     if policy.stand_in.capped:
         stand_in_norm = norm_of(policy.stand_in.predict, memory.stand_in)
@@ -148,17 +149,12 @@ def learn(
     weighed = weigh(policy, tally)
     counting = tally.n_spoke + (tally.n_silent + tally.n_absent if stand_in.counts else 0)
     counts = (weighed.total > 0) & (counting >= at_least)
-    if not stand_in.alone:
-        counts = counts & (tally.n_spoke > 0)
     info = look(policy, memory, tally, counts)
     heard, rule = tally.norms.weight > 0, policy.rule.learn(memory.rule, tally)
 
     def move(record: tuple[Array, Any]) -> tuple[Array, Any]:
         spoken, before = record
         mean = mean_update(policy, before, spoken, weighed)
-        if stand_in.judge is not None:
-            judged = stand_in.judge(before, spoken * weighed.speakers)
-            before = select(weighed.spoke > 0, judged, before)
         if donate and stand_in.growth:
             return mean, grow(before, stand_in.growth, mean)
         return mean, stand_in.learn(before, mean)
@@ -228,49 +224,32 @@ class Weighed(NamedTuple):
 
     Attributes:
       silent: what all forecasts weigh together in the sum of updates.
-      echo: how often the speakers' sum is repeated where it stands in for the silent,
-        Σ_silent n·m / Σ_spoke n·m/p; 0 where nobody said anything.
       total: what the sum is divided by.
-      spoke: 1 where anybody said anything, and 0 where not.
     """
 
     silent: Scalar
-    echo: Scalar
     total: Scalar
-    spoke: Scalar
-
-    @property
-    def speakers(self) -> Scalar:
-        """What makes of the speakers' sum the mean of everyone, if they alone are listened to."""
-        return ratio(1 + self.echo, self.total)
 
 
 def weigh(policy: Policy, tally: Tally) -> Weighed:
     """What everyone weighs in the mean."""
-    stand_in, spoke = policy.stand_in, tally.lengths_spoke
-    xp = namespace(spoke)
+    stand_in = policy.stand_in
     return Weighed(
         silent=tally.examples_capped if stand_in.capped else tally.examples_silent,
-        echo=ratio(tally.lengths_silent, spoke),
         total=tally.examples_spoke + (tally.examples_silent if stand_in.counts else 0.0),
-        spoke=xp.where(spoke > 0, xp.ones_like(spoke), xp.zeros_like(spoke)),
     )
 
 
-def stood_in(policy: Policy, stand_in: Any, spoken: Array, weighed: Weighed) -> Array:
+def stood_in(policy: Policy, stand_in: Any, weighed: Weighed) -> Array:
     """What all stand-ins add to the sum of updates; element-wise."""
-    forecast = weighed.silent * policy.stand_in.predict(stand_in)
-    if policy.stand_in.trust is None:
-        return forecast
-    trust = policy.stand_in.trust(stand_in) * weighed.spoke
-    return (1 - trust) * forecast + trust * weighed.echo * spoken
+    return weighed.silent * policy.stand_in.predict(stand_in)
 
 
 def mean_update(policy: Policy, stand_in: Any, spoken: Array, weighed: Weighed) -> Array:
     """The mean over those who spoke and those who were stood in for; element-wise."""
     # Where the numbers are plain, a round in which all spoke is spared the prediction.
     if not isinstance(weighed.silent, np.generic) or weighed.silent != 0:
-        spoken = spoken + stood_in(policy, stand_in, spoken, weighed)
+        spoken = spoken + stood_in(policy, stand_in, weighed)
     total = weighed.total
     xp = namespace(total)
     return spoken / xp.where(total > 0, total, xp.ones_like(total))
@@ -283,8 +262,8 @@ def look(policy: Policy, memory: Memory, tally: Tally, counts: Scalar) -> RoundI
         silent=tally.n_silent,
         rejected=tally.n_rejected,
         counts=counts,
-        threshold=getattr(policy.rule.broadcast(memory.rule), "threshold", math.nan),
+        threshold=getattr(policy.rule.broadcast(memory.rule, 1), "threshold", math.nan),
         norm_mean=tally.norms.mean,
         norm_std=tally.norms.deviation(),
-        rungs=tally.rungs,
+        nbytes=tally.nbytes,
     )

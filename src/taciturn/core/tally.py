@@ -42,13 +42,11 @@ class Tally(NamedTuple):
         Where clients are stood in for by what they themselves said last, that is in it too.
       n_spoke, n_silent, n_rejected: how many there were of each.
       n_absent: how many were not heard and are treated as silent.
-      rungs: how many spoke on each rung of the codec; all on the only one of most codecs.
+      nbytes: of the codes of those who spoke, where their codec's have any length; else 0.
       examples_spoke: Σ n/p over those who spoke.
       examples_silent: Σ n over the silent, less what those who spoke count beyond themselves,
         Σ n (1/p − 1): with `examples_spoke` it makes up the examples of everyone.
       examples_capped: the same with n·min(1, m/‖Δ̂‖) instead of n.
-      lengths_spoke, lengths_silent: the same as `examples_spoke` and `examples_silent` with n·m
-        instead of n.
       norms, norms_unweighted: moments of all norms, weighted by n and by 1.
       each: the norms, one per client, NaN of those who were rejected; None where no rule asks.
     """
@@ -58,12 +56,10 @@ class Tally(NamedTuple):
     n_silent: Scalar
     n_rejected: Scalar
     n_absent: Scalar
-    rungs: Array
+    nbytes: Scalar
     examples_spoke: Scalar
     examples_silent: Scalar
     examples_capped: Scalar
-    lengths_spoke: Scalar
-    lengths_silent: Scalar
     norms: Moments
     norms_unweighted: Moments
     each: Array | None = None
@@ -83,16 +79,12 @@ class Opening(NamedTuple):
     stand_in_norm: Scalar
 
 
-def start(weights: Array, each: bool = False, codec: Codec = _EXACT) -> Tally:
+def start(weights: Array, each: bool = False) -> Tally:
     """The tally of nobody; with `each`, it will keep every norm."""
     xp = namespace(weights)
     spoken = zeros(weights)
     nothing = xp.zeros((0,), dtype=spoken.dtype)
-    rung = xp.zeros((0,), dtype=xp.int32)
-    return of(
-        spoken, nothing, nothing, nothing > 0, Opening((), 0.0, 0.0), each=each, rung=rung,
-        codec=codec,
-    )  # fmt: skip
+    return of(spoken, nothing, nothing, nothing > 0, Opening((), 0.0, 0.0), each=each)
 
 
 def add(
@@ -135,9 +127,9 @@ def add(
             actual = xp.astype(norm(update), spoken.dtype)
             encoded = message.encoded_norm if codec.feedback else None
             encoded = reported if encoded is None else xp.asarray(encoded, dtype=spoken.dtype)
-            own = codec.at(message.rung) if codec.rungs else codec
-            accepted = accepted & fits(own, encoded, actual, update.shape[0])
-            reported = reported if codec.error else actual
+            own, size = codec.at(message.nbytes) if message.nbytes else codec, update.shape[0]
+            accepted = accepted & fits(own, encoded, actual, size)
+            reported = reported if own.error(size) else actual
             if not isinstance(accepted, np.bool):
                 # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
                 update = xp.where(accepted, update, xp.zeros_like(update))
@@ -152,8 +144,7 @@ def add(
         opening,
         xp.reshape(chance, (1,)),
         each=tally.each is not None,
-        rung=xp.reshape(xp.asarray(message.rung, dtype=xp.int32), (1,)),
-        codec=codec,
+        nbytes=xp.reshape(xp.asarray(message.nbytes), (1,)),
     )
     if last is not None:
         again = add_scaled(one.spoken, one.examples_silent, last, donate=donate)
@@ -182,8 +173,7 @@ def of(
     probabilities: Array | None = None,
     *,
     each: bool = False,
-    rung: Array | None = None,
-    codec: Codec = _EXACT,
+    nbytes: Array | None = None,
 ) -> Tally:
     """The tally of a group of clients whose Σ n·Δ/p is known.
 
@@ -195,8 +185,7 @@ def of(
       opening: what `server.open` returned for this round.
       probabilities: p, one per client, of having spoken; all 1 where there are none.
       each: whether every norm is kept.
-      rung: that on which each spoke; all on the first where there is none.
-      codec: whose rungs they are.
+      nbytes: of the code of each that spoke, where their codec's have any length.
     """
     xp = namespace(norms)
     accepted = _accepted(examples, norms)
@@ -217,12 +206,10 @@ def of(
         n_silent=_count(silent),
         n_rejected=_count(~accepted),
         n_absent=xp.zeros((), dtype=xp.int32),
-        rungs=_by_rung(spoke, rung, max(1, len(codec.rungs))),
+        nbytes=_total(spoke, nbytes),
         examples_spoke=xp.sum(speech),
         examples_silent=xp.sum(silence),
         examples_capped=xp.sum(silence * share),
-        lengths_spoke=xp.sum(speech * m),
-        lengths_silent=xp.sum(silence * m),
         norms=_moments(n, m),
         norms_unweighted=_moments(one, m),
         each=xp.where(accepted, m, xp.full_like(m, math.nan)) if each else None,
@@ -263,7 +250,6 @@ def with_absent(tally: Tally, count: int, opening: Opening) -> Tally:
         n_absent=tally.n_absent + count,
         examples_silent=tally.examples_silent + examples,
         examples_capped=tally.examples_capped + examples * share,
-        lengths_silent=tally.lengths_silent + examples * tally.norms.mean,
     )
 
 
@@ -272,13 +258,12 @@ def _count(mask: Array) -> Scalar:
     return xp.sum(xp.astype(mask, xp.int32), dtype=xp.int32)
 
 
-def _by_rung(spoke: Array, rung: Array | None, count: int) -> Array:
-    """How many spoke on each rung."""
+def _total(spoke: Array, nbytes: Array | None) -> Scalar:
+    """The bytes of all who spoke, in the widest whole numbers that the library has by itself."""
     xp = namespace(spoke)
-    if rung is None:
-        rung = xp.zeros(spoke.shape, dtype=xp.int32)
-    on = spoke[None, :] & (rung[None, :] == xp.arange(count, dtype=xp.int32)[:, None])
-    return xp.sum(xp.astype(on, xp.int32), axis=1, dtype=xp.int32)
+    if nbytes is None:
+        return xp.sum(xp.zeros_like(spoke, dtype=xp.asarray(0).dtype))
+    return xp.sum(xp.where(spoke, nbytes, xp.zeros_like(nbytes)), dtype=xp.asarray(0).dtype)
 
 
 def _moments(weight: Array, x: Array) -> Moments:

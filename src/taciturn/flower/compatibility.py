@@ -62,7 +62,7 @@ def refuse_own(stand_in: StandIn) -> None:
     if stand_in.own:
         raise InputError(
             f"The stand-in `{stand_in.name}` needs an update of every node on the server, which "
-            "keeps sums alone: `ou`, `last` or `peers` would do."
+            "keeps sums alone: `ou` or `last` would do."
         )
 
 

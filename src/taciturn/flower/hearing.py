@@ -104,11 +104,9 @@ class Heard:
 
     def tally(self, total: np.ndarray, now: Round) -> Tally:
         """What was heard, with the sum of the speakers' updates."""
-        everyone, codec = self.speakers + self.silent, now.request.codec
-        rungs = codec.rungs or (codec,)
-        rung = [_rung(reply, now) if reply.weights is not None else
-                rungs.index(reply.codec) if reply.codec in rungs else 0
-                for reply in everyone]  # fmt: skip
+        everyone = self.speakers + self.silent
+        nbytes = [_nbytes(reply, now) if reply.code is None else len(reply.code)
+                  for reply in everyone]  # fmt: skip
         tallied = tally.of(
             total,
             np.asarray([reply.examples for reply in everyone], total.dtype),
@@ -117,8 +115,7 @@ class Heard:
             now.opening,
             np.asarray([reply.probability for reply in everyone], total.dtype),
             each=now.request.rule.each,
-            rung=np.asarray(rung, np.int32),
-            codec=codec,
+            nbytes=np.asarray(nbytes),
         )
         return tallied._replace(n_rejected=tallied.n_rejected + self.rejected)
 
@@ -227,14 +224,14 @@ def hear_evaluation(
     ]
 
 
-def _rung(reply: Reply, now: Round) -> int:
-    """That of a reply which came whole, from a node without the mod: the one that it would have
-    with the mod, because the others cannot make up for what it sends."""
+def _nbytes(reply: Reply, now: Round) -> int:
+    """Of the code that a node would have sent with the mod where it sent its weights whole: the
+    others cannot make up for what it sends."""
     rule = now.request.rule
-    if rule.rung is None:
+    if rule.nbytes is None:
         return 0
     situation = Situation(np.float64(reply.norm or 0.0), 0.5, examples=np.float64(reply.examples))
-    return int(rule.rung(situation, now.opening.context))
+    return int(rule.nbytes(situation, now.opening.context))
 
 
 def _check_silence(reply: Reply, now: Round) -> None:
@@ -350,8 +347,8 @@ def _accept(heard: Heard, reply: Reply, codec: Codec, actual: float, size: int) 
         )
         return False
     # A codec that shortens dense updates keeps sparse ones as they are.
-    reply.decoded_norm = actual / max(1.0, codec.stretch)
-    if reply.norm is None or not codec.error:
+    reply.decoded_norm = actual / max(1.0, codec.stretch(size))
+    if reply.norm is None or not codec.error(size):
         reply.norm = actual
     return True
 

@@ -9,7 +9,6 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.supercore import log
 
 from taciturn.core import client
-from taciturn.core.arrays import evenness
 from taciturn.core.arrays import norm as arrays_norm
 from taciturn.core.codecs import to_bytes
 from taciturn.core.policy import parse_part
@@ -115,14 +114,12 @@ def _answer(
         raise InputError(f"`{missing[0]}` is not in it")
     before, after = layout.views(sent), layout.views(trained)
     situation = _situation(asked, norm(before, after, layout.wide), metrics, context)
-    update = None
-    if "evenness" in asked.rule.looks_at:
-        update = difference(before, after)
-        situation = situation._replace(evenness=evenness(update))
     decision = client.decide(asked.rule, situation, asked.context)
     speaks = decision.speaks
     if own is not None and speaks:
-        speaks = bool(own.speaks(situation._replace(uniform=_uniform()), own.init()))
+        speaks = bool(
+            own.speaks(situation._replace(uniform=_uniform()), own.init(layout.size, None))
+        )
     metrics[protocol.NORM] = float(decision.norm)
     if asked.rule.probability is not None:
         metrics[protocol.PROBABILITY] = float(decision.probability)
@@ -132,13 +129,13 @@ def _answer(
         return
     arrays = {key: array for key, array in trained.items() if key not in set(layout.names)}
     if speaks:
-        update = difference(before, after) if update is None else update
+        update = difference(before, after)
         if asked.codec.feedback:
             update += _residual(context, len(update))
             metrics[protocol.ENCODED_NORM] = float(arrays_norm(update))
-        key, codec = asked.key(node), asked.codec.at(decision.rung)
-        if asked.codec.rungs:
-            metrics[protocol.RUNG] = decision.rung
+        key, codec = asked.key(node), asked.codec
+        if codec.lengths is not None and asked.rule.nbytes is not None:
+            codec = codec.at(codec.lengths.fit(len(update), decision.nbytes))
         code = codec.encode(update, key)
         arrays[protocol.CODE] = _array(to_bytes(codec, code, len(update)))
         if codec.feedback:

@@ -4,7 +4,7 @@ Both sides come from this file; they need not be of the same version. A client t
 it is asked sends its weights whole, says why, and the round goes on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from taciturn.core.policy import parse_part, spell
 from taciturn.core.rules import Rule
 from taciturn.errors import InputError
 
-VERSION = 3
+VERSION = 4
 
 # In the request's config.
 PROTOCOL, RULE, CONTEXT = "taciturn.protocol", "taciturn.rule", "taciturn.context."
@@ -29,10 +29,10 @@ SILENCE, SERVER = "taciturn.silence", "taciturn.version"
 
 # In the reply's metrics.
 NORM, ENCODED_NORM = "taciturn.norm", "taciturn.encoded_norm"
-PROBABILITY, RUNG = "taciturn.probability", "taciturn.rung"
+PROBABILITY = "taciturn.probability"
 # Of the public model that a node has: see `downlink.py`.
 HAS_VERSION, CHECKSUM = "taciturn.has_version", "taciturn.checksum"
-REPORTED = (NORM, ENCODED_NORM, PROBABILITY, RUNG, HAS_VERSION, CHECKSUM)
+REPORTED = (NORM, ENCODED_NORM, PROBABILITY, HAS_VERSION, CHECKSUM)
 
 CODE = "taciturn.code"  # the array with the bytes of all weights
 REMARK = "taciturn"  # the config record of a reply that says what was not understood
@@ -73,17 +73,24 @@ class Request:
 
 
 def write_request(asked: Request, config: ConfigRecord) -> None:
-    """Adds a request to the config of a message."""
+    """Adds a request to the config of a message, but for the context."""
     config[PROTOCOL], config[SERVER] = VERSION, __version__
     config[RULE] = spell(asked.rule)
-    for name, value in asked.context._asdict().items():
-        config[CONTEXT + name] = float(value)
     config[EXCLUDE] = list(asked.exclude)
     config[WEIGHTED_BY] = asked.weighted_by
     if asked.coded:
         config[CODEC] = spell(asked.codec)
         config[SEED] = asked.seed
         config[ROUND] = asked.round
+
+
+def write_context(context: Any, messages: Iterable[Message]) -> None:
+    """Adds what the rule broadcasts to the configs that have a request; messages may share them."""
+    for message in messages:
+        for config in message.content.config_records.values():
+            if RULE in config:
+                for name, value in context._asdict().items():
+                    config[CONTEXT + name] = float(value)
 
 
 def tell_silence(message: Message, silence: int) -> Message:
@@ -107,15 +114,14 @@ def read_request(config: Mapping[str, Any]) -> Request:
             f"{version} of the protocol, this node speaks {VERSION}"
         )
     rule = parse_part("rule", config[RULE])
-    rule = rule if rule.paced is None else rule.paced(1)  # what it broadcasts is in the config
-    first = rule.broadcast(rule.init())
+    first = rule.broadcast(rule.init(1, 1), 1)  # what it broadcasts is in the config
     given = {key.removeprefix(CONTEXT): value for key, value in config.items()
              if key.startswith(CONTEXT)}  # fmt: skip
     if set(given) != set(first._fields):
         raise InputError(
             f"`{rule.name}` needs the numbers {sorted(first._fields)}, got {sorted(given)}"
         )
-    codec = float32() if CODEC not in config else rule.codec or parse_part("codec", config[CODEC])
+    codec = float32() if CODEC not in config else parse_part("codec", config[CODEC])
     return Request(
         rule, first._replace(**given), codec, tuple(config[EXCLUDE]),
         str(config.get(WEIGHTED_BY, "num-examples")), int(config.get(SEED, 0)),

@@ -106,18 +106,19 @@ def read(message: Message, layout: Layout, weighted_by: str, request: Request) -
     if coded and norm is None:
         raise InputError("It has a code, and does not say the norm of its update.")
     layout.check_rest(arrays)
+    code = _bytes(arrays[protocol.CODE]) if coded else None
     return Reply(
         message,
         arrays,
         layout.views(arrays) if whole else None,
-        _bytes(arrays[protocol.CODE]) if coded else None,
+        code,
         protocol.without_reported(reported),
         name,
         float(examples),
         None if norm is None else float(norm),
         None if encoded_norm is None else float(encoded_norm),
         float(chance),
-        _codec(request.codec, reported.get(protocol.RUNG, 0)),
+        _codec(request, code),
         protocol.read_remark(content),
     )
 
@@ -154,11 +155,11 @@ def _check_weight(name: str, examples: Any, chance: float = 1.0) -> None:
         raise InputError(f"`{name}` must be in (1e-18, 1e18), got {examples!r}.")
 
 
-def _codec(codec: Codec, rung: Any) -> Codec:
-    """That of the rung that a client says it wrote on."""
-    if not isinstance(rung, int):
-        raise InputError(f"The rung must be a whole number, got {rung!r}.")
-    return codec.at(rung)
+def _codec(request: Request, code: bytes | None) -> Codec:
+    """What a code is written in: where a client chooses how long it is, that of this length."""
+    if code is None or request.rule.nbytes is None:
+        return request.codec
+    return request.codec.at(len(code))
 
 
 def _bytes(array: Array) -> bytes:

@@ -44,7 +44,8 @@ from taciturn.flower.results_log import Results
 from taciturn.flower.state import Store
 from taciturn.track import Tracker
 
-DEFAULT = "adaptive,robust=true,at_most=10+ou,cap=true"
+DEFAULT = "budget"  # around a strategy that averages
+ROBUST = "adaptive,robust=true,at_most=10+ou,cap=true"  # around one that compares replies
 
 
 class Taciturn(Strategy):
@@ -57,7 +58,9 @@ class Taciturn(Strategy):
         win. Where fewer speak than it needs, a trimmed mean takes its place, in which the silent
         stay where they are. Flower's wrappers for central differential privacy are refused, see
         docs/flower.md.
-      policy: who speaks, what stands in for the silent, and the codec, as an object or text.
+      policy: who speaks, what stands in for the silent, and the codec, as an object or text. By
+        default `budget`, 4 kB for each client; around a strategy that compares replies, clients
+        whose update is small are silent.
       absent: what happens to clients whose reply is an error, late or missing: `ignore` leaves them
         out of the mean, `stand-in` treats them as silent clients of mean weight.
       exclude: names of arrays, or patterns such as `head.*`, that are always sent.
@@ -85,7 +88,7 @@ class Taciturn(Strategy):
     def __init__(
         self,
         inner: Strategy,
-        policy: Policy | str = DEFAULT,
+        policy: Policy | str | None = None,
         *,
         absent: str = "ignore",
         exclude: str | Sequence[str] = (),
@@ -99,12 +102,14 @@ class Taciturn(Strategy):
         kept_messages: int | None = None,
     ) -> None:
         compatibility.refuse(inner)
+        compares = comparing.compares(inner) if compares is None else compares
+        policy = (ROBUST if compares else DEFAULT) if policy is None else policy
         policy = parse(policy) if isinstance(policy, str) else policy
         if absent not in ("ignore", "stand-in"):
             raise InputError(f"`absent` must be ignore or stand-in, got {absent!r}.")
         silence = policy.rule.at_most != 0
         least, needs, averaged = 1, 1, silence
-        if comparing.compares(inner) if compares is None else compares:
+        if compares:
             least, averaged = 3, False
             needs = comparing.needs(inner) if silence else 1
             rule = comparing.robust(policy.rule)
@@ -136,6 +141,7 @@ class Taciturn(Strategy):
             about = {"policy": str(policy), "inner": type(inner).__name__}
             self._tracker = Tracker(track, Path(folder or "."), about)
         self._done = 0  # rounds of earlier starts
+        self._rounds: int | None = None  # of the whole run, once it has been started
         self._evaluating: set[int] = set()
         self._layout: Layout | None = None
         self._memory: Any = None
@@ -169,7 +175,7 @@ class Taciturn(Strategy):
         Arguments and result are those of Flower's `Strategy.start`.
         """
         self._done, self.history, self.nodes = 0, [], Nodes()
-        self.policy = self.policy.paced(num_rounds)
+        self._rounds = num_rounds
         with ExitStack() as stack:
             if self._store is not None:
                 stack.enter_context(self._store.claimed())
@@ -227,10 +233,9 @@ class Taciturn(Strategy):
         compatibility.refuse_wrapper()
         if self._memory is None:
             self._begin(arrays)
-        opening = server.open(self.policy, self._memory)
         server_round += self._done
         request = protocol.Request(
-            self.policy.rule, opening.context, self.policy.codec, tuple(self.exclude),
+            self.policy.rule, None, self.policy.codec, tuple(self.exclude),
             self._weighted_by, self.seed, server_round,
         )  # fmt: skip
         # A copy, because strategies write into the config that they are given.
@@ -239,6 +244,8 @@ class Taciturn(Strategy):
         down = self._downlink
         model = arrays if down is None else down.weights
         messages = list(self.inner.configure_train(server_round, model, config, grid))
+        opening = server.open(self.policy, self._memory, max(1, len(messages)))
+        protocol.write_context(opening.context, messages)
         if server_round == self._done + 1:
             self._doubt(max(1, len(messages)))
         silence = {node: own.in_a_row for node, own in self.nodes.items() if own.in_a_row}
@@ -388,19 +395,18 @@ class Taciturn(Strategy):
             )
         # The core needs their number only: the weights themselves stay in Flower's records.
         self._total = np.zeros(layout.size, layout.wide)
-        self._layout, self._memory = layout, server.remember(self.policy, self._total)
+        self._layout, self._memory = layout, server.remember(self.policy, self._total, self._rounds)
         self._downlink = downlink.begin(self.policy, layout, self.seed, arrays, self.kept_messages)
 
     def _doubt(self, cohort: int) -> None:
         """Warns of a budget that cannot be kept, or is very small, when so many are asked."""
-        about = (self.policy.rule, self._total.size, cohort)
-        if why := budget.doubt(*about) or budget.scarce(*about):
+        if why := budget.doubt(self.policy.rule, self._total.size, cohort, self._rounds or 1):
             log(WARNING, "Taciturn: %s.", why)
 
     def _hint(self, heard: Heard) -> str:
         """What to do if it stays for good."""
         stand_in = self.policy.stand_in
-        if heard.speakers or not heard.silent or (stand_in.counts and stand_in.alone):
+        if heard.speakers or not heard.silent or stand_in.counts:
             return ""
         if self.policy.rule.name != "adaptive":
             return " All were silent and are left out."

@@ -15,8 +15,6 @@ _CLIP_TOO = Setting(1.0, "The paper's code; FLUTE's configuration names none.")
 _FLUTE = "FLUTE's published benchmark."
 _OFTEN = Setting(5, "Ours: twenty points on a curve.")
 _SELDOM = Setting(25, "Ours: half a hundred points on a curve.")
-# A model so small that headers take most of the grid's budgets.
-_LARGER = {text: text for text in ("budget:1.9%,per=run", "budget:3%", "budget:5%")}
 _SHAKESPEARE = {
     "limit": Setting(128, "The paper's."),
     "weigh": Setting("tokens", "The paper's code."),
@@ -111,7 +109,7 @@ PARKINSONS = Experiment(
         "cohort": _COHORT,
         "evaluate_every": _SELDOM,
     },
-    arms={**GRID, **_LARGER},
+    arms=GRID,
     own=OWN,
     seeds=10,
     file="parkinsons/parkinsons_updrs.tsv",

@@ -22,12 +22,11 @@ _KINDS = {
     "eden": "#0072B2",
     "quantize": "#E69F00",
     "sparse_ternary, top_k": "#8C6BB1",
-    "draw_k": "#17A2B8",
     "peaks": "#CC79A7",
     "others": "#333333",
 }
 _CODECS = {"eden": "eden", "quantize": "quantize", "sparse_ternary": "sparse_ternary, top_k",
-           "top_k": "sparse_ternary, top_k", "draw_k": "draw_k", "peaks": "peaks"}  # fmt: skip
+           "top_k": "sparse_ternary, top_k", "peaks": "peaks"}  # fmt: skip
 _RULES = {"budget": "budgets", "adaptive": "silence", "fixed": "silence", "optimal": "sampling",
           "random": "sampling"}  # fmt: skip
 _LEAST = 3.0  # points below full communication that are shown at the least

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-RECOMMENDED = "budget:0.2%,per=run"
+RECOMMENDED = "budget"
 
 
 class Entry(NamedTuple):
@@ -33,9 +33,7 @@ _EDEN = "Vargaftik et al., ICML 2022"
 _QSGD = "Alistarh et al., NeurIPS 2017"
 _TERNARY = "Sattler et al., 2019"
 _BLOCKS = "rotated in blocks of 4,096 weights, one scale each"
-_BUDGET = "bits for each client in proportion to what its update weighs, in `eden` or `draw_k`"
-_RISING = f"{_BUDGET}; few in the first rounds and more in the last"
-_PEAKS = _RISING.replace("`eden` or `draw_k`", "`peaks`")
+_BUDGET = "bytes for each client in proportion to what its update weighs, in `peaks`"
 _SCALED = (
     "probabilities are scaled by the last round's sums instead of a second exchange, and are 0.05 "
     "at the least"
@@ -45,16 +43,10 @@ _LEVELS = "a scale for each 256 weights, their largest, instead of the norm; wit
 ENTRIES = (
     Entry("full", "full", _FEDAVG),
     *(Entry(text, text, "Taciturn", _BUDGET)
-      for text in ("budget:1.9%", "budget:0.5%", "budget:0.2%", "budget:0.1%")),
-    *(Entry(text, text, "Taciturn", _RISING) for text in (RECOMMENDED, "budget:0.1%,per=run")),
-    *(Entry(text, text, "Taciturn", _PEAKS) for text in ("budget:0.1%,per=run,codec=peaks",)),
+      for text in (RECOMMENDED, "budget:20kB", "budget:10kB")),
     Entry("silence + EDEN 0.1", "adaptive+ignore+eden:0.1", f"{_SILENCE}; {_EDEN}", _BLOCKS),
     Entry("silence, OU", "adaptive+ou", _SILENCE, "â is held in [0, 1]"),
     Entry("silence, ignored", "adaptive+ignore", _SILENCE),
-    Entry("silence, peers", "adaptive+peers", f"{_SILENCE}; Taciturn",
-          "the mean of those who speak, as long as the silent client's update, stands in"),
-    Entry("silence, blend", "adaptive+blend", f"{_SILENCE}; Taciturn",
-          "peers and the OU forecast stand in, weighed by their past errors"),
     Entry("LAG-style reuse", "adaptive+own", "Chen et al., NeurIPS 2018",
           "the norm of an update decides who is silent, instead of how much it changed"),
     *(Entry(f"EDEN {bits:g} bit{'s' * (bits != 1)}", f"full+eden:{bits:g}", _EDEN, _BLOCKS)
@@ -64,8 +56,6 @@ ENTRIES = (
           "without feedback, and the way down is float32"),
     Entry("sparse ternary 1 %, feedback", "full+sparse_ternary:0.01,feedback=true", _TERNARY,
           "the way down is float32; a client keeps its residual until it is drawn again"),
-    Entry("draws 1 %", "full+draw_k:0.01", "Wangni et al., NeurIPS 2018",
-          "draws are systematic, and count alike"),
     Entry("optimal sampling 30 %", "optimal:0.3+zero", "Chen, Horváth, Richtárik, 2020",
           _SCALED),
     *(Entry(f"optimal sampling 30 %, {name}", f"optimal:0.3+{stand_in}",
@@ -83,7 +73,6 @@ ENTRIES = (
 _LONG = ("full", RECOMMENDED, "adaptive+ignore+eden:0.1", "full+eden:1", "full+eden:0.1",
          "full+sparse_ternary:0.01,feedback=true")  # fmt: skip
 _LONGER = (
-    "budget:0.2%",
     "adaptive+ignore",
     "full+eden:0.5",
     "full+quantize:2",

@@ -51,7 +51,7 @@ def who_pays(result: Results) -> Table:
 
 # Stand-ins that are compared: the rule, which, and with which other.
 _COMPARED = [
-    *(("adaptive", own, other) for own in ("peers", "blend", "own") for other in ("ignore", "ou")),
+    *(("adaptive", own, other) for own in ("own",) for other in ("ignore", "ou")),
     ("adaptive", "ou", "ignore"),
     *(("optimal", own, "zero") for own in ("ou", "last")),
 ]

@@ -22,7 +22,7 @@ def headline(result: Results) -> str:
     best = recommended(found)
     title = result.experiment.title
     if best is None or best.gap is None:
-        why = budget.doubt(parse(RECOMMENDED).paced(result.rounds).rule, result.size, result.cohort)
+        why = budget.doubt(parse(RECOMMENDED).rule, result.size, result.cohort, result.rounds)
         return f"**{title}**: {why}. {_instead(found)}" if why else f"**{title}**: not run."
     seeds = len(best.accuracy)
     level = float(result.arms[FULL].at().mean())

@@ -19,7 +19,7 @@ _KNOWN = {
     "adaptive+zero": 1,
     "adaptive+ignore": 2,
     "adaptive+last": 3,
-    "budget:1.9%": 4,
+    "budget": 4,
     "adaptive+ou,mode=paper": 5,
 }
 DASHES = ("solid", "dash", "dot", "dashdot")

@@ -1,7 +1,7 @@
 """The simulator: federated experiments on one machine."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
@@ -12,7 +12,6 @@ from taciturn.checks import flag, path_of
 from taciturn.core import budget
 from taciturn.core.parts import Part
 from taciturn.core.policy import Policy, parse
-from taciturn.core.rules import Rule
 from taciturn.errors import InputError, Stopped, UnknownName
 from taciturn.progress import Chunk, Compiling, Tell, Totals, silence
 from taciturn.settings import Settings
@@ -131,9 +130,8 @@ def follow(
       folder: as for `compare`, claimed by the caller.
     """
     stream = reference.stream if plain else engine.stream
-    policies = {name: policy.paced(settings.rounds) for name, policy in policies.items()}
     check_codecs(task, policies.values())
-    for name, doubt in _cautions(task, policies, settings.cohort).items():
+    for name, doubt in doubts(task, policies, settings.cohort, settings.rounds).items():
         log.warning("%s: %s", name, doubt)
     totals = Totals(settings.cohort)
     if folder is None:
@@ -161,24 +159,11 @@ def follow(
     return gather(policies, settings, chunks)
 
 
-def doubts(task: Task, policies: Mapping[str, Policy], cohort: int) -> dict[str, str]:
-    """Which policies have a budget that the model is too small for, and why."""
-    return _said(task, policies, cohort, budget.doubt)
-
-
-def _cautions(task: Task, policies: Mapping[str, Policy], cohort: int) -> dict[str, str]:
-    """The same, and which budgets may be too small to learn much."""
-    return _said(
-        task, policies, cohort, lambda *about: budget.doubt(*about) or budget.scarce(*about)
-    )
-
-
-def _said(
-    task: Task, policies: Mapping[str, Policy], cohort: int, why: Callable[[Rule, int, int], str]
-) -> dict[str, str]:
-    rules = {name: policy.rule for name, policy in policies.items() if policy.codec.rungs}
+def doubts(task: Task, policies: Mapping[str, Policy], cohort: int, rounds: int) -> dict[str, str]:
+    """Which policies have a budget that cannot be kept, and why."""
+    rules = {name: policy.rule for name, policy in policies.items() if policy.rule.nbytes}
     size = flat_model(task).size if rules else 0  # the model is traced for it
-    found = {name: why(rule, size, cohort) for name, rule in rules.items()}
+    found = {name: budget.doubt(rule, size, cohort, rounds) for name, rule in rules.items()}
     return {name: doubt for name, doubt in found.items() if doubt}
 
 

@@ -112,7 +112,7 @@ class _Structure:
             for kind in fields(policy)
             for field in fields(getattr(policy, kind.name))
         }
-        for name in ("init", "params", "paced"):
+        for name in ("init", "params"):
             del functions["rule", name]
         self.key = (policy.structure, fingerprint(functions))
 
@@ -165,7 +165,7 @@ class Program:
             clients, test = _placed(self.task, self.everywhere)
             self.lanes = self.lanes or self._choose_lanes(clients)
             keys = _run_keys(np.array(settings.all_seeds, np.uint32))
-            states = self._start(arms, keys, group, clients.population)
+            states = self._start(arms, keys, group, clients.population, settings.rounds)
         numbers = Numbers(
             settings.lr, settings.clip, settings.server_lr, settings.lr_decay, settings.rounds
         )
@@ -205,10 +205,18 @@ class Program:
             )
 
     def _start(
-        self, arms: Mapping[str, Policy], keys: draws.RunKeys, group: Group, population: int
+        self,
+        arms: Mapping[str, Policy],
+        keys: draws.RunKeys,
+        group: Group,
+        population: int,
+        rounds: int,
     ) -> Carried:
         """The states that the group's next round begins with."""
-        rules = tuple(_spread(policy.rule.init(), self.seeds) for policy in arms.values())
+        rules = tuple(
+            _spread(policy.rule.init(self.model.size, rounds), self.seeds)
+            for policy in arms.values()
+        )
         forms = self._begin.eval_shape(keys, rules, population)
         self._check_memory(forms, population)
         if not group.done:
@@ -266,7 +274,7 @@ class Program:
         columns = {"spoke": whole[:, :, 0], "rejected": whole[:, :, 1]}
         columns |= {name: real[:, :, i] for i, name in enumerate(REAL)}
         sent = [
-            bytes_up(policy, self.model.size, whole[a, :, 2:])
+            bytes_up(policy, self.model.size, whole[a, :, 0], whole[a, :, 2])
             for a, policy in enumerate(self.policies)
         ]
         columns["bytes_up"] = np.stack(sent)

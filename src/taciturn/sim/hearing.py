@@ -7,7 +7,6 @@ cohorts.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from taciturn.core import arrays
-from taciturn.core.codecs import Codec
 from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
 from taciturn.core.rules import Rule, Situation
@@ -67,7 +65,7 @@ class Waiting(NamedTuple):
     seed: jax.Array
     slot: jax.Array
     client: jax.Array
-    rung: jax.Array
+    nbytes: jax.Array
 
     @property
     def full(self) -> jax.Array:
@@ -82,7 +80,7 @@ class Heard(NamedTuple):
     norms: jax.Array  # (runs, cohort)
     said: jax.Array  # who spoke, (runs, cohort)
     chances: Any  # of having spoken, (runs, cohort); None where no rule has any
-    rungs: Any  # of their codecs, (runs, cohort); None where no codec has several
+    nbytes: Any  # of their codes, (runs, cohort); None where no rule gives each its own number
     left: Any  # what codecs left out of those who spoke, like `Work.residuals`; 0 for the silent
     last: Any  # what was decoded of them, (`Hearing.repeating`, cohort, size); None where no run is
     waiting: Waiting | None  # None where each update is summed when it ends, and in the end
@@ -95,11 +93,13 @@ class Hearing:
     Attributes:
       policies: one per arm.
       seeds, cohort: of the experiment. Run r is arm r // seeds with seed r % seeds.
+      size: how many weights the model has.
     """
 
     policies: tuple[Policy, ...]
     seeds: int
     cohort: int
+    size: int
 
     @property
     def runs(self) -> int:
@@ -119,24 +119,26 @@ class Hearing:
         return any(rule.probability is not None for rule in self.rules)
 
     @property
-    def climbs(self) -> bool:
-        """Whether any codec has several rungs."""
-        return any(policy.codec.rungs for policy in self.policies)
+    def measures(self) -> bool:
+        """Whether any rule gives each client a number of bytes."""
+        return any(rule.nbytes is not None for rule in self.rules)
 
     @property
     def lossy(self) -> bool:
         """Whether what the server decodes differs from what a client sent."""
-        return any(policy.codec.error for policy in self.policies)
+        return any(policy.loses(self.size) for policy in self.policies)
 
     @functools.cached_property
-    def codecs(self) -> list[tuple[Codec, np.ndarray]]:
-        """The lossy codecs, each that does something else once, and which arms have it."""
-        prints = [fingerprint(policy.codec) for policy in self.policies]
+    def codecs(self) -> list[tuple[Policy, np.ndarray]]:
+        """A policy for each lossy codec that does something else, and which arms have that."""
+        prints = [
+            (fingerprint(policy.codec), policy.rule.nbytes is None) for policy in self.policies
+        ]
         first = [prints.index(one) for one in prints]
         return [
-            (self.policies[arm].codec, np.array(first) == arm)
+            (self.policies[arm], np.array(first) == arm)
             for arm in sorted(set(first))
-            if self.policies[arm].codec.error
+            if self.policies[arm].loses(self.size)
         ]
 
     @functools.cached_property
@@ -160,7 +162,7 @@ class Hearing:
             waiting = Waiting(jnp.int32(0), empty, empty[:, 0], none, none, none, none, none)
         return Heard(
             [jnp.zeros_like(theta) for theta in thetas],
-            table, whole, table if self.draws else None, whole if self.climbs else None,
+            table, whole, table if self.draws else None, whole if self.measures else None,
             jax.tree.map(jnp.zeros_like, work.residuals),
             tables.empty(self.repeating, self.cohort, work.thetas.shape[1], work.thetas.dtype),
             waiting,
@@ -183,13 +185,11 @@ class Hearing:
         norms = jax.vmap(_norm)(updates)
         weight = work.who.examples[item.seed, item.slot].astype(norms.dtype)
         situation = Situation(norms, work.uniforms[item.seed, item.slot], examples=weight)
-        if self.looks_at("evenness"):
-            situation = situation._replace(evenness=_evenness(updates, norms))
         if loss is not None:
             situation = situation._replace(loss=loss)
         if work.silence is not None:
             situation = situation._replace(silence=work.silence[item.run, item.slot])
-        said, chances, rungs = self._decide(item, situation, work)
+        said, chances, nbytes = self._decide(item, situation, work)
         row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
 
         def note(table: Any, values: Any) -> Any:
@@ -199,11 +199,11 @@ class Hearing:
             norms=note(heard.norms, norms),
             said=note(heard.said, said.astype(jnp.int32)),
             chances=note(heard.chances, chances),
-            rungs=note(heard.rungs, rungs),
+            nbytes=note(heard.nbytes, nbytes),
         )
         weight = weight if chances is None else weight / chances
-        rungs = jnp.zeros_like(item.run) if rungs is None else rungs
-        return self._take(heard, item, ended & said, weight, rungs, updates, work)
+        nbytes = jnp.zeros_like(item.run) if nbytes is None else nbytes
+        return self._take(heard, item, ended & said, weight, nbytes, updates, work)
 
     def end(self, heard: Heard, work: Work) -> Heard:
         """What was heard, nothing waiting any more."""
@@ -213,31 +213,33 @@ class Hearing:
         return heard._replace(sums=sums, left=left, last=last, waiting=None)
 
     def _decide(self, item: Item, situation: Situation, work: Work) -> tuple[jax.Array, Any, Any]:
-        """Who speaks, how likely it was and on which rung, where rules say so; compare
+        """Who speaks, how likely it was and in how many bytes, where rules say so; compare
         `client.decide`."""
         norms = situation.norm
         own = (item.run // self.seeds, jnp.arange(len(norms)))
-        one, lowest = jnp.ones_like(norms), jnp.zeros_like(item.run)
-        said, chances, rungs = [], [], []
-        for rule, context in zip(self.rules, work.contexts, strict=True):
+        one, none = jnp.ones_like(norms), jnp.zeros_like(item.run)
+        said, chances, lengths = [], [], []
+        for policy, context in zip(self.policies, work.contexts, strict=True):
+            rule, of_any = policy.rule, policy.codec.lengths
             told = jax.tree.map(lambda number: number[item.seed], context)
             said.append(rule.speaks(situation, told))
             chances.append(rule.probability(situation, told) if rule.probability else one)
-            rungs.append(rule.rung(situation, told) if rule.rung else lowest)
+            wanted = none if rule.nbytes is None else rule.nbytes(situation, told)
+            lengths.append(wanted if of_any is None else of_any.fit(self.size, wanted))
         speaks = jnp.stack(said)[own] & jnp.isfinite(norms)
         return (
             speaks,
             jnp.stack(chances)[own] if self.draws else None,
-            jnp.stack(rungs)[own] if self.climbs else None,
+            jnp.stack(lengths)[own] if self.measures else None,
         )
 
     def _take(
-        self, heard: Heard, item: Item, counts: jax.Array, weight: jax.Array, rungs: jax.Array,
+        self, heard: Heard, item: Item, counts: jax.Array, weight: jax.Array, nbytes: jax.Array,
         updates: list[jax.Array], work: Work,
     ) -> Heard:  # fmt: skip
         """Takes the updates that were spoken: to be summed now, or to wait."""
         if heard.waiting is not None:
-            return self._wait(heard, heard.waiting, item, counts, weight, rungs, updates[0], work)
+            return self._wait(heard, heard.waiting, item, counts, weight, nbytes, updates[0], work)
         if not self.lossy:
             pairs = zip(heard.sums, updates, strict=True)
             sums = [self._add(*pair, counts, item.run, weight) for pair in pairs]
@@ -245,7 +247,7 @@ class Hearing:
                 sums=sums, last=self._keep_last(heard.last, updates, item, counts)
             )
         add = functools.partial(
-            self._add_decoded, item=item, weight=weight, rungs=rungs, updates=updates, work=work
+            self._add_decoded, item=item, weight=weight, nbytes=nbytes, updates=updates, work=work
         )
         kept = tables.kept(work.residuals, self.keeping, item)
         sums, rest, read = jax.lax.cond(
@@ -275,7 +277,7 @@ class Hearing:
         return sums + jnp.matmul(chosen, scaled, precision="highest")
 
     def _add_decoded(
-        self, sums: list[jax.Array], kept: Any, item: Item, weight: jax.Array, rungs: jax.Array,
+        self, sums: list[jax.Array], kept: Any, item: Item, weight: jax.Array, nbytes: jax.Array,
         updates: list[jax.Array], work: Work,
     ) -> tuple[list[jax.Array], Any, list[jax.Array]]:  # fmt: skip
         """The sums with what the server decodes of a single lane's update, layer by layer.
@@ -287,20 +289,20 @@ class Hearing:
         key = self._keys(item, work)[0]
         ends = np.cumsum([update.shape[1] for update in updates])[:-1]
 
-        def through(codec: Codec) -> Callable[..., Any]:
+        def through(policy: Policy) -> Callable[..., Any]:
             def call(updates: list[jax.Array], kept: Any) -> Any:
-                if not codec.error:
+                if not policy.loses(self.size):
                     return updates, kept
                 whole = jax.lax.optimization_barrier(jnp.concatenate(updates, axis=1)[0])
                 if kept is not None:
                     whole = whole + kept[0]
-                read = _through(codec, whole, key, rungs[0])
+                read = _through(policy, whole, key, nbytes[0])
                 rest = None if kept is None else (whole - read)[None]
                 return jnp.split(read[None], ends, axis=1), rest
 
             return call
 
-        codecs = [through(policy.codec) for policy in self.policies]
+        codecs = [through(policy) for policy in self.policies]
         updates, rest = jax.lax.switch(item.run[0] // self.seeds, codecs, updates, kept)
         pairs = zip(sums, updates, strict=True)
         sums = [self._add(*pair, jnp.array([True]), item.run, weight) for pair in pairs]
@@ -308,7 +310,7 @@ class Hearing:
 
     def _wait(
         self, heard: Heard, waiting: Waiting, item: Item, counts: jax.Array, weight: jax.Array,
-        rungs: jax.Array, updates: jax.Array, work: Work,
+        nbytes: jax.Array, updates: jax.Array, work: Work,
     ) -> Heard:  # fmt: skip
         """Puts what was spoken into free slots, with what clients had kept; empties them first if
         there are too few."""
@@ -322,7 +324,7 @@ class Hearing:
         place = jnp.where(counts, first + jnp.cumsum(counts) - 1, lanes)  # out of bounds, dropped
         kept = tables.kept(work.residuals, self.keeping, item)
         spoken = {"updates": updates if kept is None else updates + kept, "weight": weight,
-                  "rung": rungs}  # fmt: skip
+                  "nbytes": nbytes}  # fmt: skip
         spoken |= {name: getattr(item, name) for name in ("run", "seed", "slot", "client")}
         put = {name: getattr(waiting, name).at[place].set(new, mode="drop")
                for name, new in spoken.items()}  # fmt: skip
@@ -336,15 +338,15 @@ class Hearing:
         with the rest of it, and what was decoded."""
         taken, keys, arm = waiting.full, self._keys(waiting, work), waiting.run // self.seeds
         decoded = waiting.updates
-        for codec, arms in self.codecs:
+        for policy, arms in self.codecs:
             own = jnp.asarray(arms)[arm]
             read = jax.lax.cond(
                 jnp.any(own & taken),
-                jax.vmap(functools.partial(_through, codec)),
-                lambda updates, keys, rungs: updates,
+                jax.vmap(functools.partial(_through, policy)),
+                lambda updates, keys, nbytes: updates,
                 waiting.updates,
                 keys,
-                waiting.rung,
+                waiting.nbytes,
             )
             decoded = in_lanes(own, read, decoded)
         if left is not None:
@@ -360,12 +362,14 @@ class Hearing:
         return jax.vmap(draws.codec_key)(keys, of.client)
 
 
-def _through(codec: Codec, update: jax.Array, key: jax.Array, rung: jax.Array) -> jax.Array:
+def _through(policy: Policy, update: jax.Array, key: jax.Array, nbytes: jax.Array) -> jax.Array:
     """What the server decodes of an update, in its precision."""
-    if codec.through is not None:
-        read = codec.through(update, key, rung)
+    codec, size = policy.codec, update.shape[0]
+    if codec.lengths is not None:
+        own = codec.nbytes(size) if policy.rule.nbytes is None else nbytes
+        read = codec.lengths.through(update, key, own)
     else:
-        read = codec.decode(codec.encode(update, key), key, update.shape[0])
+        read = codec.decode(codec.encode(update, key), key, size)
     return read.astype(update.dtype)
 
 
@@ -373,14 +377,6 @@ def _norm(layers: list[jax.Array]) -> jax.Array:
     """That of the vector that the layers make up."""
     norms = [arrays.norm(layer) for layer in layers]
     return norms[0] if len(norms) == 1 else arrays.norm(jnp.stack(norms))
-
-
-def _evenness(layers: list[jax.Array], norms: jax.Array) -> jax.Array:
-    """Of each lane, (lanes, …) each layer; compare `arrays.evenness`."""
-    sizes = sum(jnp.sum(jnp.abs(layer), axis=tuple(range(1, layer.ndim))) for layer in layers)
-    weights = sum(math.prod(layer.shape[1:]) for layer in layers)
-    ratio = sizes / jnp.where(norms > 0, norms, 1.0)
-    return jnp.where(norms > 0, ratio * ratio / weights, 1.0)
 
 
 def in_lanes(lanes: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:

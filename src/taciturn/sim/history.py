@@ -186,10 +186,11 @@ def tested_columns(task: Task) -> tuple[str, ...]:
     return (*TESTED, *(name for name in names if name not in TESTED))
 
 
-def bytes_up(policy: Policy, size: int, rungs: np.ndarray) -> np.ndarray:
-    """Bytes of updates, where so many spoke on each rung of the codec, (…, rungs, rounds)."""
-    each = [codec.nbytes(size) for codec in policy.codec.rungs or (policy.codec,)]
-    return np.einsum("r,...rt->...t", np.array(each, np.int64), rungs[..., : len(each), :])
+def bytes_up(policy: Policy, size: int, spoke: np.ndarray, nbytes: np.ndarray) -> np.ndarray:
+    """Bytes of updates, where so many spoke, and what they had of a rule that gives bytes."""
+    if policy.rule.nbytes is not None:
+        return np.asarray(nbytes, np.int64)
+    return np.asarray(spoke, np.int64) * policy.codec.nbytes(size)
 
 
 def traffic(cohort: int, size: int, missing: np.ndarray, choice: int = 0) -> dict[str, np.ndarray]:

@@ -106,7 +106,7 @@ def _run_seed(
     population = trainer.clients.population
 
     # Algorithm 1: initialise θ_0, the prediction and the sums behind it.
-    state = server.init(policy, np.asarray(model.init(keys.init)), optimizer)
+    state = server.init(policy, np.asarray(model.init(keys.init)), optimizer, settings.rounds)
     silence = np.zeros(population, np.int32) if "silence" in policy.rule.looks_at else None
     residuals, last = (
         np.zeros((population, model.size), state.weights.dtype) if needed else None
@@ -127,8 +127,8 @@ def _run_seed(
         else:
             cohort = trainer.choose(public, round_keys)
         uniforms = draws.uniforms(round_keys, settings.cohort)
-        opening = server.open(policy, state.memory)
-        heard = tally.start(state.weights, policy.rule.each, policy.codec)
+        opening = server.open(policy, state.memory, settings.cohort)
+        heard = tally.start(state.weights, policy.rule.each)
         there = np.ones(settings.cohort, bool)
         if settings.dropout:
             there = np.asarray(draws.answers(round_keys, settings.cohort, settings.dropout))
@@ -183,8 +183,8 @@ def _run_seed(
         sent = downloads(policy, model.size, missed[None], t, settings.kept_messages)
         row |= {name: column.item() for name, column in sent.items()}
         row |= dict.fromkeys(trainer.tested, np.nan)
-        row["bytes_up"] = bytes_up(policy, model.size, row["rungs"][:, None])[0]
-        del row["silent"], row["counts"], row["rungs"]
+        row["bytes_up"] = bytes_up(policy, model.size, row["spoke"], row["nbytes"])
+        del row["silent"], row["counts"], row["nbytes"]
         if settings.evaluates(t):
             scores = evaluate(downlink.trained_from(state))
             row |= {name: scores[name] for name in trainer.tested}

@@ -42,11 +42,12 @@ class Seen(NamedTuple):
     Few arrays with many columns: on a GPU a number takes as long to write as a row.
     """
 
-    whole: Any  # how many spoke, how many were rejected, and how many spoke on each rung
+    whole: Any  # how many spoke, how many were rejected, and how many bytes rules gave them
     real: Any  # `REAL`
     answers: Any  # what every client answered, as in `voices`, (rounds, runs, cohort)
 
 
+WHOLE = ("spoke", "rejected", "nbytes")
 REAL = ("threshold", "norm_mean", "norm_std")
 
 
@@ -81,7 +82,7 @@ class Rounds:
         self.on_cpu = mesh.devices.flat[0].platform == "cpu"
         self.model = flat_model(task)
         transformation = client_optimizer(form)
-        self.hearing = Hearing(tuple(policies), self.seeds, self.cohort)
+        self.hearing = Hearing(tuple(policies), self.seeds, self.cohort, self.model.size)
         self.trainer = LaneTrainer(
             model=self.model,
             step=make_step(task, transformation, form.precision),
@@ -90,7 +91,6 @@ class Rounds:
             batch=form.batch,
             epochs=form.epochs,
         )
-        self.rungs = max(1, *(len(policy.codec.rungs) for policy in policies))
         self.traces = 0
 
     def draw(self, keys: draws.RunKeys, rounds: jax.Array, clients: Clients) -> Cohorts:
@@ -154,7 +154,7 @@ class Rounds:
         weights = jax.lax.map(self.model.init, keys.init)
 
         def first(weights: jax.Array, rule: Any, policy: Policy) -> server.ServerState:
-            state = server.init(policy, weights, optimizer)
+            state = server.init(policy, weights, optimizer, rounds=1)  # rules have their own
             return state._replace(memory=state.memory._replace(rule=rule))
 
         servers = tuple(
@@ -193,7 +193,7 @@ class Rounds:
         self.traces += 1
         shape, dtype = (CHUNK, len(self.policies), self.seeds), states.servers[0].weights.dtype
         seen = Seen(
-            jnp.zeros((*shape, 2 + self.rungs), jnp.int32),
+            jnp.zeros((*shape, len(WHOLE)), jnp.int32),
             jnp.zeros((*shape, len(REAL)), dtype),
             jnp.zeros((CHUNK, self.runs, self.cohort), jnp.int8),
         )
@@ -226,7 +226,7 @@ class Rounds:
         """One round of every run; compare `reference._run_seed`."""
         round_keys = jax.vmap(lambda key: draws.round_keys(key, round))(keys)
         openings = [
-            jax.vmap(lambda s, policy=policy: server.open(policy, s.memory))(state)
+            jax.vmap(lambda s, policy=policy: server.open(policy, s.memory, self.cohort))(state)
             for policy, state in zip(self.policies, states.servers, strict=True)
         ]
         whose = (jnp.arange(self.runs)[:, None], jnp.tile(who.clients, (len(self.policies), 1)))
@@ -256,7 +256,7 @@ class Rounds:
         for a, policy in enumerate(self.policies):
             own = slice(a * self.seeds, (a + 1) * self.seeds)
             chances = heard.chances[own] if policy.rule.probability else None
-            rungs = heard.rungs[own] if policy.codec.rungs else None
+            nbytes = None if policy.rule.nbytes is None else heard.nbytes[own]
             sums = heard.sums[own]
             if policy.stand_in.own:
                 weight = jax.vmap(tally.stands_in_for)(
@@ -264,9 +264,9 @@ class Rounds:
                 )
                 theirs = last[np.searchsorted(repeating, np.arange(own.start, own.stop))]
                 sums = sums + jnp.einsum("rc,rcs->rs", weight, theirs, precision="highest")
-            of = functools.partial(tally.of, each=policy.rule.each, codec=policy.codec)
-            tallies = jax.vmap(lambda *given, of=of: of(*given[:-1], rung=given[-1]))(
-                sums, who.examples, heard.norms[own], said[own], openings[a], chances, rungs
+            of = functools.partial(tally.of, each=policy.rule.each)
+            tallies = jax.vmap(lambda *given, of=of: of(*given[:-1], nbytes=given[-1]))(
+                sums, who.examples, heard.norms[own], said[own], openings[a], chances, nbytes
             )
             # Those who never answer are no replies that were rejected.
             gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
@@ -295,9 +295,8 @@ class Rounds:
     def _row(self, infos: Sequence[server.RoundInfo], answers: jax.Array) -> Seen:
         """What is recorded of one round."""
         whole, real = [], []
-        for info in infos:  # counts of rungs go up to those of the codec that has most
-            rungs = jnp.pad(info.rungs, ((0, 0), (0, self.rungs - info.rungs.shape[1])))
-            whole.append(jnp.column_stack([info.spoke, info.rejected, rungs]))
+        for info in infos:
+            whole.append(jnp.column_stack([getattr(info, name) for name in WHOLE]))
             real.append(jnp.column_stack([getattr(info, name) for name in REAL]))
         return Seen(jnp.stack(whole), jnp.stack(real), answers)
 

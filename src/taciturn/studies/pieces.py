@@ -117,8 +117,8 @@ def _doubts(
     task: Task, arms: Sequence[str], texts: Mapping[str, str], settings: dict[str, Any]
 ) -> dict[str, str]:
     """Which of the arms have a budget that cannot be kept on the task, and why."""
-    policies = {name: parse(texts[name]).paced(settings["rounds"]) for name in arms}
-    return doubts(task, policies, settings["cohort"])
+    policies = {name: parse(texts[name]) for name in arms}
+    return doubts(task, policies, settings["cohort"], settings["rounds"])
 
 
 def _most(experiment: Experiment, options: Options, arms: int, seeds: int) -> tuple[int, int]:

@@ -1,16 +1,14 @@
 """Codecs: how an update that is spoken is written down. One file for each."""
 
 from taciturn.core.codecs.codec import Codec, Form, from_bytes, to_bytes
-from taciturn.core.codecs.draw_k import draw_k
 from taciturn.core.codecs.eden import eden
 from taciturn.core.codecs.floats import bfloat16, float16, float32
-from taciturn.core.codecs.ladder import LADDER, PEAKS
 from taciturn.core.codecs.peaks import peaks
 from taciturn.core.codecs.quantize import quantize
 from taciturn.core.codecs.sparse_ternary import sparse_ternary
 from taciturn.core.codecs.top_k import top_k
 
 __all__ = [
-    "LADDER", "PEAKS", "Codec", "Form", "bfloat16", "draw_k", "eden", "float16", "float32",
+    "Codec", "Form", "bfloat16", "eden", "float16", "float32",
     "from_bytes", "peaks", "quantize", "sparse_ternary", "to_bytes", "top_k",
 ]  # fmt: skip

@@ -39,6 +39,22 @@ class Form(NamedTuple):
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
+class Lengths(NamedTuple):
+    """Of a codec whose codes can have any length.
+
+    Attributes:
+      at: `(bytes) -> codec`, the one whose codes have so many bytes.
+      fit: `(size, bytes) -> bytes` of the longest code for so many weights that has no more; the
+        number may be traced.
+      through: `(update, key, bytes) -> decoded`, what is decoded of a code of so many bytes, a
+        number that `fit` gives and that is traced.
+    """
+
+    at: Callable[[int], "Codec"]
+    fit: Callable[[int, Any], Any]
+    through: Callable[[Array, Array, Any], Array]
+
+
 @dataclass(frozen=True)
 class Codec(Part):
     """Writes updates down.
@@ -47,44 +63,40 @@ class Codec(Part):
       encode: `(update, key) -> code`; the update is a flat vector of float32.
       decode: `(code, key, size) -> update`.
       forms: `(size) -> forms` of the arrays of a code for so many weights.
-      error: the expected ‖decoded − update‖² / ‖update‖² of a dense update, over keys.
+      error: `(size) -> error`, the expected ‖decoded − update‖² / ‖update‖² of a dense update of
+        so many weights, over keys; 0 where nothing is lost.
       unbiased: whether the expected decoded update is the update, over keys.
       norm_range: `(norm, size) -> (low, high)`: the norm of what is decoded from an update of this
         norm lies outside with a probability below 1e-6.
       feedback: whether clients keep what was left out; the codec then has its least-error form.
-      rungs: the codecs among which each client is given one, where there are several.
-      through: `(update, key, rung) -> decoded`, what is decoded of a rung whose number is traced.
+      lengths: of a codec whose codes can have any length, for rules that give each client a number
+        of bytes.
     """
 
     encode: Callable[[Array, Array], Code] = field(kw_only=True, compare=False, repr=False)
     decode: Callable[[Code, Array, int], Array] = field(kw_only=True, compare=False, repr=False)
     forms: Callable[[int], tuple[Form, ...]] = field(kw_only=True, compare=False, repr=False)
-    error: float = field(kw_only=True, compare=False, repr=False)
+    error: Callable[[int], float] = field(kw_only=True, compare=False, repr=False)
     unbiased: bool = field(kw_only=True, compare=False, repr=False)
     norm_range: Callable[[Scalar, int], tuple[Scalar, Scalar]] = field(
         kw_only=True, compare=False, repr=False
     )
     feedback: bool = field(default=False, kw_only=True, compare=False, repr=False)
-    rungs: tuple["Codec", ...] = field(default=(), kw_only=True, compare=False, repr=False)
-    through: Callable[[Array, Array, Array], Array] | None = field(
-        default=None, kw_only=True, compare=False, repr=False
-    )
+    lengths: Lengths | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     @property
     def structure(self) -> tuple[Any, ...]:
         """All arguments: a codec's numbers set shapes."""
         return (self.name, *self.params)
 
-    @property
-    def stretch(self) -> float:
+    def stretch(self, size: int) -> float:
         """The norm of what is decoded of a dense update, over the update's."""
-        return math.sqrt(1 + self.error if self.unbiased else 1 - self.error)
+        error = self.error(size)
+        return math.sqrt(1 + error if self.unbiased else 1 - error)
 
-    def at(self, rung: int) -> "Codec":
-        """The codec of a rung; itself, where there is but one."""
-        if not 0 <= rung < max(1, len(self.rungs)):
-            raise InputError(f"`{self.name}` has {max(1, len(self.rungs))} rungs, got {rung}.")
-        return self.rungs[rung] if self.rungs else self
+    def at(self, nbytes: int) -> "Codec":
+        """The codec whose codes have so many bytes; itself, where it has but one length."""
+        return self if self.lengths is None else self.lengths.at(nbytes)
 
     def nbytes(self, size: int) -> int:
         """Exactly how many bytes a code for so many weights has."""

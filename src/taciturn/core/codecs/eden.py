@@ -69,7 +69,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
         places = _places(key, size, kept(size, share))
 
         def work(x: Array, first: int) -> tuple[Array, Array]:
-            r = hadamard.rotate(x, key, first)
+            r = hadamard.rotate(x, key, hadamard.numbers(x, first))
             squares = xp.sum(x * x, axis=1)
             chosen = r if places is None else xp.take(r, places, axis=1)
             index, level = _quantize(chosen, squares, hadamard.block_of(size), whole)
@@ -98,7 +98,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
             values = values * scales[first : first + rows.shape[0], None]
             if places is not None:
                 values = _spread(values, places, block)
-            return (hadamard.rotate_back(values, key, first),)
+            return (hadamard.rotate_back(values, key, hadamard.numbers(values, first)),)
 
         (turned,) = by_rows(work, index)
         return xp.reshape(turned, (-1,))[:size]
@@ -123,9 +123,37 @@ def eden(bits: float, feedback: bool = False) -> Codec:
     return Codec(
         "eden", (("bits", bits), ("feedback", feedback)),
         encode=encode, decode=decode, forms=forms, norm_range=norm_range,
-        error=1 - captured if feedback else 1 / captured - 1, unbiased=not feedback,
+        error=lambda size: 1 - captured if feedback else 1 / captured - 1, unbiased=not feedback,
         feedback=feedback,
     )  # fmt: skip
+
+
+def rows(update: Array, key: Array, three: Scalar, four: Scalar) -> Array:
+    """What is decoded of a code with 2 bits, or with 3 or 4 where these are so, which may be
+    traced: blocks to be rotated back."""
+    xp, x = namespace(update), hadamard.cut(update)
+    r, squares = hadamard.rotate(x, key, hadamard.numbers(x)), xp.sum(x * x, axis=1)
+    rms = xp.sqrt(squares / x.shape[1])[:, None]
+    unit = r / xp.where(rms > 0, rms, xp.ones_like(rms))
+    two, *more = (_borders(bits) for bits in (2, 3, 4))
+    borders, steps = (
+        xp.where(four, xp.asarray(d), xp.where(three, xp.asarray(c), xp.asarray(b)))
+        for b, c, d in zip(two, *more, strict=True)
+    )
+    q = xp.zeros_like(r) - xp.sum(steps) / 2
+    for i in range(borders.shape[0]):
+        q = q + xp.where(unit > borders[i], steps[i], xp.zeros_like(steps[i]))
+    scales = halves.drawn(
+        scale(squares, xp.sum(r * q, axis=1), 0.0), random_bits(fold(key, 4), squares.shape)
+    )
+    return q * halves.read(scales)[:, None]
+
+
+def _borders(bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Borders between levels, and by how much a level rises there; as many as 4 bits have."""
+    levels, missing = _signed(bits), 15 - (2**bits - 1)
+    borders = np.append((levels[1:] + levels[:-1]) / 2, np.full(missing, np.inf))
+    return borders.astype(np.float32), np.append(np.diff(levels), np.zeros(missing, np.float32))
 
 
 def scale(squares: Array, along: Array, least: Scalar) -> Array:

@@ -7,30 +7,38 @@ References:
   Elias. Efficient Storage and Retrieval by Content and Address of Static Files, 1974.
 """
 
+from typing import Any
+
 from taciturn.core.arrays import Array, namespace
 from taciturn.core.codecs.codec import Form
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 
 
-def _low_bits(count: int, size: int) -> int:
-    return max(0, (size // count).bit_length() - 1)
+def low_bits(count: Any, size: int) -> Any:
+    """Lower bits of a position that stand as they are; the number of positions may be traced."""
+    return sum((size // count) >= (1 << i) for i in range(1, size.bit_length()))
 
 
-def _row(count: int, size: int) -> int:
+def _row(count: Any, size: int) -> Any:
     """Bits in the row of upper parts."""
-    return count + ((size - 1) >> _low_bits(count, size)) + 1
+    return count + ((size - 1) >> low_bits(count, size)) + 1
+
+
+def lengths(count: Any, size: int) -> tuple[Any, Any]:
+    """Bytes of the lower and of the upper bits of so many positions, which may be traced."""
+    return packed_bytes(count * low_bits(count, size), 1), packed_bytes(_row(count, size), 1)
 
 
 def forms(count: int, size: int) -> tuple[Form, Form]:
     """Of the lower and the upper bits of so many positions below `size`."""
-    low = packed_bytes(count * _low_bits(count, size), 1)
-    return Form("u1", (low,)), Form("u1", (packed_bytes(_row(count, size), 1),))
+    low, upper = lengths(count, size)
+    return Form("u1", (low,)), Form("u1", (upper,))
 
 
 def write(positions: Array, size: int) -> tuple[Array, Array]:
     """Sorted positions as bytes."""
     xp, count = namespace(positions), positions.shape[0]
-    bits = _low_bits(count, size)
+    bits = low_bits(count, size)
     low = (positions[:, None] >> xp.arange(bits, dtype=positions.dtype)[None, :]) & 1
     at = (positions >> bits) + xp.arange(count, dtype=positions.dtype)
     row = xp.arange(_row(count, size), dtype=positions.dtype)
@@ -42,7 +50,7 @@ def write(positions: Array, size: int) -> tuple[Array, Array]:
 def read(low: Array, upper: Array, count: int, size: int) -> Array:
     """The positions in these bytes; wrong bytes give positions too, all below `size`."""
     xp = namespace(low)
-    bits = _low_bits(count, size)
+    bits = low_bits(count, size)
     lower = xp.astype(unpack(low, 1, count * bits), xp.int32)
     planes = xp.reshape(lower, (count, bits)) << xp.arange(bits, dtype=xp.int32)[None, :]
     lower = xp.sum(planes, axis=1, dtype=xp.int32)

@@ -17,7 +17,7 @@ def float32() -> Codec:
         decode=lambda code, key, size: code[0],
         forms=lambda size: (Form("<f4", (size,)),),
         norm_range=lambda norm, size: (0.999 * norm, 1.001 * norm),
-        error=0.0, unbiased=True,
+        error=lambda size: 0.0, unbiased=True,
     )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def float16() -> Codec:
         "float16", encode=encode,
         decode=lambda code, key, size: namespace(code[0]).astype(code[0], np.float32),
         forms=lambda size: (Form("<f2", (size,)),),
-        norm_range=norm_range, error=2.0**-24, unbiased=False,
+        norm_range=norm_range, error=lambda size: 2.0**-24, unbiased=False,
     )  # fmt: skip
 
 
@@ -47,5 +47,6 @@ def bfloat16() -> Codec:
         encode=lambda update, key: (halves.nearest(update),),
         decode=lambda code, key, size: halves.read(code[0]),
         forms=lambda size: (Form(halves.DTYPE, (size,)),),
-        norm_range=lambda norm, size: (0.995 * norm, 1.005 * norm), error=2.0**-17, unbiased=False,
+        norm_range=lambda norm, size: (0.995 * norm, 1.005 * norm),
+        error=lambda size: 2.0**-17, unbiased=False,
     )  # fmt: skip

@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from taciturn.core.arrays import Array, namespace
+from taciturn.core.arrays import Array, by_rows, namespace
 from taciturn.core.hashing import fold, mix
 
 BLOCK = 4096
@@ -33,14 +33,57 @@ def cut(vector: Array) -> Array:
     return xp.reshape(vector, (-1, block_of(size)))
 
 
-def rotate(x: Array, key: Array, first: int = 0) -> Array:
-    """Blocks (count, block), turned; `first` is the number of the first in its message."""
-    return _turn(_flip(x, key, first))
+def squares(vector: Array) -> Array:
+    """The squared norm of every block."""
+    if not isinstance(vector, np.ndarray):
+        xp = namespace(vector)
+        return xp.sum(cut(vector) ** 2, axis=1)
+    block, whole = block_of(len(vector)), len(vector) // block_of(len(vector))
+    rows = vector[: whole * block].reshape(whole, block)
+    (found,) = by_rows(lambda x, first: (np.vecdot(x, x),), rows)
+    rest = vector[whole * block :]
+    return np.append(found, np.vecdot(rest, rest)) if len(rest) else found
 
 
-def rotate_back(x: Array, key: Array, first: int = 0) -> Array:
+def take(vector: Array, numbers: Array) -> Array:
+    """The blocks of these numbers; zeros for those that do not exist."""
+    xp, block, blocks = namespace(vector), block_of(vector.shape[0]), blocks_of(vector.shape[0])
+    if not isinstance(vector, np.ndarray):
+        rows = cut(vector)
+        return xp.take(xp.concat([rows, xp.zeros_like(rows[:1])]), numbers, axis=0)
+    whole = len(vector) // block
+    found = np.zeros((len(numbers), block), vector.dtype)
+    found[numbers < whole] = vector[: whole * block].reshape(whole, block)[numbers[numbers < whole]]
+    if whole < blocks:
+        found[numbers == whole, : len(vector) - whole * block] = vector[whole * block :]
+    return found
+
+
+def put(rows: Array, numbers: Array, size: int) -> Array:
+    """A vector with these blocks, and 0 elsewhere; those that do not exist are dropped."""
+    xp, block, blocks = namespace(rows), block_of(size), blocks_of(size)
+    empty = xp.zeros((blocks + 1, block), dtype=rows.dtype)
+    if isinstance(empty, np.ndarray):
+        empty[numbers] = rows
+    else:
+        empty = empty.at[numbers].set(rows)
+    return xp.reshape(empty, (-1,))[:size]
+
+
+def numbers(rows: Array, first: int = 0) -> Array:
+    """The numbers of blocks that follow each other, from the first on."""
+    xp = namespace(rows)
+    return xp.arange(first, first + rows.shape[0], dtype=xp.int32)
+
+
+def rotate(x: Array, key: Array, which: Array) -> Array:
+    """Blocks (count, block), turned; `which` are their numbers."""
+    return _turn(_flip(x, key, which))
+
+
+def rotate_back(x: Array, key: Array, which: Array) -> Array:
     """What `rotate` turned, as it was."""
-    return _flip(_turn(x), key, first)
+    return _flip(_turn(x), key, which)
 
 
 def _turn(x: Array) -> Array:
@@ -57,11 +100,12 @@ def _turn(x: Array) -> Array:
     return xp.reshape(turned, x.shape)
 
 
-def _flip(x: Array, key: Array, first: int) -> Array:
+def _flip(x: Array, key: Array, which: Array) -> Array:
     """Half of all entries negated: one bit of the key's stream for each."""
     xp = namespace(x)
     words = x.shape[1] // 32 or 1
-    counter = xp.arange(first * words, (first + x.shape[0]) * words, dtype=xp.uint32)
+    counter = xp.astype(which, xp.uint32)[:, None] * words + xp.arange(words, dtype=xp.uint32)
+    counter = xp.reshape(counter, (-1,))
     key = fold(key, 1)
     with np.errstate(over="ignore"):
         drawn = mix(mix(counter + key[0]) ^ key[1])

@@ -1,12 +1,14 @@
 """Small whole numbers in few bits: bytes of eight bits, the first in the lowest place."""
 
+from typing import Any
+
 import numpy as np
 
 from taciturn.core.arrays import Array, namespace
 
 
-def packed_bytes(count: int, bits: int) -> int:
-    """How many bytes so many numbers of so many bits take."""
+def packed_bytes(count: Any, bits: int) -> Any:
+    """How many bytes so many numbers of so many bits take; their number may be traced."""
     return -(-count * bits // 8)
 
 

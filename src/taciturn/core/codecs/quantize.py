@@ -85,7 +85,8 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
     return Codec(
         "quantize", (("bits", bits), ("feedback", feedback)),
         encode=encode, decode=decode, forms=forms, norm_range=norm_range,
-        error=_LEAST[bits - 1] if feedback else drawn, unbiased=not feedback, feedback=feedback,
+        error=lambda size: _LEAST[bits - 1] if feedback else drawn,
+        unbiased=not feedback, feedback=feedback,
     )  # fmt: skip
 
 

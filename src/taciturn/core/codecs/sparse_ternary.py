@@ -50,7 +50,7 @@ def sparse_ternary(share: float, feedback: bool = False) -> Codec:
     return Codec(
         "sparse_ternary", (("share", share), ("feedback", feedback)),
         encode=encode, decode=decode, forms=forms, norm_range=norm_range,
-        error=1 - _captured(share), unbiased=False, feedback=feedback,
+        error=lambda size: 1 - _captured(share), unbiased=False, feedback=feedback,
     )  # fmt: skip
 
 

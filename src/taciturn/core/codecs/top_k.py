@@ -45,7 +45,7 @@ def top_k(share: float, feedback: bool = False) -> Codec:
     return Codec(
         "top_k", (("share", share), ("feedback", feedback)),
         encode=encode, decode=decode, forms=forms, norm_range=norm_range,
-        error=1 - share_of_squares(share), unbiased=False, feedback=feedback,
+        error=lambda size: 1 - share_of_squares(share), unbiased=False, feedback=feedback,
     )  # fmt: skip
 
 
