@@ -2,6 +2,8 @@
 `glyphs`, and other tasks, small and large, short and long.
 
     python benchmarks/scaling.py run --on 13k 85k emnist --arms full "full+eden:0.1" --seeds 0 1 2
+    python benchmarks/scaling.py table
+    python benchmarks/scaling.py figure
 
 An arm with a codec `NAME@BYTES` has as many bits or as large a share as fit into so many bytes, or
 the least that the codec can have. Each run, a network with a policy and a seed, is a row of the
@@ -18,7 +20,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -32,10 +34,13 @@ from taciturn.models.cnn import Conv
 from taciturn.models.dense import Dense
 from taciturn.report.versions import versions
 from taciturn.sim.local import flat_model
+from taciturn.studies.difference import MARGIN, Difference, difference
+from taciturn.studies.figure import panels, write
 from taciturn.tasks import load
 from taciturn.tasks.task import with_test
 
-RESULTS = Path(__file__).parent / "results" / "scaling.json"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "scaling.json"
 # Channels of two 5 × 5 convolutions, and the width of the hidden layer.
 NETS = {
     "13k": (4, 8, 64),
@@ -175,18 +180,120 @@ def _setting(on: str, pair: str) -> tuple[str, Any]:
     return name, type(SETTINGS[on][name])(value)
 
 
+class Point(NamedTuple):
+    """What an arm comes to on a network or task.
+
+    Attributes:
+      weights: how many the model has.
+      sent: bytes of a round, headers too, the mean over seeds.
+      share: of what `full` sends, in %.
+      gap: accuracy − that of `full`, seed by seed, in points.
+      seeds: how many have both.
+    """
+
+    weights: int
+    sent: float
+    share: float
+    gap: Difference
+    seeds: int
+
+
+def points(runs: list[dict[str, Any]]) -> dict[tuple[str, str, str], Point]:
+    """By task, by settings of its own and by arm; runs whose seed has no run of `full` are left
+    out."""
+    full = {(r["on"], str(r["own"]), r["seed"]): r for r in runs if r["arm"] == "full"}
+    pairs: dict[tuple[str, str, str], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    for r in runs:
+        if beside := full.get((r["on"], str(r["own"]), r["seed"])):
+            pairs.setdefault((r["on"], str(r["own"]), r["arm"]), []).append((r, beside))
+    found = {}
+    for (on, own, arm), both in pairs.items():
+        first = both[0][0]
+        rounds = (SETTINGS[on] | first["own"])["rounds"]
+        sent, most = (
+            np.mean([pair[i]["bytes_up"] + pair[i]["overhead_up"] for pair in both]) / rounds
+            for i in (0, 1)
+        )
+        accuracies = (np.array([pair[i]["accuracy"] for pair in both]) for i in (0, 1))
+        found[on, own, arm] = Point(
+            first["weights"], sent, 100 * sent / most, difference(*accuracies), len(both)
+        )
+    return found
+
+
+def table(options: argparse.Namespace) -> None:
+    """Prints a row for each task and arm, as Markdown."""
+    print("| task | weights | policy | seeds | points to `full` | bytes a round | of `full` |")
+    print("|---|---|---|---|---|---|---|")
+    for (on, own, arm), point in points(json.loads(options.json.read_text())["runs"]).items():
+        if arm == "full":
+            continue
+        where = on if own == "{}" else f"{on}, {own.strip('{}')}".replace("'", "")
+        gap = f"{point.gap.mean:+.2f}".replace("-", "−")
+        half = "" if point.seeds < 2 else f" ± {point.gap.half:.2f}"
+        print(f"| {where} | {point.weights:,} | `{arm}` | {point.seeds} | {gap}{half} | "
+              f"{point.sent:,.0f} | {point.share:.2g} % |")  # fmt: skip
+
+
+FAMILIES = {"budget": "#D7263D", "full+eden": "#0072B2", "full+quantize": "#009E73", "full": "#555"}
+NAMES = {"budget": "Taciturn: `budget`", "full+eden": "EDEN", "full+quantize": "QSGD",
+         "full": "float32"}  # fmt: skip
+
+
+def needed(found: dict[tuple[str, str, str], Point], family: str) -> dict[int, float]:
+    """The fewest bytes of a round, by number of weights, from which on a family ends at most the
+    margin below `full`."""
+    least = {}
+    for net in NETS:
+        own = [p for (on, own, arm), p in found.items()
+               if on == net and own == "{}" and re.split("[:@]", arm)[0] == family]  # fmt: skip
+        enough = None
+        for point in sorted(own, key=lambda point: -point.sent):
+            if point.gap.mean < -MARGIN:
+                break
+            enough = point
+        if enough:
+            least[enough.weights] = enough.sent
+    return least
+
+
+def figure(options: argparse.Namespace) -> None:
+    """Draws the bytes that a round needs against the number of weights."""
+    found = points(json.loads(options.json.read_text())["runs"])
+    drawn, (axes,) = panels(1, "weights of the model", width=6.4)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_ylabel("bytes that ten clients upload in a round")
+    axes.set_title("What a round needs to end within 0.5 points of full communication", fontsize=11)
+    for family, colour in FAMILIES.items():
+        least = needed(found, family)
+        axes.plot(list(least), list(least.values()), "o-", color=colour, label=NAMES[family])
+        if least:
+            size, sent = list(least.items())[-1]
+            axes.annotate(NAMES[family].replace("`", ""), (size, sent), xytext=(8, 0), va="center",
+                          textcoords="offset points", color=colour, fontweight="bold")  # fmt: skip
+    axes.set_xlim(8e3, 1e8)
+    axes.grid(alpha=0.25, which="both")
+    for path in write(drawn, options.out, "figure-scaling", ("png", "svg")):
+        print(path)
+
+
+WHAT = {"run": run, "table": table, "figure": figure}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("what", choices=["run"])
+    parser.add_argument("what", choices=WHAT)
     parser.add_argument("--on", nargs="+", default=list(NETS), choices=SETTINGS)
     parser.add_argument("--arms", nargs="+", default=["full", "budget"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--setting", nargs="*", default=[], help="such as cohort=50 rounds=60")
     parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="the figure's folder")
     options = parser.parse_args()
     taciturn.prepare()
     rivals.register()
-    run(options)
+    WHAT[options.what](options)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from taciturn.checks import path_of, whole
-from taciturn.cli.command import Command, File, command, tell
+from taciturn.cli.command import Command, command, tell
 from taciturn.errors import InputError, UnknownName, require
 from taciturn.settings import Plan
 
@@ -24,17 +24,16 @@ class Frontier(Command):
     settings of docs/frontier.md, or any task of `taciturn list`. Says which policies are on the
     Pareto front, and how many bytes each needed to reach 90, 95 and 99 % of the accuracy of full
     communication; leaves a table, a picture and the runs as JSON. Finished pieces are kept in the
-    folder: a stopped command goes on where it was. `list` says what there is; `page` writes the
-    page of all experiments that are in the folder.
+    folder: a stopped command goes on where it was. `list` says what there is.
     """
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
-    """What to learn; or `list`, or `page`."""
+    """What to learn; or `list`."""
     policies: str | None = None
     """Policies instead of the built-in grid, such as "adaptive+ou; full+eden:1", or names of
     `taciturn frontier list`, such as "power of choice"; `full` is always run beside them."""
     again: str | None = None
-    """Policies whose runs in the folder are replaced, such as "budget:0.2%; power of choice": for
+    """Policies whose runs in the folder are replaced, such as "budget; power of choice": for
     when what they do has changed. If the command is stopped, it goes on without this option."""
     seeds: int | None = None
     """How many seeds, from 0 (default: the experiment's, or 5)."""
@@ -63,13 +62,11 @@ class Frontier(Command):
     """Where the data lie (default: TACITURN_DATA, the cache folder, or a download)."""
     out: Path = Path("frontier-results")
     """Folder of the results; what it has is not run again."""
-    page: File = None
-    """The file that `page` writes (default: frontier.md in the folder)."""
 
     def go(self) -> None:
         for module in ("jax", "optax", "rich", "matplotlib", "scipy"):
             require(module, "sim")
-        from taciturn.frontier import make, page
+        from taciturn.frontier import make
         from taciturn.frontier.experiments import experiment_of
         from taciturn.sim import prepare
         from taciturn.sim.defaults import PRECISIONS
@@ -77,14 +74,10 @@ class Frontier(Command):
 
         if path_of("out", self.out).is_file():
             raise InputError(f"`--out` must be a folder, {self.out} is a file.")
-        if self.page is not None and path_of("page", self.page).is_dir():
-            raise InputError(f"`--page` must be a file, {self.page} is a folder.")
         if self.precision is not None and self.precision not in PRECISIONS:
             raise UnknownName("precision", self.precision, PRECISIONS)
         if self.task == "list":
             lines = make.listing(self.out)
-        elif self.task == "page":
-            lines = [str(path) for path in page.write(self.out, self.page)]
         else:
             names = ("rounds", "cohort", "epochs", "batch", "lr", "clip", "evaluate_every")
             given = {name: getattr(self, name) for name in names}

@@ -34,7 +34,7 @@ class Amount(float):
         except ValueError:
             number = math.nan
         if unit is None or not 0 < number < math.inf:
-            raise InputError(f"A budget must be above 0 and have a unit, {_LIKE}, got {text!r}.")
+            raise InputError(f"An amount must be above 0 and have a unit, {_LIKE}, got {text!r}.")
         amount = super().__new__(cls, number * _UNITS[unit])
         amount.text, amount.is_share = digits(number) + unit, unit == "%"
         return amount

@@ -15,6 +15,10 @@ so far, its *debt* in rounds' worth:
     c = bytes of the budget · e^(−gain · debt) / mean of n·m
 
 In the first round nothing is known of n·m, and all clients have as many bytes.
+
+Where it is known how many rounds there will be, bytes rise in a straight line, from 0.2 times their
+mean to 1.8 times: later rounds wash the errors of early ones out of the model, those of the last
+ones stay.
 """
 
 from typing import NamedTuple
@@ -50,7 +54,7 @@ class Budget(NamedTuple):
       rounds: so far.
       typical: the mean of n·m; 0 before the first round.
       debt: what was spent too much, in mean rounds' worth.
-      run: rounds over which bytes rise; 0 where all have the same.
+      run: rounds over which bytes rise; 0 where nobody knows, and all have the same.
     """
 
     each: Scalar
@@ -70,7 +74,7 @@ class Rates(NamedTuple):
     most: Scalar
 
 
-def budget(amount: str | None = None, per: str = "round", rising: bool = False) -> Rule:
+def budget(amount: str | None = None, per: str = "round") -> Rule:
     """So many bytes: each client speaks in as many as its update weighs.
 
     Its policy has the codec `peaks`, which writes updates in any number of bytes, and the stand-in
@@ -80,7 +84,6 @@ def budget(amount: str | None = None, per: str = "round", rising: bool = False) 
       amount: bytes, as in 200kB, or a share of what everyone would upload in float32, as in 1%. By
         default 4 kB for each client that is asked, and 40 kB a round where fewer than ten are.
       per: what it is for: a round, a client that is asked, or the whole run.
-      rising: whether the first rounds have little and the last ones more.
     """
     wanted = None if amount is None else Amount(amount)
     choice("per", per, ("round", "client", "run"))
@@ -101,14 +104,21 @@ def budget(amount: str | None = None, per: str = "round", rising: bool = False) 
             raise InputError("`per=run` needs the number of rounds.")
         else:
             least = wanted / max(rounds, 1)
-        return Budget(each, least, 4.0 * size, 0.0, 0.0, 0.0, float(rounds or 0) * rising)
+        return Budget(each, least, 4.0 * size, 0.0, 0.0, 0.0, float(rounds or 0))
 
     return Rule(
-        "budget", (("amount", wanted), ("per", per), ("rising", rising)), init=init,
+        "budget", (("amount", wanted), ("per", per)), init=init,
         broadcast=_rates, speaks=lambda own, context: own.uniform < _probability(own, context),
         probability=_probability, nbytes=_nbytes, learn=_learn,
         looks_at=("norm", "uniform", "examples"),
     )  # fmt: skip
+
+
+def extended(rule: Rule, state: Budget, size: int, rounds: int) -> Budget:
+    """The state of a run that goes on and now has so many rounds: what was learned stays."""
+    return rule.init(size, rounds)._replace(
+        rounds=state.rounds, typical=state.typical, debt=state.debt
+    )
 
 
 def doubt(rule: Rule, size: int, cohort: int, rounds: int) -> str:

@@ -96,16 +96,27 @@ def write(message: Message, codec: Codec, key: Array | None = None) -> bytes:
     return header + payload
 
 
-def read(data: bytes, codec: Codec, key: Array | None = None) -> Message:
+def read(
+    data: bytes, codec: Codec, key: Array | None = None, weights: int | None = None
+) -> Message:
     """The message that `write` wrote, or an error that says what is wrong with the bytes.
 
     Its update is what the code says: for a codec with loss, not the one that was written.
+
+    Args:
+      data: the bytes.
+      codec: the policy's.
+      key: that of the one who wrote.
+      weights: how many the model has, where it is known. A short code of any length may else say
+        that it is for billions of them.
     """
     if len(data) < OVERHEAD:
         raise InputError(f"A message has at least {OVERHEAD} bytes, got {len(data)}.")
     version, speaks, size, examples, length, encoded, chance = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise InputError(f"The message has version {version}, this program reads {_VERSION}.")
+    if speaks and weights is not None and size != weights:
+        raise InputError(f"The message has {size} weights, the model has {weights}.")
     nbytes = len(data) - OVERHEAD if speaks and codec.lengths is not None else 0
     if nbytes:
         codec = codec.at(nbytes)

@@ -45,6 +45,7 @@ _KINDS: dict[str, dict[str, Any]] = {"rule": RULES, "stand-in": STAND_INS, "code
 _TYPES: dict[str, type[Part]] = {"rule": Rule, "stand-in": StandIn, "codec": Codec}
 _DOWN = "down"  # `down=` begins the codec for the way down
 _DOWN_ALONE = ("eden", "quantize")
+_ALONE = ("amount", "length")  # first arguments that are written as values, as required ones are
 _LARGE = 1 << 20  # weights of a model for which errors are compared
 _OWN: set[str] = set()  # names that `register` gave
 
@@ -242,9 +243,10 @@ def spell(part: Part, without: str | None = None) -> str:
         return ",".join([text, *(f"{key}={_text(value)}" for key, value in part.params)])
     for i, (key, parameter) in enumerate(inspect.signature(factory).parameters.items()):
         value = dict(part.params).get(key, parameter.default)  # one's own may not keep them
-        if key != without and value is not parameter.empty and value != parameter.default:
-            required = i == 0 and parameter.default is parameter.empty
-            text += f":{_text(value)}" if required else f",{key}={_text(value)}"
+        usual = parameter.default
+        if key != without and value is not parameter.empty and _text(value) != _text(usual):
+            alone = i == 0 and (usual is parameter.empty or key in _ALONE)
+            text += f":{_text(value)}" if alone else f",{key}={_text(value)}"
     return text
 
 

@@ -2,7 +2,7 @@
 
 state = server.init(policy, weights)
 opening = server.open(policy, state.memory, asked)   # broadcast state.weights and opening.context
-heard = tally.start(state.weights, policy.rule.each, policy.codec)
+heard = tally.start(state.weights, policy.rule.each)
 for message in messages:
     heard = tally.add(heard, message, opening, policy.codec)
 state, info = server.close(policy, state, heard)

@@ -127,7 +127,9 @@ def add(
             actual = xp.astype(norm(update), spoken.dtype)
             encoded = message.encoded_norm if codec.feedback else None
             encoded = reported if encoded is None else xp.asarray(encoded, dtype=spoken.dtype)
-            own, size = codec.at(message.nbytes) if message.nbytes else codec, update.shape[0]
+            size, own = update.shape[0], codec
+            if codec.lengths is not None and message.nbytes:
+                own = codec.at(message.nbytes)
             accepted = accepted & fits(own, encoded, actual, size)
             reported = reported if own.error(size) else actual
             if not isinstance(accepted, np.bool):

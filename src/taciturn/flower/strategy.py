@@ -220,6 +220,12 @@ class Taciturn(Strategy):
         saved = self._store.load(self.policy, initial, self._memory)
         self._done, self.history, self.nodes = saved.round, saved.history, saved.nodes
         self._memory, self.seed = saved.memory, saved.seed
+        rule = self._memory.rule
+        if isinstance(rule, budget.Budget) and rule.run != rounds:
+            log(WARNING, "Taciturn: the run had %d rounds and now has %d: bytes are spread anew.",
+                int(rule.run), rounds)  # fmt: skip
+            rule = budget.extended(self.policy.rule, rule, self._total.size, rounds)
+            self._memory = self._memory._replace(rule=rule)
         log(INFO, "Taciturn: going on after round %d of %d.", self._done, rounds)
         if self._downlink is not None:
             public = self._downlink.go_on(saved.round, saved.seed, saved.arrays, saved.downlink)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from taciturn.errors import UnknownName
-from taciturn.frontier.policies import GRID, OWN, SIX, TWELVE
+from taciturn.frontier.policies import FEW, GRID, MORE, OWN
 from taciturn.studies.experiment import Experiment, Setting
 from taciturn.tasks import TASKS
 
@@ -72,7 +72,7 @@ EMNIST_LONG = Experiment(
         "clip": _CLIP_TOO,
         "evaluate_every": _SELDOM,
     },
-    arms=TWELVE,
+    arms=MORE,
     seeds=5,
     side_by_side=25,
 )
@@ -90,7 +90,7 @@ SHAKESPEARE_LONG = Experiment(
         "clip": _CLIP_TOO,
         "evaluate_every": _SELDOM,
     },
-    arms=SIX,
+    arms=FEW,
     seeds=5,
     side_by_side=10,
 )

@@ -6,7 +6,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from taciturn.core.policy import parse
-from taciturn.frontier.front import FULL, Point, points, recommended
+from taciturn.frontier.front import FULL, Point, pareto, points, recommended
 from taciturn.report.colours import GREY
 from taciturn.report.units import byte_axis
 from taciturn.studies.difference import MARGIN
@@ -30,18 +30,21 @@ _CODECS = {"eden": "eden", "quantize": "quantize", "sparse_ternary": "sparse_ter
 _RULES = {"budget": "budgets", "adaptive": "silence", "fixed": "silence", "optimal": "sampling",
           "random": "sampling"}  # fmt: skip
 _LEAST = 3.0  # points below full communication that are shown at the least
+_MOST = 14  # policies that a picture has: with more, names do not find room
 
 
 def frontier(result: Results) -> Figure:
-    """Where every policy ends, with its name, and the way there.
+    """Where policies end, each with its name, and the way there.
 
-    What ends far below the others is an arrow at the lower edge with its accuracy.
+    What ends far below the others is an arrow at the lower edge with its accuracy. Of more policies
+    than can be read, the title says how many there are.
     """
     figure = Figure(figsize=(10, 6.5), layout="constrained")
     axes = figure.subplots()
-    found = points(result)
-    best = recommended(found)
+    everyone = points(result)
+    found = _shown(everyone, result)
     kinds = {point.name: _kind(point, result) for point in found}
+    best = recommended(found)
     level = float(result.arms[FULL].at().mean())
     lowest = _look_closer(axes, found, level)
     labels = []
@@ -62,11 +65,31 @@ def frontier(result: Results) -> Figure:
               drawstyle="steps-post")  # fmt: skip
     axes.axhspan(level - MARGIN, level, color="0.5", alpha=0.13, lw=0, zorder=0)
     axes.set(xlabel="uploaded by all clients", ylabel=f"{result.measure}, %")
-    axes.set_title(result.experiment.title)
+    left_out = f", {len(found)} of {len(everyone)} policies" * (len(found) < len(everyone))
+    axes.set_title(f"{result.experiment.title}{left_out}")
     axes.grid(alpha=0.25)
     _legend(figure, [kind for kind in _KINDS if kind in kinds.values()], best is not None)
     place_labels(axes, labels)
     return figure
+
+
+def _shown(found: list[Point], result: Results) -> list[Point]:
+    """All policies, or of more than can be read: first full communication, the recommended one and
+    the front, then the most accurate of those with the same rule and codec, then those that no
+    other of these beats."""
+    if len(found) <= _MOST:
+        return found
+    alike: dict[tuple[str, ...], dict[str, tuple[float, float]]] = {}
+    for point in found:
+        policy = parse(point.policy)
+        own = (point.name,) if point.name in result.experiment.own else ()
+        ends = alike.setdefault((policy.rule.name, policy.codec.name, *own), {})
+        ends[point.name] = point.uploaded, float(point.accuracy.mean())
+    first = [p.name for p in found if p.on_front or p.name == FULL or p is recommended(found)]
+    second = [max(ends, key=lambda name: ends[name][1]) for ends in alike.values()]
+    third = [name for ends in alike.values() for name in ends if name in pareto(ends)]
+    names = list(dict.fromkeys([*first, *second, *third]))[:_MOST]
+    return [point for point in found if point.name in names]
 
 
 def _kind(point: Point, result: Results) -> str:

@@ -8,11 +8,10 @@ import numpy as np
 from taciturn.errors import RunError
 from taciturn.frontier.policies import RECOMMENDED
 from taciturn.report.page import SHARES
-from taciturn.studies.difference import MARGIN, Difference
+from taciturn.studies.difference import Difference
 from taciturn.studies.results import Arm, Results
 
 FULL = "full"
-_ALIKE = 0.99  # times another's upload, from which on it counts as no less
 
 
 class Point(NamedTuple):
@@ -85,35 +84,3 @@ def reached(arm: Arm, accuracy: float) -> float | None:
 def recommended(found: Iterable[Point]) -> Point | None:
     """The point of the recommended policy; None where it did not run."""
     return next((point for point in found if point.policy == RECOMMENDED), None)
-
-
-class Rival(NamedTuple):
-    """Another policy beside one.
-
-    Attributes:
-      point: which.
-      gap: its accuracy − the one's, seed by seed.
-      times: its upload over the one's.
-    """
-
-    point: Point
-    gap: Difference
-    times: float
-
-    @property
-    def shorter(self) -> bool:
-        return self.times < _ALIKE
-
-    @property
-    def dominated(self) -> bool:
-        """Uploads as much or more, is not ahead, and surely less than the margin above."""
-        return not self.shorter and not self.gap.ahead and self.gap.high < MARGIN
-
-
-def rivals_of(one: Point, result: Results) -> list[Rival]:
-    """All other policies of an experiment, beside one."""
-    return [
-        Rival(point, result.gap(point.name, one.name), point.uploaded / one.uploaded)
-        for point in points(result)
-        if point.name != one.name
-    ]

@@ -89,7 +89,7 @@ def _some(policies: tuple[str, ...]) -> dict[str, str]:
     return {name: text for name, text in GRID.items() if text in policies and name not in OWN}
 
 
-SIX, TWELVE = _some(_LONG), _some((*_LONG, *_LONGER))
+FEW, MORE = _some(_LONG), _some((*_LONG, *_LONGER))
 
 
 def entry_of(policy: str) -> Entry | None:

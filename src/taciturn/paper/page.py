@@ -90,7 +90,7 @@ def make(folder: Path, link: Path, seeds: int | None = None) -> str:
 
     sections = [
         texts.HEAD,
-        summary(results, found, folder.parent / "frontier", described),
+        summary(results, found, described),
         words.missing(results, words.SHOWN),
         texts.COMMANDS,
         texts.TERMS,

@@ -1,35 +1,33 @@
 """The five sentences that the page begins with; every number comes from the files."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from taciturn.frontier import words as frontier
-from taciturn.frontier.experiments import MAIN as FRONTIER
-from taciturn.frontier.experiments import SHAKESPEARE as FRONTIER_SHAKESPEARE
 from taciturn.frontier.policies import RECOMMENDED
 from taciturn.paper import published
 from taciturn.paper.checks import FAILS, HOLDS, IN_PART, MISSING, OPEN, Claim
 from taciturn.paper.comparing import accuracies
-from taciturn.paper.experiments import MAIN, OURS, SHAKESPEARE
+from taciturn.paper.experiments import MAIN, OURS
 from taciturn.paper.measures import ROUNDS
 from taciturn.paper.words import SHOWN, missing
 from taciturn.report.units import listed
-from taciturn.studies.results import Results, read
+from taciturn.studies.results import Results
+
+_INSTEAD = (
+    f"**Instead**: [the frontier](frontier.md) compares `{RECOMMENDED}`, the default, with its "
+    f"rivals."
+)
 
 
 def summary(
-    results: Mapping[str, Results],
-    found: Sequence[Claim],
-    frontier_at: Path,
-    paths: Mapping[str, Any],
+    results: Mapping[str, Results], found: Sequence[Claim], paths: Mapping[str, Any]
 ) -> str:
     """All five; `paths` is the file of the illustration."""
     numbered = (
         _reproduced(results),
         _holds(found),
         f"{_fails(found)}{_random_ignore(results)}.",
-        _instead(frontier_at),
+        _INSTEAD,
         _how_long(results, paths),
     )
     return "\n".join(f"{i}. {text}" for i, text in enumerate(numbered, 1)) + "\n"
@@ -112,28 +110,6 @@ def _random_ignore(results: Mapping[str, Results]) -> str:
     if not parts:
         return ""
     return f". `random ignore` against `adaptive ou`: {'; '.join(parts)}"
-
-
-def _instead(folder: Path) -> str:
-    there = [read(e, folder) for e in FRONTIER if (folder / f"{e.name}.json").exists()]
-    parts = [text for result in there if "full" in result.arms if (text := frontier.brief(result))]
-    told = (
-        f"; accuracy − full communication (± is half of the 95 % interval) and share of the "
-        f"upload: {listed(parts)}"
-        if parts
-        else ", which has not been run"
-    )
-    return (
-        f"**Instead**, [the frontier](frontier.md) recommends `{RECOMMENDED}`{told}.{_other_rate()}"
-    )
-
-
-def _other_rate() -> str:
-    """The frontier's Shakespeare is not the main table's: why accuracies differ so much."""
-    there, here = (e.numbers()["lr"] for e in (FRONTIER_SHAKESPEARE, SHAKESPEARE))
-    if there == here:
-        return ""
-    return f" Shakespeare is trained with lr {there:g} there, and with lr {here:g} in 1."
 
 
 def _how_long(results: Mapping[str, Results], paths: Mapping[str, Any]) -> str:

@@ -144,7 +144,7 @@ class Hearing:
     @functools.cached_property
     def keeping(self) -> np.ndarray:
         """The runs whose clients keep what their codec left out."""
-        return tables.keeping(self.policies, self.seeds)
+        return tables.keeping(self.policies, self.seeds, self.size)
 
     @functools.cached_property
     def repeating(self) -> np.ndarray:

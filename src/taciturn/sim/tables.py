@@ -15,10 +15,10 @@ import numpy as np
 from taciturn.core.policy import Policy
 
 
-def keeping(policies: tuple[Policy, ...], seeds: int) -> np.ndarray:
+def keeping(policies: tuple[Policy, ...], seeds: int, size: int) -> np.ndarray:
     """The runs whose clients keep something; run r is arm r // seeds with seed r % seeds."""
     codecs = [policy.codec for policy in policies]
-    return np.flatnonzero(np.repeat([c.feedback for c in codecs], seeds))
+    return np.flatnonzero(np.repeat([c.feedback and c.error(size) > 0 for c in codecs], seeds))
 
 
 def repeating(policies: tuple[Policy, ...], seeds: int) -> np.ndarray:

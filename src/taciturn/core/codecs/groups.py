@@ -1,8 +1,8 @@
 r"""A random rotation, and the largest coordinate of every group, in as many bytes as are wanted.
 
-A block x of 4,096 weights is rotated, r = R x, and cut into groups of 2^j coordinates. Of each
-group the place of the largest is sent, in j bits, and its sign. With q_i = ±1 there and 0
-elsewhere,
+A block x of 4,096 weights is rotated, r = R x, and cut into groups of 2^j coordinates that are
+evenly spaced. Of each group the place of the largest is sent, in j bits, and its sign. With q_i =
+±1 there and 0 elsewhere,
 
     decoded = R⁻¹ (s · q),    s = ‖r‖² / ⟨r, q⟩
 
@@ -36,6 +36,7 @@ from taciturn.core.hashing import bits_at, fold
 
 LEAST = 32  # bytes of a code
 _DEPTH, _SCALE = 4, 5  # bits for a block's j and for its scale
+_WORD = 2 * hadamard.BLOCK - 1  # the largest: a place and a sign
 _NONE = 15  # the depth of a block that is not sent
 _FEWEST = 4  # groups of a block in a slot: a block's number, depth and scale have to pay
 _SLOT = 56  # bits of a slot with so many groups, the lower bits of its number left out
@@ -113,8 +114,10 @@ def encode(update: Array, key: Array, nbytes: int) -> Code:
     found = _find(hadamard.take(update, numbers), numbers, depths, chances, key)
     where = _where(found.depths, block, room)
     index = xp.take(_first_group(found.depths, block), where.block) + where.group
-    words = found.words[where.block, xp.where(where.used, index, 0)]
-    data = (words >> xp.astype(where.bit, xp.uint16)) & 1
+    words = xp.astype(found.words[where.block, xp.where(where.used, index, 0)], xp.int32)
+    depth = xp.take(xp.astype(found.depths, xp.int32), where.block)
+    inside = words >> xp.maximum(block.bit_length() - depth, xp.ones_like(depth))
+    data = xp.where(where.bit == 0, words, inside >> xp.maximum(where.bit - 1, 0)) & 1
     data = xp.where(where.used, data, xp.zeros_like(data))
     listing = elias_fano.write(numbers, blocks + 1) if listed else ()
     return (
@@ -139,7 +142,8 @@ def decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
     words = sum(row[i : i + room] << i for i in range(block.bit_length()))
     depth = xp.take(xp.astype(depths, xp.int32), where.block)
     inside = (words >> 1) & ((xp.ones_like(depth) << depth) - 1)
-    place = where.block * block + (where.group << depth) + inside
+    groups = xp.full_like(depth, block) >> depth
+    place = where.block * block + inside * groups + where.group
     begins = where.used & (where.bit == 0)
     each = xp.take(_read(unpack(scales, _SCALE, slots), top), where.block)
     values = xp.where((words & 1) == 1, each, -each)
@@ -169,7 +173,8 @@ def rows(update: Array, key: Array, nbytes: Scalar) -> Array:
     depth = xp.astype(found.depths, xp.int32)[:, None]
     sent = depth < _NONE
     depth = xp.where(sent, depth, 0)
-    index = _first_group(found.depths, block)[:, None] + (place >> depth)
+    groups = xp.full_like(depth, block) >> depth
+    index = _first_group(found.depths, block)[:, None] + (place & (groups - 1))
     words = xp.astype(xp.take_along_axis(found.words, index, axis=1), xp.int32)
     scales = _read(found.scales, found.top)[:, None]
     q = xp.where((words & 1) == 1, scales, -scales)
@@ -232,18 +237,22 @@ def _find(rows: Array, numbers: Array, depths: Array, chances: Array, key: Array
 
 def _tournament(r: Array) -> tuple[Array, Array]:
     """The words of all groups of every block, and for each size of groups the sum over them of the
-    largest coordinate's length."""
+    largest coordinate's length.
+
+    A length and a word share 32 bits, so that the larger of two is one instruction: the length has
+    ten bits behind the point, and counts as the middle of what they stand for.
+    """
     xp = namespace(r)
-    length = xp.abs(r)
-    word = 2 * xp.arange(r.shape[1], dtype=xp.uint16)[None, :] + xp.astype(r > 0, xp.uint16)
-    words, sums = [word], [xp.sum(length, axis=1)]
-    while length.shape[1] > 1:
-        later = length[:, 1::2] > length[:, ::2]
-        word = xp.where(later, word[:, 1::2], word[:, ::2])
-        length = xp.where(later, length[:, 1::2], length[:, ::2])
-        words.append(word)
-        sums.append(xp.sum(length, axis=1))
-    return xp.concat(words, axis=1), xp.stack(sums, axis=1)
+    place = 2 * xp.arange(r.shape[1], dtype=xp.uint32)[None, :]
+    lengths = r.view(xp.uint32) & (0x7FFFFFFF - _WORD)
+    both = lengths | place | xp.astype(r > 0, xp.uint32)
+    words, sums = [], []
+    while True:
+        words.append(xp.astype(both & _WORD, xp.uint16))
+        sums.append(xp.sum(((both | _WORD) - (_WORD >> 1)).view(xp.float32), axis=1))
+        if not (half := both.shape[1] // 2):
+            return xp.concat(words, axis=1), xp.stack(sums, axis=1)
+        both = xp.maximum(both[:, :half], both[:, half:])
 
 
 def _first_group(depths: Array, block: int) -> Array:

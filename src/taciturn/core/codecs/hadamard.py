@@ -104,8 +104,8 @@ def _flip(x: Array, key: Array, which: Array) -> Array:
     """Half of all entries negated: one bit of the key's stream for each."""
     xp = namespace(x)
     words = x.shape[1] // 32 or 1
-    counter = xp.astype(which, xp.uint32)[:, None] * words + xp.arange(words, dtype=xp.uint32)
-    counter = xp.reshape(counter, (-1,))
+    inside = xp.arange(words, dtype=xp.uint32)[None, :]
+    counter = xp.reshape(xp.astype(which, xp.uint32)[:, None] * words + inside, (-1,))
     key = fold(key, 1)
     with np.errstate(over="ignore"):
         drawn = mix(mix(counter + key[0]) ^ key[1])

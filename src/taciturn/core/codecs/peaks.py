@@ -32,8 +32,6 @@ def peaks(length: float | str = "4kB") -> Codec:
     """
     if isinstance(length, int | float) and not isinstance(length, Amount):
         bits = number("length", length, 0.0, 32.0, "(0, 32]")
-        if not bits:
-            raise InputError("`length` must be above 0 bits for each weight, got 0.")
         return _codec(bits, lambda size: math.ceil(bits * size / 8))
     amount = Amount(length)
     if not amount.is_share and amount < LEAST:
