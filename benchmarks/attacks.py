@@ -33,9 +33,9 @@ from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.task_identity import TaskIdentity
 from pages import RESULTS, SECURITY, put
 
-from taciturn.flower import Taciturn, speak
+from taciturn.flower import Taciturn, comparing, speak
 from taciturn.flower import mod as client_mod
-from taciturn.flower.strategy import DEFAULT
+from taciturn.flower.strategy import DEFAULT, ROBUST
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 FILE = RESULTS / "attacks.json"
@@ -43,9 +43,10 @@ FILE = RESULTS / "attacks.json"
 NODES, SIZE, ROUNDS, RATE, EXAMPLES = 10, 20, 15, 0.5, 100
 BAD = NODES - 1
 CODEC = "quantize:4"
+BUDGET = "budget:60%"  # four bits for each weight, as in `CODEC`: a budget brings its own codec
 LIMITS = {"default": 1.25, "k=0": 2.0, "random": 2.0}
 POLICIES = {
-    "default": DEFAULT,
+    "default": f"{DEFAULT} or {ROBUST}",
     "k=0": "adaptive,k=0,robust=true,at_most=10+ignore",
     "random": "random:0.5+ignore",
 }
@@ -216,6 +217,16 @@ def measure(make: Callable[[], Any], attack: Any, seeds: int) -> tuple[float, fl
     return float(np.mean([distance for distance, _ in found])), share
 
 
+def text_of(policy: str, inner: str, codec: str) -> str:
+    """A policy around a strategy, with a codec or none."""
+    text = POLICIES[policy]
+    if policy == "default":
+        if not comparing.compares(STRATEGIES[inner]()):
+            return BUDGET if codec else DEFAULT
+        text = ROBUST
+    return f"{text}+{codec}" if codec else text
+
+
 def cases(seeds: int, case: tuple[str, str, str]) -> list[dict[str, Any]]:
     """An attack, an inner strategy, and a codec or none: a row for every policy."""
     name, inner, codec = case
@@ -223,8 +234,8 @@ def cases(seeds: int, case: tuple[str, str, str]) -> list[dict[str, Any]]:
     whole = (lambda: Taciturn(make(), f"full+{codec}", seed=0)) if codec else make
     everyone, _ = measure(whole, attack, seeds)
     rows = []
-    for policy, text in POLICIES.items():
-        text = f"{text}+{codec}" if codec else text
+    for policy in POLICIES:
+        text = text_of(policy, inner, codec)
         ours, share = measure(lambda text=text: Taciturn(make(), text, seed=0), attack, seeds)
         rows.append({"attack": name, "inner": inner, "codec": codec, "policy": policy,
                      "everyone": _rounded(everyone), "ours": _rounded(ours),

@@ -25,7 +25,7 @@ import taciturn
 from taciturn.report.versions import versions
 from taciturn.sim.journal import Journal
 
-ARMS = ("full", "adaptive+ou", "budget:1.9%")  # those of `taciturn run`
+ARMS = ("full", "adaptive+ou", "budget")  # those of `taciturn run`
 
 
 def main() -> None:

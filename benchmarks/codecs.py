@@ -3,7 +3,7 @@
     python benchmarks/codecs.py accuracy --task emnist     # 100 rounds, five seeds: for a GPU
     python benchmarks/codecs.py cost                       # a round of the CNN with and without
     python benchmarks/codecs.py vector --size 138357544    # beside a float16 cast
-    python benchmarks/codecs.py errors --task emnist       # of real updates, with as many bytes
+    python benchmarks/codecs.py errors --task emnist       # of real updates: eden and peaks
 
 EMNIST has E = 2, B = 10, lr 0.1 and Shakespeare B = 4, lr 1; gradients are clipped to 1, and ten
 clients are asked in a round. Differences to `full` are paired by seed. `cost` takes turns with a
@@ -26,7 +26,7 @@ import numpy as np
 
 import taciturn
 from taciturn.core.codecs import Codec
-from taciturn.core.policy import CODECS, parse
+from taciturn.core.policy import parse
 from taciturn.report.versions import versions
 from taciturn.tasks import load
 
@@ -36,7 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "shakespeare": {"epochs": 1, "batch": 4, "lr": 1.0, "clip": 1.0},
     "glyphs": {},
 }
-ARMS = ("full", "full+eden:0.5", "adaptive+ignore+eden:0.1")
+ARMS = ("full", "budget", "full+eden:0.5", "adaptive+ignore+eden:0.1")
 
 
 def accuracy(options: argparse.Namespace) -> dict[str, Any]:
@@ -141,28 +141,28 @@ def _times(codec: Codec, update: np.ndarray, turns: int) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-SHARES = (0.0005, 0.001, 0.002, 0.005, 0.01)  # of the float32 upload
-ALIKE = ("eden", "draw_k", "peaks")  # codecs whose one argument sets the bytes
+BITS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of eden, for each weight
 
 
 def errors(options: argparse.Namespace) -> dict[str, Any]:
-    """‖decoded − update‖² / ‖update‖², the mean over the updates of some rounds."""
-    task, updates = load(options.task), _updates(options)
+    """‖decoded − update‖² / ‖update‖² of eden, and of peaks in as many bytes: the mean over the
+    updates of some rounds."""
+    updates = _updates(options)
     size = len(updates[0][0])
-    rows: dict[str, dict[str, Any]] = {}
-    for share in SHARES:
-        codecs = {name: _fitting(name, share * 4 * size, size) for name in ALIKE}
-        found = {}
-        for name, codec in codecs.items():
-            if codec is not None:
-                each = [[_error(codec, update) for update in of] for of in updates]
-                found[name] = {"bytes": codec.nbytes(size), "by_round": np.mean(each, 1).tolist()}
-        rows[f"{100 * share:g}%"] = found
-        print(f"{100 * share:5g} %  " + "  ".join(
-            f"{name} " + " ".join(f"{e:7.2f}" for e in row["by_round"])
-            for name, row in found.items()))  # fmt: skip
-    return {"task": task.name, "settings": SETTINGS[options.task], "rounds": list(AFTER),
-            "updates": [len(of) for of in updates], "size": size, "shares": rows}  # fmt: skip
+    rows: list[dict[str, Any]] = []
+    for bits in BITS:
+        eden = taciturn.eden(bits)
+        nbytes = eden.nbytes(size)
+        row: dict[str, Any] = {"bits": bits, "bytes": nbytes}
+        for codec in (eden, taciturn.peaks(f"{nbytes}B")):
+            each = [[_error(codec, update) for update in of] for of in updates]
+            row[codec.name] = np.mean(each, 1).tolist()
+        rows.append(row)
+        print(f"{bits:5g} bits, {nbytes:9,} bytes  " + "  ".join(
+            f"{name} " + " ".join(f"{error:7.2f}" for error in row[name])
+            for name in ("eden", "peaks")))  # fmt: skip
+    return {"task": options.task, "settings": SETTINGS[options.task], "rounds": list(AFTER),
+            "updates": [len(of) for of in updates], "size": size, "rows": rows}  # fmt: skip
 
 
 AFTER = (2, 15, 40)  # rounds
@@ -187,32 +187,10 @@ def _updates(options: argparse.Namespace) -> list[list[np.ndarray]]:
     return [said[10 * t : 10 * (t + 1)] for t in AFTER]
 
 
-def _fitting(name: str, most: float, size: int) -> Codec | None:
-    """The codec with the largest argument whose code takes no more bytes; None where none does."""
-    low, high = {"eden": (0.02, 1.0), "draw_k": (1e-6, 1.0), "peaks": (1 / 128, 1.0)}[name]
-    if CODECS[name](low).nbytes(size) > most:
-        return None
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (middle, high) if CODECS[name](middle).nbytes(size) <= most else (low, middle)
-    return CODECS[name](low)
-
-
 def _error(codec: Codec, update: np.ndarray) -> float:
     key = np.array([7, len(update)], np.uint32)
     read = codec.decode(codec.encode(update, key), key, len(update))
     return float(np.sum((read - update) ** 2) / np.sum(update**2))
-
-
-def table(task: str) -> str:
-    """The rows of docs/policies.md, of a file that `errors` wrote."""
-    found = json.loads((RESULTS / f"codecs_errors_{task}_cpu.json").read_text())
-    rows = []
-    for share in ("0.1%", "0.2%", "1%"):
-        each = found["shares"][share]
-        cells = [" / ".join(f"{e:.1f}" for e in each[name]["by_round"]) for name in ALIKE]
-        rows.append(f"| `{task}` | {share.replace('%', ' %')} | {' | '.join(cells)} |\n")
-    return "".join(rows)
 
 
 WHAT = {"accuracy": accuracy, "cost": cost, "vector": vector, "errors": errors}
@@ -228,7 +206,7 @@ def main() -> None:
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--setting", nargs="*", default=[], help="such as epochs=3 batch=20")
     parser.add_argument("--codec", default="eden:0.1")
-    parser.add_argument("--codecs", nargs="+", default=["eden:0.1", "eden:1", "quantize:2"])
+    parser.add_argument("--codecs", nargs="+", default=["eden:0.1", "peaks:4kB"])
     parser.add_argument("--runs", type=int, default=35, help="of `cost`, side by side")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--size", type=int, default=138_357_544)

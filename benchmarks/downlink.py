@@ -101,7 +101,7 @@ def _untested(history: taciturn.History) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--task", default="emnist", choices=SETTINGS)
-    parser.add_argument("--up", nargs="+", default=["adaptive+ignore+eden:0.1"])
+    parser.add_argument("--up", nargs="+", default=["budget"])
     parser.add_argument("--down", nargs="+", default=list(DOWN))
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=5)

@@ -31,7 +31,7 @@ from pages import RESULTS, SECURITY, put
 import taciturn
 from taciturn.flower import Taciturn, speak
 from taciturn.flower import mod as client_mod
-from taciturn.flower.strategy import DEFAULT
+from taciturn.flower.strategy import DEFAULT, ROBUST
 from taciturn.settings import Settings
 from taciturn.sim import draws
 from taciturn.sim.defaults import fill_in
@@ -41,7 +41,7 @@ from taciturn.tasks.task import with_test
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 FILE = RESULTS / "honest_limits.json"
-POLICIES = (DEFAULT, "adaptive,k=0,robust=true,at_most=10+ignore", "random:0.5+ignore")
+POLICIES = (DEFAULT, ROBUST, "adaptive,k=0,robust=true,at_most=10+ignore", "random:0.5+ignore")
 TASKS = {"synthetic-niid": "clients", "glyphs": "population"}  # and what says how many there are
 FREE = {"weight_limit": None, "norm_limit": None}
 

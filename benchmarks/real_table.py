@@ -21,7 +21,7 @@ from taciturn import runs
 from taciturn.report.versions import versions
 from taciturn.tasks.task import Stored, Task, with_test
 
-ARMS = ("full", "adaptive+ou", "budget:1.9%")
+ARMS = ("full", "adaptive+ou", "budget", "budget:2%")
 
 
 def pooled(task: Task) -> Task:

@@ -36,7 +36,8 @@ def subset(share: float) -> Codec:
         return 0.0, 1.001 * norm * size / kept(size, share)
 
     return Codec(
-        "subset", (("share", share),), norm_range=norm_range, error=lambda size: 1 / share - 1, unbiased=True,
+        "subset", (("share", share),), norm_range=norm_range,
+        error=lambda size: 1 / share - 1, unbiased=True,
         encode=lambda update, key: (
             namespace(update).take(single(update), positions(key, update.shape[0])),
         ),
@@ -81,7 +82,8 @@ def top_k_2bit(share: float, feedback: bool = True) -> Codec:
 
     return Codec(
         "top_k_2bit", (("share", share), ("feedback", feedback)), encode=encode, decode=decode,
-        forms=forms, norm_range=lambda norm, size: (0.0, 1.01 * norm), error=lambda size: 0.9, unbiased=False,
+        forms=forms, norm_range=lambda norm, size: (0.0, 1.01 * norm),
+        error=lambda size: 0.9, unbiased=False,
         feedback=feedback,
     )  # fmt: skip
 

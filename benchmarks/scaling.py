@@ -222,17 +222,22 @@ def points(runs: list[dict[str, Any]]) -> dict[tuple[str, str, str], Point]:
 
 
 def table(options: argparse.Namespace) -> None:
-    """Prints a row for each task and arm, as Markdown."""
-    print("| task | weights | policy | seeds | points to `full` | bytes a round | of `full` |")
-    print("|---|---|---|---|---|---|---|")
+    """Writes a row for each task and arm into docs/policies.md."""
+    rows = ["| task | weights | policy | seeds | points to `full` | bytes a round | of `full` |",
+            "|---|---|---|---|---|---|---|"]  # fmt: skip
     for (on, own, arm), point in points(json.loads(options.json.read_text())["runs"]).items():
         if arm == "full":
             continue
         where = on if own == "{}" else f"{on}, {own.strip('{}')}".replace("'", "")
         gap = f"{point.gap.mean:+.2f}".replace("-", "−")
         half = "" if point.seeds < 2 else f" ± {point.gap.half:.2f}"
-        print(f"| {where} | {point.weights:,} | `{arm}` | {point.seeds} | {gap}{half} | "
-              f"{point.sent:,.0f} | {point.share:.2g} % |")  # fmt: skip
+        rows.append(f"| {where} | {point.weights:,} | `{arm}` | {point.seeds} | {gap}{half} | "
+                    f"{point.sent:,.0f} | {point.share:.2g} % |")  # fmt: skip
+    page = ROOT / "docs" / "policies.md"
+    before, begin, rest = page.read_text("utf-8").partition("<!-- table: scaling -->\n")
+    text = before + begin + "\n".join(rows) + "\n" + rest[rest.index("<!-- end -->") :]
+    with replacing(page) as file:
+        file.write(text)
 
 
 FAMILIES = {"budget": "#D7263D", "full+eden": "#0072B2", "full+quantize": "#009E73", "full": "#555"}

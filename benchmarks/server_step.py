@@ -55,7 +55,7 @@ def messages(size: int, xp: Any) -> list[Message]:
 
 def numpy_round(policy: Policy) -> Round:
     def play(state: Any, heard: list[Message]) -> Any:
-        opening = server.open(policy, state.memory)
+        opening = server.open(policy, state.memory, MESSAGES)
         sums = tally.start(state.weights)
         for message in heard:
             sums = tally.add(sums, message, opening, donate=True)
@@ -72,7 +72,7 @@ def jax_round(policy: Policy) -> Round:
     start = jax.jit(tally.start)
 
     def play(state: Any, heard: list[Message]) -> Any:
-        opening = server.open(policy, state.memory)
+        opening = server.open(policy, state.memory, MESSAGES)
         sums = start(state.weights)
         for message in heard:
             sums = add(sums, message, opening)
@@ -83,17 +83,12 @@ def jax_round(policy: Policy) -> Round:
     return play
 
 
-def first_state(policy: Policy, size: int, xp: Any) -> Any:
-    state = server.init(policy, xp.zeros(size, dtype=xp.float32))
-    # A number from the start, so that the second round runs the program of the first.
-    return state._replace(rule=type(state.rule)(*(xp.float32(number) for number in state.rule)))
-
-
 def measure(size: int, repeats: int, xp: Any, make: Callable[[Policy], Round]) -> dict[str, Any]:
     """Seconds of every round of both kinds, in turn, after two rounds of each to warm up."""
     heard = messages(size, xp)
     rounds = {name: make(policy) for name, policy in POLICIES.items()}
-    states = {name: first_state(policy, size, xp) for name, policy in POLICIES.items()}
+    states = {name: server.init(policy, xp.zeros(size, dtype=xp.float32))
+              for name, policy in POLICIES.items()}  # fmt: skip
     seconds: dict[str, list[float]] = {name: [] for name in rounds}
     for repeat in range(-2, repeats):
         for name, play in rounds.items():
@@ -101,7 +96,7 @@ def measure(size: int, repeats: int, xp: Any, make: Callable[[Policy], Round]) -
             states[name] = play(states[name], heard)
             if repeat >= 0:
                 seconds[name].append(time.perf_counter() - began)
-    path = states["ou"].stand_in
+    path = states["ou"].memory.stand_in
     return {
         "seconds": seconds,
         "median": {name: statistics.median(values) for name, values in seconds.items()},

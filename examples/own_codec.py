@@ -31,7 +31,7 @@ def sign() -> taciturn.Codec:
         forms=lambda size: (taciturn.Form("u1", (packed_bytes(size, 1),)),
                             taciturn.Form("<f4", (1,))),
         # Of normal weights, 1 − 2/π of the squared length is lost; none grows longer.
-        error=1 - 2 / math.pi,
+        error=lambda size: 1 - 2 / math.pi,
         unbiased=False,
         norm_range=lambda norm, size: (0.0 * norm, 1.001 * norm),
     )  # fmt: skip

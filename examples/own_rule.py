@@ -26,7 +26,8 @@ def patient(share: float = 1.0, patience: int = 5) -> taciturn.Rule:
     return taciturn.Rule(
         "patient",
         (("share", share), ("patience", patience)),  # what it is equal by, and its text
-        init=lambda: Loudness(0.0, share),  # floats live in the state: one program serves them all
+        # Floats live in the state, so that one compiled program serves them all.
+        init=lambda size, rounds: Loudness(0.0, share),
         speaks=speaks,
         learn=lambda state, tally: Loudness(tally.norms.mean, state.share),
         looks_at=("norm", "silence"),

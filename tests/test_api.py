@@ -53,11 +53,11 @@ def without_extras(code: str, but: tuple[str, ...] = ()) -> str:
 def test_public_names() -> None:
     assert taciturn.__all__ == [
         "Codec", "Form", "Generated", "History", "Policy", "Rule", "Situation", "StandIn", "Stored",
-        "TaciturnError", "Task", "__version__", "adaptive", "as_model", "bfloat16", "blend",
-        "budget", "classification", "compare", "draw_k", "eden", "evaluate", "fixed", "float16",
-        "float32", "full", "ignore", "last", "load", "load_model", "optimal", "ou", "own", "parse",
-        "peaks", "peers", "prepare", "quantize", "random", "register", "regression", "simulate",
-        "sparse_ternary", "table", "top_k", "zero",
+        "TaciturnError", "Task", "__version__", "adaptive", "as_model", "bfloat16", "budget",
+        "classification", "compare", "eden", "evaluate", "fixed", "float16", "float32", "full",
+        "ignore", "last", "load", "load_model", "optimal", "ou", "own", "parse", "peaks",
+        "prepare", "quantize", "random", "register", "regression", "simulate", "sparse_ternary",
+        "table", "top_k", "zero",
     ]  # fmt: skip
     rooms = {"core", "data", "flower", "models", "sim", "tasks"}
     assert set(dir(taciturn)) == {*taciturn.__all__, *rooms}
@@ -95,7 +95,7 @@ from taciturn.core import client, messages, server, tally
 policy = taciturn.parse("adaptive+ou")
 state = server.init(policy, np.zeros(2))
 for _ in range(3):
-    opening = server.open(policy, state.memory)
+    opening = server.open(policy, state.memory, 1)
     reply = client.respond(policy.rule, state.weights, state.weights + 1, 5, opening.context, 0.5)
     reply = messages.read(messages.write(reply, policy.codec), policy.codec)
     state, info = server.close(policy, state, tally.add(tally.start(state.weights), reply, opening))

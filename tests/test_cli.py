@@ -85,6 +85,7 @@ def test_a_run_for_people_shows_a_table_beside_full_communication(taciturn: Any)
     lines = out.splitlines()
     assert any(line.startswith("fixed:0.1+zero") for line in lines)
     assert any(line.startswith("full") for line in lines)
+    assert "million weights" not in out
     folder = next(Path("runs").iterdir())
     assert folder.name.startswith("synthetic-")
     assert lines[-1] == f"Results are in {folder}"
@@ -140,13 +141,14 @@ def test_a_table_goes_from_file_to_comparison(taciturn: Any) -> None:
 
 
 def test_without_a_policy_the_papers_and_the_recommended_are_shown(taciturn: Any) -> None:
-    code, out, _ = taciturn("run", *SMALL, "--json", "--out", "x")
+    code, out, _ = taciturn("run", *SMALL, "--out", "x")
     assert code == 0
-    summary = json.loads(out)
+    # 40 kB for three clients, of 4 MB each
+    assert out.count("With a model of a million weights, budget would upload 0.33 % of full") == 1
+    summary = runs.read_json(Path("x/summary.json"))
     assert (summary["rule"], summary["stand_in"], summary["codec"]) == ("adaptive", "ou", "float32")
-    arms = ["full", "adaptive+ou", "budget:1.9%"]
+    arms = ["full", "adaptive+ou", "budget"]
     assert list(summary["arms"]) == arms
-    assert summary["arms"][arms[-1]]["upload_share"] < 9
     assert {row["arm"] for row in table(Path("x"))} == set(arms)
 
 
@@ -178,10 +180,7 @@ def test_the_baseline_can_be_left_out(taciturn: Any) -> None:
         (["synthetc"], "There is no task called `synthetc`. Did you mean `synthetic`"),
         (["--rule", "adaptve"], "There is no rule called `adaptve`. Did you mean `adaptive`?"),
         (["--rule", "zero"], "There is no rule called `zero`."),
-        (
-            ["--stand-in", "zeros"],
-            "There is no stand-in called `zeros`. Did you mean `zero` or `peers`?",
-        ),
+        (["--stand-in", "zeros"], "There is no stand-in called `zeros`. Did you mean `zero`?"),
         (["--policy", "full", "--rule", "full"], "`--policy` takes the place of `--rule`"),
         (["--rule", "random:2"], "`probability` must be in [0, 1], got 2.0."),
         (["synthetic", "--cohort", "101"], "at most the population of 100 clients, got 101"),

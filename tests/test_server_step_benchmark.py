@@ -29,7 +29,7 @@ def test_small_programs_take_the_step_of_the_core(text):
         both = []
         for state in (ours, theirs):
             xp = np if state is ours else jnp
-            opening = server.open(policy, state.memory)
+            opening = server.open(policy, state.memory, 4)
             heard = tally.start(state.weights)
             for k, update in enumerate(updates):
                 silent = turn > 1 and k < 2

@@ -180,6 +180,12 @@ def test_what_is_saved_is_said_below_the_table(capsys):
         assert "instead of" not in capsys.readouterr().out
 
 
+def test_a_larger_model_has_four_kilobytes_for_each_client():
+    for cohort in (10, 1000):
+        assert "budget would upload 0.1 % of full" in terminal.larger(cohort)
+    assert "budget would upload 1 % of full" in terminal.larger(1)
+
+
 def test_the_widest_table_has_eighty_characters(capsys, monkeypatch):
     seeds = {"seeds": [0, 1], "accuracy_std": 12.34, "worst_tenth": 43.21,
              "upload_bytes": 123456789.0, "download_share": 4.0,

@@ -83,8 +83,10 @@ FACTORIES: list[tuple[Callable[..., Any], list[Any], str]] = [
     (taciturn.quantize, [0, 9, 1.5, "x", None, np.nan, True, [2]], "bits"),
     (taciturn.eden, [0, -1, 9, "x", None, np.nan, True], "bits"),
     (taciturn.top_k, [0, -1, 2, "x", None, np.nan, True], "share"),
-    (taciturn.draw_k, [0, -1, 2, "x", None, np.nan, True], "share"),
-    (taciturn.peaks, [0, -1, 2, "x", None, np.nan, True], "bits"),
+    (taciturn.peaks, [0, -1, 40, np.nan, np.inf, True, "31B"], "`length` must be"),
+    (taciturn.peaks, ["x", "0%", "-1kB", "", None, [1], b"4kB", 1j], "amount must be above 0"),
+    (taciturn.budget, [0, -1, 4, "x", "0%", "4", np.nan, True, [1]], "amount must be above 0"),
+    (lambda per: taciturn.budget("4kB", per), ["week", None, 1, ["run"]], "`per` must be"),
     (taciturn.sparse_ternary, [0, -1, 2, "x", None, np.nan, True], "share"),
 ]
 OF_FACTORIES = [
@@ -127,6 +129,8 @@ OTHERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Policy(taciturn.ou()), "Rule cannot be"),
     (lambda: Policy(stand_in=taciturn.full()), "StandIn cannot be"),
     (lambda: Policy(codec="eden"), "Codec cannot be 'eden'"),
+    (lambda: Policy(taciturn.budget()), "Rule cannot be"),
+    (lambda: Policy(parse("budget").rule, codec=taciturn.eden(1)), "do not go together"),
     (lambda: parse(None), "must be a string, got None"),
     (lambda: parse(5), "must be a string, got 5"),
     (lambda: parse(""), "called ``"),

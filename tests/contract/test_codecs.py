@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from test_contract import CODEC_PARTS, label
 
 from taciturn.core import messages, server, tally
-from taciturn.core.arrays import BLOCK, norm
-from taciturn.core.codecs import Codec, draw_k, eden, from_bytes, hadamard, to_bytes
+from taciturn.core.arrays import norm
+from taciturn.core.codecs import Codec, eden, from_bytes, hadamard, to_bytes
 from taciturn.core.codecs.eden import kept, order
 from taciturn.core.codecs.eden import scale as scale_of
 from taciturn.core.codecs.packing import unpack
@@ -28,7 +28,7 @@ from taciturn.core.policy import CODECS, Policy, spell
 from taciturn.errors import InputError
 
 codecs = pytest.mark.parametrize("codec", CODEC_PARTS, ids=label)
-lossy = pytest.mark.parametrize("codec", [c for c in CODEC_PARTS if c.error], ids=label)
+lossy = pytest.mark.parametrize("codec", [c for c in CODEC_PARTS if c.error(8192)], ids=label)
 with_feedback = pytest.mark.parametrize(
     "codec", [c for c in CODEC_PARTS if c.feedback], ids=label
 )  # fmt: skip
@@ -93,17 +93,18 @@ def test_the_error_is_what_is_declared(codec: Codec) -> None:
     update = vectors(8192)["dense"]
     errors = [np.sum((read_back(codec, update, key) - update) ** 2) / np.sum(update**2)
               for key in KEYS]  # fmt: skip
-    if codec.error < 1e-5 or (codec.name == "quantize" and codec.unbiased):
-        assert np.mean(errors) <= 1.25 * codec.error
+    declared = codec.error(8192)
+    if declared < 1e-5 or (codec.name == "quantize" and codec.unbiased):
+        assert np.mean(errors) <= 1.25 * declared
     else:
-        assert np.mean(errors) == pytest.approx(codec.error, rel=0.05)
+        assert np.mean(errors) == pytest.approx(declared, rel=0.05)
 
 
 # What the error of any kind of update is at most, in times what is declared for dense ones: a scale
 # for the largest of 256 weights is far too coarse for few of them; and of few weights all rotated
 # coordinates are alike, so that the largest is worth no more than another.
-WORST = {"eden": 3.5, "top_k": 1.05, "sparse_ternary": 2.8, "draw_k": 1.05, "quantize": 90.0,
-         "peaks": 10.0, "float16": 1.25, "bfloat16": 1.25}  # fmt: skip
+WORST = {"eden": 3.5, "top_k": 1.05, "sparse_ternary": 2.8, "quantize": 90.0, "peaks": 4.0,
+         "float16": 1.25, "bfloat16": 1.25}  # fmt: skip
 
 
 @lossy
@@ -111,18 +112,22 @@ def test_no_kind_of_update_has_an_error_far_from_what_is_declared(codec: Codec) 
     for name, update in vectors(8192).items():
         errors = [np.sum((read_back(codec, update, key) - update) ** 2) / np.sum(update**2)
                   for key in KEYS]  # fmt: skip
-        assert np.mean(errors) <= WORST[codec.name] * codec.error, name
+        assert np.mean(errors) <= WORST[codec.name] * codec.error(8192), name
         if codec.name == "eden" and name == "heavy":  # turned, it looks like a dense one
-            assert np.mean(errors) == pytest.approx(codec.error, rel=0.1)
+            assert np.mean(errors) == pytest.approx(codec.error(8192), rel=0.1)
 
 
 @pytest.mark.parametrize("codec", [c for c in CODEC_PARTS if c.unbiased], ids=label)
 def test_what_is_read_has_the_length_of_the_update_along_it(codec: Codec) -> None:
-    """⟨x, decoded⟩ is ‖x‖² on average, within a hundredth, for every kind."""
+    """⟨x, decoded⟩ is ‖x‖² on average, within a hundredth, for every kind.
+
+    Scales of `peaks` are drawn from few, and short codes have but some of the blocks: within what
+    60 draws allow.
+    """
     for name, update in vectors(8192).items():
         along = [np.dot(read_back(codec, update, np.array([n, 7], np.uint32)), update)
-                 for n in range(60)]  # fmt: skip
-        assert np.mean(along) / np.dot(update, update) == pytest.approx(1, abs=0.01), name
+                 for n in range(60)] / np.dot(update, update)  # fmt: skip
+        assert abs(np.mean(along) - 1) < max(0.01, 3.5 * np.std(along) / 60**0.5), name
 
 
 @lossy
@@ -137,7 +142,7 @@ def test_unbiased_means_just_that(codec: Codec, kind: str) -> None:
     if codec.unbiased:
         # A rotation by signs alone leaves a trace on vectors of few weights: a tenth of the norm.
         assert together < 2 * alone / len(keys) + 0.01 * np.sum(update**2)
-    elif codec.error > 0.1 and kind == "dense":
+    elif codec.error(10_000) > 0.1 and kind == "dense":
         assert together > 5 * alone / len(keys)
 
 
@@ -179,7 +184,9 @@ def test_a_dense_update_is_stretched_as_declared(codec: Codec) -> None:
     """Within 5 %; `quantize`, whose largest weights vary, within 10 %."""
     update = vectors(8192)["dense"]
     found = np.mean([norm(read_back(codec, update, key)) for key in KEYS]) / norm(update)
-    assert found == pytest.approx(codec.stretch, rel=0.1 if codec.name == "quantize" else 0.05)
+    assert found == pytest.approx(
+        codec.stretch(8192), rel=0.1 if codec.name == "quantize" else 0.05
+    )
 
 
 @lossy
@@ -318,7 +325,7 @@ def test_numpy_and_jax_write_the_same_bytes_except_at_a_border(bits: float, feed
         count = kept(size, min(1.0, bits))
         pair = (unpack(np.asarray(code[0]), whole, 4 * count) for code in (ours, theirs))
         block, place = np.divmod(np.flatnonzero(np.not_equal(*pair)), count)
-        flipped = hadamard._flip(hadamard.cut(update), key, 0)
+        flipped = hadamard._flip(hadamard.cut(update), key, np.arange(4))
         exact = hadamard._turn(flipped.astype(np.float64))
         coordinate = place if bits >= 1 else np.sort(order(key, 4096)[:count])[place]
         rms = np.linalg.norm(exact[block], axis=1) / 64
@@ -391,9 +398,9 @@ def read_any_bytes(codec: Codec, data: Any) -> None:
         update = codec.decode(code, KEYS[0], size)
     assert update.shape == (size,)
     # What the server makes of it: a client that counts, or one that is rejected.
-    policy = Policy(codec=codec)
+    policy = Policy()
     state = server.init(policy, np.zeros(size, np.float32))
-    opening = server.open(policy, state.memory)
+    opening = server.open(policy, state.memory, 1)
     heard = tally.add(tally.start(state.weights), messages.Message(1, 1.0, update), opening, codec)
     after, info = server.close(policy, state, heard)
     assert info.spoke + info.rejected == 1
@@ -430,20 +437,3 @@ def test_the_largest_are_those_of_a_stable_sort(size: int) -> None:
             expected = np.sort(order[:count])
             for found in (largest(update, count), compiled(jnp.asarray(update), count)):
                 np.testing.assert_array_equal(np.asarray(found), expected, err_msg=kind)
-
-
-def test_draws_go_on_from_block_to_block() -> None:
-    """NumPy draws from a block at a time, JAX from all weights; every draw is one step of h."""
-    size, codec = 2 * BLOCK + 5, draw_k(0.01)
-    update = np.random.default_rng(1).standard_t(2, size).astype(np.float32)
-    ours = codec.encode(update, KEYS[0])
-    theirs = jax.jit(codec.encode)(jnp.asarray(update), jnp.asarray(KEYS[0]))
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(one, np.asarray(other))
-    read = codec.decode(ours, KEYS[0], size)
-    step = np.abs(read[read != 0]).min()
-    times = read / step
-    np.testing.assert_array_equal(times, np.round(times))
-    assert 0.98 * 0.01 * size < np.abs(times).sum() <= 0.01 * size + 1
-    assert np.abs(times - update / step).max() < 1 + 1e-5
-    assert (times * update >= 0).all()

@@ -15,12 +15,12 @@ from taciturn.core.rules import Situation
 @pytest.mark.parametrize(("norm", "speaks"), [(0.4, False), (0.5, False), (0.6, True)])
 def test_a_client_that_knows_its_norm_can_decide(norm, speaks):
     rule = rules.fixed(0.5)
-    assert client.decide(rule, Situation(norm), rule.init()) == (speaks, norm, 1.0, 0)
+    assert client.decide(rule, Situation(norm), rule.init(3, None)) == (speaks, norm, 1.0, 0)
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
 def test_a_norm_that_is_not_finite_is_reported_as_nan_in_silence(norm):
-    decision = client.decide(rules.full(), Situation(norm), rules.full().init())
+    decision = client.decide(rules.full(), Situation(norm), rules.full().init(3, None))
     assert math.isnan(decision.norm)
     assert not decision.speaks
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -25,11 +24,8 @@ def weights(size: int, seed: int = 0) -> np.ndarray:
 
 
 def test_every_codec_is_tried() -> None:
-    assert {parse(f"full+down={text}").down.name for text in FORMS} == set(CODECS) - {
-        "float32",
-        "draw_k",  # unbiased, and nothing else
-        "peaks",
-    }
+    tried = {parse(f"full+down={text}").down.name for text in FORMS}
+    assert tried == set(CODECS) - {"float32", "peaks"}  # which is unbiased, and nothing else
 
 
 @pytest.mark.parametrize("text", FORMS)
@@ -44,7 +40,7 @@ def test_the_public_model_comes_to_weights_that_stand_still(text: str) -> None:
         # A contraction, whatever the key, down to the rounding of float32.
         assert gaps[-1] <= max(gaps[-2] * (1 + 1e-6), 1e-6)
     # What one message leaves of normal weights follows from the error that the codec declares.
-    error = policy.down.error
+    error = policy.down.error(5000)
     expected = 1 - (1 - error) * (1 - error**2 / 4)
     assert gaps[1] ** 2 == pytest.approx(expected, rel=0.1, abs=1e-5)
     assert gaps[-1] < 0.2
@@ -73,7 +69,7 @@ def test_numpy_and_jax_publish_the_same() -> None:
 
 
 def a_round(policy: Policy, state: Any, trained: np.ndarray) -> Any:
-    opening = server.open(policy, state.memory)
+    opening = server.open(policy, state.memory, 1)
     heard = tally.start(state.weights)
     start = downlink.trained_from(state)
     message = client.respond(policy.rule, start, trained, 3, opening.context, 0.5)
@@ -89,7 +85,7 @@ def test_updates_against_the_public_model_move_the_servers() -> None:
     np.testing.assert_array_equal(state.weights, [1.5, 2, 3, 6])
     np.testing.assert_array_equal(state.public, start)  # until it is published
     state = downlink.publish(policy, state, KEY)
-    further = 1 + policy.down.error / 2
+    further = 1 + policy.down.error(4) / 2
     fourth = 4 + 2 * further
     np.testing.assert_allclose(state.public, [1, 2, 3, fourth], rtol=1e-6)
     # The client trains from what it has, and what it lacks is not lost.
@@ -113,15 +109,16 @@ def test_without_a_codec_for_the_way_down_there_is_no_public_model() -> None:
     assert downlink.trained_from(state) is start
 
 
-def test_a_codec_that_is_no_contraction_is_refused() -> None:
-    wild = dataclasses.replace(codecs.eden(0.1), name="wild")
-    with pytest.raises(InputError, match=r"`down` needs a codec whose `error` is below 1, got `wi"):
-        Policy(rules.full(), down=wild)
-
-
-def test_bits_of_each_clients_own_are_refused() -> None:
-    with pytest.raises(InputError, match="gives each client bits of its own: `down` needs another"):
-        Policy(rules.full(), down=parse("budget:1%").codec)
+@pytest.mark.parametrize(
+    ("codec", "message"),
+    [
+        (codecs.peaks(0.1), "`down` needs a codec whose `error` is below 1, got `peaks:0.1` with"),
+        (codecs.peaks(2), "`down` needs a codec of least error, .* `peaks` is unbiased"),
+    ],
+)
+def test_a_codec_that_is_not_of_least_error_is_refused(codec: codecs.Codec, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Policy(rules.full(), down=codec)
 
 
 @pytest.mark.parametrize("kept", [None, 3, 100, 0])

@@ -43,6 +43,15 @@ from taciturn.errors import InputError, UnknownName
         (lambda: parse("full+down=adaptive"), "no codec called `adaptive`"),
         (lambda: parse("full+down=eden"), "`eden` needs `bits`, as in `eden:0.5`"),
         (lambda: parse("full+down=eden:9"), r"`bits` must be in \[0.02, 4\], got 9"),
+        (
+            lambda: parse("full+eden:1,feedback=true"),
+            "`feedback` of `eden` is for the way down alone, as in `down=eden:1`",
+        ),
+        (lambda: parse("full+quantize:2,feedback=true"), "for the way down alone"),
+        (lambda: codecs.peaks("31B"), "`length` must be at least 32 bytes, got 31B"),
+        (lambda: codecs.peaks(0), r"`length` must be in \(0, 32\], got 0"),
+        (lambda: codecs.peaks(33), r"`length` must be in \(0, 32\], got 33"),
+        (lambda: parse("full+peaks:4 words"), "got '4 words'"),
         (lambda: parse("full+down"), "no rule, stand-in or codec called `down`"),
         (lambda: parse("full+down:eden"), "no rule, stand-in or codec called `down`"),
         (
@@ -133,11 +142,15 @@ def test_text_gives_what_python_gives(text: str, policy: Policy) -> None:
         ("fixed:1e-300+zero", "fixed:1e-300+zero"),
         ("down=eden:1+full", "full+down=eden:1"),
         (
-            "full+eden:1,feedback=true+down=top_k:0.1,feedback=true",
-            "full+eden:1,feedback=true+down=top_k:0.1",
+            "full+top_k:0.1,feedback=true+down=eden:1,feedback=true",
+            "full+top_k:0.1,feedback=true+down=eden:1",
         ),
         ("full+down=float16", "full+down=float16"),
         ("full+float32+down=float32", "full"),
+        ("full+peaks:4kB", "full+peaks"),
+        ("full+peaks,length=1%", "full+peaks:1%"),
+        ("budget,amount=1.0 %+ignore+peaks", "budget:1%"),
+        ("budget+ou+peaks:1kB", "budget+ou+peaks:1kB"),
     ],
 )
 def test_policies_print_in_their_shortest_form(text: str, shortest: str) -> None:

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taciturn.core import codecs, messages
-from taciturn.core.codecs import LADDER
 from taciturn.core.messages import Message
 from taciturn.core.policy import parse
 from taciturn.errors import InputError
@@ -22,14 +21,14 @@ UPDATE = np.array([3.0, -4.0], np.float32)
 
 
 def test_the_bytes_of_a_message() -> None:
-    """Version 4, speaks, rung 0, 2 weights, 7 examples, norm 5, 6 of what was encoded,
+    """Version 5, speaks, nothing, 2 weights, 7 examples, norm 5, 6 of what was encoded,
     probability 1, then the update.
     """
-    expected = struct.pack("<BBHIffff", 4, 1, 0, 2, 7, 5.0, 6.0, 1.0) + UPDATE.tobytes()
+    expected = struct.pack("<BBHIffff", 5, 1, 0, 2, 7, 5.0, 6.0, 1.0) + UPDATE.tobytes()
     assert messages.write(Message(7, 5.0, UPDATE, 6.0), CODEC) == expected
-    same = struct.pack("<BBHIffff", 4, 1, 0, 2, 7, 5.0, 5.0, 1.0) + UPDATE.tobytes()
+    same = struct.pack("<BBHIffff", 5, 1, 0, 2, 7, 5.0, 5.0, 1.0) + UPDATE.tobytes()
     assert messages.write(Message(7, 5.0, UPDATE), CODEC) == same
-    silent = struct.pack("<BBHIffff", 4, 0, 0, 0, 7, 5.0, 5.0, 0.25)
+    silent = struct.pack("<BBHIffff", 5, 0, 0, 0, 7, 5.0, 5.0, 0.25)
     assert messages.write(Message(7, 5.0, None, probability=0.25), CODEC) == silent
     assert messages.OVERHEAD == 24
 
@@ -86,7 +85,7 @@ def test_an_update_without_weights_is_read(text: str) -> None:
 def test_another_version_is_refused() -> None:
     data = bytearray(messages.write(Message(7, 5.0, UPDATE), CODEC))
     data[0] = 1
-    with pytest.raises(InputError, match="has version 1, this program reads 4"):
+    with pytest.raises(InputError, match="has version 1, this program reads 5"):
         messages.read(bytes(data), CODEC)
 
 
@@ -121,13 +120,36 @@ def test_an_update_that_is_not_finite_is_refused(number: float) -> None:
         messages.read(data, CODEC)
 
 
+@pytest.mark.parametrize(("asked", "written"), [(32, 32), (49, 34), (10**9, 260), (0, 66)])
+def test_a_code_has_the_bytes_that_its_message_asks_for(asked: int, written: int) -> None:
+    """At the most; where none are asked for, those of the codec."""
+    update = np.random.default_rng(0).standard_normal(65).astype(np.float32)
+    key, codec = np.array([1, 2], np.uint32), codecs.peaks("100B")
+    said = Message(3, 8.0, update, nbytes=asked)
+    data = messages.write(said, codec, key)
+    assert len(data) == messages.OVERHEAD + written
+    back, through = messages.read(data, codec, key), messages.through(said, codec, key)
+    np.testing.assert_array_equal(back.update, through.update)
+    assert back.nbytes == written
+    assert through.nbytes == (written if asked else 0)
+
+
+def test_a_message_for_another_model_is_refused() -> None:
+    """A short code of any length could be one for billions of weights."""
+    codec, key = codecs.peaks("32B"), np.array([1, 2], np.uint32)
+    data = bytearray(messages.write(Message(1, 1.0, np.ones(65, np.float32)), codec, key))
+    data[4:8] = b"\xff" * 4
+    with pytest.raises(InputError, match="has 4294967295 weights, the model has 65"):
+        messages.read(bytes(data), codec, key, 65)
+
+
 @settings(max_examples=500, deadline=None)
 @given(data=st.data())
 def test_any_bytes_are_a_message_or_an_error(data: st.DataObject) -> None:
-    """Of a ladder, whose header names a rung: bytes changed, cut off or added anywhere."""
+    """Of a codec whose codes have any length: bytes changed, cut off or added anywhere."""
     update = np.random.default_rng(0).standard_normal(65).astype(np.float32)
-    key = np.array([1, 2], np.uint32)
-    whole = bytearray(messages.write(Message(3, 8.0, update, rung=20), LADDER, key))
+    key, codec = np.array([1, 2], np.uint32), codecs.peaks()
+    whole = bytearray(messages.write(Message(3, 8.0, update, nbytes=34), codec, key))
     for place, byte in data.draw(
         st.lists(st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), max_size=8)
     ):
@@ -136,8 +158,8 @@ def test_any_bytes_are_a_message_or_an_error(data: st.DataObject) -> None:
     sent = bytes(whole[:end]) + data.draw(st.binary(max_size=2))
     try:
         with np.errstate(all="ignore"):
-            read = messages.read(sent, LADDER, key)
+            read = messages.read(sent, codec, key, 65)
     except InputError:
         return
     assert len(sent) >= messages.OVERHEAD
-    assert read.update is None or read.update.dtype == np.float32
+    assert read.update is None or (read.update.dtype, len(read.update)) == (np.float32, 65)

@@ -19,7 +19,7 @@ def learned(policy: Policy, rounds: list[list[float]], examples: list[float] | N
     state, found = server.init(policy, np.zeros(1)), []
     for norms in rounds:
         heard = tally.start(state.weights, policy.rule.each)
-        opening = server.open(policy, state.memory)
+        opening = server.open(policy, state.memory, len(norms))
         for n, norm in zip(examples or [1.0] * len(norms), norms, strict=True):
             heard = tally.add(heard, Message(n, norm, np.array([float(norm)])), opening)
         state, _ = server.close(policy, state, heard)
@@ -47,7 +47,7 @@ def test_after_a_jump_not_every_other_round_is_lost() -> None:
     state = server.init(policy, np.zeros(1))
     size, spoke = 1.0, []
     for t in range(14):
-        opening = server.open(policy, state.memory)
+        opening = server.open(policy, state.memory, 5)
         heard = tally.start(state.weights, policy.rule.each)
         for share in (0.96, 0.99, 1.0, 1.02, 1.05):
             norm = np.array(size * share)
@@ -92,7 +92,7 @@ def test_who_is_rejected_has_no_vote() -> None:
 
 def test_norms_are_kept_where_they_are_needed_alone() -> None:
     state = server.init(parse("adaptive"), np.zeros(1))
-    opening = server.open(parse("adaptive"), state.memory)
+    opening = server.open(parse("adaptive"), state.memory, 3)
     some = [Message(1, norm, np.array([norm])) for norm in (1.0, 2.0, 3.0)]
     one = tally.add(tally.start(state.weights, each=True), some[0], opening)
     two = tally.add(tally.start(state.weights, each=True), some[1], opening)
@@ -101,7 +101,7 @@ def test_norms_are_kept_where_they_are_needed_alone() -> None:
     plain = tally.add(tally.start(state.weights), some[0], opening)
     assert plain.each is None
     with pytest.raises(InputError, match="needs each norm"):
-        parse("adaptive,robust=true").rule.learn(parse("adaptive").rule.init(), plain)
+        parse("adaptive,robust=true").rule.learn(parse("adaptive").rule.init(1, None), plain)
 
 
 @pytest.mark.parametrize("text", ["adaptive,robust=true", "adaptive,robust=true,at_most=10",
@@ -127,7 +127,7 @@ def federation(policy: Policy, nodes: int, steps: int, decay: float, rounds: int
     state = server.init(policy, np.zeros(8, np.float32))
     silence, spoke = [0] * nodes, []
     for t in range(rounds):
-        opening = server.open(policy, state.memory)
+        opening = server.open(policy, state.memory, nodes)
         heard = tally.start(state.weights, policy.rule.each)
         for k in range(nodes):
             trained = state.weights.astype(float)

@@ -23,7 +23,7 @@ def warm_state(dtype: Any = np.float32) -> Any:
     """A server that has seen three rounds, so that its estimator and threshold have something."""
     state = server.init(POLICY, np.linspace(-1, 1, 5).astype(dtype))
     for t in range(3):
-        opening = server.open(POLICY, state.memory)
+        opening = server.open(POLICY, state.memory, 3)
         heard = tally.start(state.weights)
         for k in range(3):
             update = np.sin(np.arange(5) + t + 2 * k).astype(dtype) * (0.5 + k) / (t + 1)
@@ -54,7 +54,7 @@ def together(state: Any, heard: tally.Tally) -> np.ndarray:
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 12), data=st.data())
 def test_any_grouping_gives_the_same_step(seed: int, count: int, data: Any) -> None:
     state = warm_state()
-    opening = server.open(POLICY, state.memory)
+    opening = server.open(POLICY, state.memory, count)
     messages = some_messages(np.random.default_rng(seed), count, float(opening.context.threshold))
     one_by_one = tally.start(state.weights)
     for message in messages:
@@ -76,7 +76,7 @@ def test_any_grouping_gives_the_same_step(seed: int, count: int, data: Any) -> N
 
 def test_the_group_form_gives_what_one_by_one_gives() -> None:
     state = warm_state()
-    opening = server.open(POLICY, state.memory)
+    opening = server.open(POLICY, state.memory, 30)
     messages = some_messages(np.random.default_rng(5), 30, float(opening.context.threshold))
     heard = tally.start(state.weights)
     for message in messages:
@@ -107,7 +107,7 @@ def test_moments_of_clipped_norms_are_never_negative() -> None:
     """Clients that clip have norms that agree to the last digit: Σ m² − (Σ m)² would go wrong."""
     policy = parse("adaptive")
     state = server.init(policy, np.zeros(1, np.float32))
-    opening = server.open(policy, state.memory)
+    opening = server.open(policy, state.memory, 200)
     heard = tally.start(state.weights)
     for k in range(200):
         update = np.array([1 / 3 + (k % 2) * 3e-8], np.float32)
@@ -127,7 +127,7 @@ def test_a_message_is_judged_the_same_in_a_compiled_program(
 ) -> None:
     policy = parse("fixed:6+zero")
     state = server.init(policy, np.zeros(2, np.float32))
-    opening = server.open(policy, state.memory)
+    opening = server.open(policy, state.memory, 1)
     array = None if update is None else np.array(update, np.float32)
     plain = tally.add(tally.start(state.weights), Message(examples, norm, array), opening)
     message = Message(examples, norm, None if array is None else jnp.asarray(array))
@@ -154,7 +154,7 @@ def test_a_round_in_which_all_spoke_asks_for_no_prediction() -> None:
                                                                       predict=predict))  # fmt: skip
     state = server.init(policy, np.zeros(2))
     message = Message(1, 5.0, np.array([3.0, 4.0]))
-    heard = tally.add(tally.start(state.weights), message, server.open(policy, state.memory))
+    heard = tally.add(tally.start(state.weights), message, server.open(policy, state.memory, 1))
     state, _ = server.close(policy, state, heard)
     np.testing.assert_allclose(state.weights, [3, 4])
 

@@ -35,7 +35,7 @@ def plain_loop(policy, wanted, rounds, examples=EXAMPLES, optimizer=None, rate=0
     state = server.init(policy, np.zeros(wanted.shape[1], np.float32), optimizer)
     spoke = []
     for _ in range(rounds):
-        opening = server.open(policy, state.memory)
+        opening = server.open(policy, state.memory, len(wanted))
         heard = tally.start(state.weights)
         for target, n in zip(wanted, examples, strict=True):
             trained = state.weights + np.float32(rate) * (target - state.weights)
@@ -59,8 +59,7 @@ def federate(inner, policy, wanted, rounds=5, examples=EXAMPLES, grid=None, mods
 @pytest.mark.parametrize(
     "policy",
     ["full", "adaptive+ou", "adaptive,k=0+ou,cap=true", "adaptive,k=0+zero", "adaptive,k=-0.5+last",
-     "adaptive,k=0+ignore", "adaptive,k=0+peers", "adaptive,k=0+blend", "fixed:1.0+ou",
-     "adaptive,k=0+ou,mode=paper"],
+     "adaptive,k=0+ignore", "fixed:1.0+ou", "adaptive,k=0+ou,mode=paper"],
 )  # fmt: skip
 def test_the_model_is_that_of_the_plain_loop(policy):
     wanted = targets()
@@ -83,8 +82,7 @@ class Spy(flower.FedAvg):
 
 
 @pytest.mark.parametrize("policy", ["full", "adaptive,k=0+ou", "adaptive,k=0+ou,cap=true",
-                                    "adaptive,k=0+zero", "adaptive,k=0+ignore",
-                                    "adaptive,k=0+peers"])  # fmt: skip
+                                    "adaptive,k=0+zero", "adaptive,k=0+ignore"])  # fmt: skip
 def test_a_strategy_of_ones_own_gets_complete_replies(policy):
     wanted, inner = targets(), Spy(fraction_evaluate=0.0)
     weights, spoke = plain_loop(policy, wanted, 6)
@@ -111,7 +109,7 @@ def reference_inner(inner, policy, wanted, rounds):
         messages = list(inner.configure_train(t, arrays, config(), grid))
         messages.sort(key=lambda message: message.metadata.dst_node_id)
         weights = flat(arrays).astype(np.float32)
-        opening = server.open(policy, state.memory)
+        opening = server.open(policy, state.memory, len(wanted))
         heard, replies = tally.start(weights), []
         stand_in = policy.stand_in.predict(state.memory.stand_in)
         for k, message in enumerate(messages):

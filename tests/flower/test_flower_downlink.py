@@ -242,7 +242,7 @@ def test_a_restart_is_bit_equal(tmp_path, inner):
     def make(folder):
         return Taciturn(
             inner(fraction_evaluate=0.0, min_available_nodes=1),
-            "full+eden:1,feedback=true+down=eden:0.5", seed=SEED, folder=folder,
+            "full+top_k:0.1,feedback=true+down=eden:0.5", seed=SEED, folder=folder,
         )  # fmt: skip
 
     def grid():

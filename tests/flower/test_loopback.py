@@ -161,7 +161,7 @@ def fed(path, policy, size):
         seed = int(codes["seed"])
         asked = sorted({tuple(map(int, name.split("/")[:2])) for name in codes if "/" in name})
         for t in sorted({round for round, _ in asked}):
-            opening = server.open(policy, state.memory)
+            opening = server.open(policy, state.memory, 3)
             heard = tally.start(state.weights)
             for node in (node for round, node in asked if round == t):
                 key = Request(policy.rule, opening.context, policy.codec, (), "n", seed, t).key(

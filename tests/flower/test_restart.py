@@ -69,9 +69,16 @@ def assert_same(ours, theirs):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_goes_on_bit_for_bit(policy, dtype, nodes, tmp_path):
     whole = start(None, 6, policy, nodes=nodes, dtype=dtype)
-    for rounds in (1, 3, 6):
-        last = start(tmp_path, rounds, policy, nodes=nodes, dtype=dtype)
-    assert_same(last, whole)
+
+    for last in (1, 3):
+
+        def dying(round, arrays, last=last):
+            if round == last:
+                raise Killed
+
+        with pytest.raises(Killed):
+            start(tmp_path, 6, policy, nodes=nodes, dtype=dtype, evaluate_fn=dying)
+    assert_same(start(tmp_path, 6, policy, nodes=nodes, dtype=dtype), whole)
 
 
 def evaluate(round, arrays):

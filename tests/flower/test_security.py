@@ -119,8 +119,10 @@ def test_where_all_speak_and_where_replies_are_compared_lengths_are_as_they_are(
 # Thresholds.
 
 
-def test_the_default_is_robust_and_says_so():
-    assert str(Taciturn(flower.FedAvg()).policy) == "adaptive,robust=true,at_most=10+ou,cap=true"
+def test_the_default_is_a_budget_and_robust_where_replies_are_compared():
+    assert str(Taciturn(flower.FedAvg()).policy) == "budget"
+    policy = Taciturn(flower.FedMedian()).policy
+    assert str(policy) == "adaptive,robust=true,at_most=10+ignore"
 
 
 @pytest.mark.parametrize("name", COMPARING)
@@ -131,16 +133,13 @@ def test_strategies_that_compare_have_robust_thresholds(name):
     assert str(Taciturn(kind(**options), "random:0.5").policy) == "random:0.5+ignore"
 
 
-def test_what_stands_in_for_a_silent_node_is_not_as_long_as_it_claims():
-    """No threshold bounds it under `random`, and `peers` follows the norm that it reports."""
-    _, result = run("random:1+peers", silent(40, 1e12))
-    others = np.arange(NODES) != BAD
-    weights, updates = np.array(EXAMPLES)[others], 0.5 * targets()[others]
-    norms = np.linalg.norm(updates, axis=1)
-    most = 3 * np.sort(norms)[2]  # three times the upper quartile of four
-    direction = weights @ updates / (weights @ norms)
-    expected = direction * (weights @ norms + 40 * most) / sum(EXAMPLES)
-    np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-4)
+def test_a_silent_node_that_claims_a_long_update_takes_no_bytes_from_the_others():
+    """No threshold bounds what it claims under `budget`, where bytes follow the mean of n·m."""
+    typical = [
+        float(run("budget:45B,per=client", tamper)[0]._memory.rule.typical)
+        for tamper in (silent(30, 1.0), silent(30, 1e12))
+    ]
+    assert typical[1] < 3 * typical[0]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +159,7 @@ def test_one_node_neither_silences_the_others_nor_makes_them_all_speak(name, tam
 
 
 def counting_silence(rounds, tamper=None, forget=False):
-    """The default with thresholds above all norms: who speaks does so because it must."""
+    """Thresholds above all norms: who speaks does so because it must."""
     grid = LocalGrid(pulled(targets(), EXAMPLES), NODES, tamper=tamper)
     if forget:  # as nodes do that are started again
 
@@ -218,18 +217,33 @@ def test_a_loss_that_is_none_does_not_reach_the_model(monkeypatch):
 
 
 class Exploding(flower.FedAvg):
+    to = math.inf
+
     def aggregate_train(self, server_round, replies):
         arrays, metrics = super().aggregate_train(server_round, replies)
         if server_round == 2:
-            arrays = record(**{n: np.full_like(a.numpy(), np.inf) for n, a in arrays.items()})
+            arrays = record(a=arrays["a"].numpy(), b=np.full(arrays["b"].shape, self.to))
         return arrays, metrics
 
 
-def test_a_step_that_is_not_finite_is_not_taken(caplog):
+@pytest.mark.parametrize("to", [math.inf, 1e300])  # the second is none of float32
+def test_a_step_that_is_not_finite_is_not_taken(to, caplog, monkeypatch):
+    monkeypatch.setattr(Exploding, "to", to)
     _, once = run("full", rounds=1, inner=Exploding(fraction_evaluate=0.0))
     _, twice = run("full", rounds=2, inner=Exploding(fraction_evaluate=0.0))
     np.testing.assert_array_equal(flat(once.arrays), flat(twice.arrays))
-    assert "Exploding made weights of round 2 that are not finite" in caplog.text
+    assert "Exploding made weights of round 2 that are not finite, first in `b`" in caplog.text
+
+
+def test_a_mean_that_the_models_type_cannot_hold_is_not_taken(caplog):
+    """What a code says of a large update is larger here and there."""
+    wanted = np.full((NODES, 300), 6e4, np.float16)
+    grid = LocalGrid(pulled(wanted, EXAMPLES, rate=1.0), NODES)
+    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), "full+eden:1", seed=0)
+    result = strategy.start(grid, record(w=np.zeros(300, np.float16)), num_rounds=1)
+    assert strategy.history[0]["spoke"] == NODES
+    assert not flat(result.arrays).any()
+    assert "FedAvg made weights of round 1 that are not finite, first in `w`" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,7 @@ def start(folder, rounds, inner="FedAvg", policy=POLICY, first=None, **options):
 @pytest.mark.parametrize(
     ("inner", "policy"),
     [*((inner, POLICY) for inner in MEAN_BASED),
-     *(("FedAvg", policy) for policy in ("adaptive,k=0+last", "full", "adaptive,k=0+ignore",
-                                         "adaptive,k=0+blend"))],
+     *(("FedAvg", policy) for policy in ("adaptive,k=0+last", "full", "adaptive,k=0+ignore"))],
 )  # fmt: skip
 def test_a_run_that_is_started_again_goes_on(inner, policy, tmp_path, monkeypatch):
     monkeypatch.setattr("gc.collect", lambda: 0)  # QFedAvg asks for it at every reply
@@ -64,18 +63,11 @@ def test_figures_of_the_app_never_replace_those_of_a_round(tmp_path):
     assert strategy.history[-1]["app_threshold"] == strategy.history[-1]["app_asked"] == 99.0
 
 
-def test_a_budget_saved_before_runs_had_one_goes_on(tmp_path):
-    """An older state has one number less, and that is the last."""
-    strategy, _ = start(tmp_path, 2, policy="budget:12%")
-    expected = strategy._memory.rule
-    about = json.loads((tmp_path / "state.json").read_text())
-    file = tmp_path / about["arrays"]
-    tensors = runs.read_arrays(file)
-    del tensors[f"rule/{len(expected) - 1}"]
-    runs.write_arrays(file, tensors)
-    strategy, _ = start(tmp_path, 2, policy="budget:12%")
-    assert strategy._memory.rule == expected
-    assert expected._fields[-1] == "run"
+def test_a_budget_of_a_run_that_is_made_longer_is_spread_anew(tmp_path, caplog):
+    for rounds in (2, 4):
+        strategy, _ = start(tmp_path, rounds, policy="budget:45B,per=client")
+    assert (strategy._memory.rule.rounds, strategy._memory.rule.run) == (4, 4)
+    assert "the run had 2 rounds and now has 4: bytes are spread anew" in caplog.text
 
 
 def test_results_are_cut_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -170,7 +170,7 @@ def test_the_papers_claims_are_counted_apart_from_those_on_our_variant():
 
     found = [claim([YES]), claim([NO]), claim([YES, NO]), claim([YES], True), claim([NO], True)]
     assert [one.verdict for one in found] == [HOLDS, FAILS, IN_PART, HOLDS, FAILS]
-    told = summary.summary({}, found, RESULTS / "nothing", {}).splitlines()
+    told = summary.summary({}, found, {}).splitlines()
     assert len(told) == 5
     assert "1 of the paper's 3 [claims](#claims) (1, so), and 1 in part" in told[1]
     assert "of 2 claims on `ou constrained`, Taciturn's variant, 1 (4, so), and 0" in told[1]

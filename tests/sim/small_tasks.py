@@ -138,7 +138,7 @@ def assert_same(ours: taciturn.History, theirs: taciturn.History, tolerance: flo
     assert ours.weights.shape == theirs.weights.shape
     assert np.isfinite(ours.weights).all()
     assert distance(ours.weights, theirs.weights) < tolerance
-    for name in ("spoke", "rejected", "missing"):
+    for name in ("spoke", "rejected", "missing", "bytes_up", "overhead_up"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
     for name in ("examples", "asked", "spoke", "silent"):
         np.testing.assert_array_equal(

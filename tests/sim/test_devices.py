@@ -50,7 +50,7 @@ task = taciturn.Task(
 )
 arms = {a: a for a in (
     "full", "adaptive,k=0+ou", "random:0.5+last", "random:0.5+zero+top_k:0.3,feedback=true",
-    "adaptive,k=0+ignore+draw_k:0.5", "full+quantize:4", "full+peaks:0.5",
+    "adaptive,k=0+ignore+eden:0.5", "full+quantize:4", "budget:200B",
 )}
 # Processes that would have chunks of one round and of many: they have to agree.
 engine._CHUNK_SECONDS = 0.0 if jax.process_index() else 1e9
@@ -59,7 +59,7 @@ for rounds in (1, 6):
     for name, history in taciturn.compare(
         task, arms, rounds=rounds, cohort=5, seeds=2, evaluate_every=4, progress=told.append
     ).items():
-        for key in ("weights", "spoke", "rejected", "norm_mean", "loss", "accuracy"):
+        for key in ("weights", "spoke", "rejected", "bytes_up", "norm_mean", "loss", "accuracy"):
             found[f"{rounds} {name} {key}"] = getattr(history, key)
 # Devices share the rows of the candidates, in batches of 8.
 engine_rounds._TEST_BATCH = 8
@@ -106,7 +106,7 @@ def assert_same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> N
     for key, value in theirs.items():
         if key == "chunks":
             continue
-        if key.endswith(("spoke", "rejected")):
+        if key.endswith(("spoke", "rejected", "bytes_up")):
             np.testing.assert_array_equal(ours[key], value, key)
             continue
         # 1e-6 after a round; what follows builds on it.

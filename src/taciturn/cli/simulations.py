@@ -47,6 +47,11 @@ class Told(Command):
         if self.track is not None:
             library(self.track)
 
+    @property
+    def by_default(self) -> bool:
+        """Whether the policies are those that `taciturn run` has by itself."""
+        return False
+
     def show(self, folder: Path, summary: Mapping[str, Any]) -> None:
         """What came out."""
         from taciturn import runs
@@ -59,7 +64,8 @@ class Told(Command):
             sys.stdout.write(f"{folder}\n")
             return
         for title, point in summary.get("points", {"": summary}).items():
-            terminal.print_table(point["arms"], title, point.get("tested_on", ""))
+            note = terminal.larger(point["cohort"]) if self.by_default else ""
+            terminal.print_table(point["arms"], title, point.get("tested_on", ""), note=note)
         sys.stdout.write(f"Results are in {folder}\n")
 
 
@@ -139,6 +145,11 @@ class Run(Simulation):
     baseline: bool = True
     """Whether to run full communication beside it, with the same seeds."""
 
+    @property
+    def by_default(self) -> bool:
+        chosen = (self.policy, self.rule, self.stand_in, self.budget, self.arms)
+        return self.baseline and all(choice is None for choice in chosen)
+
     def policies(self) -> str:
         """The policy that was asked for, and what it is compared with, which stands first."""
         if self.budget is not None:
@@ -159,8 +170,7 @@ class Run(Simulation):
             policy = Policy(parse_part("rule", rule), parse_part("stand-in", stand_in))
         texts = ["full"] if self.baseline else []
         texts.append(str(policy))
-        chosen = (self.policy, self.rule, self.stand_in, self.budget)
-        if self.baseline and all(choice is None for choice in chosen):
+        if self.by_default:
             texts.append(RECOMMENDED)
         return "; ".join(dict.fromkeys(texts))
 

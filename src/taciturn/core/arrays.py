@@ -36,6 +36,14 @@ def library(number: Scalar) -> Any:
     return namespace(number) if hasattr(number, "__array_namespace__") else np
 
 
+def one_if(condition: Any) -> Any:
+    """1 where it holds and 0 where not: a whole number, traced where the condition is."""
+    if not hasattr(condition, "__array_namespace__"):
+        return int(condition)
+    xp = namespace(condition)
+    return xp.astype(condition, xp.int32)
+
+
 def check_flat(weights: Array) -> None:
     """Raises unless `weights` is one flat vector of floating-point numbers."""
     xp = namespace(weights)

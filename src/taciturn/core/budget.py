@@ -36,7 +36,7 @@ EACH, ROUND = 4e3, 40e3  # bytes of the default for each client, and for a round
 _LARGEST = 16.0  # times the mean is what a client may spend
 _FLOOR = 0.05  # the least probability, so that nobody counts without bound
 _GAIN = 0.2  # how fast debts are paid: most of one within 1 / gain rounds
-_MOST_DEBT = 10.0  # rounds' worth that are remembered
+_MOST_DEBT = 10.0  # rounds' worth that are remembered; a run of known length pays all back
 # What the last round's n·m weigh beside those of the rounds before: 3 of t + 3 in round t, and 0.05
 # at the least. The first round may have far longer updates than all others, and must be forgotten.
 _FIRST_ONES, _NEW = 3.0, 0.05
@@ -189,7 +189,9 @@ def _learn(state: Budget, tally: Tally) -> Budget:
     some = xp.where(answered > 0, answered, xp.ones_like(answered))
     spent = xp.astype(tally.nbytes, dtype) + answered * OVERHEAD
     mean = _planned(state, some)
-    debt = xp.clip(state.debt + spent / mean - _pace(state), -_MOST_DEBT, _MOST_DEBT)
+    debt = state.debt + spent / mean - _pace(state)
+    most = xp.where(state.run > 0, xp.full_like(debt, xp.inf), xp.full_like(debt, _MOST_DEBT))
+    debt = xp.clip(debt, -_MOST_DEBT, most)
     now = tally.norms.weight * tally.norms.mean / some
     old = xp.where(state.typical > 0, xp.asarray(state.typical, dtype=dtype), now)
     rounds = xp.asarray(state.rounds, dtype=dtype)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
@@ -36,15 +36,23 @@ class Handover:
     weighted_by: str
     name: str
 
+    def of_everyone(self, heard: Heard) -> Details:
+        """The mean of what all report and always send, in silence too."""
+        everyone = heard.speakers + heard.silent
+        return replies.mean([replies.details(reply, self.layout) for reply in everyone])
+
     def as_one(
-        self, heard: Heard, sent: ArrayRecord, tallied: Tally, mean: np.ndarray
+        self, heard: Heard, sent: ArrayRecord, whole: Details, mean: np.ndarray
     ) -> list[Message]:
-        """The mean of all clients as one reply, for a strategy that would take it anyway."""
+        """The mean of all clients as one reply, for a strategy that would take it anyway.
+
+        Args:
+          heard: the replies, whose arrays are given up.
+          sent: the model before the round.
+          whole: from `of_everyone`.
+          mean: the mean update.
+        """
         pattern, name = (heard.speakers or heard.silent)[0].message, self._name(heard)
-        parts = [replies.details(reply, self.layout) for reply in heard.speakers]
-        if self._stands_in(tallied):
-            parts.append(self._silent_details(heard, tallied))
-        whole = replies.mean(parts)
         whole.metrics[self.weighted_by] = whole.examples
         # Nothing but their sum is needed of the replies; a cohort's memory is worth having back.
         for reply in heard.speakers:
@@ -76,6 +84,8 @@ class Handover:
             if reply.update is not None:
                 arrays, reply.update = records.moved(layout, sent, reply.update), None
             part = replies.details(reply, layout)
+            if reply.probability < 1:  # it speaks for those who might have
+                part.metrics = MetricRecord(dict(part.metrics) | {self.weighted_by: reply.weight})
             handed.append(replies.write(reply.message, name, sent, arrays, part))
         if not self._stands_in(tallied):
             return handed

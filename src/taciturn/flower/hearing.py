@@ -40,6 +40,7 @@ class Row(NamedTuple):
     norm_mean: float
     norm_std: float
     bytes_up: int
+    bytes_always: int
     overhead_up: int
     bytes_up_full: int
     bytes_down: int
@@ -84,7 +85,8 @@ class Heard:
       speakers, silent: the replies that count, in the order of their nodes.
       results: how many replies came that are no errors.
       errors, rejected, missing: how many there were of each.
-      bytes_up, payload_up: all bytes that came, and those of arrays among them.
+      bytes_up, payload_up, payload_always: all bytes that came, those of arrays among them, and of
+        arrays that always travel among these.
       bytes_up_full: what would have come if all had sent their weights whole.
     """
 
@@ -96,6 +98,7 @@ class Heard:
     missing: int = 0
     bytes_up: int = 0
     payload_up: int = 0
+    payload_always: int = 0
     bytes_up_full: int = 0
 
     def reject(self, node: int, reason: object) -> None:
@@ -105,6 +108,8 @@ class Heard:
     def tally(self, total: np.ndarray, now: Round) -> Tally:
         """What was heard, with the sum of the speakers' updates."""
         everyone = self.speakers + self.silent
+        # Who sent its weights whole is charged what the mod would have sent: the others cannot make
+        # up for the rest.
         nbytes = [_nbytes(reply, now) if reply.code is None else len(reply.code)
                   for reply in everyone]  # fmt: skip
         tallied = tally.of(
@@ -152,6 +157,10 @@ def hear(
         heard.results += 1
         records = message.content.array_records
         heard.payload_up += byte_counts.payload_of(message)
+        heard.payload_always += sum(
+            byte_counts.payload({name: part[name] for name, _, _ in layout.rest if name in part})
+            for part in records.values()
+        )
         try:
             if node not in now.asked or node in answered:
                 raise InputError("it was not asked, or had answered.")
@@ -162,6 +171,7 @@ def hear(
             if reply.name == name:
                 raise InputError(f"its metrics have the name `{name}`, which is that of arrays.")
             _check_silence(reply, now)
+            _check_length(reply, now)
             limits.check_loss(reply)
         except InputError as error:
             heard.reject(node, error)
@@ -225,8 +235,7 @@ def hear_evaluation(
 
 
 def _nbytes(reply: Reply, now: Round) -> int:
-    """Of the code that a node would have sent with the mod where it sent its weights whole: the
-    others cannot make up for what it sends."""
+    """Of the code that the rule gives a node, by what it reports; 0 where it gives no bytes."""
     rule = now.request.rule
     if rule.nbytes is None:
         return 0
@@ -244,6 +253,16 @@ def _check_silence(reply: Reply, now: Round) -> None:
     raise InputError(
         f"It is silent again after {silence} times in a row, and `at_most` is {rule.at_most}."
     )
+
+
+def _check_length(reply: Reply, now: Round) -> None:
+    """Raises where a code is longer than the rule gave its node; 1.1 is more than a rounding."""
+    if reply.code is None or now.request.rule.nbytes is None:
+        return
+    if len(reply.code) > 1.1 * (given := _nbytes(reply, now)):
+        raise InputError(
+            f"its code has {len(reply.code)} bytes, and `{now.request.rule.name}` gave it {given}."
+        )
 
 
 def _alike(heard: Heard, found: list[Reply]) -> list[Reply]:
@@ -366,6 +385,7 @@ def row(round: int, now: Round, heard: Heard, info: Any) -> Row:
         norm_mean=float(info.norm_mean),
         norm_std=float(info.norm_std),
         bytes_up=heard.payload_up,
+        bytes_always=heard.payload_always,
         overhead_up=heard.bytes_up - heard.payload_up,
         bytes_up_full=heard.bytes_up_full,
         bytes_down=now.payload_down,

@@ -90,7 +90,7 @@ class Limits:
         return limit * _lower_median(others) if others else math.inf
 
     def _shrunk(self, limit: float, speakers: int, everyone: int) -> float:
-        share = speakers / everyone if self.alone else 1.0
+        share = speakers / everyone if self.alone and everyone else 1.0
         return max(min(_LEAST, limit), limit * share)
 
 

@@ -1,8 +1,8 @@
 """Flower's records seen as the core sees weights: flat vectors, without a copy.
 
 A record's *weights* are its floating-point arrays; they are measured, left out by a silent client
-and stood in for. The *rest*, arrays of other types (counters, BatchNorm's integer buffers) and
-those named in `exclude`, always travels.
+and stood in for. The *rest*, arrays of other types (counters), buffers, and those named in
+`exclude`, always travels.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from flwr.app import Array, ArrayRecord
 
 from taciturn.core.parallel import in_parallel
 from taciturn.errors import InputError
+from taciturn.flower.buffers import variances_of
 from taciturn.flower.npy import blank, view
 from taciturn.flower.sums import segments
 
@@ -41,23 +42,33 @@ class Layout(NamedTuple):
     Attributes:
       layers: the weights, in the record's order.
       rest: name, shape and dtype of every array that always travels.
+      averaged: those of the rest that get their mean, whatever a strategy makes of the weights:
+        counters and buffers.
+      variances: those of the buffers that are.
     """
 
     layers: tuple[Layer, ...]
     rest: tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
+    averaged: frozenset[str]
+    variances: frozenset[str]
 
     @classmethod
-    def of(cls, record: ArrayRecord, exclude: Sequence[str] = ()) -> Layout:
-        """The layout of the arrays in `record`; `exclude` are names or patterns like `head.*`."""
-        layers, rest, start = [], [], 0
+    def of(
+        cls, record: ArrayRecord, exclude: Sequence[str] = (), buffers: Sequence[str] = ()
+    ) -> Layout:
+        """The layout of the arrays in `record`; both others are names or patterns like `head.*`."""
+        layers, rest, averaged, start = [], [], set(), 0
         for name, array in record.items():
             shape, dtype = tuple(array.shape), np.dtype(array.dtype)
-            if dtype.kind == "f" and not any(fnmatchcase(name, pattern) for pattern in exclude):
+            if dtype.kind == "f" and not _named(name, exclude) and not _named(name, buffers):
                 layers.append(Layer(name, shape, dtype, start, math.prod(shape)))
                 start += math.prod(shape)
             else:
                 rest.append((name, shape, dtype))
-        return cls(tuple(layers), tuple(rest))
+                if dtype.kind in "iub" or _named(name, buffers):
+                    averaged.add(name)
+        variances = variances_of(record) & averaged if buffers else ()
+        return cls(tuple(layers), tuple(rest), frozenset(averaged), frozenset(variances))
 
     @property
     def size(self) -> int:
@@ -105,14 +116,18 @@ class Layout(NamedTuple):
                 raise InputError(f"`{name}` must have numbers below 1e18 in size.")
 
 
+def _named(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
 def _check(name: str, array: Array, shape: tuple[int, ...]) -> None:
     if tuple(array.shape) != shape:
         raise InputError(f"`{name}` must have shape {shape}, got {tuple(array.shape)}.")
 
 
-def finite(record: ArrayRecord) -> bool:
-    """Whether all numbers of a record are."""
-    return all(np.isfinite(view(array)).all() for array in record.values())
+def not_finite(record: ArrayRecord) -> list[str]:
+    """The names of arrays with numbers that are not."""
+    return [name for name, array in record.items() if not np.isfinite(view(array)).all()]
 
 
 def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:
@@ -125,7 +140,10 @@ def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:
     for name, array in record.items():
         if name in like and array.dtype != like[name].dtype:
             dtype, values = np.dtype(like[name].dtype), array.numpy()
-            array = Array(_whole(values, dtype) if dtype.kind in "iub" else values.astype(dtype))
+            with np.errstate(over="ignore"):
+                array = Array(
+                    _whole(values, dtype) if dtype.kind in "iub" else values.astype(dtype)
+                )
         arrays[name] = array
     return ArrayRecord(arrays)
 
@@ -155,8 +173,9 @@ def moved(layout: Layout, record: ArrayRecord, flat: np.ndarray) -> dict[str, Ar
              for file, layer in zip(files, layout.layers, strict=True)]  # fmt: skip
 
     def work(part: slice) -> None:
-        for i, cut, _ in segments(sent, part, sys.maxsize):
-            np.add(sent[i][cut], update[i][cut], out=after[i][cut], casting="same_kind")
+        with np.errstate(over="ignore"):  # what is not finite is not taken
+            for i, cut, _ in segments(sent, part, sys.maxsize):
+                np.add(sent[i][cut], update[i][cut], out=after[i][cut], casting="same_kind")
 
     in_parallel(work, layout.size)
     return {

@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from taciturn.core.codecs import Codec, float32
 from taciturn.errors import InputError
 from taciturn.flower import protocol
+from taciturn.flower.buffers import not_negative
 from taciturn.flower.npy import view
 from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
@@ -187,9 +188,10 @@ class Details:
 
 
 def details(reply: Reply, layout: Layout) -> Details:
-    """What a client's own reply holds beside the weights."""
+    """What a client's own reply holds beside the weights; no variance in it is below 0."""
     rest = {name: reply.arrays[name] for name, _, _ in layout.rest}
-    return Details(reply.weight, reply.metrics, reply.name, rest)
+    rest |= {name: not_negative(rest[name]) for name in layout.variances}
+    return Details(reply.examples, reply.metrics, reply.name, rest)
 
 
 def mean(parts: Sequence[Details], examples: float | None = None) -> Details:
@@ -222,7 +224,7 @@ def write(
         {key: record for key, record in to.content.config_records.items() if key != protocol.REMARK}
     )
     content[name] = ArrayRecord(
-        {key: weights[key] if key in weights else details.rest[key] for key in order}
+        {key: details.rest[key] if key in details.rest else weights[key] for key in order}
     )
     content[details.name] = MetricRecord(dict(details.metrics))
     return Message(content=content, metadata=to.metadata)

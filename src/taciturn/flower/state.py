@@ -29,8 +29,10 @@ from taciturn.summary import summarise
 
 # Flower's optimisers keep the model that they were last given: it is saved already.
 _THE_MODEL = "current_arrays"
-_SUMS = ("asked", "spoke", "silent", "rejected", "errors", "missing", "bytes_up", "overhead_up",
-         "bytes_up_full", "bytes_down", "overhead_down", "bytes_down_full")  # fmt: skip
+_SUMS = (
+    "asked", "spoke", "silent", "rejected", "errors", "missing", "bytes_up", "bytes_always",
+    "overhead_up", "bytes_up_full", "bytes_down", "overhead_down", "bytes_down_full",
+)  # fmt: skip
 
 
 class Saved(NamedTuple):

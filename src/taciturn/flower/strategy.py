@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Result, Strategy
@@ -24,6 +24,7 @@ from taciturn.checks import number, whole
 from taciturn.core import budget, server, standins, tally
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError
+from taciturn.flower import buffers as buffers_of
 from taciturn.flower import (
     byte_counts,
     comparing,
@@ -46,6 +47,7 @@ from taciturn.track import Tracker
 
 DEFAULT = "budget"  # around a strategy that averages
 ROBUST = "adaptive,robust=true,at_most=10+ou,cap=true"  # around one that compares replies
+_NAMED = 6  # arrays that are named in the log
 
 
 class Taciturn(Strategy):
@@ -64,6 +66,9 @@ class Taciturn(Strategy):
       absent: what happens to clients whose reply is an error, late or missing: `ignore` leaves them
         out of the mean, `stand-in` treats them as silent clients of mean weight.
       exclude: names of arrays, or patterns such as `head.*`, that are always sent.
+      buffers: names or patterns of arrays that are no weights, such as running means and variances:
+        they are always sent, and averaged whatever `inner` is. By default those that PyTorch, Flax
+        and Keras name so, and those of BatchNorm in a list of PyTorch's arrays.
       min_clients: with fewer clients that count in a round, the model stays: 1 by default, and 3
         where replies are compared, as far as so many are asked: of two, either may be the bad one.
       folder: a run folder. The state is saved there after every round, and a run that is started
@@ -92,6 +97,7 @@ class Taciturn(Strategy):
         *,
         absent: str = "ignore",
         exclude: str | Sequence[str] = (),
+        buffers: str | Sequence[str] | None = None,
         min_clients: int | None = None,
         folder: str | Path | None = None,
         compares: bool | None = None,
@@ -119,6 +125,8 @@ class Taciturn(Strategy):
         self.policy = policy
         self.absent = absent
         self.exclude = [exclude] if isinstance(exclude, str) else list(exclude)
+        self.buffers = [buffers] if isinstance(buffers, str) else buffers
+        self._buffers: Sequence[str] = ()
         self.min_clients = least if min_clients is None else whole("min_clients", min_clients, 1)
         self.seed = secrets.randbits(62) if seed is None else whole("seed", seed, 0, 2**62)
         weight, norm = _limit("weight_limit", weight_limit), _limit("norm_limit", norm_limit)
@@ -146,7 +154,7 @@ class Taciturn(Strategy):
         self._layout: Layout | None = None
         self._memory: Any = None
         self._round: Round | None = None
-        self._averages = compatibility.averages(inner)
+        self._averages, self._compares = compatibility.averages(inner), compares
         self._total = np.zeros(0)
         self._downlink: downlink.Downlink | None = None
 
@@ -241,7 +249,7 @@ class Taciturn(Strategy):
             self._begin(arrays)
         server_round += self._done
         request = protocol.Request(
-            self.policy.rule, None, self.policy.codec, tuple(self.exclude),
+            self.policy.rule, None, self.policy.codec, (*self.exclude, *self._buffers),
             self._weighted_by, self.seed, server_round,
         )  # fmt: skip
         # A copy, because strategies write into the config that they are given.
@@ -334,10 +342,10 @@ class Taciturn(Strategy):
             log(WARNING, "Taciturn: %d spoke and %d were silent in round %d: the model stays.%s",
                 info.spoke, info.silent, server_round, self._hint(heard))  # fmt: skip
             return None, None, info
-        each = handover.metrics_of_each(heard)
+        each, whole = handover.metrics_of_each(heard), handover.of_everyone(heard)
         inner = self.inner
         if self._averages:
-            handed = handover.as_one(heard, now.model, tallied, mean)
+            handed = handover.as_one(heard, now.model, whole, mean)
         elif len(handed) < self._needs:
             log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
                 "takes its place.", info.spoke, server_round, type(inner).__name__,
@@ -353,16 +361,17 @@ class Taciturn(Strategy):
             if compatibility.has_own_metrics(self.inner):
                 metrics = self.inner.train_metrics_aggr_fn(each, self._weighted_by)
         else:
-            counters = self._counters(handed) if self._averages else {}
             with logs.received_already(), compatibility.metrics_of(inner, each):
                 arrays, metrics = inner.aggregate_train(server_round, handed)
-            if arrays is not None:
-                arrays.update(counters)
-            if arrays is not None and not records.finite(arrays):
-                log(WARNING, "Taciturn: %s made weights of round %d that are not finite: the model "
-                    "stays.", type(self.inner).__name__, server_round)  # fmt: skip
-                return None, metrics, info
-        return None if arrays is None else records.cast(arrays, now.model), metrics, info
+            if arrays is not None and not self._compares:
+                arrays.update({name: whole.rest[name] for name in layout.averaged})
+        arrays = None if arrays is None else records.cast(arrays, now.model)
+        if arrays is not None and (wrong := records.not_finite(arrays)):
+            log(WARNING, "Taciturn: %s made weights of round %d that are not finite, first in "
+                "`%s`: the model stays.", type(self.inner).__name__, server_round,
+                wrong[0])  # fmt: skip
+            arrays = None
+        return arrays, metrics, info
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -386,19 +395,20 @@ class Taciturn(Strategy):
         self._note(server_round + self._done, "evaluate_metrics_clientapp", metrics)
         return metrics
 
-    def _counters(self, handed: list[Message]) -> dict[str, Array]:
-        """The means of integer buffers: an optimiser's step on them would be rounded away."""
-        (arrays,) = handed[0].content.array_records.values()
-        rest = () if self._layout is None else self._layout.rest
-        return {name: arrays[name] for name, _, dtype in rest if dtype.kind in "iub"}
-
     def _begin(self, arrays: ArrayRecord) -> None:
         """The layout of the model and the state before the first round."""
-        layout = Layout.of(arrays, self.exclude)
+        self._buffers = buffers_of.patterns_of(arrays) if self.buffers is None else self.buffers
+        layout = Layout.of(arrays, self.exclude, self._buffers)
         if not layout.size:
             raise InputError(
                 f"A model needs floating-point arrays that are not excluded, got {list(arrays)}."
             )
+        if layout.rest:
+            whole = {name: arrays[name] for name, _, _ in layout.rest}
+            names = [*list(whole)[:_NAMED], "…"][: len(whole)]
+            log(INFO, "Taciturn: %d of %d arrays always travel whole, %s bytes in every reply: %s",
+                len(whole), len(arrays), f"{byte_counts.payload(whole):,}",
+                ", ".join(names))  # fmt: skip
         # The core needs their number only: the weights themselves stay in Flower's records.
         self._total = np.zeros(layout.size, layout.wide)
         self._layout, self._memory = layout, server.remember(self.policy, self._total, self._rounds)

@@ -18,6 +18,8 @@ from rich.live import Live as Screen
 from rich.table import Table
 from rich.text import Text
 
+from taciturn.core.budget import EACH, ROUND
+from taciturn.core.messages import OVERHEAD
 from taciturn.progress import Compiling
 from taciturn.progress import Progress as Done
 from taciturn.report.units import byte_text, percent
@@ -25,6 +27,7 @@ from taciturn.settings import Settings
 
 _SHORTEST, _LONGEST = 10.0, 600.0  # seconds between lines in a file
 _SPARK, _LEAST_SPARK = 24, 12  # cells of a spark line: where there is room, and beside long names
+_LARGER = 1_000_000  # weights of a model that people may think of
 _NAMES = 16  # what policies have at the least of a table's width
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -191,8 +194,9 @@ def print_table(
     title: str = "",
     tested_on: str = "",
     one_run: bool = True,
+    note: str = "",
 ) -> None:
-    """The figures of every arm, a line each, as `summary.json` has them.
+    """The figures of every arm, a line each, as `summary.json` has them, and a note below.
 
     Arms of several runs are not compared: they may differ in more than their policies.
     """
@@ -227,7 +231,8 @@ def print_table(
         cells = (floor if heading == "accuracy" else "" for heading in widths)
         table.add_row("noise floor", *cells, style="dim")
     console.print(table)
-    notes = [*(_saved(arms) if one_run else ()), _notes(arms, compared, differ)]
+    notes = [*(_saved(arms) if one_run else ()), *([note] if note else ())]
+    notes.append(_notes(arms, compared, differ))
     if floors:
         most = max(one["most"] for one in floors)
         notes.append("Noise floor: measured; by rounding alone, the accuracy of a seed moves this "
@@ -260,6 +265,13 @@ def _saved(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
         " With one seed, differences of a point may be chance: try `--seeds 5`."
     )  # fmt: skip
     return [f"{name} uploaded {sent[0]} instead of {sent[1]}, and ends {told}.{chance}"]
+
+
+def larger(cohort: int) -> str:
+    """What `budget` comes to with so many clients in a round and a larger model."""
+    share = 100 * max(EACH, ROUND / cohort) / (4 * _LARGER + OVERHEAD)
+    return (f"With a model of a million weights, budget would upload {percent(share, '.2g')} of "
+            "full: its bytes do not grow with the model.")  # fmt: skip
 
 
 def _columns(

@@ -217,14 +217,16 @@ class Hearing:
         `client.decide`."""
         norms = situation.norm
         own = (item.run // self.seeds, jnp.arange(len(norms)))
-        one, none = jnp.ones_like(norms), jnp.zeros_like(item.run)
+        none = jnp.zeros_like(item.run)
         said, chances, lengths = [], [], []
         for policy, context in zip(self.policies, work.contexts, strict=True):
             rule, of_any = policy.rule, policy.codec.lengths
             told = jax.tree.map(lambda number: number[item.seed], context)
-            said.append(rule.speaks(situation, told))
-            chances.append(rule.probability(situation, told) if rule.probability else one)
-            wanted = none if rule.nbytes is None else rule.nbytes(situation, told)
+            # A rule may say the same of all, with a plain number; bytes are whole.
+            said.append(jnp.broadcast_to(rule.speaks(situation, told), norms.shape))
+            chance = 1.0 if rule.probability is None else rule.probability(situation, told)
+            chances.append(jnp.full_like(norms, chance))
+            wanted = jnp.full_like(none, 0 if rule.nbytes is None else rule.nbytes(situation, told))
             lengths.append(wanted if of_any is None else of_any.fit(self.size, wanted))
         speaks = jnp.stack(said)[own] & jnp.isfinite(norms)
         return (

@@ -9,14 +9,14 @@ References:
 
 from typing import Any
 
-from taciturn.core.arrays import Array, namespace
+from taciturn.core.arrays import Array, namespace, one_if
 from taciturn.core.codecs.codec import Form
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 
 
 def low_bits(count: Any, size: int) -> Any:
     """Lower bits of a position that stand as they are; the number of positions may be traced."""
-    return sum((size // count) >= (1 << i) for i in range(1, size.bit_length()))
+    return sum(one_if(size // count >= (1 << i)) for i in range(1, size.bit_length()))
 
 
 def _row(count: Any, size: int) -> Any:

@@ -1,8 +1,8 @@
 r"""A random rotation, and the largest coordinate of every group, in as many bytes as are wanted.
 
-A block x of 4,096 weights is rotated, r = R x, and cut into groups of 2^j coordinates that are
-evenly spaced. Of each group the place of the largest is sent, in j bits, and its sign. With q_i =
-±1 there and 0 elsewhere,
+A block x of 4,096 weights is rotated, r = R x, and its coordinates are shuffled into groups of 2^j.
+Of each group the place of the largest is sent, in j bits, and its sign. With q_i = ±1 there and 0
+elsewhere,
 
     decoded = R⁻¹ (s · q),    s = ‖r‖² / ⟨r, q⟩
 
@@ -22,7 +22,7 @@ References:
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,60 +31,16 @@ from taciturn.core.codecs import elias_fano, hadamard, halves
 from taciturn.core.codecs.codec import Code, Form, single
 from taciturn.core.codecs.eden import scale as scale_of
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
+from taciturn.core.codecs.shares import DEPTH, NONE, SCALE, draw, layout, share_out
 from taciturn.core.hashing import bits as random_bits
 from taciturn.core.hashing import bits_at, fold
 
-LEAST = 32  # bytes of a code
-_DEPTH, _SCALE = 4, 5  # bits for a block's j and for its scale
 _WORD = 2 * hadamard.BLOCK - 1  # the largest: a place and a sign
-_NONE = 15  # the depth of a block that is not sent
-_FEWEST = 4  # groups of a block in a slot: a block's number, depth and scale have to pay
-_SLOT = 56  # bits of a slot with so many groups, the lower bits of its number left out
 # ⟨r, q⟩ over what is usual that a scale is made for: of one weight alone, 0.26 is left.
 _LEAST_ALONG = 0.25
-_OCTAVE = 4  # steps in which norms are told apart
-_HIGHEST = 1 << 10  # more than the step of any norm
-_HALF = 10
-_ONE = 1 << 2 * _HALF  # a chance of 1, in fixed point
 # What scales are multiples of, of the largest: two for every factor of 2.
 _GRID = np.concatenate([[0.0], 2.0 ** ((np.arange(31) - 30) / 2)]).astype(np.float32)
 _GRID_ERROR = 0.011  # of a scale that is drawn from the grid: its variance over its square
-
-
-class Layout(NamedTuple):
-    """What a code has room for.
-
-    Attributes:
-      slots: blocks that are sent at the most.
-      listed: whether they are numbered; else every block has a slot of its own.
-      room: bits for places and signs.
-    """
-
-    slots: Any
-    listed: Any
-    room: Any
-
-
-def layout(size: int, nbytes: Any) -> Layout:
-    """That of a code of so many bytes, which may be traced."""
-    blocks = hadamard.blocks_of(size)
-    total = 8 * (nbytes - 2)
-    listed = total < blocks * (_SLOT - 3)
-    numbered = total // (_SLOT + elias_fano.low_bits(total // _SLOT + 1, blocks + 1))
-    slots = listed * numbered + (1 - listed) * blocks
-    numbers = listed * sum(elias_fano.lengths(slots, blocks + 1))
-    return Layout(slots, listed, 8 * (nbytes - 2 - numbers - _headers(slots)))
-
-
-def _headers(slots: Any) -> Any:
-    """Bytes for depths and scales."""
-    return packed_bytes(slots, _DEPTH) + packed_bytes(slots, _SCALE)
-
-
-def longest(size: int) -> int:
-    """Bytes of the longest code: all signs."""
-    blocks = hadamard.blocks_of(size)
-    return max(LEAST, 2 + _headers(blocks) + packed_bytes(blocks * hadamard.block_of(size), 1))
 
 
 def forms(size: int, nbytes: int) -> tuple[Form, ...]:
@@ -92,8 +48,8 @@ def forms(size: int, nbytes: int) -> tuple[Form, ...]:
     slots, listed, room = layout(size, nbytes)
     return (
         *(elias_fano.forms(slots, hadamard.blocks_of(size) + 1) if listed else ()),
-        Form("u1", (packed_bytes(slots, _DEPTH),)),
-        Form("u1", (packed_bytes(slots, _SCALE),)),
+        Form("u1", (packed_bytes(slots, DEPTH),)),
+        Form("u1", (packed_bytes(slots, SCALE),)),
         Form(halves.DTYPE, (1,)),
         Form("u1", (room // 8,)),
     )
@@ -104,12 +60,12 @@ def encode(update: Array, key: Array, nbytes: int) -> Code:
     xp, size, update = namespace(update), update.shape[0], single(update)
     block, blocks = hadamard.block_of(size), hadamard.blocks_of(size)
     slots, listed, room = layout(size, nbytes)
-    shared = _share_out(hadamard.squares(update), size, nbytes)
-    depths, chances = _draw(*shared, size, nbytes, key)
+    shared = share_out(hadamard.squares(update), size, nbytes)
+    depths, chances = draw(*shared, size, nbytes, key)
     numbers = xp.arange(blocks, dtype=xp.int32)
     if listed:  # slots that are left over have the number of no block
-        numbers = elias_fano.repeated(xp.astype(depths < _NONE, xp.int32), slots)
-        depths = xp.take(xp.concat([depths, xp.full_like(depths[:1], _NONE)]), numbers)
+        numbers = elias_fano.repeated(xp.astype(depths < NONE, xp.int32), slots)
+        depths = xp.take(xp.concat([depths, xp.full_like(depths[:1], NONE)]), numbers)
         chances = xp.take(xp.concat([chances, xp.ones_like(chances[:1])]), numbers)
     found = _find(hadamard.take(update, numbers), numbers, depths, chances, key)
     where = _where(found.depths, block, room)
@@ -121,7 +77,7 @@ def encode(update: Array, key: Array, nbytes: int) -> Code:
     data = xp.where(where.used, data, xp.zeros_like(data))
     listing = elias_fano.write(numbers, blocks + 1) if listed else ()
     return (
-        *listing, pack(found.depths, _DEPTH), pack(found.scales, _SCALE), found.top, pack(data, 1)
+        *listing, pack(found.depths, DEPTH), pack(found.scales, SCALE), found.top, pack(data, 1)
     )  # fmt: skip
 
 
@@ -133,9 +89,9 @@ def decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
     numbers = xp.arange(blocks, dtype=xp.int32)
     if listing:
         numbers = elias_fano.read(listing[0], listing[1], slots, blocks + 1)
-    depths = unpack(depths, _DEPTH, slots)
+    depths = unpack(depths, DEPTH, slots)
     # None for those that no block of this size can have, nor one that does not exist.
-    depths = xp.where((depths < block.bit_length()) & (numbers < blocks), depths, _NONE)
+    depths = xp.where((depths < block.bit_length()) & (numbers < blocks), depths, NONE)
     where = _where(depths, block, room)
     row = xp.astype(unpack(data, 1, room), xp.int32)
     row = xp.concat([row, xp.zeros((16,), dtype=row.dtype)])
@@ -143,9 +99,10 @@ def decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
     depth = xp.take(xp.astype(depths, xp.int32), where.block)
     inside = (words >> 1) & ((xp.ones_like(depth) << depth) - 1)
     groups = xp.full_like(depth, block) >> depth
-    place = where.block * block + inside * groups + where.group
+    shuffled = xp.minimum(inside * groups + where.group, xp.full_like(depth, block - 1))
+    place = where.block * block + xp.take(xp.asarray(_shuffled(block)), shuffled)
     begins = where.used & (where.bit == 0)
-    each = xp.take(_read(unpack(scales, _SCALE, slots), top), where.block)
+    each = xp.take(_read(unpack(scales, SCALE, slots), top), where.block)
     values = xp.where((words & 1) == 1, each, -each)
     spread = xp.zeros((slots * block + 1,), dtype=xp.float32)
     place = xp.where(begins, place, slots * block)
@@ -166,12 +123,12 @@ def rows(update: Array, key: Array, nbytes: Scalar) -> Array:
     """What a code of so many bytes says, which may be traced: blocks to be rotated back."""
     xp, size = namespace(update), update.shape[0]
     block, blocks = hadamard.block_of(size), hadamard.cut(update)
-    shared = _share_out(hadamard.squares(update), size, nbytes)
-    depths, chances = _draw(*shared, size, nbytes, key)
+    shared = share_out(hadamard.squares(update), size, nbytes)
+    depths, chances = draw(*shared, size, nbytes, key)
     found = _find(blocks, hadamard.numbers(blocks), depths, chances, key)
-    place = xp.arange(block, dtype=xp.int32)[None, :]
+    place = xp.asarray(_shuffled(block).argsort().astype(np.int32))[None, :]
     depth = xp.astype(found.depths, xp.int32)[:, None]
-    sent = depth < _NONE
+    sent = depth < NONE
     depth = xp.where(sent, depth, 0)
     groups = xp.full_like(depth, block) >> depth
     index = _first_group(found.depths, block)[:, None] + (place & (groups - 1))
@@ -193,9 +150,9 @@ def norm_range(norm: Scalar, size: int, nbytes: int) -> tuple[Scalar, Scalar]:
 def error(size: int, nbytes: int) -> float:
     """Of normal weights: of two depths, or of chances, what as many blocks are given."""
     block, blocks = hadamard.block_of(size), hadamard.blocks_of(size)
-    shared = _share_out(np.ones(blocks, np.float32), size, nbytes)
-    depths, chances = _draw(*shared, size, nbytes, np.zeros(2, np.uint32))
-    depths = depths[depths < _NONE].astype(int)
+    shared = share_out(np.ones(blocks, np.float32), size, nbytes)
+    depths, chances = draw(*shared, size, nbytes, np.zeros(2, np.uint32))
+    depths = depths[depths < NONE].astype(int)
     captured = (block >> depths) * _LARGEST[depths] ** 2 / block  # ⟨r, q⟩² / (‖r‖² ‖q‖²)
     return float((1 + _GRID_ERROR) * np.mean(1 / captured) / chances.min() - 1)
 
@@ -204,7 +161,7 @@ class _Found(NamedTuple):
     """What is sent of some blocks.
 
     Attributes:
-      depths: of each block, the j of its groups; _NONE where it is not sent.
+      depths: of each block, the j of its groups; NONE where it is not sent.
       words: of each block, twice the place of the largest coordinate, and 1 more where it is
         positive, of all groups of one, then of two, of four …
       scales, top: in the grid, and what the grid is multiplied by.
@@ -218,13 +175,15 @@ class _Found(NamedTuple):
 
 def _find(rows: Array, numbers: Array, depths: Array, chances: Array, key: Array) -> _Found:
     xp, block = namespace(rows), rows.shape[1]
+    order = xp.asarray(_shuffled(block))
 
     def work(x: Array, first: int) -> tuple[Array, Array, Array]:
         own = numbers[first : first + x.shape[0]]
-        return xp.sum(x * x, axis=1), *_tournament(hadamard.rotate(x, key, own))
+        turned = hadamard.rotate(x, key, own)
+        return xp.sum(x * x, axis=1), *_tournament(xp.take(turned, order, axis=1))
 
     squares, words, lengths = by_rows(work, rows)
-    sent = depths < _NONE
+    sent = depths < NONE
     row = xp.where(sent, depths, 0)
     along = xp.take_along_axis(lengths, row[:, None], axis=1)[:, 0]
     usual = xp.take(xp.asarray(_usual_along(block)), row)
@@ -255,98 +214,22 @@ def _tournament(r: Array) -> tuple[Array, Array]:
         both = xp.maximum(both[:, :half], both[:, half:])
 
 
+@functools.cache
+def _shuffled(block: int) -> np.ndarray:
+    """The coordinates of a block in the order in which they are grouped, the same for all keys.
+
+    Of a few equal weights at places that a Hadamard matrix treats alike, only every second, fourth
+    or eighth coordinate may be left. Shuffled, they are in all groups, and not in some alone.
+    """
+    return random_bits(np.zeros(2, np.uint32), (block,)).argsort(kind="stable").astype(np.int32)
+
+
 def _first_group(depths: Array, block: int) -> Array:
     """Where the words of groups of this depth begin; 0 for blocks that are not sent."""
     xp = namespace(depths)
     depths = xp.astype(depths, xp.int32)
     twice = xp.full_like(depths, 2 * block)
-    return xp.where(depths < _NONE, twice - (twice >> xp.minimum(depths, _NONE)), 0)
-
-
-def _share_out(squares: Array, size: int, nbytes: Scalar) -> tuple[Array, Array]:
-    """The depth of every block and its chance in fixed point, so that all fit into so many bytes;
-    bits are in proportion to norms."""
-    xp, block = namespace(squares), hadamard.block_of(size)
-    slots, listed, room = layout(size, nbytes)
-    tables = zip(_steps(block, _FEWEST), _steps(block, 1), strict=True)
-    depths, chances, costs = (
-        xp.where(listed, xp.asarray(few), xp.asarray(one)) for few, one in tables
-    )
-    some, last, nothing = squares > 0, depths.shape[0] - 1, xp.zeros_like(squares, dtype=xp.int32)
-    # A float32's exponent and first two bits: near enough a logarithm, and the same everywhere.
-    levels = xp.astype(xp.sqrt(squares).view(xp.uint32) >> 21, xp.int32)
-
-    def step_of(shift: Array) -> Array:
-        return xp.clip(levels + (shift - _HIGHEST), 0, last)
-
-    def fits(shift: Array) -> Array:
-        step = step_of(shift)
-        chance = xp.where(some, xp.take(chances, step), nothing)
-        sure = chance == _ONE
-        drawn = _whole(xp.where(sure, nothing, chance))
-        bits = xp.sum(xp.where(sure, xp.take(costs, step), nothing), dtype=xp.int32)
-        count = xp.sum(xp.astype(sure, xp.int32), dtype=xp.int32)
-        return (bits + drawn * costs[0] <= room) & (count + drawn <= slots)
-
-    shift = xp.zeros((), dtype=xp.int32)
-    for i in reversed(range((2 * _HIGHEST).bit_length() - 1)):  # the largest that fits
-        shift = xp.where(fits(shift + (1 << i)), shift + (1 << i), shift)
-    step = step_of(shift)
-    return xp.take(depths, step), xp.where(some, xp.take(chances, step), nothing)
-
-
-@functools.cache
-def _steps(block: int, fewest: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each step of what blocks are worth: depth, chance in fixed point, and bits.
-
-    At first a block is worth 1 / _ONE of the fewest groups that it may have, at last all its signs.
-    """
-    costs = _costs(block)
-    deepest = len(costs) - min(fewest, block).bit_length()
-    steps = np.arange(_OCTAVE * (1 + int(math.log2(_ONE * block))))
-    worth = 2.0 ** (steps // _OCTAVE) * (1 + steps % _OCTAVE / _OCTAVE) / _ONE
-    away = np.abs(np.log(worth[:, None] * costs[deepest] / costs[: deepest + 1]))
-    depth = away.argmin(axis=1)
-    chance = np.where(worth < 1, np.floor(worth * _ONE), _ONE)
-    return depth.astype(np.int32), chance.astype(np.int32), costs[depth].astype(np.int32)
-
-
-def _costs(block: int) -> np.ndarray:
-    """Bits of a block with groups of 1, 2, 4 …"""
-    return np.array([(block >> j) * (j + 1) for j in range(block.bit_length())], np.int32)
-
-
-def _whole(chances: Array) -> Array:
-    """How many are drawn at the most; the sum itself may not fit into 32 bits."""
-    xp = namespace(chances)
-    upper = xp.sum(chances >> _HALF, dtype=xp.int32)
-    lower = xp.sum(chances & ((1 << _HALF) - 1), dtype=xp.int32)
-    rest = (lower + (1 << _HALF) - 1) >> _HALF
-    return (upper + rest + (1 << _HALF) - 1) >> _HALF
-
-
-def _draw(
-    depths: Array, chances: Array, size: int, nbytes: Scalar, key: Array
-) -> tuple[Array, Array]:
-    """The depth of every block, _NONE of those that are not sent, and its chance.
-
-    Draws are systematic: as many as the chances add up to, or one more or less. Groups of the first
-    blocks are then halved, as far as there is room.
-    """
-    xp, block = namespace(depths), hadamard.block_of(size)
-    offset = random_bits(fold(key, 5), (1,)) >> (32 - 2 * _HALF)
-    each = xp.astype(chances, xp.uint32)
-    # Sums wrap around at 2³²; how many whole numbers lie between two of them is right all the same.
-    ends = xp.cumulative_sum(each, dtype=xp.uint32) + offset
-    sent = (ends >> 2 * _HALF) != ((ends - each) >> 2 * _HALF)
-    costs = xp.asarray(_costs(block))
-    cost = xp.where(sent, xp.take(costs, depths), xp.zeros_like(depths))
-    more = xp.take(costs, xp.maximum(depths - 1, xp.zeros_like(depths))) - cost
-    more = xp.where(sent, more, xp.zeros_like(more))
-    left = layout(size, nbytes).room - xp.sum(cost, dtype=xp.int32)
-    halved = sent & (depths > 0) & (xp.cumulative_sum(more, dtype=xp.int32) <= left)
-    depths = xp.where(sent, depths - xp.astype(halved, xp.int32), xp.full_like(depths, _NONE))
-    return depths, xp.astype(xp.where(sent, chances, _ONE), xp.float32) / _ONE
+    return xp.where(depths < NONE, twice - (twice >> xp.minimum(depths, NONE)), 0)
 
 
 class _Where(NamedTuple):
@@ -367,9 +250,9 @@ class _Where(NamedTuple):
 def _where(depths: Array, block: int, total: int) -> _Where:
     xp = namespace(depths)
     depths = xp.astype(depths, xp.int32)
-    sent = depths < _NONE
+    sent = depths < NONE
     width = xp.where(sent, depths + 1, 1)
-    cost = xp.where(sent, (xp.full_like(depths, block) >> xp.minimum(depths, _NONE)) * width, 0)
+    cost = xp.where(sent, (xp.full_like(depths, block) >> xp.minimum(depths, NONE)) * width, 0)
     ends = xp.cumulative_sum(cost, dtype=xp.int32)
     place = xp.arange(total, dtype=xp.int32)
     own = xp.searchsorted(ends, place, side="right")
@@ -379,18 +262,12 @@ def _where(depths: Array, block: int, total: int) -> _Where:
     return _Where(own, inside // width, inside % width, inside < xp.take(cost, own))
 
 
-def _allowed(depths: Array, block: int) -> Array:
-    """The depths, none for those that no block of this size can have."""
-    xp = namespace(depths)
-    return xp.where(depths < block.bit_length(), depths, xp.full_like(depths, _NONE))
-
-
 def _write(numbers: Array, top: Array, drawn: Array) -> Array:
     """The places in the grid below or above, by random bits, so that the mean is right."""
     xp, most = namespace(numbers), halves.read(top)
     grid = xp.asarray(_GRID)
     ratio = numbers / xp.where(most > 0, most, xp.ones_like(most))
-    below = xp.clip(xp.searchsorted(grid, ratio, side="right") - 1, 0, 254)
+    below = xp.clip(xp.searchsorted(grid, ratio, side="right") - 1, 0, len(_GRID) - 2)
     low, high = xp.take(grid, below), xp.take(grid, below + 1)
     chance = xp.astype(drawn >> 8, xp.float32) * 2.0**-24
     return xp.astype(below, xp.uint8) + xp.astype(chance < (ratio - low) / (high - low), xp.uint8)

@@ -11,15 +11,15 @@ from typing import Any
 
 from taciturn.checks import number
 from taciturn.core.amounts import Amount
-from taciturn.core.arrays import Array, Scalar, namespace
-from taciturn.core.codecs import groups, hadamard
+from taciturn.core.arrays import Array, Scalar, namespace, one_if
+from taciturn.core.codecs import groups, hadamard, shares
 from taciturn.core.codecs.codec import Code, Codec, Form, Lengths, single
 from taciturn.core.codecs.eden import eden
 from taciturn.core.codecs.eden import rows as eden_rows
 from taciturn.core.codecs.floats import float32
 from taciturn.errors import InputError
 
-LEAST = groups.LEAST
+LEAST = shares.LEAST
 _LONGER = (eden(2), eden(3), eden(4), float32())  # above 1 bit per weight
 
 
@@ -32,7 +32,7 @@ def peaks(length: float | str = "4kB") -> Codec:
     """
     if isinstance(length, int | float) and not isinstance(length, Amount):
         bits = number("length", length, 0.0, 32.0, "(0, 32]")
-        return _codec(bits, lambda size: math.ceil(bits * size / 8))
+        return _codec(bits, lambda size: _of_bits(bits, size))
     amount = Amount(length)
     if not amount.is_share and amount < LEAST:
         raise InputError(f"`length` must be at least {LEAST} bytes, got {amount}.")
@@ -76,6 +76,14 @@ def _codec(length: Any, wanted: Callable[[int], int]) -> Codec:
     )  # fmt: skip
 
 
+def _of_bits(bits: float, size: int) -> int:
+    """Bytes of so many bits for each weight; above 1, as many as `eden` has with its scales."""
+    if bits <= 1:
+        return math.ceil(bits * size / 8)
+    blocks = hadamard.blocks_of(size)
+    return math.ceil(blocks * (bits * hadamard.block_of(size) / 8 + 2))
+
+
 @functools.lru_cache(maxsize=4096)
 def _at(nbytes: int) -> Codec:
     return _codec(Amount(f"{nbytes}B"), lambda size: nbytes)
@@ -83,10 +91,11 @@ def _at(nbytes: int) -> Codec:
 
 def fit(size: int, nbytes: Any) -> Any:
     """The longest code that has no more bytes, which may be traced."""
-    fitting = nbytes - (nbytes > groups.longest(size)) * (nbytes - groups.longest(size))
+    longest = shares.longest(size)
+    fitting = nbytes - one_if(nbytes > longest) * (nbytes - longest)
     for codec in _LONGER:
         more = codec.nbytes(size)
-        fitting = fitting + (nbytes >= more) * (more - fitting)
+        fitting = fitting + one_if(nbytes >= more) * (more - fitting)
     return fitting
 
 

@@ -1,0 +1,150 @@
+"""How the bytes of a code are shared out to the blocks of an update: in proportion to their norms.
+
+Each block that is sent has a depth j, for groups of 2^j coordinates. A block that is not worth the
+fewest groups is sent by chance. Everything is whole numbers, so that NumPy and JAX share alike; the
+number of bytes may be traced.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taciturn.core.arrays import Array, Scalar, namespace, one_if
+from taciturn.core.codecs import elias_fano, hadamard
+from taciturn.core.codecs.packing import packed_bytes
+from taciturn.core.hashing import bits as random_bits
+from taciturn.core.hashing import fold
+
+LEAST = 32  # bytes of a code
+DEPTH, SCALE = 4, 5  # bits for a block's j and for its scale
+NONE = 15  # the depth of a block that is not sent
+_FEWEST = 4  # groups of a block in a slot: a block's number, depth and scale have to pay
+_SLOT = 56  # bits of a slot with so many groups, the lower bits of its number left out
+_OCTAVE = 4  # steps in which norms are told apart
+_HIGHEST = 1 << 10  # more than the step of any norm
+_HALF = 10
+ONE = 1 << 2 * _HALF  # a chance of 1, in fixed point
+
+
+class Layout(NamedTuple):
+    """What a code has room for.
+
+    Attributes:
+      slots: blocks that are sent at the most.
+      listed: whether they are numbered; else every block has a slot of its own.
+      room: bits for places and signs.
+    """
+
+    slots: Any
+    listed: Any
+    room: Any
+
+
+def layout(size: int, nbytes: Any) -> Layout:
+    """That of a code of so many bytes, which may be traced."""
+    blocks = hadamard.blocks_of(size)
+    total = 8 * (nbytes - 2)
+    listed = total < blocks * (_SLOT - 3)
+    numbered = total // (_SLOT + elias_fano.low_bits(total // _SLOT + 1, blocks + 1))
+    slots = one_if(listed) * (numbered - blocks) + blocks
+    numbers = one_if(listed) * sum(elias_fano.lengths(slots, blocks + 1))
+    return Layout(slots, listed, 8 * (nbytes - 2 - numbers - _headers(slots)))
+
+
+def _headers(slots: Any) -> Any:
+    """Bytes for depths and scales."""
+    return packed_bytes(slots, DEPTH) + packed_bytes(slots, SCALE)
+
+
+def longest(size: int) -> int:
+    """Bytes of the longest code: all signs."""
+    blocks = hadamard.blocks_of(size)
+    return max(LEAST, 2 + _headers(blocks) + packed_bytes(blocks * hadamard.block_of(size), 1))
+
+
+def share_out(squares: Array, size: int, nbytes: Scalar) -> tuple[Array, Array]:
+    """The depth of every block and its chance in fixed point, so that all fit into so many bytes;
+    bits are in proportion to norms."""
+    xp, block = namespace(squares), hadamard.block_of(size)
+    slots, listed, room = layout(size, nbytes)
+    tables = zip(_steps(block, _FEWEST), _steps(block, 1), strict=True)
+    depths, chances, costs = (
+        xp.where(listed, xp.asarray(few), xp.asarray(one)) for few, one in tables
+    )
+    some, last, nothing = squares > 0, depths.shape[0] - 1, xp.zeros_like(squares, dtype=xp.int32)
+    # A float32's exponent and first two bits: near enough a logarithm, and the same everywhere.
+    levels = xp.astype(xp.sqrt(squares).view(xp.uint32) >> 21, xp.int32)
+
+    def step_of(shift: Array) -> Array:
+        return xp.clip(levels + (shift - _HIGHEST), 0, last)
+
+    def fits(shift: Array) -> Array:
+        step = step_of(shift)
+        chance = xp.where(some, xp.take(chances, step), nothing)
+        sure = chance == ONE
+        drawn = _whole(xp.where(sure, nothing, chance))
+        bits = xp.sum(xp.where(sure, xp.take(costs, step), nothing), dtype=xp.int32)
+        count = xp.sum(xp.astype(sure, xp.int32), dtype=xp.int32)
+        return (bits + drawn * costs[0] <= room) & (count + drawn <= slots)
+
+    shift = xp.zeros((), dtype=xp.int32)
+    for i in reversed(range((2 * _HIGHEST).bit_length() - 1)):  # the largest that fits
+        shift = xp.where(fits(shift + (1 << i)), shift + (1 << i), shift)
+    step = step_of(shift)
+    return xp.take(depths, step), xp.where(some, xp.take(chances, step), nothing)
+
+
+@functools.cache
+def _steps(block: int, fewest: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each step of what blocks are worth: depth, chance in fixed point, and bits.
+
+    At first a block is worth 1 / ONE of the fewest groups that it may have, at last all its signs.
+    """
+    costs = _costs(block)
+    deepest = len(costs) - min(fewest, block).bit_length()
+    steps = np.arange(_OCTAVE * (1 + int(math.log2(ONE * block))))
+    worth = 2.0 ** (steps // _OCTAVE) * (1 + steps % _OCTAVE / _OCTAVE) / ONE
+    away = np.abs(np.log(worth[:, None] * costs[deepest] / costs[: deepest + 1]))
+    depth = away.argmin(axis=1)
+    chance = np.where(worth < 1, np.floor(worth * ONE), ONE)
+    return depth.astype(np.int32), chance.astype(np.int32), costs[depth].astype(np.int32)
+
+
+def _costs(block: int) -> np.ndarray:
+    """Bits of a block with groups of 1, 2, 4 …"""
+    return np.array([(block >> j) * (j + 1) for j in range(block.bit_length())], np.int32)
+
+
+def _whole(chances: Array) -> Array:
+    """How many are drawn at the most; the sum itself may not fit into 32 bits."""
+    xp = namespace(chances)
+    upper = xp.sum(chances >> _HALF, dtype=xp.int32)
+    lower = xp.sum(chances & ((1 << _HALF) - 1), dtype=xp.int32)
+    rest = (lower + (1 << _HALF) - 1) >> _HALF
+    return (upper + rest + (1 << _HALF) - 1) >> _HALF
+
+
+def draw(
+    depths: Array, chances: Array, size: int, nbytes: Scalar, key: Array
+) -> tuple[Array, Array]:
+    """The depth of every block, NONE of those that are not sent, and its chance.
+
+    Draws are systematic: as many as the chances add up to, or one more or less. Groups of the first
+    blocks are then halved, as far as there is room.
+    """
+    xp, block = namespace(depths), hadamard.block_of(size)
+    offset = random_bits(fold(key, 5), (1,)) >> (32 - 2 * _HALF)
+    each = xp.astype(chances, xp.uint32)
+    # Sums wrap around at 2³²; how many whole numbers lie between two of them is right all the same.
+    ends = xp.cumulative_sum(each, dtype=xp.uint32) + offset
+    sent = (ends >> 2 * _HALF) != ((ends - each) >> 2 * _HALF)
+    costs = xp.asarray(_costs(block))
+    cost = xp.where(sent, xp.take(costs, depths), xp.zeros_like(depths))
+    more = xp.take(costs, xp.maximum(depths - 1, xp.zeros_like(depths))) - cost
+    more = xp.where(sent, more, xp.zeros_like(more))
+    left = layout(size, nbytes).room - xp.sum(cost, dtype=xp.int32)
+    halved = sent & (depths > 0) & (xp.cumulative_sum(more, dtype=xp.int32) <= left)
+    depths = xp.where(sent, depths - xp.astype(halved, xp.int32), xp.full_like(depths, NONE))
+    return depths, xp.astype(xp.where(sent, chances, ONE), xp.float32) / ONE

@@ -1,0 +1,162 @@
+"""Arrays that are no weights: what becomes of BatchNorm's means and variances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from federation import LocalGrid, record
+from flwr.app import Array, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import strategy as flower
+from test_flower import Spy
+
+from taciturn.flower import Taciturn, buffers, mod, speak
+from taciturn.flower.records import Layout
+
+NODES, CHANNELS, OUTPUTS, ROUNDS, BATCHES = 8, 64, 200, 8, 5
+EXAMPLES = [10 * (k + 1) for k in range(NODES)]
+MEAN, VAR, COUNT = "bn.running_mean", "bn.running_var", "bn.num_batches_tracked"
+
+
+def start(names=(MEAN, VAR, COUNT)):
+    """What `state_dict()` has of a BatchNorm of the input and a linear layer."""
+    return record(**{
+        names[0]: np.zeros(CHANNELS, "f4"), names[1]: np.ones(CHANNELS, "f4"),
+        names[2]: np.array(0), "fc.weight": np.zeros((OUTPUTS, CHANNELS), "f4"),
+    })  # fmt: skip
+
+
+def normalising(mods=None, names=(MEAN, VAR, COUNT)):
+    """An app whose client k has inputs with a mean and variance of its own in every channel."""
+    draws = np.random.default_rng(0)
+    means = draws.standard_normal((NODES, CHANNELS)).astype("f4")
+    variances = np.exp(draws.uniform(-9, 0, (NODES, CHANNELS))).astype("f4")
+    wanted = draws.standard_normal((NODES, OUTPUTS, CHANNELS)).astype("f4")
+    app = ClientApp(mods=[speak()] if mods is None else mods)
+
+    @app.train()
+    def train(message, context):
+        k = context.node_config["partition-id"]
+        arrays = {name: array.numpy() for name, array in message.content["arrays"].items()}
+        mean, var = arrays[names[0]], arrays[names[1]]
+        with np.errstate(invalid="ignore"):
+            loss = float(((means[k] - mean) / np.sqrt(var + np.float32(1e-5))).mean())
+        for _ in range(BATCHES):
+            mean = np.float32(0.9) * mean + np.float32(0.1) * means[k]
+            var = np.float32(0.9) * var + np.float32(0.1) * variances[k]
+        weight = arrays["fc.weight"] + np.float32(0.5) * (wanted[k] - arrays["fc.weight"])
+        trained = record(**{names[0]: mean, names[1]: var, names[2]: arrays[names[2]] + BATCHES,
+                            "fc.weight": weight})  # fmt: skip
+        metrics = MetricRecord({"num-examples": EXAMPLES[k], "train_loss": abs(loss)})
+        return Message(RecordDict({"arrays": trained, "metrics": metrics}), reply_to=message)
+
+    return app
+
+
+def run(inner, policy=None, rounds=ROUNDS, tamper=None, names=(MEAN, VAR, COUNT), **options):
+    strategy = Taciturn(inner(fraction_evaluate=0.0), policy, seed=3, **options)
+    grid = LocalGrid(normalising(names=names), NODES, tamper=tamper)
+    result = strategy.start(grid, start(names), num_rounds=rounds)
+    return strategy, {name: array.numpy() for name, array in result.arrays.items()}
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """What Flower's own FedAvg makes of the same clients."""
+    grid = LocalGrid(normalising(mods=[]), NODES)
+    result = flower.FedAvg(fraction_evaluate=0.0).start(grid, start(), num_rounds=ROUNDS)
+    return {name: array.numpy() for name, array in result.arrays.items()}
+
+
+@pytest.mark.parametrize("inner", [flower.FedAvg, flower.FedAdam, Spy])
+@pytest.mark.parametrize(
+    "policy", [None, "budget+down=eden:1", "adaptive,k=0+ou", "optimal:0.5+ignore"]
+)
+def test_means_and_variances_are_those_of_plain_flower(policy, inner, plain, monkeypatch):
+    """Not those of a codec, of an optimiser's step, or of what stands in for the silent."""
+    monkeypatch.setattr(mod, "_uniform", np.random.default_rng(0).random)
+    strategy, model = run(inner, policy)
+    assert [row["rejected"] for row in strategy.history] == [0] * ROUNDS
+    np.testing.assert_allclose(model[MEAN], plain[MEAN], atol=1e-6)
+    np.testing.assert_allclose(model[VAR], plain[VAR], rtol=1e-5)
+    assert model[COUNT] == ROUNDS * BATCHES
+    assert np.abs(model["fc.weight"] - plain["fc.weight"]).max() > 1e-3  # or nothing was tested
+
+
+def test_arrays_that_travel_whole_are_named_and_counted(caplog):
+    strategy, _ = run(flower.FedAvg, rounds=1)
+    sizes = {name: len(array.data) for name, array in start().items()}
+    whole = sizes[MEAN] + sizes[VAR] + sizes[COUNT]
+    assert f"3 of 4 arrays always travel whole, {whole:,} bytes in every reply: {MEAN}, {VAR}" in (
+        caplog.text
+    )
+    row = strategy.history[0]
+    assert row["bytes_always"] == NODES * whole < row["bytes_up"]
+
+
+@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+@pytest.mark.parametrize("compares", [False, True])
+def test_a_variance_below_0_counts_as_0(inner, compares):
+    """Noise for privacy makes such ones, too: the reply counts."""
+    found = []
+    for value in (0.0, -1e6):
+
+        def tamper(node, reply, value=value):
+            if node == 0:
+                reply.content["arrays"][VAR] = Array(np.full(CHANNELS, value, "f4"))
+            return reply
+
+        strategy, model = run(inner, "full", 1, tamper, compares=compares)
+        assert strategy.history[0]["spoke"] == NODES
+        found.append(model[VAR])
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_strategy_that_compares_replies_does_so_with_buffers():
+    def tamper(node, reply):
+        if node == 0:
+            reply.content["arrays"][MEAN] = Array(np.full(CHANNELS, 1e6, "f4"))
+        return reply
+
+    _, model = run(flower.FedMedian, "full", 1, tamper)
+    assert np.abs(model[MEAN]).max() < 10
+
+
+@pytest.mark.parametrize(("own", "kept"), [("norm*", True), (["norm.*", "x"], True), ((), False)])
+def test_buffers_of_other_names_are_those_that_are_named(own, kept, plain):
+    names = ("norm.a", "norm.b", "norm.c")
+    _, model = run(flower.FedAdam, names=names, buffers=own)
+    assert np.allclose(model["norm.b"], plain[VAR], rtol=1e-5) == kept
+
+
+def listed(*arrays):
+    return record(**{str(i): np.asarray(array) for i, array in enumerate(arrays)})
+
+
+one, weight = np.ones(3, "f4"), np.zeros((3, 2), "f4")
+FOUND = {
+    "flax": (record(**{"params/bn/scale": one, "batch_stats/bn/mean": one,
+                       "batch_stats/bn/var": one}),
+             {"batch_stats/bn/mean", "batch_stats/bn/var"}, {"batch_stats/bn/var"}),
+    "key paths": (record(**{"['batch_stats']['bn']['mean']": one,
+                            "['batch_stats']['bn']['var']": one, "['params']['var']": one}),
+                  {"['batch_stats']['bn']['mean']", "['batch_stats']['bn']['var']"},
+                  {"['batch_stats']['bn']['var']"}),
+    "keras": (record(**{"bn/gamma": one, "bn/moving_mean": one, "bn/moving_variance": one}),
+              {"bn/moving_mean", "bn/moving_variance"}, {"bn/moving_variance"}),
+    "a list": (listed(weight, one, one, 0 * one, one, np.array(7), weight), {"3", "4"}, {"4"}),
+    "a list with a layer norm and a step": (listed(one, 0 * one, np.array(7)), set(), set()),
+    "a list with a counter for each channel": (listed(one, one, np.arange(3)), set(), set()),
+    "weights alone": (record(var=one, mean=one, running=one), set(), set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FOUND)
+def test_buffers_are_found_by_names_and_by_counters(kind):
+    arrays, expected, variances = FOUND[kind]
+    layout = Layout.of(arrays, (), buffers.patterns_of(arrays))
+    assert {name for name, _, dtype in layout.rest if dtype.kind == "f"} == expected
+    assert layout.variances == variances
