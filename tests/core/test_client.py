@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from taciturn.core import client, rules, tally
+from taciturn.core.budget import budget
 from taciturn.core.codecs import float32
 from taciturn.core.rules import Situation
 
@@ -16,6 +17,13 @@ from taciturn.core.rules import Situation
 def test_a_client_that_knows_its_norm_can_decide(norm, speaks):
     rule = rules.fixed(0.5)
     assert client.decide(rule, Situation(norm), rule.init(3, None)) == (speaks, norm, 1.0, 0)
+
+
+def test_a_client_with_a_budget_knows_how_long_its_code_may_be() -> None:
+    rule = budget("1kB")
+    decision = client.decide(rule, Situation(0.5, 0.9), rule.broadcast(rule.init(1000, None), 2))
+    assert decision == (True, 0.5, 1.0, 464)  # of 476, in steps of 16
+    assert type(decision.nbytes) is int
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf])

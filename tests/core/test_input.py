@@ -99,6 +99,17 @@ def respond(trained: np.ndarray, examples: float) -> Any:
     return client.respond(rules.full(), np.ones(2), trained, examples, -math.inf, 0.5)
 
 
+@pytest.mark.parametrize(
+    ("text", "size", "loses"),
+    [("full", 9, False), ("full+eden:1", 9, True), ("full+top_k:1", 9, False),
+     ("full+peaks", 999, False), ("full+peaks", 10_000, True), ("budget", 999, True)],
+)  # fmt: skip
+def test_whether_a_policy_loses_anything_of_so_many_weights(
+    text: str, size: int, loses: bool
+) -> None:
+    assert parse(text).loses(size) is loses
+
+
 def test_names_that_are_near() -> None:
     several = str(UnknownName("thing", "a", ["a1", "a2", "a3"]))
     assert re.search(r"Did you mean `a\d`, `a\d` or `a\d`\?", several)

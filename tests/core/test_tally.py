@@ -174,3 +174,31 @@ def test_with_feedback_the_norm_of_what_was_encoded_is_checked(text: str, accept
     for wrong in (2.9, 9.0, -3.5, np.inf, np.nan):
         heard = tally.add(tally.start(decoded), Message(1, 0.1, decoded, wrong), opening, codec)
         assert (heard.n_spoke, heard.n_rejected) == (0, 1)
+
+
+def test_the_bytes_of_those_who_spoke_are_added_up() -> None:
+    """Not those of who is silent, nor of who is rejected."""
+    said = np.full(2, 3.0)
+    some = [Message(1, norm, update, nbytes=nbytes) for norm, update, nbytes in (
+        (np.linalg.norm(said), said, 100), (1.0, None, 70), (np.nan, said, 50),
+        (np.linalg.norm(said), said, 32))]  # fmt: skip
+    opening = tally.Opening((), np.inf, np.inf)
+    first, second = tally.start(said), tally.start(said)
+    for message in some[:2]:
+        first = tally.add(first, message, opening)
+    for message in some[2:]:
+        second = tally.add(second, message, opening)
+    assert (first.nbytes, second.nbytes, tally.merge(first, second).nbytes) == (100, 32, 132)
+    together = tally.of(said, np.ones(4), np.array([float(m.norm) for m in some]),
+                        np.array([m.update is not None for m in some]), opening,
+                        nbytes=np.array([m.nbytes for m in some]))  # fmt: skip
+    assert together.nbytes == 132
+    assert first.nbytes.dtype == together.nbytes.dtype == np.int64
+
+
+@pytest.mark.parametrize(("nbytes", "accepted"), [(32, True), (34, False), (260, False)])
+def test_a_code_is_judged_by_what_its_own_length_leaves_out(nbytes: int, accepted: bool) -> None:
+    codec, decoded = parse("budget").codec, np.full(65, 1.0, np.float32)
+    message = Message(1, np.linalg.norm(decoded) / 4, decoded, nbytes=nbytes)
+    heard = tally.add(tally.start(decoded), message, tally.Opening((), 0.0, np.inf), codec)
+    assert (heard.n_spoke, heard.n_rejected) == (accepted, not accepted)

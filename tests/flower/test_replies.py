@@ -183,6 +183,23 @@ def test_an_encoded_norm_counts_with_feedback_alone():
     assert strategy.history[0]["rejected"] == 1
 
 
+def test_how_likely_a_node_was_to_speak_is_the_rules_word_and_not_its_own(monkeypatch):
+    ends = []
+    for tamper in (None, bad(lambda content: content["metrics"].update(unlikely))):
+        monkeypatch.setattr(mod, "_uniform", np.random.default_rng(1).random)
+        grid = LocalGrid(pulled(targets(), EXAMPLES), NODES, tamper=tamper)
+        strategy = Taciturn(
+            flower.FedAvg(fraction_evaluate=0.0), "optimal:0.5+zero", weight_limit=None
+        )
+        ends.append(flat(strategy.start(grid, model(SIZE), num_rounds=4).arrays))
+        assert 0 < strategy.nodes[BAD].spoke
+        assert min(row["spoke"] for row in strategy.history) < NODES
+    np.testing.assert_array_equal(*ends)
+
+
+unlikely = {"taciturn.probability": 1e-6}
+
+
 def test_who_was_not_asked_is_rejected(caplog):
     app = pulled(targets(), EXAMPLES)
     grid = LocalGrid(app, NODES)

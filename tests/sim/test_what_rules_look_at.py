@@ -12,7 +12,7 @@ import taciturn
 from taciturn.core import server, tally
 from taciturn.core.messages import Message
 from taciturn.core.policy import Policy, parse
-from taciturn.core.rules import Chance, Rule, Situation, Threshold
+from taciturn.core.rules import Chance, Nothing, Rule, Situation, Threshold
 from taciturn.core.standins import ignore, last, ou, zero
 from taciturn.errors import InputError
 
@@ -46,6 +46,13 @@ def by_norm(scale: float) -> Rule:
                 looks_at=("norm", "uniform"))  # fmt: skip
 
 
+def by_examples() -> Rule:
+    """Everyone speaks, in a number of bytes that is not whole."""
+    return Rule("by_examples", init=lambda size, rounds: Nothing(), looks_at=("examples",),
+                speaks=lambda own, context: True,
+                nbytes=lambda own, context: 29.9 + own.examples / 3)  # fmt: skip
+
+
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_engine_and_plain_loop_agree_on_what_a_client_sees(lanes: int) -> None:
     arms = {
@@ -54,12 +61,15 @@ def test_engine_and_plain_loop_agree_on_what_a_client_sees(lanes: int) -> None:
         "by norm": Policy(by_norm(0.3), ignore()),
         "by norm, forecast": Policy(by_norm(0.3), last()),
         "by norm, coded": Policy(by_norm(0.3), zero(), parse("quantize:8").codec),
+        "by examples": Policy(by_examples()),
         "adaptive": parse("adaptive,k=0+ou"),
         "robust": parse("adaptive,k=-2,robust=true,at_most=2+ou"),
     }
     found = assert_agree(tiny(), arms, rounds=7, cohort=3, seeds=(0, 1), lanes=lanes)
+    # Of nine weights: 4 bits for each and a scale, and float32 of the client with most examples.
+    assert np.unique(found["by examples"].bytes_up).tolist() == [30, 56]
     for name, history in found.items():
-        assert 0 < history.spoke.sum() < 2 * 7 * 3, name
+        assert 0 < history.spoke.sum() < 2 * 7 * 3 or name == "by examples", name
 
 
 def test_a_client_speaks_at_the_latest_when_its_patience_is_over() -> None:

@@ -172,6 +172,7 @@ def hear(
                 raise InputError(f"its metrics have the name `{name}`, which is that of arrays.")
             _check_silence(reply, now)
             _check_length(reply, now)
+            _set_probability(reply, now)
             limits.check_loss(reply)
         except InputError as error:
             heard.reject(node, error)
@@ -239,8 +240,21 @@ def _nbytes(reply: Reply, now: Round) -> int:
     rule = now.request.rule
     if rule.nbytes is None:
         return 0
-    situation = Situation(np.float64(reply.norm or 0.0), 0.5, examples=np.float64(reply.examples))
-    return int(rule.nbytes(situation, now.opening.context))
+    return int(rule.nbytes(_situation(reply), now.opening.context))
+
+
+def _situation(reply: Reply) -> Situation:
+    """What the server knows of a node when it asks the rule about it."""
+    return Situation(np.float64(reply.norm or 0.0), 0.5, examples=np.float64(reply.examples))
+
+
+def _set_probability(reply: Reply, now: Round) -> None:
+    """Sets how likely a node was to speak, where the rule looks at nothing that the server does not
+    know: one that says a small number of itself would count many times."""
+    rule = now.request.rule
+    known = set(rule.looks_at) <= {"norm", "uniform", "examples"}
+    if rule.probability is not None and known and reply.probability < 1:
+        reply.probability = float(rule.probability(_situation(reply), now.opening.context))
 
 
 def _check_silence(reply: Reply, now: Round) -> None:
