@@ -166,6 +166,12 @@ def test_the_error_is_what_is_declared(size: int, nbytes: int, count: int) -> No
     assert error_of(codec, update, count) == pytest.approx(codec.error(size), rel=0.05)
 
 
+def test_the_figures_that_people_read() -> None:
+    assert LENGTHS.at(400).error(10**6) == pytest.approx(392, rel=0.01)
+    assert LENGTHS.at(4_000).error(10**6) == pytest.approx(34.4, rel=0.01)
+    assert LENGTHS.at(4_000).error(138_000_000) == pytest.approx(5_923, rel=0.01)
+
+
 def test_norms_about_a_border_between_two_steps_cost_a_fifth_at_most() -> None:
     """Half of the blocks are then taken to be longer than the others."""
     update, codec = 100 * uneven(16, 0.0), LENGTHS.at(300)
@@ -254,8 +260,8 @@ def test_with_as_many_bytes_the_error_is_below_that_of_signs(bits: float, spread
 
 
 @given(
-    nbytes=st.sampled_from([32, 60, 500, 5_000]),
-    blocks=st.integers(1, 50),
+    nbytes=st.sampled_from([32, 60, 500, 4_000]),
+    blocks=st.integers(1, 50) | st.sampled_from([1_000, 30_000]),
     spread=st.floats(0, 20),
     seed=st.integers(0, 1000),
 )

@@ -89,7 +89,7 @@ def wide() -> taciturn.Task:
 
 BUDGETS = {
     # Few bytes: of many coordinates one would lie on a border, where rounding decides.
-    "wide": (wide, ("budget:2kB", "full", "budget:200B+last")),
+    "wide": (wide, ("budget:2kB+peaks:100B", "full+peaks:100B", "budget:200B+last")),
     "synthetic": (
         lambda: load("synthetic"),
         ("budget", "budget:400B+ou", "full+peaks:2", "budget:20%+zero", "budget:3kB,per=run+own"),

@@ -15,10 +15,9 @@ from taciturn.core import tally
 from taciturn.core.arrays import add_scaled
 from taciturn.core.arrays import norm as norm_of
 from taciturn.core.codecs import Codec, float32, from_bytes
-from taciturn.core.rules import Situation
 from taciturn.core.tally import Opening, Tally
 from taciturn.errors import InputError
-from taciturn.flower import byte_counts, replies, sums
+from taciturn.flower import byte_counts, expected, replies, sums
 from taciturn.flower.downlink import Downlink
 from taciturn.flower.limits import Limits
 from taciturn.flower.protocol import Request
@@ -110,8 +109,11 @@ class Heard:
         everyone = self.speakers + self.silent
         # Who sent its weights whole is charged what the mod would have sent: the others cannot make
         # up for the rest.
-        nbytes = [_nbytes(reply, now) if reply.code is None else len(reply.code)
-                  for reply in everyone]  # fmt: skip
+        asked = now.request.rule, now.opening.context
+        nbytes = [
+            expected.nbytes(reply, *asked) if reply.code is None else len(reply.code)
+            for reply in everyone
+        ]
         tallied = tally.of(
             total,
             np.asarray([reply.examples for reply in everyone], total.dtype),
@@ -171,8 +173,8 @@ def hear(
             if reply.name == name:
                 raise InputError(f"its metrics have the name `{name}`, which is that of arrays.")
             _check_silence(reply, now)
-            _check_length(reply, now)
-            _set_probability(reply, now)
+            expected.check_length(reply, now.request.rule, now.opening.context)
+            expected.set_probability(reply, now.request.rule, now.opening.context)
             limits.check_loss(reply)
         except InputError as error:
             heard.reject(node, error)
@@ -235,28 +237,6 @@ def hear_evaluation(
     ]
 
 
-def _nbytes(reply: Reply, now: Round) -> int:
-    """Of the code that the rule gives a node, by what it reports; 0 where it gives no bytes."""
-    rule = now.request.rule
-    if rule.nbytes is None:
-        return 0
-    return int(rule.nbytes(_situation(reply), now.opening.context))
-
-
-def _situation(reply: Reply) -> Situation:
-    """What the server knows of a node when it asks the rule about it."""
-    return Situation(np.float64(reply.norm or 0.0), 0.5, examples=np.float64(reply.examples))
-
-
-def _set_probability(reply: Reply, now: Round) -> None:
-    """Sets how likely a node was to speak, where the rule looks at nothing that the server does not
-    know: one that says a small number of itself would count many times."""
-    rule = now.request.rule
-    known = set(rule.looks_at) <= {"norm", "uniform", "examples"}
-    if rule.probability is not None and known and reply.probability < 1:
-        reply.probability = float(rule.probability(_situation(reply), now.opening.context))
-
-
 def _check_silence(reply: Reply, now: Round) -> None:
     """Raises where a client is silent that must not be."""
     rule, silence = now.request.rule, now.silence.get(reply.node, 0)
@@ -267,16 +247,6 @@ def _check_silence(reply: Reply, now: Round) -> None:
     raise InputError(
         f"It is silent again after {silence} times in a row, and `at_most` is {rule.at_most}."
     )
-
-
-def _check_length(reply: Reply, now: Round) -> None:
-    """Raises where a code is longer than the rule gave its node; 1.1 is more than a rounding."""
-    if reply.code is None or now.request.rule.nbytes is None:
-        return
-    if len(reply.code) > 1.1 * (given := _nbytes(reply, now)):
-        raise InputError(
-            f"its code has {len(reply.code)} bytes, and `{now.request.rule.name}` gave it {given}."
-        )
 
 
 def _alike(heard: Heard, found: list[Reply]) -> list[Reply]:
