@@ -119,6 +119,13 @@ def test_bytes_go_by_what_an_update_weighs() -> None:
     np.testing.assert_allclose(p, [1, 1, 1, 0.25, 0.05])  # and nobody counts without bound
     assert rule.speaks(own._replace(uniform=0.24), context).tolist() == [1, 1, 1, 1, 0]
     assert rule.speaks(own._replace(uniform=0.25), context).tolist() == [1, 1, 1, 0, 0]
+    wild = Situation(np.float32([1e30]), 0.0, examples=np.float32([1]))
+    assert rule.nbytes(wild, context._replace(most=1e38)) == 2**30  # what 32 bits hold
+
+
+def test_a_budget_below_the_headers_leaves_a_byte_for_each() -> None:
+    rule = parse("budget:20B").rule
+    assert rule.broadcast(rule.init(10**6, None), 10) == (0.0, 1.0, 16.0)
 
 
 def learned(state: tuple, spent: int, m: list[float], n: list[float]) -> tuple:

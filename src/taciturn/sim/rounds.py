@@ -193,7 +193,7 @@ class Rounds:
         self.traces += 1
         shape, dtype = (CHUNK, len(self.policies), self.seeds), states.servers[0].weights.dtype
         seen = Seen(
-            jnp.zeros((*shape, len(WHOLE)), jnp.int32),
+            jnp.zeros((*shape, len(WHOLE)), int),
             jnp.zeros((*shape, len(REAL)), dtype),
             jnp.zeros((CHUNK, self.runs, self.cohort), jnp.int8),
         )
