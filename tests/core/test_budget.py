@@ -190,6 +190,8 @@ def test_amounts_as_people_write_them() -> None:
                  "adaptive,k=-2000000"):  # fmt: skip
         assert parse(str(parse(text))) == parse(text)
         assert "e+" not in str(parse(text))
+    # Of what is sent in float32, header and all.
+    assert parse("budget:1%").rule.init(100, None).each == pytest.approx(4.24)
     assert taciturn.budget("4 kB", per="client") == parse("budget:4kB,per=client")
     assert str(taciturn.budget()) == "budget"
 
