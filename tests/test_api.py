@@ -91,13 +91,13 @@ def test_a_client_needs_numpy_alone() -> None:
         f"""
 import taciturn, taciturn.errors, taciturn.runs, {", ".join(modules)}
 import numpy as np
-from taciturn.core import client, messages, server, tally
+from taciturn.core import client, server, tally
 policy = taciturn.parse("adaptive+ou")
 state = server.init(policy, np.zeros(2))
 for _ in range(3):
     opening = server.open(policy, state.memory, 1)
     reply = client.respond(policy.rule, state.weights, state.weights + 1, 5, opening.context, 0.5)
-    reply = messages.read(messages.write(reply, policy.codec), policy.codec)
+    reply, _ = client.through(reply, policy.codec, np.zeros(2, np.uint32))
     state, info = server.close(policy, state, tally.add(tally.start(state.weights), reply, opening))
 print(state.weights.tolist(), info.spoke)
 """

@@ -410,17 +410,6 @@ def read_any_bytes(codec: Codec, data: Any) -> None:
         np.testing.assert_array_equal(after.weights, state.weights)
 
 
-@codecs
-def test_a_message_takes_its_header_and_the_codec_bytes(codec: Codec) -> None:
-    update = np.array([3.0, 4.0], np.float32)
-    spoken = messages.write(messages.Message(7, 5.0, update), codec, KEYS[0])
-    assert len(spoken) == messages.OVERHEAD + codec.nbytes(2)
-    assert len(messages.write(messages.Message(7, 5.0, None), codec)) == messages.OVERHEAD
-    back = messages.read(spoken, codec, KEYS[0])
-    np.testing.assert_array_equal(back.update, read_back(codec, update, KEYS[0]))
-    assert messages.through(messages.Message(7, 5.0, None), codec, KEYS[0]).update is None
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_the_largest_are_those_of_a_stable_sort(size: int) -> None:
     rng = np.random.default_rng(size)

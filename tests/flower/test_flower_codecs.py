@@ -35,7 +35,7 @@ CODED = "full+eden:1"
 
 
 def plain_loop(text, wanted, rounds):
-    """The round of the core, its messages written to bytes and read again."""
+    """The round of the core, its messages written down and read again."""
     policy = parse(text)
     state = server.init(policy, np.zeros(wanted.shape[1], np.float32), rounds=rounds)
     for t in range(1, rounds + 1):
@@ -48,7 +48,7 @@ def plain_loop(text, wanted, rounds):
                 policy.rule, state.weights, trained, EXAMPLES[k], opening.context, 0.0
             )
             key = request.key(k)
-            read = written.read(written.write(said, policy.codec, key), policy.codec, key)
+            read, _ = client.through(said, policy.codec, key)
             heard = tally.add(heard, read, opening, policy.codec)
         state, _ = server.close(policy, state, heard)
     return state.weights
@@ -67,10 +67,7 @@ def plain_loop_with_feedback(text, wanted, rounds):
             said = client.respond(
                 policy.rule, state.weights, trained, EXAMPLES[k], opening.context, 0.0
             )
-            said = written.with_residual(said, kept[k])
-            read = written.through(said, policy.codec, request.key(k))
-            if read.update is not None:
-                kept[k] = said.update - read.update
+            read, kept[k] = client.through(said, policy.codec, request.key(k), kept[k])
             heard = tally.add(heard, read, opening, policy.codec)
         state, _ = server.close(policy, state, heard)
     return state.weights, kept

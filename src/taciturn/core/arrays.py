@@ -7,7 +7,7 @@ time. And NumPy can write into a buffer that nobody needs any more, which is wha
 donated one: `donate=True` allows it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -172,20 +172,6 @@ def ratio(x: Any, y: Any, empty: float = 0.0) -> Any:
     """x / y, and `empty` where y is 0."""
     xp = namespace(y)
     return xp.where(y > 0, x / xp.where(y > 0, y, xp.ones_like(y)), xp.full_like(y, empty))
-
-
-def grow(
-    record: Any, growth: Sequence[tuple[str, Callable[[Any, Array], Array]]], given: Array
-) -> Any:
-    """Adds to each field of `record`, in order, what it grows by; NumPy writes over vectors."""
-    for name, by in growth:
-        field, more = getattr(record, name), by(record, given)
-        if _is_vector(field):
-            field += more
-        else:  # scalars are shared by all blocks
-            field = field + more
-        record = record._replace(**{name: field})
-    return record
 
 
 def select(condition: Scalar, new: Any, old: Any) -> Any:

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taciturn.core import arrays
-from taciturn.core.arrays import Array, Scalar, check_flat
+from taciturn.core.arrays import Array, Scalar, check_flat, library
+from taciturn.core.codecs import Codec
+from taciturn.core.codecs.codec import Code
 from taciturn.core.messages import Message
 from taciturn.core.rules import Rule, Situation
 from taciturn.errors import InputError
@@ -51,27 +53,100 @@ def respond(
     decision = decide(rule, situation, context)
     spoken = update if decision.speaks else None
     return Message(
-        examples, decision.norm, spoken, probability=decision.probability, nbytes=decision.nbytes
-    )
+        examples, decision.norm, spoken, probability=decision.probability,
+        nbytes=int(decision.nbytes),
+    )  # fmt: skip
 
 
 class Decision(NamedTuple):
     """Whether a client speaks, the norm that it reports, how likely it was to speak, and how many
-    bytes its code may have, where the rule says so."""
+    bytes its code may have, 0 where the rule leaves that to the codec."""
 
-    speaks: bool
+    speaks: Scalar
     norm: Scalar
     probability: Scalar
-    nbytes: int = 0
+    nbytes: Scalar
 
 
 def decide(rule: Rule, situation: Situation, context: Any) -> Decision:
-    """What a client does, where its situation is known.
+    """What a client does, or each of many where the situation's fields are vectors.
 
     Where the norm is not finite, the client reports NaN and stays silent.
     """
-    if not math.isfinite(float(situation.norm)):
-        return Decision(False, math.nan, 1.0)
+    norm = situation.norm
+    xp = library(norm)
+    norm = xp.asarray(norm)
+    finite = xp.isfinite(norm)
     chance = 1.0 if rule.probability is None else rule.probability(situation, context)
-    nbytes = 0 if rule.nbytes is None else int(rule.nbytes(situation, context))
-    return Decision(bool(rule.speaks(situation, context)), situation.norm, chance, nbytes)
+    nbytes = 0 if rule.nbytes is None else rule.nbytes(situation, context)
+    # A rule may say the same of everyone, in a plain number.
+    return Decision(
+        (finite & rule.speaks(situation, context))[()],
+        xp.where(finite, norm, math.nan)[()],
+        xp.where(finite, chance, xp.ones_like(norm))[()],
+        xp.astype(xp.where(finite, nbytes, 0), xp.int32)[()],
+    )
+
+
+def must_speak(rule: Rule, context: Any, silence: int) -> bool:
+    """Whether a client that was silent so many times in a row has to speak whatever it trained:
+    then even an update of norm 0 and the unluckiest draw do not excuse it."""
+    least = Situation(0.0, 1.0, 0.0, silence, 0.0)
+    return bool(rule.speaks(least, context))
+
+
+class Encoded(NamedTuple):
+    """An update as it is sent.
+
+    Attributes:
+      code: what the server reads.
+      codec: what wrote it, which knows its length.
+      norm: with feedback that of what was encoded, ‖Δ + e‖, else None.
+      residual: with feedback what the code leaves out, to be added to the next update, else None.
+    """
+
+    code: Code
+    codec: Codec
+    norm: Scalar | None
+    residual: Array | None
+
+
+def encode(
+    codec: Codec, update: Array, key: Array, residual: Array | None = None, nbytes: int = 0
+) -> Encoded:
+    """Writes an update down.
+
+    Args:
+      codec: the policy's.
+      update: Δ.
+      key: two words that the server knows too.
+      residual: e, what was left out before; without feedback it is not looked at.
+      nbytes: that the code may have, where the rule says so, else 0.
+    """
+    size = update.shape[0]
+    if nbytes and codec.lengths is not None:
+        codec = codec.at(codec.lengths.fit(size, nbytes))
+    if not codec.feedback:
+        return Encoded(codec.encode(update, key), codec, None, None)
+    update = update if residual is None else update + residual
+    code = codec.encode(update, key)
+    left_out = update - codec.decode(code, key, size)
+    return Encoded(code, codec, arrays.norm(update), left_out)
+
+
+def through(
+    message: Message, codec: Codec, key: Array, residual: Array | None = None
+) -> tuple[Message, Array | None]:
+    """The message as the server reads it, and what the client keeps; without the bytes in between.
+
+    Args:
+      message: from `respond`.
+      codec, key, residual: as in `encode`. A client that stays silent keeps its residual.
+    """
+    update = message.update
+    if update is None:
+        return message, residual
+    sent, size = encode(codec, update, key, residual, message.nbytes), update.shape[0]
+    decoded = sent.codec.decode(sent.code, key, size)
+    nbytes = sent.codec.nbytes(size) if message.nbytes else 0
+    return message._replace(update=decoded, encoded_norm=sent.norm, nbytes=nbytes), sent.residual

@@ -23,7 +23,6 @@ References:
   Welford. Note on a method for calculating corrected sums of squares and products, 1962.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -67,22 +66,11 @@ def init(weights: Array) -> Trajectory:
     return Trajectory(t, zero, zeros(weights), zeros(weights), zeros(weights))
 
 
-# What each field grows by in a step, in an order in which each can take the place of its old value:
-# C needs the old m and x, m needs the old x.
-GROWTH: tuple[tuple[str, Callable[[Trajectory, Array], Array]], ...] = (
-    ("t", lambda path, d: 1),
-    ("C", lambda path, d: (path.x - path.m) ** 2 * (1 - 1 / path.t)),
-    ("m", lambda path, d: (path.x - path.m) * (1 / path.t)),
-    ("x", lambda path, d: d),
-    ("Q", lambda path, d: d * d),
-)
-
-
 def step(path: Trajectory, d: Array) -> Trajectory:
     """The path after one more step `d`."""
-    for name, growth in GROWTH:
-        path = path._replace(**{name: getattr(path, name) + growth(path, d)})
-    return path
+    t, away = path.t + 1, path.x - path.m
+    m = path.m + away * (1 / t)
+    return Trajectory(t, path.x + d, m, path.C + away**2 * (1 - 1 / t), path.Q + d * d)
 
 
 def predict(path: Trajectory, constrained: bool = True) -> Array:

@@ -22,7 +22,6 @@ from taciturn.core.arrays import (
     Scalar,
     add_scaled,
     check_flat,
-    grow,
     in_blocks,
     namespace,
     norm_of,
@@ -155,8 +154,6 @@ def learn(
     def move(record: tuple[Array, Any]) -> tuple[Array, Any]:
         spoken, before = record
         mean = mean_update(policy, before, spoken, weighed)
-        if donate and stand_in.growth:
-            return mean, grow(before, stand_in.growth, mean)
         return mean, stand_in.learn(before, mean)
 
     if isinstance(counts, np.bool):  # a plain number: nothing is traced

@@ -19,9 +19,6 @@ class StandIn(Part):
       init: `(weights) -> state`, a tuple of vectors like the weights and of scalars.
       predict: `(state) -> update`, element-wise: a vector, or a scalar where all weights agree.
       learn: `(state, mean_update) -> state`, element-wise.
-      growth: the same as `learn` where all it does is add: what each field of the state grows by,
-        `(state, mean_update) -> vector or scalar`, in an order in which each can take the place of
-        its old value.
       counts: whether a silent client has a share in the mean at all.
       capped: whether the prediction is scaled down to the silent client's own norm.
       own: whether a silent client is stood in for by what it said last itself: sums are not
@@ -31,9 +28,6 @@ class StandIn(Part):
     init: Callable[[Array], Any] = field(kw_only=True, compare=False, repr=False)
     predict: Callable[[Any], Array] = field(kw_only=True, compare=False, repr=False)
     learn: Callable[[Any, Array], Any] = field(kw_only=True, compare=False, repr=False)
-    growth: tuple[tuple[str, Callable[[Any, Array], Array]], ...] = field(
-        default=(), kw_only=True, compare=False, repr=False
-    )
     counts: bool = field(default=True, kw_only=True, compare=False, repr=False)
     capped: bool = field(default=False, kw_only=True, compare=False, repr=False)
     own: bool = field(default=False, kw_only=True, compare=False, repr=False)
@@ -54,7 +48,7 @@ def ou(mode: str = "constrained", cap: bool = False) -> StandIn:
     constrained = mode == "constrained"
     return StandIn("ou", (("mode", mode), ("cap", flag("cap", cap))), init=_ou.init,
                    predict=lambda path: _ou.predict(path, constrained), learn=_ou.step,
-                   growth=_ou.GROWTH, capped=cap)  # fmt: skip
+                   capped=cap)  # fmt: skip
 
 
 def zero() -> StandIn:

@@ -1,9 +1,8 @@
 """Hearing the clients of a round on one device: who speaks, what is decoded, what is summed.
 
-An update that was spoken goes through its policy's codec before it is added to its run's sums. With
-more than one lane and a codec that loses something, spoken updates wait in as many slots as there
-are lanes and go through together: none is encoded more than twice, and memory does not grow with
-cohorts.
+An update that was spoken goes through its policy's codec before it is added to its run's sums.
+Where a codec loses something, spoken updates wait in as many slots as there are lanes and are coded
+together: none is coded more than twice, and memory does not grow with cohorts.
 """
 
 import functools
@@ -15,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from taciturn.core import arrays
+from taciturn.core import arrays, client, tally
 from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
 from taciturn.core.rules import Rule, Situation
@@ -76,19 +75,20 @@ class Waiting(NamedTuple):
 class Heard(NamedTuple):
     """What comes out of a round."""
 
-    sums: Any  # Σ n·Δ/p over those who spoke, (runs, size), layer by layer while there is training
+    # Σ n·Δ/p over those who spoke, (runs, size); layer by layer while nothing waits
+    sums: Any
     norms: jax.Array  # (runs, cohort)
     said: jax.Array  # who spoke, (runs, cohort)
     chances: Any  # of having spoken, (runs, cohort); None where no rule has any
     nbytes: Any  # of their codes, (runs, cohort); None where no rule gives each its own number
     left: Any  # what codecs left out of those who spoke, like `Work.residuals`; 0 for the silent
     last: Any  # what was decoded of them, (`Hearing.repeating`, cohort, size); None where no run is
-    waiting: Waiting | None  # None where each update is summed when it ends, and in the end
+    waiting: Waiting | None  # None where no codec loses anything, and in the end
 
 
 @dataclass(frozen=True)
 class Hearing:
-    """Hears clients; compare `client.respond`, `messages.through` and `tally.add`.
+    """Hears clients; compare `client.respond`, `client.through` and `tally.add`.
 
     Attributes:
       policies: one per arm.
@@ -153,19 +153,18 @@ class Hearing:
 
     def begin(self, thetas: list[jax.Array], lanes: int, work: Work) -> Heard:
         """Nobody is heard yet; `thetas` are the runs' weights, layer by layer."""
-        table = jnp.zeros((self.runs, self.cohort), work.thetas.dtype)
+        dtype, size = work.thetas.dtype, work.thetas.shape[1]
+        table = jnp.zeros((self.runs, self.cohort), dtype)
         whole = table.astype(jnp.int32)
-        waiting = None
-        if lanes > 1 and self.lossy:
-            empty = jnp.zeros((lanes, work.thetas.shape[1]), work.thetas.dtype)
+        sums, waiting = [jnp.zeros_like(theta) for theta in thetas], None
+        if self.lossy:
+            sums, empty = [jnp.zeros((self.runs, size), dtype)], jnp.zeros((lanes, size), dtype)
             none = jnp.zeros(lanes, jnp.int32)
             waiting = Waiting(jnp.int32(0), empty, empty[:, 0], none, none, none, none, none)
         return Heard(
-            [jnp.zeros_like(theta) for theta in thetas],
-            table, whole, table if self.draws else None, whole if self.measures else None,
+            sums, table, whole, table if self.draws else None, whole if self.measures else None,
             jax.tree.map(jnp.zeros_like, work.residuals),
-            tables.empty(self.repeating, self.cohort, work.thetas.shape[1], work.thetas.dtype),
-            waiting,
+            tables.empty(self.repeating, self.cohort, size, dtype), waiting,
         )  # fmt: skip
 
     def hear(
@@ -189,81 +188,49 @@ class Hearing:
             situation = situation._replace(loss=loss)
         if work.silence is not None:
             situation = situation._replace(silence=work.silence[item.run, item.slot])
-        said, chances, nbytes = self._decide(item, situation, work)
+        decision = self._decide(item, situation, work)
         row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
 
         def note(table: Any, values: Any) -> Any:
-            return None if values is None else table.at[row, item.slot].set(values, mode="drop")
+            return None if table is None else table.at[row, item.slot].set(values, mode="drop")
 
         heard = heard._replace(
             norms=note(heard.norms, norms),
-            said=note(heard.said, said.astype(jnp.int32)),
-            chances=note(heard.chances, chances),
-            nbytes=note(heard.nbytes, nbytes),
+            said=note(heard.said, decision.speaks.astype(jnp.int32)),
+            chances=note(heard.chances, decision.probability),
+            nbytes=note(heard.nbytes, decision.nbytes),
         )
-        weight = weight if chances is None else weight / chances
-        nbytes = jnp.zeros_like(item.run) if nbytes is None else nbytes
-        return self._take(heard, item, ended & said, weight, nbytes, updates, work)
+        spoke, weight = ended & decision.speaks, weight / decision.probability
+        if heard.waiting is None:
+            pairs = zip(heard.sums, updates, strict=True)
+            sums = [self._add(*pair, spoke, item.run, weight) for pair in pairs]
+            last = heard.last
+            if last is not None:
+                whole = jnp.concatenate(updates, axis=1)
+                last = tables.keep(last, whole, self.repeating, item, spoke)
+            return heard._replace(sums=sums, last=last)
+        # XLA would put together what it needs of the layers again and again.
+        whole = jax.lax.optimization_barrier(jnp.concatenate(updates, axis=1))
+        return self._wait(heard, heard.waiting, item, spoke, weight, decision.nbytes, whole, work)
 
     def end(self, heard: Heard, work: Work) -> Heard:
         """What was heard, nothing waiting any more."""
-        sums, left, last = jnp.concatenate(heard.sums, axis=1), heard.left, heard.last
         if heard.waiting is not None:
-            sums, left, last = self._empty(sums, left, last, heard.waiting, work)
-        return heard._replace(sums=sums, left=left, last=last, waiting=None)
+            heard = self._empty(heard, work)
+        return heard._replace(sums=jnp.concatenate(heard.sums, axis=1), waiting=None)
 
-    def _decide(self, item: Item, situation: Situation, work: Work) -> tuple[jax.Array, Any, Any]:
-        """Who speaks, how likely it was and in how many bytes, where rules say so; compare
-        `client.decide`."""
-        norms = situation.norm
-        own = (item.run // self.seeds, jnp.arange(len(norms)))
-        none = jnp.zeros_like(item.run)
-        said, chances, lengths = [], [], []
+    def _decide(self, item: Item, situation: Situation, work: Work) -> client.Decision:
+        """What the client of each lane does under the rule of its arm."""
+        lanes, arm = jnp.arange(len(item.run)), item.run // self.seeds
+        decisions = []
         for policy, context in zip(self.policies, work.contexts, strict=True):
-            rule, of_any = policy.rule, policy.codec.lengths
             told = jax.tree.map(lambda number: number[item.seed], context)
-            # A rule may say the same of all, with a plain number; bytes are whole.
-            said.append(jnp.broadcast_to(rule.speaks(situation, told), norms.shape))
-            chance = 1.0 if rule.probability is None else rule.probability(situation, told)
-            chances.append(jnp.full_like(norms, chance))
-            wanted = jnp.full_like(none, 0 if rule.nbytes is None else rule.nbytes(situation, told))
-            lengths.append(wanted if of_any is None else of_any.fit(self.size, wanted))
-        speaks = jnp.stack(said)[own] & jnp.isfinite(norms)
-        return (
-            speaks,
-            jnp.stack(chances)[own] if self.draws else None,
-            jnp.stack(lengths)[own] if self.measures else None,
-        )
-
-    def _take(
-        self, heard: Heard, item: Item, counts: jax.Array, weight: jax.Array, nbytes: jax.Array,
-        updates: list[jax.Array], work: Work,
-    ) -> Heard:  # fmt: skip
-        """Takes the updates that were spoken: to be summed now, or to wait."""
-        if heard.waiting is not None:
-            return self._wait(heard, heard.waiting, item, counts, weight, nbytes, updates[0], work)
-        if not self.lossy:
-            pairs = zip(heard.sums, updates, strict=True)
-            sums = [self._add(*pair, counts, item.run, weight) for pair in pairs]
-            return heard._replace(
-                sums=sums, last=self._keep_last(heard.last, updates, item, counts)
-            )
-        add = functools.partial(
-            self._add_decoded, item=item, weight=weight, nbytes=nbytes, updates=updates, work=work
-        )
-        kept = tables.kept(work.residuals, self.keeping, item)
-        sums, rest, read = jax.lax.cond(
-            counts[0], add, lambda sums, kept: (sums, kept, updates), heard.sums, kept
-        )
-        left = tables.keep(heard.left, rest, self.keeping, item, counts)
-        last = self._keep_last(heard.last, read, item, counts)
-        return heard._replace(sums=sums, left=left, last=last)
-
-    def _keep_last(self, last: Any, read: list[jax.Array], item: Item, counts: jax.Array) -> Any:
-        """What was decoded, with these updates, layer by layer, of the lanes that count."""
-        if last is None:
-            return None
-        return tables.keep(last, jnp.concatenate(read, axis=1), self.repeating, item, counts)
+            decision = client.decide(policy.rule, situation, told)
+            if policy.codec.lengths is not None:
+                fitting = policy.codec.lengths.fit(self.size, decision.nbytes)
+                decision = decision._replace(nbytes=fitting)
+            decisions.append(jax.tree.map(lambda x: jnp.broadcast_to(x, lanes.shape), decision))
+        return jax.tree.map(lambda *arms: jnp.stack(arms)[arm, lanes], *decisions)
 
     def _add(
         self, sums: jax.Array, updates: jax.Array, counts: jax.Array, run: jax.Array,
@@ -278,101 +245,72 @@ class Hearing:
         chosen = jax.nn.one_hot(run, self.runs, axis=0, dtype=sums.dtype)
         return sums + jnp.matmul(chosen, scaled, precision="highest")
 
-    def _add_decoded(
-        self, sums: list[jax.Array], kept: Any, item: Item, weight: jax.Array, nbytes: jax.Array,
-        updates: list[jax.Array], work: Work,
-    ) -> tuple[list[jax.Array], Any, list[jax.Array]]:  # fmt: skip
-        """The sums with what the server decodes of a single lane's update, layer by layer.
-
-        Returns:
-          These, what was left out of the update and of what the client had kept, if anything, and
-          what was decoded.
-        """
-        key = self._keys(item, work)[0]
-        ends = np.cumsum([update.shape[1] for update in updates])[:-1]
-
-        def through(policy: Policy) -> Callable[..., Any]:
-            def call(updates: list[jax.Array], kept: Any) -> Any:
-                if not policy.loses(self.size):
-                    return updates, kept
-                whole = jax.lax.optimization_barrier(jnp.concatenate(updates, axis=1)[0])
-                if kept is not None:
-                    whole = whole + kept[0]
-                read = _through(policy, whole, key, nbytes[0])
-                rest = None if kept is None else (whole - read)[None]
-                return jnp.split(read[None], ends, axis=1), rest
-
-            return call
-
-        codecs = [through(policy) for policy in self.policies]
-        updates, rest = jax.lax.switch(item.run[0] // self.seeds, codecs, updates, kept)
-        pairs = zip(sums, updates, strict=True)
-        sums = [self._add(*pair, jnp.array([True]), item.run, weight) for pair in pairs]
-        return sums, rest, updates
-
     def _wait(
-        self, heard: Heard, waiting: Waiting, item: Item, counts: jax.Array, weight: jax.Array,
+        self, heard: Heard, waiting: Waiting, item: Item, spoke: jax.Array, weight: jax.Array,
         nbytes: jax.Array, updates: jax.Array, work: Work,
     ) -> Heard:  # fmt: skip
         """Puts what was spoken into free slots, with what clients had kept; empties them first if
         there are too few."""
-        lanes, more = len(counts), jnp.sum(counts, dtype=jnp.int32)
+        lanes, more = len(spoke), jnp.sum(spoke, dtype=jnp.int32)
         crowded = waiting.taken + more > lanes
-        empty = functools.partial(self._empty, waiting=waiting, work=work)
-        total, left, last = jax.lax.cond(
-            crowded, empty, lambda *same: same, heard.sums[0], heard.left, heard.last
+        heard = jax.lax.cond(
+            crowded, lambda heard: self._empty(heard, work), lambda heard: heard, heard
         )
         first = jnp.where(crowded, 0, waiting.taken)
-        place = jnp.where(counts, first + jnp.cumsum(counts) - 1, lanes)  # out of bounds, dropped
+        place = jnp.where(spoke, first + jnp.cumsum(spoke) - 1, lanes)  # out of bounds, dropped
         kept = tables.kept(work.residuals, self.keeping, item)
-        spoken = {"updates": updates if kept is None else updates + kept, "weight": weight,
-                  "nbytes": nbytes}  # fmt: skip
-        spoken |= {name: getattr(item, name) for name in ("run", "seed", "slot", "client")}
-        put = {name: getattr(waiting, name).at[place].set(new, mode="drop")
-               for name, new in spoken.items()}  # fmt: skip
-        waiting = Waiting(first + more, **put)
-        return heard._replace(sums=[total], left=left, last=last, waiting=waiting)
+        new = {"updates": updates if kept is None else updates + kept, "weight": weight,
+               "nbytes": nbytes}  # fmt: skip
+        new |= {name: getattr(item, name) for name in ("run", "seed", "slot", "client")}
+        put = {name: getattr(waiting, name).at[place].set(value, mode="drop")
+               for name, value in new.items()}  # fmt: skip
+        return heard._replace(waiting=Waiting(first + more, **put))
 
-    def _empty(
-        self, sums: jax.Array, left: Any, last: Any, waiting: Waiting, work: Work
-    ) -> tuple[jax.Array, Any, Any]:
-        """The sums with what the server decodes of the updates that wait, what that leaves out
-        with the rest of it, and what was decoded."""
-        taken, keys, arm = waiting.full, self._keys(waiting, work), waiting.run // self.seeds
-        decoded = waiting.updates
+    def _empty(self, heard: Heard, work: Work) -> Heard:
+        """The sums with what the server decodes of the updates that wait, what codecs left out of
+        them, and what was decoded; one that cannot have been decoded from its norm is rejected."""
+        waiting = heard.waiting
+        assert waiting is not None
+        taken, arm = waiting.full, waiting.run // self.seeds
+        keys = jax.tree.map(lambda k: k[waiting.seed], work.keys)
+        keys = jax.vmap(draws.codec_key)(keys, waiting.client)
+        decoded, fits = waiting.updates, taken
         for policy, arms in self.codecs:
-            own = jnp.asarray(arms)[arm]
-            read = jax.lax.cond(
-                jnp.any(own & taken),
-                jax.vmap(functools.partial(_through, policy)),
-                lambda updates, keys, nbytes: updates,
-                waiting.updates,
-                keys,
-                waiting.nbytes,
-            )
-            decoded = in_lanes(own, read, decoded)
+            own = jnp.asarray(arms)[arm] & taken
+            read, right = jax.lax.cond(
+                jnp.any(own),
+                over_lanes(len(taken), functools.partial(_through, policy)),
+                lambda updates, keys, nbytes: (updates, taken),
+                waiting.updates, keys, waiting.nbytes,
+            )  # fmt: skip
+            decoded, fits = in_lanes(own, read, decoded), jnp.where(own, right, fits)
+        left, last = heard.left, heard.last
         if left is not None:
-            rest = waiting.updates - decoded
-            left = tables.keep(left, rest, self.keeping, waiting, taken)
+            left = tables.keep(left, waiting.updates - decoded, self.keeping, waiting, taken)
         if last is not None:
-            last = tables.keep(last, decoded, self.repeating, waiting, taken)
-        return self._add(sums, decoded, taken, waiting.run, waiting.weight), left, last
+            last = tables.keep(last, decoded, self.repeating, waiting, fits)
+        wrong = jnp.where(taken & ~fits, waiting.run, self.runs)  # out of bounds: dropped
+        norms = heard.norms.at[wrong, waiting.slot].set(jnp.nan, mode="drop")
+        decoded = in_lanes(fits, decoded, jnp.zeros_like(decoded))
+        total = self._add(heard.sums[0], decoded, fits, waiting.run, waiting.weight)
+        return heard._replace(sums=[total], norms=norms, left=left, last=last)
 
-    def _keys(self, of: Item | Waiting, work: Work) -> jax.Array:
-        """The keys of the codecs of these clients, (lanes, 2)."""
-        keys = jax.tree.map(lambda k: k[of.seed], work.keys)
-        return jax.vmap(draws.codec_key)(keys, of.client)
 
-
-def _through(policy: Policy, update: jax.Array, key: jax.Array, nbytes: jax.Array) -> jax.Array:
-    """What the server decodes of an update, in its precision."""
+def _through(
+    policy: Policy, update: jax.Array, key: jax.Array, nbytes: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """What the server decodes of an update, in its precision, and whether its norm fits."""
     codec, size = policy.codec, update.shape[0]
     if codec.lengths is not None:
         own = codec.nbytes(size) if policy.rule.nbytes is None else nbytes
         read = codec.lengths.through(update, key, own)
     else:
         read = codec.decode(codec.encode(update, key), key, size)
-    return read.astype(update.dtype)
+    read = read.astype(update.dtype)
+    norm = arrays.norm(read)
+    if policy.rule.nbytes is not None:  # what range it has depends on a number that is traced
+        return read, jnp.isfinite(norm)
+    return read, tally.fits(codec, arrays.norm(update), norm, size)
 
 
 def _norm(layers: list[jax.Array]) -> jax.Array:
@@ -384,3 +322,15 @@ def _norm(layers: list[jax.Array]) -> jax.Array:
 def in_lanes(lanes: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
     """`new` in the chosen lanes, `old` in the others."""
     return jnp.where(lanes.reshape(-1, *[1] * (jnp.ndim(new) - 1)), new, old)
+
+
+def over_lanes(lanes: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`vmap`; over one lane without the batch axis that would slow matrix products down."""
+    if lanes > 1:
+        return jax.vmap(function)
+
+    def call(*args: Any) -> Any:
+        first = jax.tree.map(lambda a: a[0], args)
+        return jax.tree.map(lambda a: jnp.asarray(a)[None], function(*first))
+
+    return call

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 from taciturn.sim import draws
-from taciturn.sim.hearing import Heard, Hearing, Item, Work, in_lanes
+from taciturn.sim.hearing import Heard, Hearing, Item, Work, in_lanes, over_lanes
 from taciturn.sim.local import Model, learning_rate
 from taciturn.tasks.task import Clients
 
@@ -132,7 +132,7 @@ class _Round:
         steps = jnp.min(jnp.where(active, left, jnp.iinfo(jnp.int32).max))
 
         def one(i: jax.Array, carry: Any) -> Any:
-            return self.over_lanes(self.local_step)(item, state.step + i, *carry)
+            return over_lanes(self.lanes, self.local_step)(item, state.step + i, *carry)
 
         carry = (state.params, state.slots, state.loss)
         params, slots, loss = jax.lax.fori_loop(0, steps, one, carry)
@@ -183,8 +183,8 @@ class _Round:
 
     def begin(self, item: Item) -> tuple[Any, Any]:
         """The weights and the optimiser's state that items begin with."""
-        params = self.over_lanes(self.trainer.model.unravel)(self.work.thetas[item.run])
-        return params, self.over_lanes(self.trainer.transformation.init)(params)
+        params = over_lanes(self.lanes, self.trainer.model.unravel)(self.work.thetas[item.run])
+        return params, over_lanes(self.lanes, self.trainer.transformation.init)(params)
 
     def layers(self, params: Any) -> list[jax.Array]:
         """The lanes' weights, (lanes, size); those of a single lane layer by layer.
@@ -196,14 +196,3 @@ class _Round:
             return [jax.vmap(self.trainer.model.ravel)(params)]
         dtype = self.work.thetas.dtype
         return [leaf.reshape(1, -1).astype(dtype) for leaf in jax.tree.leaves(params)]
-
-    def over_lanes(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`vmap`; over one lane without the batch axis that would slow matrix products down."""
-        if self.lanes > 1:
-            return jax.vmap(function)
-
-        def call(*args: Any) -> Any:
-            first = jax.tree.map(lambda a: a[0], args)
-            return jax.tree.map(lambda a: jnp.asarray(a)[None], function(*first))
-
-        return call

@@ -6,7 +6,7 @@ Slow and obvious on purpose. The compiled engine is checked against it; read thi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -34,6 +34,9 @@ from taciturn.sim.local import (
 from taciturn.sim.states import unpack
 from taciturn.sim.voices import NO_ANSWER, SILENT, SPOKE, count
 from taciturn.tasks.task import Clients, Task, with_test
+
+# Who was asked, what each of them weighs, and what it answered, as in `voices.count`.
+Answers = tuple[Any, Any, Any]
 
 
 class Carried(NamedTuple):
@@ -74,123 +77,127 @@ def stream(
 
     runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
     for i, run in enumerate(runs):
-        (arm,), done = run.arms, run.done
-        for state, row, answers, seconds in _run_seed(
-            arms[arm], settings, run, model, trainer, evaluate
-        ):
-            done += 1
-            weights = downlink.trained_from(state.server)
+        (arm,), (seed,) = run.arms, run.seeds
+        one = _Run(arms[arm], settings, seed, model, trainer)
+        carried = one.begin()
+        if run.done:
+            carried = unpack(carried, run.state)
+        for t in range(run.done, settings.rounds):
+            began = time.perf_counter()
+            carried, row, answers = one.round(t, carried)
+            seconds = time.perf_counter() - began
+            weights = downlink.trained_from(carried.server)
+            scores = evaluate(weights) if settings.evaluates(t) else {}
+            row |= {name: scores.get(name, np.nan) for name in trainer.tested}
             yield Chunk(
-                run._replace(done=done, state=state),
+                # Copies, because clients write into what they remember.
+                run._replace(done=t + 1, state=Carried(carried.server, *map(copy, carried[1:]))),
                 as_recorded({name: [[[value]]] for name, value in row.items()}),
                 np.array([seconds]),
                 model.size,
                 waiting=tuple(runs[i + 1 :]),
-                weights=weights[None, None] if done == settings.rounds else None,
+                weights=weights[None, None] if t + 1 == settings.rounds else None,
                 voices=count(run.seeds, *answers),
             )
 
 
-def _run_seed(
-    policy: Policy,
-    settings: Settings,
-    run: Group,
-    model: Model,
-    trainer: Trainer,
-    evaluate: Callable[[np.ndarray], dict[str, float]],
-) -> Iterator[tuple[Carried, dict[str, Any], tuple[Any, Any, Any], float]]:
-    """The state after every round, what was recorded of it, who was asked and answered what, as in
-    `voices.count`, and seconds."""
-    optimizer = server_optimizer(settings.server_optimizer, settings.server_lr)
-    keys = draws.run_keys(run.seeds[0])
-    population = trainer.clients.population
+class _Run:
+    """One policy with one seed."""
 
-    # Algorithm 1: initialise θ_0, the prediction and the sums behind it.
-    state = server.init(policy, np.asarray(model.init(keys.init)), optimizer, settings.rounds)
-    silence = np.zeros(population, np.int32) if "silence" in policy.rule.looks_at else None
-    residuals, last = (
-        np.zeros((population, model.size), state.weights.dtype) if needed else None
-        for needed in (policy.codec.feedback, policy.stand_in.own)
-    )
-    versions = np.zeros(population, np.int32) if policy.has_public else None
-    if run.done:
-        carried = Carried(state, silence, residuals, versions, last)
-        state, silence, residuals, versions, last = unpack(carried, run.state)
-    for t in range(run.done, settings.rounds):
-        began = time.perf_counter()
-        round_keys = draws.round_keys(keys, t)
+    def __init__(
+        self, policy: Policy, settings: Settings, seed: int, model: Model, trainer: Trainer
+    ) -> None:
+        self.policy, self.settings, self.model, self.trainer = policy, settings, model, trainer
+        self.optimizer = server_optimizer(settings.server_optimizer, settings.server_lr)
+        self.keys = draws.run_keys(seed)
+
+    def begin(self) -> Carried:
+        """Algorithm 1: initialise θ_0, the prediction and the sums behind it."""
+        policy, population = self.policy, self.trainer.clients.population
+        weights = np.asarray(self.model.init(self.keys.init))
+        state = server.init(policy, weights, self.optimizer, self.settings.rounds)
+        silence = np.zeros(population, np.int32) if "silence" in policy.rule.looks_at else None
+        residuals, last = (
+            np.zeros((population, self.model.size), weights.dtype) if needed else None
+            for needed in (policy.codec.feedback, policy.stand_in.own)
+        )
+        versions = np.zeros(population, np.int32) if policy.has_public else None
+        return Carried(state, silence, residuals, versions, last)
+
+    def round(self, t: int, carried: Carried) -> tuple[Carried, dict[str, Any], Answers]:
+        """The state after round t, what was recorded of it, and who answered what.
+
+        What clients remember is written over.
+        """
+        policy, settings, trainer = self.policy, self.settings, self.trainer
+        keys, state = draws.round_keys(self.keys, t), carried.server
         # C_t ← random set of N clients; they are sent θ_t and τ_t. With a codec for the way down
         # they get the messages since they last answered, which make P_t of what they have.
         public = downlink.trained_from(state)
         if settings.choice is None:
-            cohort = draws.cohort(round_keys, population, settings.cohort, t, trainer.own_cohort)
+            cohort = draws.cohort(
+                keys, trainer.clients.population, settings.cohort, t, trainer.own_cohort
+            )
         else:
-            cohort = trainer.choose(public, round_keys)
-        uniforms = draws.uniforms(round_keys, settings.cohort)
-        opening = server.open(policy, state.memory, settings.cohort)
-        heard = tally.start(state.weights, policy.rule.each)
+            cohort = trainer.choose(public, keys)
         there = np.ones(settings.cohort, bool)
         if settings.dropout:
-            there = np.asarray(draws.answers(round_keys, settings.cohort, settings.dropout))
-        rows, examples = (
-            np.asarray(of(cohort)) for of in (trainer.clients.rows_of, trainer.clients.examples_of)
-        )
-        steps = trainer.steps(rows, round_keys)
-        weights, answers = np.zeros(settings.cohort), np.full(settings.cohort, NO_ANSWER)
+            there = np.asarray(draws.answers(keys, settings.cohort, settings.dropout))
         missed = np.zeros(settings.choice or settings.cohort, np.int32)
-        if versions is not None:
-            missed = t - versions[np.asarray(cohort)]
-            versions[np.asarray(cohort)[there]] = t
+        if carried.versions is not None:
+            missed = t - carried.versions[np.asarray(cohort)]
+            carried.versions[np.asarray(cohort)[there]] = t
+        opening = server.open(policy, state.memory, settings.cohort)
+        heard = tally.start(state.weights, policy.rule.each)
+        examples = np.asarray(trainer.clients.examples_of(cohort))
+        # Who was drawn by what it weighs counts like the others.
+        counts = examples if settings.choice is None else np.ones_like(examples)
+        answers = np.full(settings.cohort, NO_ANSWER)
         for slot in np.flatnonzero(there).tolist():
             k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
-            rate = learning_rate(
-                settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds
+            trained, loss = trainer(public, k, slot, keys, t)
+            message = self.answer(
+                carried, public, trained, loss, k, slot, counts[slot].item(), opening, keys
             )
-            with jax.default_matmul_precision(trainer.precision):
-                trained, loss = trainer(
-                    public, k, rows[slot].item(), slot, round_keys, rate, steps[slot]
-                )
-            asked = 0 if silence is None else int(silence[k])
-            # Who was drawn by what it weighs counts like the others.
-            counts = examples[slot].item() if settings.choice is None else 1.0
-            message = client.respond(policy.rule, public, trained, counts,
-                                     opening.context, uniforms[slot].item(), loss=loss,
-                                     silence=asked)  # fmt: skip
-            if silence is not None:
-                silence[k] = 0 if message.update is not None else asked + 1
-            # With feedback, what was left out before is said too.
-            said = messages.with_residual(message, None if residuals is None else residuals[k])
-            # What the server counts is what it can read from the client's code.
-            words = np.asarray(draws.codec_key(round_keys, k))
-            message = messages.through(said, policy.codec, words)
-            if residuals is not None and message.update is not None:
-                residuals[k] = said.update - message.update
-            # Silent clients become their stand-ins when the tally is closed (Algorithm 3).
-            before = None if last is None else last[k].copy()
+            # A silent client becomes its stand-in when the tally is closed (Algorithm 3).
+            before = None if carried.last is None else carried.last[k].copy()
+            rejected = int(heard.n_rejected)
             heard = tally.add(heard, message, opening, policy.codec, last=before)
-            if last is not None and message.update is not None:
-                last[k] = message.update
-            weights[slot] = examples[slot]
-            if np.isfinite(message.norm):
-                answers[slot] = SILENT if message.update is None else SPOKE
+            if heard.n_rejected > rejected:
+                continue
+            answers[slot] = SILENT if message.update is None else SPOKE
+            if carried.last is not None and message.update is not None:
+                carried.last[k] = message.update
         # τ_{t+1}, θ_{t+1}, and the sums updated with the step; then P_{t+1}.
-        state, info = server.close(policy, state, heard, optimizer)
-        state = downlink.publish(policy, state, np.asarray(draws.downlink_key(round_keys)))
-        seconds = time.perf_counter() - began
-
+        state, info = server.close(policy, state, heard, self.optimizer)
+        state = downlink.publish(policy, state, np.asarray(draws.downlink_key(keys)))
         row = info._asdict() | {"missing": settings.cohort - there.sum()}
-        sent = downloads(policy, model.size, missed[None], t, settings.kept_messages)
+        sent = downloads(policy, self.model.size, missed[None], t, settings.kept_messages)
         row |= {name: column.item() for name, column in sent.items()}
-        row |= dict.fromkeys(trainer.tested, np.nan)
-        row["bytes_up"] = bytes_up(policy, model.size, row["spoke"], row["nbytes"])
+        row["bytes_up"] = bytes_up(policy, self.model.size, row["spoke"], row["nbytes"])
         del row["silent"], row["counts"], row["nbytes"]
-        if settings.evaluates(t):
-            scores = evaluate(downlink.trained_from(state))
-            row |= {name: scores[name] for name in trainer.tested}
-        # Copies, because clients write into them.
-        carried = Carried(state, copy(silence), copy(residuals), copy(versions), copy(last))
-        yield carried, row, (cohort, weights, answers[None]), seconds
+        return carried._replace(server=state), row, (cohort, examples * there, answers[None])
+
+    def answer(
+        self, carried: Carried, public: np.ndarray, trained: np.ndarray, loss: float, k: Any,
+        slot: int, examples: float, opening: tally.Opening, keys: draws.RoundKeys,
+    ) -> messages.Message:  # fmt: skip
+        """What client k says, as the server reads it."""
+        silence, residuals = carried.silence, carried.residuals
+        uniform = draws.uniforms(keys, self.settings.cohort)[slot].item()
+        message = client.respond(
+            self.policy.rule, public, trained, examples, opening.context, uniform,
+            loss=loss, silence=0 if silence is None else int(silence[k]),
+        )  # fmt: skip
+        if silence is not None:
+            silence[k] = 0 if message.update is not None else silence[k] + 1
+        words = np.asarray(draws.codec_key(keys, k))
+        kept = None if residuals is None else residuals[k]
+        message, kept = client.through(message, self.policy.codec, words, kept)
+        if residuals is not None:
+            residuals[k] = kept
+        return message
 
 
 class Trainer:
@@ -232,24 +239,32 @@ class Trainer:
             sums += float(value.sum()), float(weight.sum())
         return sums[0] / sums[1] if sums[1] else np.nan
 
-    def steps(self, rows: np.ndarray, keys: draws.RoundKeys) -> np.ndarray:
-        """How many local steps clients with so many rows do before time is up."""
+    def steps(self, rows: int, slot: int, keys: draws.RoundKeys) -> int:
+        """How many local steps a client with so many rows does before time is up."""
         settings = self.settings
         steps = settings.epochs * -(-rows // settings.batch)
         if settings.stragglers:
-            return np.asarray(draws.local_steps(keys, jnp.asarray(steps), settings.stragglers))
+            all_slots = jnp.full(settings.cohort, steps)
+            return int(draws.local_steps(keys, all_slots, settings.stragglers)[slot])
         return steps
 
     def __call__(
-        self, weights: np.ndarray, k: jax.Array, n: int, slot: int, keys: draws.RoundKeys, lr: Any,
-        steps: int,
-    ) -> tuple[np.ndarray, float]:  # fmt: skip
-        """The trained weights and the mean loss over so many steps on the n rows of client k."""
-        batch_size, done = self.settings.batch, 0
+        self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, t: int
+    ) -> tuple[np.ndarray, float]:
+        """What client k makes of the weights in round t, and its mean loss over the steps."""
+        with jax.default_matmul_precision(self.precision):
+            return self._trained(weights, k, slot, keys, t)
+
+    def _trained(
+        self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, t: int
+    ) -> tuple[np.ndarray, float]:
+        settings, n = self.settings, int(self.clients.rows_of(k[None])[0])
+        lr = learning_rate(settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds)
+        steps, batch_size, done = self.steps(n, slot, keys), settings.batch, 0
         trained = self.model.unravel(jnp.asarray(weights))
         slots = self.transformation.init(trained)
         total = 0.0
-        for epoch in range(self.settings.epochs):
+        for epoch in range(settings.epochs):
             for start in range(0, n, batch_size):
                 if done == steps:
                     break
@@ -258,7 +273,7 @@ class Trainer:
                 batch, key = self.batch(self.clients, k, keys, slot, epoch, n, positions, done)
                 mask = np.ones(len(positions), bool)
                 trained, slots, loss = self.step(
-                    trained, slots, batch, mask, key, lr, self.settings.clip
+                    trained, slots, batch, mask, key, lr, settings.clip
                 )
                 total += float(loss)
                 done += 1
