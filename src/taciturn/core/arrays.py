@@ -92,40 +92,38 @@ def norm_of(function: Callable[[Any], Array], record: Any) -> Scalar:
 
 def add_scaled(total: Array, scale: Scalar, x: Array, *, donate: bool = False) -> Array:
     """`total + scale * x`; with `donate`, NumPy writes the result over `total`."""
-    xp = namespace(total)
+    if not isinstance(total, np.ndarray):
+        return total + scale * namespace(total).astype(x, total.dtype, copy=False)
+    out = total if donate else np.empty_like(total)
 
-    def add(pair: tuple[Array, Array]) -> tuple[Array, Array]:
-        return pair[0] + scale * xp.astype(pair[1], total.dtype, copy=False), pair[1]
+    def work(part: slice) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            for cut in _cuts(part):
+                out[cut] = total[cut] + scale * x[cut].astype(total.dtype, copy=False)
 
-    return in_blocks(add, (total, x), donate=donate, keep=1)[0]
+    in_parallel(work, len(total))
+    return out
 
 
-def in_blocks(
-    function: Callable[[Any], Any], record: Any, *, donate: bool = False, keep: int | None = None
-) -> Any:
+def in_blocks(function: Callable[[Any], Any], record: Any, *, donate: bool = False) -> Any:
     """`function(record)`, where `function` is element-wise and returns a record of the same form.
 
     `record` is a (nested) tuple of flat vectors of one length and of scalars. For NumPy the vectors
     are cut into blocks that fit the cache; scalars of the result are those of the last block. With
-    `donate`, the result takes the place of `record` in memory, and `function` may write over its
-    blocks itself. With `keep`, only the first so many entries of the tuple are written and
-    returned. Threads share the work.
+    `donate`, the result takes the place of `record` in memory. Threads share the work.
     """
     if not _is_numpy(record):
-        result = function(record)
-        return result if keep is None else result[:keep]
-    target = record if keep is None else record[:keep]
+        return function(record)
     out = [
         np.empty_like(leaf) if _is_vector(leaf) and not donate else leaf
-        for leaf in leaves_of(target)
+        for leaf in leaves_of(record)
     ]
 
     def work(part: slice) -> list[Any]:
         found = list(out)
         with np.errstate(over="ignore", invalid="ignore"):
             for cut, block in _blocks(record, part):
-                before = leaves_of(block)
-                after = leaves_of(function(block))[: len(out)]
+                before, after = leaves_of(block), leaves_of(function(block))
                 if donate:
                     after = [_apart(new, before, i) for i, new in enumerate(after)]
                 for i, new in enumerate(after):
@@ -135,7 +133,7 @@ def in_blocks(
                         out[i][cut] = new
         return found
 
-    return rebuilt(target, iter(in_parallel(work, _length(record))[-1]))
+    return rebuilt(record, iter(in_parallel(work, _length(record))[-1]))
 
 
 def by_rows(function: Callable[[Array, int], tuple[Array, ...]], rows: Array) -> tuple[Array, ...]:
@@ -189,10 +187,15 @@ def _length(record: Any) -> int:
 def _blocks(record: Any, part: slice) -> Iterator[tuple[slice, Any]]:
     """The record with its vectors cut to the blocks of a part, and where they were cut."""
     leaves = leaves_of(record)
-    for low in range(part.start, part.stop, BLOCK):
-        cut = slice(low, min(low + BLOCK, part.stop))
+    for cut in _cuts(part):
         block = (leaf[cut] if _is_vector(leaf) else leaf for leaf in leaves)
         yield cut, rebuilt(record, block)
+
+
+def _cuts(part: slice) -> Iterator[slice]:
+    """The blocks of a part."""
+    for low in range(part.start, part.stop, BLOCK):
+        yield slice(low, min(low + BLOCK, part.stop))
 
 
 def _apart(new: Any, before: list[Any], own: int) -> Any:

@@ -185,15 +185,27 @@ def _pace(state: Budget) -> Scalar:
 
 def _learn(state: Budget, tally: Tally) -> Budget:
     answered = tally.norms_unweighted.weight
-    xp, dtype = namespace(answered), answered.dtype
-    some = xp.where(answered > 0, answered, xp.ones_like(answered))
-    spent = xp.astype(tally.nbytes, dtype) + answered * OVERHEAD
-    mean = _planned(state, some)
-    debt = state.debt + spent / mean - _pace(state)
-    most = xp.where(state.run > 0, xp.full_like(debt, xp.inf), xp.full_like(debt, _MOST_DEBT))
-    debt = xp.clip(debt, -_MOST_DEBT, most)
-    now = tally.norms.weight * tally.norms.mean / some
-    old = xp.where(state.typical > 0, xp.asarray(state.typical, dtype=dtype), now)
-    rounds = xp.asarray(state.rounds, dtype=dtype)
+    xp = namespace(answered)
+    some = xp.maximum(answered, xp.ones_like(answered))
+    spent = xp.astype(tally.nbytes, answered.dtype) + answered * OVERHEAD
+    return state._replace(
+        rounds=state.rounds + 1,
+        typical=_typical(state, tally.norms.weight * tally.norms.mean / some),
+        debt=_debt(state, spent, some),
+    )
+
+
+def _typical(state: Budget, now: Scalar) -> Scalar:
+    """The mean of n·m after a round in which it was `now`."""
+    xp = namespace(now)
+    old, rounds = (xp.asarray(x, dtype=now.dtype) for x in (state.typical, state.rounds))
     newest = xp.clip(_FIRST_ONES / (rounds + _FIRST_ONES), _NEW, 1.0)
-    return state._replace(rounds=rounds + 1, typical=old + newest * (now - old), debt=debt)
+    return xp.where(old > 0, old + newest * (now - old), now)
+
+
+def _debt(state: Budget, spent: Scalar, answered: Scalar) -> Scalar:
+    """What was spent too much after a round that took so many bytes, in mean rounds' worth."""
+    debt = state.debt + spent / _planned(state, answered) - _pace(state)
+    xp = namespace(debt)
+    most = xp.where(state.run > 0, xp.full_like(debt, xp.inf), xp.full_like(debt, _MOST_DEBT))
+    return xp.clip(debt, -_MOST_DEBT, most)

@@ -117,21 +117,15 @@ def add(
         )
     spoken = tally.spoken
     xp = namespace(spoken)
+    examples, norm_, chance = (
+        xp.asarray(number, dtype=spoken.dtype)
+        for number in (message.examples, message.norm, message.probability)
+    )
     with np.errstate(over="ignore", invalid="ignore"):
-        examples = xp.asarray(message.examples, dtype=spoken.dtype)
-        reported = xp.asarray(message.norm, dtype=spoken.dtype)
-        chance = xp.asarray(message.probability, dtype=spoken.dtype)
-        accepted = (examples > 0) & xp.isfinite(examples) & (reported >= 0) & xp.isfinite(reported)
-        accepted = accepted & (chance > 0) & (chance <= 1)
+        accepted = _accepted(examples, norm_) & (chance > 0) & (chance <= 1)
         if update is not None:
-            actual = xp.astype(norm(update), spoken.dtype)
-            encoded = message.encoded_norm if codec.feedback else None
-            encoded = reported if encoded is None else xp.asarray(encoded, dtype=spoken.dtype)
-            size, own = update.shape[0], codec
-            if codec.lengths is not None and message.nbytes:
-                own = codec.at(message.nbytes)
-            accepted = accepted & fits(own, encoded, actual, size)
-            reported = reported if own.error(size) else actual
+            norm_, right = _checked_norm(message, codec, norm_)
+            accepted = accepted & right
             if not isinstance(accepted, np.bool):
                 # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
                 update = xp.where(accepted, update, xp.zeros_like(update))
@@ -141,7 +135,7 @@ def add(
     one = of(
         spoken,
         xp.reshape(examples, (1,)),
-        xp.reshape(xp.where(accepted, reported, float("nan")), (1,)),
+        xp.reshape(xp.where(accepted, norm_, float("nan")), (1,)),
         xp.asarray([update is not None]),
         opening,
         xp.reshape(chance, (1,)),
@@ -152,6 +146,21 @@ def add(
         again = add_scaled(one.spoken, one.examples_silent, last, donate=donate)
         one = one._replace(spoken=again)
     return _merge_counts(tally, one)
+
+
+def _checked_norm(message: Message, codec: Codec, reported: Scalar) -> tuple[Scalar, Scalar]:
+    """The norm that counts of a client that spoke, and whether what was decoded fits it.
+
+    That of a lossless code is measured, that of others is what the client reports.
+    """
+    xp, size = namespace(reported), message.update.shape[0]  # type: ignore[union-attr]
+    actual = xp.astype(norm(message.update), reported.dtype)
+    encoded = reported
+    if codec.feedback and message.encoded_norm is not None:
+        encoded = xp.asarray(message.encoded_norm, dtype=reported.dtype)
+    if codec.lengths is not None and message.nbytes:
+        codec = codec.at(message.nbytes)
+    return reported if codec.error(size) else actual, fits(codec, encoded, actual, size)
 
 
 def fits(codec: Codec, reported: Scalar, actual: Scalar, size: int) -> Scalar:

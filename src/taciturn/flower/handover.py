@@ -119,8 +119,8 @@ class Handover:
         weighed, policy = server.weigh(self.policy, tallied), self.policy
         everyone = tallied.examples_silent
         forecast: np.ndarray = in_blocks(
-            lambda pair: (server.stood_in(policy, pair[1], weighed) / everyone, pair[1]),
-            (tallied.spoken, memory.stand_in), keep=1,
+            lambda pair: (server.stood_in(policy, pair[1], weighed) / everyone + pair[0], pair[1]),
+            (np.zeros_like(tallied.spoken), memory.stand_in), donate=True,
         )[0]  # fmt: skip
         return forecast
 
