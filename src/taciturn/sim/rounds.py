@@ -20,7 +20,7 @@ from taciturn.core.policy import Policy
 from taciturn.settings import Settings
 from taciturn.sim import draws, tables
 from taciturn.sim.choice import largest, make_loss_sums
-from taciturn.sim.hearing import Cohorts, Hearing, Work
+from taciturn.sim.hearing import Cohorts, Heard, Hearing, Work
 from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
 from taciturn.sim.local import (
     client_optimizer,
@@ -214,32 +214,16 @@ class Rounds:
         return jax.lax.fori_loop(0, count, one, (states, seen, missed))
 
     def _one(
-        self,
-        states: Carried,
-        keys: draws.RunKeys,
-        numbers: Numbers,
-        round: jax.Array,
-        who: Cohorts,
-        schedule: Schedule,
-        clients: Clients,
-    ) -> Any:
-        """One round of every run; compare `reference._run_seed`."""
+        self, states: Carried, keys: draws.RunKeys, numbers: Numbers, round: jax.Array,
+        who: Cohorts, schedule: Schedule, clients: Clients,
+    ) -> tuple[Carried, list[server.RoundInfo], jax.Array]:  # fmt: skip
+        """One round of every run; compare `reference._Run.round`."""
         round_keys = jax.vmap(lambda key: draws.round_keys(key, round))(keys)
         openings = [
             jax.vmap(lambda s, policy=policy: server.open(policy, s.memory, self.cohort))(state)
             for policy, state in zip(self.policies, states.servers, strict=True)
         ]
-        whose = (jnp.arange(self.runs)[:, None], jnp.tile(who.clients, (len(self.policies), 1)))
-        keeping, repeating = self.hearing.keeping, self.hearing.repeating
-        work = Work(
-            thetas=jnp.concatenate([downlink.trained_from(state) for state in states.servers]),
-            contexts=tuple(opening.context for opening in openings),
-            uniforms=jax.vmap(lambda key: draws.uniforms(key, self.cohort))(round_keys),
-            keys=round_keys,
-            who=who,
-            silence=None if states.silence is None else states.silence[whose],
-            residuals=tables.rows_of(states.residuals, keeping, who.clients),
-        )
+        work = self._work(states, round_keys, openings, who)
         shared, split = PartitionSpec(), PartitionSpec("lanes")
         heard = jax.shard_map(
             self.trainer,
@@ -248,49 +232,92 @@ class Rounds:
             out_specs=PartitionSpec(),
             check_vma=False,
         )(schedule, work, numbers.at(round, self.form.lr_schedule), clients)
-        optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
         there = jnp.tile(who.examples > 0, (len(self.policies), 1))
-        said = (heard.said > 0) & there
-        words = jax.vmap(draws.downlink_key)(round_keys)
-        results, last = [], tables.rows_of(states.last, repeating, who.clients)
-        for a, policy in enumerate(self.policies):
-            own = slice(a * self.seeds, (a + 1) * self.seeds)
-            chances = heard.chances[own] if policy.rule.probability else None
-            nbytes = None if policy.rule.nbytes is None else heard.nbytes[own]
-            sums = heard.sums[own]
-            if policy.stand_in.own:
-                weight = jax.vmap(tally.stands_in_for)(
-                    who.examples, heard.norms[own], said[own], chances
-                )
-                theirs = last[np.searchsorted(repeating, np.arange(own.start, own.stop))]
-                sums = sums + jnp.einsum("rc,rcs->rs", weight, theirs, precision="highest")
-            of = functools.partial(tally.of, each=policy.rule.each)
-            tallies = jax.vmap(lambda *given, of=of: of(*given[:-1], nbytes=given[-1]))(
-                sums, who.examples, heard.norms[own], said[own], openings[a], chances, nbytes
+        said, finite = (heard.said > 0) & there, jnp.isfinite(heard.norms)
+        last = tables.rows_of(states.last, self.hearing.repeating, who.clients)
+        optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
+        closed = [
+            self._close(arm, states.servers[arm], openings[arm], heard, said, there, last, who,
+                        optimizer, round_keys)
+            for arm in range(len(self.policies))
+        ]  # fmt: skip
+        answers = jnp.where(said, SPOKE, SILENT).astype(jnp.int8)
+        answers = jnp.where(there & finite, answers, jnp.int8(NO_ANSWER))
+        remembered = self._remember(states, work, heard, said, there, round)
+        servers, infos = zip(*closed, strict=True)
+        return remembered._replace(servers=servers), list(infos), answers
+
+    def _work(
+        self, states: Carried, keys: draws.RoundKeys, openings: Sequence[tally.Opening],
+        who: Cohorts,
+    ) -> Work:  # fmt: skip
+        """What lanes need to know of a round."""
+        silence = states.silence
+        return Work(
+            thetas=jnp.concatenate([downlink.trained_from(state) for state in states.servers]),
+            contexts=tuple(opening.context for opening in openings),
+            uniforms=jax.vmap(lambda key: draws.uniforms(key, self.cohort))(keys),
+            keys=keys,
+            who=who,
+            silence=None if silence is None else silence[self._whose(who)],
+            residuals=tables.rows_of(states.residuals, self.hearing.keeping, who.clients),
+        )
+
+    def _whose(self, who: Cohorts) -> tuple[jax.Array, jax.Array]:
+        """Where the clients of all runs are in a table of (runs, population)."""
+        return jnp.arange(self.runs)[:, None], jnp.tile(who.clients, (len(self.policies), 1))
+
+    def _close(
+        self, arm: int, state: server.ServerState, opening: tally.Opening, heard: Heard,
+        said: jax.Array, there: jax.Array, last: Any, who: Cohorts, optimizer: server.Optimizer,
+        keys: draws.RoundKeys,
+    ) -> tuple[server.ServerState, server.RoundInfo]:  # fmt: skip
+        """The servers of an arm after a round, seeds side by side, and what people look at."""
+        policy, own = self.policies[arm], slice(arm * self.seeds, (arm + 1) * self.seeds)
+        norms, sums, said = heard.norms[own], heard.sums[own], said[own]
+        chances = heard.chances[own] if policy.rule.probability else None
+        nbytes = heard.nbytes[own] if policy.rule.nbytes else None
+        if policy.stand_in.own:
+            weight = jax.vmap(tally.stands_in_for)(who.examples, norms, said, chances)
+            rows = np.searchsorted(self.hearing.repeating, np.arange(own.start, own.stop))
+            sums = sums + jnp.einsum("rc,rcs->rs", weight, last[rows], precision="highest")
+
+        def close(state: Any, opening: Any, gone: Any, key: Any, nbytes: Any, *given: Any) -> Any:
+            sums, examples, norms, said, chances = given
+            heard = tally.of(
+                sums, examples, norms, said, opening, chances, each=policy.rule.each, nbytes=nbytes
             )
             # Those who never answer are no replies that were rejected.
-            gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
-            tallies = tallies._replace(n_rejected=tallies.n_rejected - gone)
-            close = functools.partial(server.close, policy, optimizer=optimizer)
-            closed, info = jax.vmap(close)(states.servers[a], tallies)
-            publish = functools.partial(downlink.publish, policy)
-            results.append((jax.vmap(publish)(closed, words), info))
-        servers, infos = zip(*results, strict=True)
-        silence = states.silence
+            heard = heard._replace(n_rejected=heard.n_rejected - gone)
+            state, info = server.close(policy, state, heard, optimizer)
+            return downlink.publish(policy, state, draws.downlink_key(key)), info
+
+        gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
+        found: tuple[server.ServerState, server.RoundInfo] = jax.vmap(close)(
+            state, opening, gone, keys, nbytes, sums, who.examples, norms, said, chances
+        )
+        return found
+
+    def _remember(
+        self, states: Carried, work: Work, heard: Heard, said: jax.Array, there: jax.Array,
+        round: jax.Array,
+    ) -> Carried:  # fmt: skip
+        """What clients remember, and the server of each client, after a round."""
+        who, silence, versions = work.who, states.silence, states.versions
         if silence is not None:
-            counted = jnp.where(said, 0, work.silence + there)
-            silence = silence.at[whose].set(counted)
-        residuals = tables.put(states.residuals, keeping, who.clients, said, heard.left)
-        last = tables.put(states.last, repeating, who.clients, said, heard.last)
-        answers = jnp.where(said, SPOKE, SILENT).astype(jnp.int8)
-        answered = there & jnp.isfinite(heard.norms)
-        answers = jnp.where(answered, answers, jnp.int8(NO_ANSWER))
-        versions = states.versions
+            silence = silence.at[self._whose(who)].set(jnp.where(said, 0, work.silence + there))
         if versions is not None:  # those who answer have the version of this round
             had = jnp.take_along_axis(versions, who.clients, axis=1)
             now = jnp.where(who.examples > 0, round, had)
             versions = versions.at[jnp.arange(self.seeds)[:, None], who.clients].set(now)
-        return Carried(servers, silence, residuals, versions, last), infos, answers
+        keeping, repeating = self.hearing.keeping, self.hearing.repeating
+        counted = said & jnp.isfinite(heard.norms)
+        return states._replace(
+            silence=silence,
+            residuals=tables.put(states.residuals, keeping, who.clients, said, heard.left),
+            versions=versions,
+            last=tables.put(states.last, repeating, who.clients, counted, heard.last),
+        )
 
     def _row(self, infos: Sequence[server.RoundInfo], answers: jax.Array) -> Seen:
         """What is recorded of one round."""
