@@ -26,6 +26,9 @@ else:
 UNSET: Any = None  # until `taciturn.sim.defaults` fills it in
 
 
+_MAYBE_0 = ("dropout", "stragglers", "prox")
+
+
 def _static(default: Any) -> Any:
     """A field that sets a shape, or otherwise makes another program."""
     return field(default=default, metadata={"static": True})
@@ -42,9 +45,9 @@ class Settings:
     choice: int | None = _static(None)
     """Power of choice: so many clients are asked for their loss first, and the cohort is those with
     the largest (default: nobody is, and cohorts are drawn)."""
-    dropout: float = _static(0.0)
+    dropout: float = 0.0
     """How likely a client that is asked never answers: its device is gone, nobody hears of it."""
-    stragglers: float = _static(0.0)
+    stragglers: float = 0.0
     """How likely a client is too slow: when time is up it has done only a part of its local steps,
     drawn evenly, and answers with what it has."""
     epochs: int = _static(UNSET)
@@ -58,7 +61,7 @@ class Settings:
     client_optimizer: Optimizer = _static("sgd")
     """What clients train with: sgd, momentum, adam or yogi; in Python also an Optax transformation
     with its own rate."""
-    prox: float = _static(0.0)
+    prox: float = 0.0
     """FedProx: how strongly a client's weights are pulled back to those it was sent, μ."""
     lr_decay: float = 1.0
     """What the clients' learning rate is multiplied by after every round."""
@@ -95,8 +98,10 @@ class Settings:
 
     @property
     def form(self) -> Settings:
-        """What a compiled program depends on: the static fields and the number of seeds."""
+        """What a compiled program depends on: the static fields, the number of seeds, and which of
+        the numbers that may be 0 are not, as 1."""
         static = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata.get("static")}
+        static |= {name: float(getattr(self, name) != 0) for name in _MAYBE_0}
         return Settings(seeds=len(self.all_seeds), **static)
 
     def evaluates(self, round: int) -> bool:

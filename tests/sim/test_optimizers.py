@@ -66,10 +66,10 @@ def test_a_state_of_any_form_is_the_same_in_both(name: str) -> None:
 
 
 def test_the_pull_of_fedprox_is_its_formula() -> None:
-    pull = proximal(0.5)
-    start = {"w": jnp.array([1.0, 2.0])}
+    pull = proximal()
+    start, gradient = {"w": jnp.array([1.0, 2.0])}, {"w": jnp.array([1.0, 0.0])}
     state = pull.init(start)
-    updates, state = pull.update({"w": jnp.array([1.0, 0.0])}, state, {"w": jnp.array([3.0, 2.0])})
+    updates, state = pull.update(gradient, state, {"w": jnp.array([3.0, 2.0])}, prox=0.5)
     assert updates["w"].tolist() == [2.0, 0.0]
     assert state["w"].tolist() == [1.0, 2.0]
 

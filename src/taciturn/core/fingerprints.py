@@ -78,8 +78,16 @@ def _names(code: CodeType) -> frozenset[str]:
 def _attribute(module: ModuleType, name: str) -> Fingerprint:
     """A module's function is known by its identity: what a whole library looks at is not walked."""
     item = vars(module).get(name)
-    plain = isinstance(item, bool | int | float | complex | str | bytes | tuple | np.ndarray)
-    return fingerprint(item) if plain else ("object", id(item))
+    return fingerprint(item) if _is_plain(item) else ("object", id(item))
+
+
+def _is_plain(item: Any) -> bool:
+    """Whether it is a number, a text, an array, or a collection of such."""
+    if isinstance(item, dict):
+        return all(_is_plain(value) for value in item.values())
+    if isinstance(item, tuple | list | set | frozenset):
+        return all(_is_plain(value) for value in item)
+    return isinstance(item, bool | int | float | complex | str | bytes | np.ndarray | None)
 
 
 def _digest(array: Any) -> bytes:

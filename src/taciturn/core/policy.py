@@ -47,7 +47,7 @@ _DOWN = "down"  # `down=` begins the codec for the way down
 _DOWN_ALONE = ("eden", "quantize")
 _ALONE = ("amount", "length")  # first arguments that are written as values, as required ones are
 _LARGE = 1 << 20  # weights of a model for which errors are compared
-_OWN: set[str] = set()  # names that `register` gave
+OWN: set[str] = set()  # names that `register` gave
 
 
 @dataclass(frozen=True)
@@ -193,11 +193,11 @@ def register(kind: str, factory: Callable[..., Part]) -> None:
         raise InputError(f"`factory` must be a function with a name, got {factory!r}.")
     for names in _KINDS.values():
         if name in names:
-            if name not in _OWN:
+            if name not in OWN:
                 raise InputError(f"`{name}` is a part of the package: choose another name.")
             del names[name]
     _KINDS[kind][name] = factory
-    _OWN.add(name)
+    OWN.add(name)
 
 
 def parse_part(kind: str, text: str) -> Any:

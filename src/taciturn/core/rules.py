@@ -299,13 +299,13 @@ def _threshold(mean: Scalar, deviation: Scalar, k: Scalar) -> Scalar:
 
 def _robust(norms: Array | None) -> tuple[Scalar, Scalar]:
     """The median, and 1.4826 · MAD, which is the deviation of a normal distribution, or a tenth of
-    the median if that is more; 0 where MAD is."""
+    the median if that is more."""
     if norms is None:
         raise InputError("This rule needs each norm: `tally.start(weights, each=True)` keeps them.")
     xp = namespace(norms)
     middle = _median(norms)
     deviation = 1.4826 * _median(xp.abs(norms - middle))
-    return middle, xp.where(deviation > 1e-6 * middle, xp.maximum(deviation, middle / 10), 0.0)[()]
+    return middle, xp.maximum(deviation, middle / 10)[()]
 
 
 def _median(x: Array) -> Scalar:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from taciturn.core.codecs import Codec
-from taciturn.core.policy import CODECS, Policy
+from taciturn.core.policy import CODECS, OWN, Policy
 from taciturn.errors import InputError
 from taciturn.sim.local import flat_model
 from taciturn.tasks.task import Task
@@ -16,7 +16,7 @@ from taciturn.tasks.task import Task
 def check_codecs(task: Task, policies: Iterable[Policy]) -> None:
     """Raises where a codec that is not the package's does not write what its `forms` say."""
     for policy in policies:
-        if policy.codec.name not in CODECS:
+        if policy.codec.name not in CODECS or policy.codec.name in OWN:
             _check(policy.codec, flat_model(task).size)
 
 

@@ -64,12 +64,12 @@ def uniforms(keys: RoundKeys, size: int) -> jax.Array:
     return jax.random.uniform(keys.speak, (size,))
 
 
-def answers(keys: RoundKeys, size: int, dropout: float) -> jax.Array:
+def answers(keys: RoundKeys, size: int, dropout: Any) -> jax.Array:
     """Who of the cohort answers at all."""
     return jax.random.uniform(jax.random.fold_in(keys.speak, 1), (size,)) >= dropout
 
 
-def local_steps(keys: RoundKeys, steps: jax.Array, stragglers: float) -> jax.Array:
+def local_steps(keys: RoundKeys, steps: jax.Array, stragglers: Any) -> jax.Array:
     """How many of its local steps each client of the cohort does before time is up.
 
     All of them; or, as likely as `stragglers` says, an even draw of them, one at the least.

@@ -37,7 +37,7 @@ from taciturn.sim.rounds import CHUNK, REAL, Carried, Rounds
 from taciturn.sim.states import unpack
 from taciturn.sim.voices import Voices
 from taciturn.sim.voices import count as count_voices
-from taciturn.tasks.task import Clients, Task, Tested, with_test
+from taciturn.tasks.task import Clients, Generated, Task, Tested, with_test
 
 log = logging.getLogger("taciturn")
 _run_keys = jax.jit(jax.vmap(draws.run_keys))
@@ -68,7 +68,8 @@ def stream(
             some = replace(some, lanes=group.lanes)
         structures = tuple(_Structure(policy) for policy in own.values())
         try:
-            program = _program(task, structures, jnp.zeros(0).dtype, some.form)
+            functions = fingerprint(_functions(task))
+            program = _program(task, functions, structures, jnp.zeros(0).dtype, some.form)
             for record in program.run(own, some, group):
                 if isinstance(record, Chunk):
                     record = record._replace(waiting=tuple(waiting))
@@ -124,9 +125,19 @@ class _Structure:
 
 
 @functools.lru_cache(maxsize=8)
-def _program(task: Task, structures: tuple[_Structure, ...], dtype: Any, form: Settings) -> Program:
-    """Programs that were made, by all that they depend on; `dtype` is that of new arrays."""
+def _program(
+    task: Task, functions: Any, structures: tuple[_Structure, ...], dtype: Any, form: Settings
+) -> Program:
+    """Programs that were made, by all that they depend on: what the task's functions do too, and
+    the dtype of new arrays."""
     return Program(task, [structure.policy for structure in structures], form)
+
+
+def _functions(task: Task) -> tuple[Any, ...]:
+    """All functions of a task that a program is traced from."""
+    clients = task.clients
+    drawn = (clients.rows, clients.example) if isinstance(clients, Generated) else ()
+    return (task.init, task.loss, task.metrics, task.cohort, *drawn)
 
 
 @functools.lru_cache(maxsize=1)
@@ -167,8 +178,9 @@ class Program:
             keys = _run_keys(np.array(settings.all_seeds, np.uint32))
             states = self._start(arms, keys, group, clients.population, settings.rounds)
         numbers = Numbers(
-            settings.lr, settings.clip, settings.server_lr, settings.lr_decay, settings.rounds
-        )
+            settings.lr, settings.clip, settings.server_lr, settings.lr_decay, settings.rounds,
+            settings.dropout, settings.stragglers, settings.prox,
+        )  # fmt: skip
         if self._chunk is None:
             yield Compiling(self.runs)
         planned, done, pace = None, group.done, 0.0
@@ -177,9 +189,9 @@ class Program:
                 # Draw, or choose.
                 asking = 0.0
                 if settings.choice is not None:
-                    planned, asking = self._chosen(states, keys, done, clients)
+                    planned, asking = self._chosen(states, keys, numbers, done, clients)
                 elif planned is None or done % _PLANNED == 0:
-                    planned = self._plan(keys, done, clients)
+                    planned = self._plan(keys, numbers, done, clients)
                 cohorts = jax.tree.map(functools.partial(_rows, start=done % _PLANNED), planned)
                 count = self._next_count(done, settings, pace)
                 # Train.
@@ -228,17 +240,17 @@ class Program:
         """The weights of every arm, (seeds, size) each: those that clients would get next."""
         return tuple(downlink.trained_from(state) for state in states.servers)
 
-    def _plan(self, keys: draws.RunKeys, done: int, clients: Clients) -> Cohorts:
+    def _plan(self, keys: draws.RunKeys, numbers: Numbers, done: int, clients: Clients) -> Cohorts:
         """The cohorts of the `_PLANNED` rounds among which the next one is."""
         first = done - done % _PLANNED
         rounds = np.arange(first, first + _PLANNED, dtype=np.int32)
-        return jax.tree.map(np.asarray, self._draw(keys, rounds, clients))
+        return jax.tree.map(np.asarray, self._draw(keys, numbers, rounds, clients))
 
     def _chosen(
-        self, states: Carried, keys: draws.RunKeys, done: int, clients: Clients
+        self, states: Carried, keys: draws.RunKeys, numbers: Numbers, done: int, clients: Clients
     ) -> tuple[Cohorts, float]:
         """The cohorts of the next round, which depend on the only arm's weights, and seconds."""
-        arguments = (*self._weights(states), keys, np.int32(done), clients)
+        arguments = (*self._weights(states), keys, numbers, np.int32(done), clients)
         if self._choose is None:
             choose = jax.jit(self.rounds.choose, out_shardings=self.everywhere)
             self._choose = choose.lower(*arguments).compile()

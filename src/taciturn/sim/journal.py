@@ -10,6 +10,7 @@ kept; where one is damaged, the one before it is used.
 from __future__ import annotations
 
 import logging
+import re
 import time
 import zlib
 from collections.abc import Mapping
@@ -27,8 +28,10 @@ from taciturn.errors import RunError, WriteError
 from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
 from taciturn.sim.history import COLUMNS, MEASURED, TESTED, as_recorded, tested_columns, traffic
+from taciturn.sim.local import client_optimizer, flat_model, make_step, server_optimizer
 from taciturn.sim.states import Packed, pack
 from taciturn.sim.voices import Voices, merge
+from taciturn.tasks.task import with_test
 
 log = logging.getLogger("taciturn")
 
@@ -135,8 +138,12 @@ class Journal:
 
     def _read(self, path: Path) -> tuple[list[Chunk], list[Group]]:
         content, arrays = runs.read_checked(path)
-        for key, value in self._about.items():
-            if (other := content["about"].get(key)) != value:
+        there, here = dict(content["about"]), dict(self._about)
+        then, now = there.pop("what it does", {}), here.pop("what it does")
+        if all(then.get(name) == now[name] for name in ("jax", "device")):
+            there, here = there | then, here | now
+        for key, value in here.items():
+            if (other := there.get(key)) != value:
                 raise RunError(f"{path} is of another run: {key} is {other} there and {value} here")
         groups = [
             Group(tuple(entry["arms"]), tuple(entry["seeds"]), entry["done"], entry["lanes"])
@@ -207,14 +214,54 @@ def _pause(cost: float) -> float:
     return min(_LONGEST, cost / _SHARE)
 
 
-def _checksum(task: Any) -> int:
-    """That of all rows that are stored, and of the test set."""
-    clients, found = task.clients, 0
-    stored = (getattr(clients, "arrays", ()), getattr(clients, "data", ()), task.test)
-    for leaf in jax.tree.leaves(stored):
+def _checksum(arrays: Any) -> int:
+    """That of all arrays of a pytree."""
+    found = 0
+    for leaf in jax.tree.leaves(arrays):
         if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
-        found = zlib.crc32(np.ascontiguousarray(leaf).view(np.uint8).data, found)
+        if hasattr(leaf, "dtype"):
+            found = zlib.crc32(np.atleast_1d(np.ascontiguousarray(leaf)).view(np.uint8).data, found)
+    return found
+
+
+def _doing(task: Any, settings: Settings) -> dict[str, str]:
+    """What a task's functions and the optimisers do, as checksums of what JAX traces of them.
+
+    Other versions of JAX, and other devices, may trace something else of the same functions.
+    """
+    model, transformation = flat_model(task), client_optimizer(settings)
+    weights = jax.ShapeDtypeStruct((model.size,), jnp.zeros(0).dtype)
+    mask = jax.ShapeDtypeStruct((settings.batch,), bool)
+    where = jax.ShapeDtypeStruct((settings.batch,), jnp.int32)
+    key, client = jax.eval_shape(lambda: (jax.random.key(0), jnp.int32(0)))
+    clients, test = with_test(task)
+    server = server_optimizer(settings.server_optimizer, 1.0)
+
+    def step(weights: Any, client: Any, where: Any, mask: Any, key: Any) -> Any:
+        params = model.unravel(weights)
+        one = make_step(task, transformation, settings.precision)
+        batch = clients.batch(client, where)
+        return one(params, transformation.init(params), batch, mask, key, 1.0, 1.0, 1.0)
+
+    def test_rows(weights: Any) -> Any:
+        rows = jax.tree.map(lambda array: array[:1], test.examples)
+        return task.metrics(model.unravel(weights), rows)
+
+    def move(weights: Any, mean: Any) -> Any:
+        return server.apply(server.init(weights), mean, weights, False)
+
+    traced: dict[str, tuple[Any, Any]] = {
+        "the first weights": (model.init, (key,)),
+        "a local step": (step, (weights, client, where, mask, key)),
+        "a test": (test_rows, (weights,)),
+        "the server's step": (move, (weights, weights)),
+    }
+    found = {"jax": jax.__version__, "device": jax.devices()[0].platform}
+    for name, (function, arguments) in traced.items():
+        jaxpr = jax.make_jaxpr(function)(*arguments)
+        text = re.sub(r" at 0x[0-9a-f]+", "", str(jaxpr.jaxpr))
+        found[name] = f"{zlib.crc32(text.encode()):08x}{_checksum(jaxpr.consts):08x}"
     return found
 
 
@@ -230,7 +277,9 @@ def _about(
         "task": task.name,
         "clients": task.clients.population,
         "rows of the longest client": task.clients.longest,
-        "the checksum of the data": _checksum(task),
+        "hold_out": task.hold_out,
+        "the checksum of the data": _checksum((task.clients, task.test, task.test_clients)),
+        "what it does": _doing(task, settings),
         "weights": size,
         **{
             name: list(value) if isinstance(value, tuple) else str(value) if value == float("inf")

@@ -30,6 +30,9 @@ class Numbers(NamedTuple):
     server_lr: Any
     lr_decay: Any = 1.0
     rounds: Any = 1
+    dropout: Any = 0.0
+    stragglers: Any = 0.0
+    prox: Any = 0.0
 
     def at(self, round: Any, schedule: str = "constant") -> Numbers:
         """Those of a round, counted from 0, where `lr` goes as one of `SCHEDULES`."""
@@ -169,6 +172,7 @@ class _Round:
             draws.dropout_key(keys, item.slot, step),
             self.numbers.lr,
             self.numbers.clip,
+            self.numbers.prox,
         )
         return params, slots, None if loss is None else loss + its_loss.astype(loss.dtype)
 

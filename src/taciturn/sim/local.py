@@ -44,11 +44,12 @@ def optimizer_of(which: str | optax.GradientTransformation) -> optax.GradientTra
 def client_optimizer(settings: Settings) -> optax.GradientTransformation:
     """What clients train with: the optimiser that was asked for, behind FedProx's pull."""
     chosen = optimizer_of(settings.client_optimizer)
-    return optax.chain(proximal(settings.prox), chosen) if settings.prox else chosen
+    return optax.chain(proximal(), chosen) if settings.prox else chosen
 
 
-def proximal(mu: float) -> optax.GradientTransformation:
-    """The gradient of μ/2 ‖θ − θ_t‖², added: θ_t is what a client was sent and begins with.
+def proximal() -> optax.GradientTransformationExtraArgs:
+    """The gradient of μ/2 ‖θ − θ_t‖², added: θ_t is what a client was sent and begins with, μ is
+    the argument `prox` of its `update`.
 
     It is added after clipping, so that the pull is not cut short.
 
@@ -56,11 +57,11 @@ def proximal(mu: float) -> optax.GradientTransformation:
       Li et al. Federated Optimization in Heterogeneous Networks, 2018.
     """
 
-    def update(gradient: Any, start: Any, params: Any = None) -> tuple[Any, Any]:
-        pulled = jax.tree.map(lambda g, p, s: g + mu * (p - s), gradient, params, start)
+    def update(gradient: Any, start: Any, params: Any = None, *, prox: Any, **_: Any) -> Any:
+        pulled = jax.tree.map(lambda g, p, s: g + prox * (p - s), gradient, params, start)
         return pulled, start
 
-    return optax.GradientTransformation(lambda params: params, update)
+    return optax.GradientTransformationExtraArgs(lambda params: params, update)
 
 
 def server_optimizer(which: str | optax.GradientTransformation, lr: Any) -> Optimizer:
@@ -145,12 +146,13 @@ def model_of(task: Task, seed: int, weights: Mapping[str, np.ndarray]) -> Any:
 def make_step(
     task: Task, transformation: optax.GradientTransformation, precision: str = "float32"
 ) -> Any:
-    """One local step: `(params, slots, batch, mask, key, lr, clip) -> (params, slots, loss)`.
+    """One local step: `(params, slots, batch, mask, key, lr, clip, prox) -> (params, slots, loss)`.
 
     The gradient of the mean loss over the examples that `mask` keeps, scaled down to a global norm
     of `clip` where it is longer, goes through the client's optimiser. With precision `bfloat16` the
     loss is computed in it; weights and updates stay as they are.
     """
+    transformation = optax.with_extra_args_support(transformation)
 
     def narrow(tree: Any) -> Any:
         if precision != "bfloat16":
@@ -165,12 +167,12 @@ def make_step(
         mask = mask.astype(losses.dtype)
         return jnp.sum(losses * mask) / jnp.sum(mask)
 
-    def step(params, slots, batch, mask, key, lr, clip):  # type: ignore[no-untyped-def]
+    def step(params, slots, batch, mask, key, lr, clip, prox=0.0):  # type: ignore[no-untyped-def]
         loss, gradient = jax.value_and_grad(mean_loss)(params, batch, mask, key)
         length = optax.tree.norm(gradient)
         scale = jnp.where(length > clip, clip / length, 1.0)
         gradient = jax.tree.map(lambda g: g * scale.astype(g.dtype), gradient)
-        updates, slots = transformation.update(gradient, slots, params)
+        updates, slots = transformation.update(gradient, slots, params, prox=prox)
         params = jax.tree.map(lambda p, u: p + jnp.asarray(lr * u, p.dtype), params, updates)
         return params, slots, loss
 

@@ -273,7 +273,7 @@ class Trainer:
                 batch, key = self.batch(self.clients, k, keys, slot, epoch, n, positions, done)
                 mask = np.ones(len(positions), bool)
                 trained, slots, loss = self.step(
-                    trained, slots, batch, mask, key, lr, settings.clip
+                    trained, slots, batch, mask, key, lr, settings.clip, settings.prox
                 )
                 total += float(loss)
                 done += 1

@@ -93,19 +93,22 @@ class Rounds:
         )
         self.traces = 0
 
-    def draw(self, keys: draws.RunKeys, rounds: jax.Array, clients: Clients) -> Cohorts:
+    def draw(
+        self, keys: draws.RunKeys, numbers: Numbers, rounds: jax.Array, clients: Clients
+    ) -> Cohorts:
         """The cohorts of these rounds."""
 
         def one(round: jax.Array, key: draws.RunKeys) -> Cohorts:
             now = draws.round_keys(key, round)
             chosen = draws.cohort(now, clients.population, self.cohort, round, self.task.cohort)
-            return self._cohort(now, chosen, clients)
+            return self._cohort(now, numbers, chosen, clients)
 
         return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(keys))(rounds)
 
     def choose(
-        self, weights: jax.Array, keys: draws.RunKeys, round: jax.Array, clients: Clients
-    ) -> Cohorts:
+        self, weights: jax.Array, keys: draws.RunKeys, numbers: Numbers, round: jax.Array,
+        clients: Clients,
+    ) -> Cohorts:  # fmt: skip
         """The cohorts of one round: of some candidates those whose loss of the weights, (seeds,
         size), is largest; devices share their rows."""
         assert self.form.choice is not None
@@ -132,19 +135,21 @@ class Rounds:
         )(weights, candidates, clients, jnp.arange(0, stride, batch, dtype=jnp.int32))
         best = jax.vmap(lambda losses: largest(losses, self.cohort))(value / weight)
         chosen = jnp.take_along_axis(candidates, best, axis=1)
-        found = jax.vmap(lambda key, who: self._cohort(key, who, clients))(now, chosen)
+        found = jax.vmap(lambda key, who: self._cohort(key, numbers, who, clients))(now, chosen)
         return jax.tree.map(lambda array: array[None], found)
 
-    def _cohort(self, keys: draws.RoundKeys, chosen: jax.Array, clients: Clients) -> Cohorts:
+    def _cohort(
+        self, keys: draws.RoundKeys, numbers: Numbers, chosen: jax.Array, clients: Clients
+    ) -> Cohorts:
         """What is known of the clients that were chosen for a round of one seed."""
         examples = clients.examples_of(chosen)
         if self.form.dropout:  # who weighs nothing is not heard
-            there = draws.answers(keys, self.cohort, self.form.dropout)
+            there = draws.answers(keys, self.cohort, numbers.dropout)
             examples = jnp.where(there, examples, jnp.zeros_like(examples))
         rows = clients.rows_of(chosen)
         steps = self.trainer.steps(rows)
         if self.form.stragglers:
-            steps = draws.local_steps(keys, steps, self.form.stragglers)
+            steps = draws.local_steps(keys, steps, numbers.stragglers)
         return Cohorts(chosen, rows, examples, steps)
 
     def begin(self, keys: draws.RunKeys, rules: Any, population: int) -> Carried:
