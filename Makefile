@@ -4,24 +4,27 @@ BIN := .venv/bin
 # Slow tests whose programs XLA optimises as it does for users; for the others it optimises little.
 AS_USERS := tests/sim/test_engine.py tests/data/test_real_data.py
 
-.PHONY: run test test-slow test-all test-versions test-gpu soak check format clean
+.PHONY: run test test-slow test-all test-nightly test-versions test-gpu soak check format clean
 
 run: .venv/sim  ## train federatedly on embedded data, and compare with full communication
 	$(BIN)/taciturn run
 
 test: .venv/dev  ## the quick tests
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 -m "not slow and not nightly"
 
-test-all: test test-slow  ## all tests but those that need a GPU
+test-all: test test-slow  ## all tests but the nightly ones and those that need a GPU
 
 test-slow: .venv/dev .venv/track  ## what needs servers, Chromium, trackers, real data (TACITURN_DATA) or minutes
 	@echo "Federations first; the other slow tests run while they wait, and report after them."
 	@log="$$(mktemp)"; \
-	{ XLA_FLAGS= nice -n 19 $(BIN)/pytest -n 2 -m slow $(AS_USERS) && \
-	  nice -n 19 $(BIN)/pytest -n 2 -m slow --ignore tests/flower $(AS_USERS:%=--ignore %); } > "$$log" 2>&1 & \
-	XLA_FLAGS= $(BIN)/pytest -m slow tests/flower; federations=$$?; \
+	{ XLA_FLAGS= nice -n 19 $(BIN)/pytest -n 2 -m "slow and not nightly" $(AS_USERS) && \
+	  nice -n 19 $(BIN)/pytest -n 2 -m "slow and not nightly" --ignore tests/flower $(AS_USERS:%=--ignore %); } > "$$log" 2>&1 & \
+	XLA_FLAGS= $(BIN)/pytest -m "slow and not nightly" tests/flower; federations=$$?; \
 	wait $$!; others=$$?; cat "$$log"; rm -f "$$log"; \
 	[ $$federations = 0 ] && [ $$others = 0 ]
+
+test-nightly: .venv/dev  ## the whole grids of which the quick and the slow tests have a part
+	XLA_FLAGS= $(BIN)/pytest -n 2 -m nightly
 
 test-gpu:  ## what needs a GPU, with the interpreter that has a JAX for it; leaves tests/records/gpu.json
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) tests/gpu.py

@@ -7,7 +7,7 @@ and, with one Python, those of `tests/flower` with every minor version of flwr t
     python tests/versions.py --which flwr --json tests/records/versions.json
 
 Every test module is imported and every part is used in many tests, so a few of them find most that
-a version lacks: `--every 4` runs a fourth.
+a version lacks: `--every 8` runs an eighth, chosen by a hash of each test's id.
 
 The lowest are the lower bounds themselves of all direct dependencies, and whatever fits of what
 these depend on in turn. pip is told so by constraints, so that it fails where a bound is not to be
@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
 WHICH = ("lowest", "newest", "flwr")
 EXTRAS = ("dev", "data")
+QUICK = "not slow and not nightly"
 INDIRECT = ("jaxlib", "pillow")  # not ours, but results depend on them
 
 
@@ -91,7 +92,7 @@ def read_options() -> argparse.Namespace:
     add("--python", action="append", metavar="3.11", help="a Python (default: all three)")
     add("--which", action="append", choices=WHICH, help="of the versions (default: all)")
     add("--json", type=Path, metavar="FILE", help="results; other rows that it has stay")
-    add("--every", type=int, default=1, metavar="N", help="of all tests run every N-th alone")
+    add("--every", type=int, default=1, metavar="N", help="run one test in N, by a hash of its id")
     add("--venvs", type=Path, metavar="DIR", default=ROOT / ".versions", help="kept between runs")
     options = parser.parse_args()
     if options.every > 1 and options.json is not None:
@@ -179,7 +180,7 @@ def test(venv: Path, packages: list[str], tests: list[str]) -> dict[str, Any]:
     version, versions = json.loads(asked.stdout)
     # Code on PYTHONPATH would be tested instead of this.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    pytest = [python, "-m", "pytest", "-n", "2", "-m", "not slow", f"--junitxml={report}", *tests]
+    pytest = [python, "-m", "pytest", "-n", "2", "-m", QUICK, f"--junitxml={report}", *tests]
     start = time.monotonic()
     code = subprocess.run(pytest, cwd=ROOT, env=environment).returncode
     seconds = round(time.monotonic() - start)
