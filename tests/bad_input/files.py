@@ -1,4 +1,4 @@
-"""Files that are wrong, each in one way. `{NAME}` in a case is the one of that name here."""
+"""Files that are wrong, each in one way, by name; a case of the command line has it in braces."""
 
 from __future__ import annotations
 
@@ -12,13 +12,31 @@ from typing import Any
 import h5py
 import numpy as np
 
+OF_TASKS = {  # files that each task refuses
+    "npz": "missing empty text npz_cut npz_zero_bytes npz_without_y npz_without_client "
+    "npz_scalar_x npz_scalar_y npz_scalar_client npz_no_examples npz_no_features npz_text_x "
+    "npz_nan_x npz_large_x npz_float_y npz_matrix_y npz_negative_y npz_y_2_40 npz_y_5e6 "
+    "npz_short_y npz_short_client npz_float_client npz_x_test_alone npz_y_test_alone "
+    "npz_test_lengths npz_test_shape npz_test_labels npz_test_empty npz_pickle npz_giant_header "
+    "npz_giant_rank npz_bomb npz_encrypted",
+    "folder": "missing empty text folder_without_y folder_of_text folder_giant_header "
+    "folder_test_alone folder_shapes folder_empty_clients",
+    "idx": "missing text empty idx_cut idx_longer idx_text idx_giant_header idx_giant_rank "
+    "idx_bomb idx_longer_gzip idx_half_gzip idx_no_gzip idx_labels idx_lengths idx_no_images "
+    "idx_twice idx_floats",
+    "emnist": "empty text tff_text tff_no_group tff_no_label tff_shapes tff_labels tff_nan "
+    "leaf_ragged_labels leaf_null_pixels",
+    "shakespeare": "empty shakespeare_numbers",
+    "shakespeare-leaf": "empty leaf_null leaf_text leaf_deep leaf_null_users leaf_null_data "
+    "leaf_null_x leaf_null_text leaf_short_text leaf_counts leaf_few_counts",
+}
+
 X = np.arange(12.0).reshape(6, 2)
 Y = np.array([0, 1, 2, 0, 1, 2])
 CLIENT = np.array([1, 0, 1, 0, 1, 1])
 
 NPZ: dict[str, dict[str, Any]] = {  # what is other than in a good file; None is left out
     "npz": {},
-    "npz_of_nothing": {"x": None, "y": None, "client": None},
     "npz_without_y": {"y": None},
     "npz_without_client": {"client": None},
     "npz_scalar_x": {"x": np.float64(1)},
@@ -27,14 +45,12 @@ NPZ: dict[str, dict[str, Any]] = {  # what is other than in a good file; None is
     "npz_no_examples": {"x": X[:0], "y": Y[:0], "client": CLIENT[:0]},
     "npz_no_features": {"x": X[:, :0]},
     "npz_text_x": {"x": X.astype(str)},
-    "npz_complex_x": {"x": X.astype(complex)},
     "npz_nan_x": {"x": np.where(X > 3, np.nan, X)},
     "npz_large_x": {"x": X * 1e300},
     "npz_float_y": {"y": Y / 2},
     "npz_matrix_y": {"y": Y[:, None]},
     "npz_negative_y": {"y": Y - 1},
     "npz_y_2_40": {"y": Y + 2**40},
-    "npz_y_2_31": {"y": Y * (2**30 - 1)},
     "npz_y_5e6": {"y": Y * 2_500_000},
     "npz_short_y": {"y": Y[:5]},
     "npz_short_client": {"client": CLIENT[:5]},
@@ -95,7 +111,6 @@ TEXT = "a" * 80
 LEAF: dict[str, Any] = {  # the content of a JSON file
     "leaf_null": None,
     "leaf_null_users": {"users": None, "num_samples": [], "user_data": {}},
-    "leaf_null_counts": {"users": ["a"], "num_samples": None, "user_data": {}},
     "leaf_null_data": {"users": ["a"], "num_samples": [1], "user_data": None},
     "leaf_null_x": {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": None, "y": [1]}}},
     "leaf_null_text": {"users": ["a"], "num_samples": [1],
