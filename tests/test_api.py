@@ -234,7 +234,7 @@ def test_importing_is_light() -> None:
 
 
 # What each part of the package may import, of the package and of others. What is not listed is
-# free: the command line and the tables of the paper stand at the end of the chain.
+# free: the command line stands at the end of the chain.
 MAY_IMPORT = {
     "checks": set(),
     "settings": set(),
@@ -273,7 +273,6 @@ MAY_IMPORT = {
         "runs",
     },
     "studies": {"settings", "core", "data", "tasks", "sim", "report", "files", "runs", "summary"},
-    "paper": {"core", "tasks", "sim", "report", "studies", "frontier", "runs"},
     "frontier": {"core", "tasks", "report", "studies"},
 }
 PARTS = (*MAY_IMPORT, "cli")

@@ -147,9 +147,6 @@ OTHERS = [
     ("frontier nothing --out {new}", "`nothing`"),
     ("frontier glyphs --seeds 0", "`seeds`"),
     ("frontier glyphs --policies nobody --out {new}", "`nobody`"),
-    ("paper table nothing --out {new}", "`nothing`"),
-    ("paper table main --seeds 0", "`--seeds`"),
-    ("paper all --page {folder}", "`--page`"),
     ("list extra", "extra"),
 ]
 CASES = [*OPTIONS, *POLICIES, *OTHERS]

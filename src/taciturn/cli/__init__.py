@@ -15,7 +15,6 @@ import tyro
 from taciturn.cli.command import Command
 from taciturn.cli.frontier import Frontier
 from taciturn.cli.looking import Report, Runs, Watch
-from taciturn.cli.paper import Paper
 from taciturn.cli.simulations import Compare, Resume, Run, Simulation
 from taciturn.cli.stock import Data, List
 from taciturn.errors import InputError
@@ -25,7 +24,7 @@ _ABOUT = """Federated learning in which a client speaks only when it has somethi
 `taciturn COMMAND --help` has the options of each, `taciturn --version` the version."""
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "run": Run, "compare": Compare, "resume": Resume, "runs": Runs, "report": Report,
-    "watch": Watch, "list": List, "data": Data, "frontier": Frontier, "paper": Paper,
+    "watch": Watch, "list": List, "data": Data, "frontier": Frontier,
 }  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""The experiments of this repository: the paper's figures, and the frontier."""
