@@ -26,6 +26,7 @@ import equinox as eqx
 import jax
 import numpy as np
 import rivals
+from matplotlib.figure import Figure
 
 import taciturn
 from taciturn.core.policy import CODECS
@@ -35,7 +36,7 @@ from taciturn.models.dense import Dense
 from taciturn.report.versions import versions
 from taciturn.sim.local import flat_model
 from taciturn.studies.difference import MARGIN, Difference, difference
-from taciturn.studies.figure import panels, write
+from taciturn.studies.figure import write
 from taciturn.tasks import load
 from taciturn.tasks.task import with_test
 
@@ -51,7 +52,7 @@ NETS = {
 }
 _GLYPHS = {"rounds": 100, "cohort": 10, "batch": 10, "lr": 0.3}  # 0.3: the best rate of `full`
 _EMNIST = {"rounds": 100, "cohort": 10, "epochs": 2, "batch": 10, "lr": 0.1, "clip": 1.0}
-# As in the experiments of the same names of `taciturn frontier` and `taciturn paper`.
+# As in the experiments of the same names in `experiments/`.
 SETTINGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(NETS, _GLYPHS),
     "glyphs": {"rounds": 100, "cohort": 10},
@@ -265,7 +266,9 @@ def needed(found: dict[tuple[str, str, str], Point], family: str) -> dict[int, f
 def figure(options: argparse.Namespace) -> None:
     """Draws the bytes that a round needs against the number of weights."""
     found = points(json.loads(options.json.read_text())["runs"])
-    drawn, (axes,) = panels(1, "weights of the model", width=6.4)
+    drawn = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = drawn.subplots()
+    axes.set_xlabel("weights of the model")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_ylabel("bytes that ten clients upload in a round")
@@ -279,7 +282,7 @@ def figure(options: argparse.Namespace) -> None:
                           textcoords="offset points", color=colour, fontweight="bold")  # fmt: skip
     axes.set_xlim(8e3, 1e8)
     axes.grid(alpha=0.25, which="both")
-    for path in write(drawn, options.out, "figure-scaling", ("png", "svg")):
+    for path in write(drawn, options.out, "figure-scaling"):
         print(path)
 
 

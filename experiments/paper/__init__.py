@@ -1,1 +1,1 @@
-"""The paper's tables and figures on real data, over seeds, and a verdict on each claim."""
+"""The paper's experiments, its tables and its figures."""

@@ -1,6 +1,6 @@
 """The paper's figures."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,63 +8,75 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from scipy import stats
 
-from experiments.paper.bytes_figure import against_bytes
-from experiments.paper.comparing import collapsed
-from experiments.paper.curves import COLOURS, SEEDS, SHADE, arms_of, curves, round_ticks
-from experiments.paper.experiments import FIXED, MAIN, SYNTHETIC, THRESHOLDS
-from experiments.paper.measures import ROUNDS
-from taciturn.studies.figure import legend, panels, rounds
-from taciturn.studies.results import Arm, Recipe, Results
+from experiments.common.command import Found, some
+from experiments.common.figures import SEEDS, SHADE, curves, legend, round_axis
+from experiments.paper.experiments import FIXED, MAIN, STAND_INS, SYNTHETIC, THRESHOLDS
+from experiments.paper.measures import ROUNDS, collapsed, thresholds
+from experiments.paper.paths import NAME as PATHS
+from experiments.paper.tables import label
+from taciturn.report.colours import GREY, colours
+from taciturn.studies.results import Arm, Results
 
+_TONES = colours([f"adaptive+{text}" for text in STAND_INS.values()])
+COLOURS = {name: _TONES[f"adaptive+{text}"] for name, text in STAND_INS.items()}
+_STYLES = {"adaptive": "-", "random": (0, (1.2, 1.2))}
 _WIDTH = 4.6  # of a panel, in inches
 _FIRST = 0.1  # of the rounds, in which so few messages are counted that shares jump
 _LATE = 0.6  # of the rounds; after that, it is decided
 
 
-def fixed_accuracy(results: Mapping[str, Results]) -> Figure:
+def _arms(result: Results) -> Iterator[tuple[str, str, Any, Arm]]:
+    """Name, colour, style and runs of the arms that curves are drawn of."""
+    if "full" in result.arms:
+        yield "full", GREY, (0, (5, 2)), result.arms["full"]
+    for rule, style in _STYLES.items():
+        for name, colour in COLOURS.items():
+            if (arm := result.arms.get(f"{rule} {name}")) is not None:
+                yield f"{rule} {name}", colour, style, arm
+
+
+def fixed_accuracy(found: Found) -> Figure | None:
     """Accuracy by round under fixed thresholds, a panel each."""
-    return _by_threshold(results, lambda arm: (arm.tested, arm.accuracy), "test accuracy, %")
+    return _by_threshold(found, lambda arm: (arm.tested, arm.accuracy), "test accuracy, %")
 
 
-def fixed_upload(results: Mapping[str, Results]) -> Figure:
+def fixed_upload(found: Found) -> Figure | None:
     """Clients that speak in a round under fixed thresholds, a panel each."""
-    (result,) = results.values()
-    figure = _by_threshold(
-        results,
-        lambda arm: (rounds(arm.spoke), arm.spoke),
-        f"clients that upload, of {result.cohort}",
-    )
-    for axes in figure.axes:
-        axes.set_ylim(-0.3, result.cohort + 0.3)
-    return figure
+
+    def speakers(arm: Arm) -> tuple[np.ndarray, np.ndarray]:
+        spoke = np.array([run["spoke"] for run in arm.runs])
+        return 1 + np.arange(spoke.shape[1]), spoke
+
+    return _by_threshold(found, speakers, "clients that upload")
 
 
 def _by_threshold(
-    results: Mapping[str, Results],
-    curve: Callable[[Arm], tuple[np.ndarray, np.ndarray]],
-    label: str,
-) -> Figure:
-    (result,) = results.values()
+    found: Found, curve: Callable[[Arm], tuple[np.ndarray, np.ndarray]], what: str
+) -> Figure | None:
+    result = found.get(FIXED.name)
+    if result is None:
+        return None
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     grid = figure.subplots(2, -(-len(THRESHOLDS) // 2), sharex=True, sharey=True)
     for axes, threshold in zip(grid.flat, THRESHOLDS, strict=True):
         axes.set_title(f"τ = {threshold:g}")
-        axes.grid(alpha=0.25)
-        round_ticks(axes, result.rounds)
+        round_axis(axes, result.rounds)
         for name, colour in COLOURS.items():
-            arm = result.arms.get(f"{threshold} {name}")
-            if arm is not None:
-                curves(axes, *curve(arm), colour, name, around=SEEDS)
+            if (arm := result.arms.get(f"{threshold} {name}")) is not None:
+                curves(axes, *curve(arm), colour, label(f"τ {name}")[2:], around=SEEDS)
     for axes in grid[-1]:
         axes.set_xlabel("round")
     for axes in grid[:, 0]:
-        axes.set_ylabel(label)
+        axes.set_ylabel(what)
     legend(figure, grid[0, 0])
     return figure
 
 
-def accuracy(results: Mapping[str, Results]) -> Figure:
+def accuracy(found: Found) -> Figure | None:
     """Accuracy by round of all arms, and beside it the zone that decides; a row per data set."""
+    results = some(found, (*MAIN, SYNTHETIC))
+    if not results:
+        return None
     figure = Figure(figsize=(10.4, 3.4 * len(results) + 0.7), layout="constrained")
     grid = figure.subplots(len(results), 2, squeeze=False)
     for (whole, zoom), result in zip(grid, results.values(), strict=True):
@@ -72,12 +84,14 @@ def accuracy(results: Mapping[str, Results]) -> Figure:
         whole.set(title=result.experiment.title, ylabel="test accuracy, %")
         zoom.set_title(f"{result.experiment.title}, from round {round(_LATE * last)} on")
         for axes in (whole, zoom):
-            axes.grid(alpha=0.25)
-            round_ticks(axes, last)
-            for name, colour, style, arm in arms_of(result):
+            round_axis(axes, last)
+            for name, colour, style, arm in _arms(result):
                 shown = arm.tested <= ROUNDS
-                curves(axes, arm.tested[shown], arm.accuracy[:, shown], colour, name, style,
-                       _around(result, name))  # fmt: skip
+                # Shades that lie on each other hide the lines.
+                plain = SHADE if name == "full" else None
+                around = SEEDS if collapsed(result, name).any() else plain
+                curves(axes, arm.tested[shown], arm.accuracy[:, shown], colour, label(name), style,
+                       around)  # fmt: skip
         zoom.set(xlim=(_LATE * last, last), ylim=_zone(result))
     for axes in grid[-1]:
         axes.set_xlabel("round")
@@ -85,44 +99,38 @@ def accuracy(results: Mapping[str, Results]) -> Figure:
     return figure
 
 
-def _around(result: Results, name: str) -> str | None:
-    """What is drawn around a median: seeds where runs collapsed, and a shade for `full` alone,
-    since shades that lie on each other hide the lines."""
-    if collapsed(result, name, ROUNDS).any():
-        return SEEDS
-    return SHADE if name == "full" else None
-
-
 def _zone(result: Results) -> tuple[float, float]:
     """Where the arms end that have not collapsed, and a little more."""
     ends = [
         np.median(arm.accuracy[:, i])
-        for name, _, _, arm in arms_of(result)
-        if not collapsed(result, name, ROUNDS).any()
+        for name, _, _, arm in _arms(result)
+        if not collapsed(result, name).any()
         for i in (arm.test(int(0.8 * ROUNDS)), arm.test(ROUNDS))
-    ] or [float(result.arms["full"].at(ROUNDS).mean())]
-    room = max(0.5, 0.15 * (max(ends) - min(ends)))
+    ]
+    room = max(0.5, 0.15 * float(np.ptp(ends)))
     return float(min(ends) - room), float(max(ends) + room)
 
 
-def upload(results: Mapping[str, Results]) -> Figure:
+def upload(found: Found) -> Figure | None:
     """Cumulative upload of all arms, and the same in % of full communication."""
+    results = some(found, MAIN)
+    if not results:
+        return None
     figure = Figure(figsize=(_WIDTH * len(results), 7.2), layout="constrained")
     grid = figure.subplots(2, len(results), squeeze=False)
     for (total, share), result in zip(grid.T, results.values(), strict=True):
         total.set_title(result.experiment.title)
         medians = []
         for axes in (total, share):
-            axes.grid(alpha=0.25)
-            round_ticks(axes, min(ROUNDS, result.rounds))
-        for name, colour, style, arm in arms_of(result):
+            round_axis(axes, min(ROUNDS, result.rounds))
+        for name, colour, style, arm in _arms(result):
             shown = arm.tested <= ROUNDS
             x, sent = arm.tested[shown], arm.uploaded[:, shown]
-            seeds = SEEDS if collapsed(result, name, ROUNDS).any() else None
-            curves(total, x, sent / 2**30, colour, name, style, seeds)
+            seeds = SEEDS if collapsed(result, name).any() else None
+            curves(total, x, sent / 2**30, colour, label(name), style, seeds)
             if name != "full":
                 percent = 100 * sent / [result.full_bytes(int(last)) for last in x]
-                curves(share, x, percent, colour, name, style)
+                curves(share, x, percent, colour, label(name), style)
                 medians.append(np.median(percent, axis=0)[x > _FIRST * x[-1]])
         if medians:
             room = 0.06 * float(np.ptp(medians)) or 1.0
@@ -134,43 +142,50 @@ def upload(results: Mapping[str, Results]) -> Figure:
     return figure
 
 
-def thresholds(results: Mapping[str, Results]) -> Figure:
+def by_round(found: Found) -> Figure | None:
     """The threshold by round of the adaptive arms, on a logarithmic axis."""
-    figure, axes_of = panels(len(results), "round", width=_WIDTH, share=False)
-    for axes, result in zip(axes_of, results.values(), strict=True):
-        axes.set_title(result.experiment.title)
+    results = some(found, MAIN)
+    if not results:
+        return None
+    figure = Figure(figsize=(_WIDTH * len(results), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(results), squeeze=False)[0]
+    for axes, result in zip(panels, results.values(), strict=True):
+        axes.set(title=result.experiment.title, xlabel="round")
         axes.set_yscale("log", nonpositive="clip")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 5, 7)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
-        round_ticks(axes, min(ROUNDS, result.rounds))
+        round_axis(axes, min(ROUNDS, result.rounds))
         seen = []
         for name, colour in COLOURS.items():
-            arm = result.arms.get(f"adaptive {name}")
-            if arm is not None:
-                path = arm.threshold[:, 1:ROUNDS]
-                fallen = bool(collapsed(result, f"adaptive {name}", ROUNDS).any())
-                curves(axes, 1 + rounds(path), path, colour, name,
+            if (arm := result.arms.get(f"adaptive {name}")) is not None:
+                path = thresholds(arm)[:, 1:ROUNDS]
+                fallen = bool(collapsed(result, f"adaptive {name}").any())
+                x = 2 + np.arange(path.shape[1])
+                curves(axes, x, path, colour, label(f"adaptive {name}"),
                        around=SEEDS if fallen else SHADE)  # fmt: skip
                 seen.append(np.median(path, axis=0) if fallen else path)
         # A run that diverged has no threshold above 0, or one that would widen the axis: it leaves.
-        positive = np.concatenate([part[part > 0] for part in seen]) if seen else np.ones(1)
+        positive = np.concatenate([part[part > 0] for part in seen])
         axes.set_ylim(0.8 * positive.min(), 1.25 * positive.max())
-    axes_of[0].set_ylabel("threshold τ")
-    legend(figure, axes_of[0])
+    panels[0].set_ylabel("threshold τ")
+    legend(figure, panels[0])
     return figure
 
 
-def paths(found: Mapping[str, Any]) -> Figure:
+def paths(found: Found) -> Figure | None:
     """Paths of weights, and their increments beside a normal distribution."""
-    drawn = found["drawn"]
+    return None if PATHS not in found else _paths(found[PATHS]["drawn"])
+
+
+def _paths(drawn: Mapping[str, Any]) -> Figure:
     figure = Figure(figsize=(11, 4), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=(1.6, 1, 1))
     tones = dict(zip(dict.fromkeys(drawn["names"]), COLOURS.values(), strict=False))
     named: set[str] = set()
     for name, path in zip(drawn["names"], drawn["paths"], strict=True):
-        label = None if name in named else name
-        left.plot(drawn["steps"], path, color=tones[name], lw=0.8, label=label)
+        text = None if name in named else name
+        left.plot(drawn["steps"], path, color=tones[name], lw=0.8, label=text)
         named.add(name)
     left.set(
         xlabel="step", ylabel="weight − its start", title="Paths of weights, a colour per array"
@@ -191,12 +206,11 @@ def paths(found: Mapping[str, Any]) -> Figure:
     return figure
 
 
-# By names; all but `bytes` are the paper's, and so is `paths`, which is no experiment.
 FIGURES = {
-    "fixed-accuracy": Recipe(fixed_accuracy, (FIXED,)),
-    "fixed-upload": Recipe(fixed_upload, (FIXED,)),
-    "accuracy": Recipe(accuracy, (*MAIN, SYNTHETIC)),
-    "upload": Recipe(upload, MAIN),
-    "thresholds": Recipe(thresholds, MAIN),
-    "bytes": Recipe(against_bytes, MAIN),
+    "fixed-accuracy": fixed_accuracy,
+    "fixed-upload": fixed_upload,
+    "accuracy": accuracy,
+    "upload": upload,
+    "thresholds": by_round,
+    "paths": paths,
 }

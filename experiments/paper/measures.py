@@ -1,79 +1,76 @@
-"""Figures of runs that tables, pictures and claims share; (seeds,) where nothing else is said."""
+"""Figures of runs that tables and pictures share; (seeds,) where nothing else is said.
+
+A run has *collapsed* where it ends more than `COLLAPSE` points below full communication with the
+same seed. It has also collapsed where it ends at most `PLATEAU` points above a model that always
+gives the most frequent answer, and more than `PLATEAU` below full communication, which may be on
+that plateau itself.
+"""
 
 import numpy as np
+from scipy import stats
 
-from experiments.paper.comparing import common
+from taciturn.studies.difference import difference
 from taciturn.studies.results import Arm, Results
 
 ROUNDS = 100  # of the main table
 TARGET = 0.9  # of the final accuracy of full communication, to which bytes and rounds are counted
+COLLAPSE = 5.0  # points of accuracy below full communication
+PLATEAU = 1.0  # points of accuracy around a constant answer, or below full communication
 
 
-def thresholds_after_first(result: Results, arm: str) -> np.ndarray:
-    """The thresholds that were learned: in the first round everyone speaks. (seeds, rounds − 1)."""
-    return result.arms[arm].threshold[:, 1:ROUNDS]
+def collapsed(result: Results, arm: str, rounds: int = ROUNDS) -> np.ndarray:
+    """Which runs of an arm collapsed, of the seeds that full communication has too."""
+    own, full = result.common(arm, "full")
+    ends, goal = result.arms[arm].at(rounds)[own], result.arms["full"].at(rounds)[full]
+    constant = result.data.get("constant", -np.inf)  # some files do not say what data they had
+    stuck = (ends <= constant + PLATEAU) & (ends < goal - PLATEAU)
+    return stuck | (ends < goal - COLLAPSE)
+
+
+def compared(result: Results, first: str, second: str, rounds: int = ROUNDS) -> str:
+    """first − second in points of accuracy, over the seeds that both have.
+
+    The mean and half of its 95 % interval. Where runs collapsed, a mean lies where no run is: there
+    it is the median, and in how many seeds the first is ahead, with the p-value of the sign test.
+    """
+    one, other = result.common(first, second)
+    d = result.arms[first].at(rounds)[one] - result.arms[second].at(rounds)[other]
+    if not any(collapsed(result, arm, rounds).any() for arm in (first, second)):
+        return f"{difference(d, np.zeros_like(d)).signed()}, n = {len(d)}"
+    more, fewer = int((d > 0).sum()), int((d < 0).sum())
+    p = stats.binomtest(more, more + fewer).pvalue if more + fewer else 1.0
+    shown = "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+    return f"median {np.median(d):+.2f}, ahead in {more} of {len(d)}, {shown}"
+
+
+def thresholds(arm: Arm) -> np.ndarray:
+    """The thresholds by round, (seeds, rounds); in the first one everyone speaks."""
+    found = arm.figure("threshold")
+    assert found is not None, f"{arm.policy} has no threshold"
+    return found
 
 
 def mean_threshold(result: Results, arm: str) -> np.ndarray:
     """Over all rounds but the first."""
-    return thresholds_after_first(result, arm).mean(1)
+    return thresholds(result.arms[arm])[:, 1:ROUNDS].mean(1)
 
 
-def spread(result: Results, arm: str) -> np.ndarray:
+def threshold_spread(result: Results, arm: str) -> np.ndarray:
     """The deviation of the threshold over all rounds but the first."""
-    return thresholds_after_first(result, arm).std(1)
+    return thresholds(result.arms[arm])[:, 1:ROUNDS].std(1)
 
 
-def late_spread(result: Results, arm: str) -> np.ndarray:
-    """The deviation of the threshold over the second half of the rounds."""
-    last = min(ROUNDS, result.rounds)
-    return result.arms[arm].threshold[:, last // 2 : last].std(1)
+def reached(result: Results, arm: str) -> tuple[float, int] | None:
+    """Bytes and rounds until the median over seeds has the target; None where it never has."""
+    goal = TARGET * float(np.median(result.arms["full"].at(ROUNDS)))
+    own = result.arms[arm]
+    found = np.flatnonzero((np.median(own.accuracy, axis=0) >= goal) & (own.tested <= ROUNDS))
+    if not len(found):
+        return None
+    return float(np.median(own.uploaded[:, found[0]])), int(own.tested[found[0]])
 
 
-def swings(result: Results, arm: str) -> np.ndarray:
-    """The deviation of accuracy's change from test to test, in the second half of the rounds."""
-    last = min(ROUNDS, result.rounds)
-    shown = (result.arms[arm].tested > last // 2) & (result.arms[arm].tested <= last)
-    return np.diff(result.arms[arm].accuracy[:, shown], axis=1).std(1)
-
-
-def share(result: Results, arm: str) -> np.ndarray:
-    """Upload in % of full communication."""
-    return result.share(arm, ROUNDS)
-
-
-def rate(result: Results, arm: str) -> np.ndarray:
-    """How many of the clients that were asked spoke, in %, over all rounds."""
-    return 100 * result.arms[arm].spoke.mean(1) / result.cohort
-
-
-def rounds_to_target(result: Results, arm: str) -> np.ndarray:
-    """The first test at which a run has the target, infinite where it never has."""
-    own, full = common(result, arm, "full")
-    runs, goal = result.arms[arm], TARGET * result.arms["full"].at(ROUNDS)
-    found = np.full(len(runs.seeds), np.inf)
-    for i, j in zip(own, full, strict=True):
-        there = runs.tested[(runs.accuracy[i] >= goal[j]) & (runs.tested <= ROUNDS)]
-        found[i] = there[0] if len(there) else np.inf
-    return found
-
-
-def bytes_to_target(result: Results, arm: str) -> np.ndarray:
-    """Bytes until a run has the target, infinite where it never has."""
-    runs = result.arms[arm]
-    return np.array([
-        runs.uploaded[i, runs.test(int(last))] if np.isfinite(last) else np.inf
-        for i, last in enumerate(rounds_to_target(result, arm))
-    ])  # fmt: skip
-
-
-def first_at(arm: Arm, goal: float) -> int | None:
-    """The first test at which the median over seeds has an accuracy; None where it never has."""
-    found = np.flatnonzero((np.median(arm.accuracy, axis=0) >= goal) & (arm.tested <= ROUNDS))
-    return int(found[0]) if len(found) else None
-
-
-def bytes_to(result: Results, arm: str, goal: float) -> float | None:
-    """Bytes that an arm uploads until then, the median over seeds."""
-    place = first_at(result.arms[arm], goal) if arm in result.arms else None
-    return None if place is None else float(np.median(result.arms[arm].uploaded[:, place]))
+def rejected(result: Results, arm: str) -> float | None:
+    """Replies that were not finite, in % of all; None where files do not say."""
+    found = result.arms[arm].figure("rejected")
+    return None if found is None else float(100 * found.mean() / (result.rounds * result.cohort))

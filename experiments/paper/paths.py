@@ -10,7 +10,7 @@ paths, and one in which every path has the fit of one weight.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +20,12 @@ import numpy as np
 import optax
 from scipy import stats
 
+from experiments.common.experiment import Setting
 from taciturn.core import ou
 from taciturn.report.versions import versions
 from taciturn.sim.local import flat_model, make_step
-from taciturn.studies.experiment import Setting
 from taciturn.studies.results_file import describe
+from taciturn.studies.table import Table
 from taciturn.tasks import load
 from taciturn.tasks.task import with_test
 
@@ -43,6 +44,24 @@ SETTINGS = {
 NAME = "paths"  # of its file
 # The keys of the controls' figures, and what they are.
 CONTROLS = {"control": "control of the medians", "own_control": "control of every weight's fit"}
+# The keys of what is measured, in words, and how it is written.
+MEASURED = {
+    "accuracy": ("test accuracy, %", ".2f"),
+    "steps": ("steps", ".0f"),
+    "moved": ("weights that moved", ".0f"),
+    "increments_normal_share": ("increments pass for normal, % of weights", ".1f"),
+    "increments_of_ten_steps_normal_share": ("increments of ten steps do, %", ".1f"),
+    "increments_kurtosis_median": ("excess kurtosis of increments, median", ".3f"),
+    "increments_kolmogorov_smirnov": ("Kolmogorov–Smirnov distance to a normal", ".4f"),
+    "reverting_share": ("fitted rate is positive, %", ".1f"),
+    "unit_root_rejected_share": ("pull to a mean is significant, %", ".1f"),
+    "unit_root_rejected_in_last_epoch_share": ("the same in the last epoch, %", ".1f"),
+    "rate_median": ("fitted rate per step, median", ".6f"),
+    "half_life_median_steps": ("half-life in steps, median", ".0f"),
+    "mean_median_distance": ("distance of the fitted mean from the start, median", ".4f"),
+    "volatility_median": ("volatility per √step, median", ".6f"),
+    "net_over_total_movement_median": ("net over total movement, median", ".3f"),
+}
 LEVEL = 0.05  # of the tests
 # Dickey and Fuller's critical value at this level, with a constant, for long paths.
 _DICKEY_FULLER = -2.86
@@ -256,3 +275,16 @@ def run(data: Path | None = None) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - began, 2),
         "versions": versions(),
     }
+
+
+def table(measured: Sequence[Mapping[str, Any]]) -> Table:
+    """What was measured of the weights' paths, and of the controls; means over seeds."""
+    rows = []
+    for key, (what, form) in MEASURED.items():
+        cells = [f"{np.mean([one[key] for one in measured]):{form}}"]
+        for control in CONTROLS:
+            own = [one[control][key] for one in measured if key in one[control]]
+            cells.append(f"{np.mean(own):{form}}" if own else "")
+        rows.append((what, *cells))
+    columns = ("measured", "weights", *CONTROLS.values())
+    return Table(f"Weights on Fashion-MNIST, {len(measured)} seeds.", columns, rows)

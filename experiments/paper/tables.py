@@ -1,231 +1,395 @@
-"""The paper's tables: its number, and ours as mean ± standard deviation over seeds."""
+"""The paper's tables: its number, and ours as mean ± standard deviation over seeds.
 
-from collections.abc import Callable, Iterable, Mapping
+A table has a row for what was run. Arms of the authors' estimator that the main runs lack are taken
+from those with float32 products, and marked with †.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from experiments.paper import measures, published, setting_tables
-from experiments.paper.comparing import collapsed, of_all
+from experiments.common.command import Found, some
+from experiments.common.experiment import Experiment
+from experiments.paper import paths, published
 from experiments.paper.experiments import (
+    ALL_ARMS,
     ARMS,
+    AUTHORS,
     BY_COHORT,
+    CONSTRAINED,
     EMNIST,
+    EMNIST_SETTINGS,
+    EXPERIMENTS,
+    FIXED,
     MAIN,
     NUMERICS,
+    PRINTED,
+    SEARCH,
     SHAKESPEARE,
+    SHAKESPEARE_FAST,
+    STAND_INS,
     SYNTHETIC,
+    THRESHOLDS,
     UNWEIGHTED,
+    VARIANTS,
 )
-from experiments.paper.measures import ROUNDS, TARGET, first_at
-from experiments.paper.setting_tables import TRIED
-from taciturn.studies.results import Arm, Recipe, Results
-from taciturn.studies.table import NOT_RUN, Spread, Table, cell
+from experiments.paper.measures import (
+    ROUNDS,
+    collapsed,
+    compared,
+    mean_threshold,
+    reached,
+    rejected,
+    threshold_spread,
+)
+from taciturn.studies.results import Results
+from taciturn.studies.table import Spread, Table
 
-_BY_N = SHAKESPEARE.numbers()["rounds"]  # rounds of the tables by N
+Made = Callable[[Found], Table | None]
+_LABELS = {AUTHORS: "ou, authors' code", PRINTED: "ou, as printed", CONSTRAINED: "ou, constrained"}
+_FLOAT32 = dict(zip((EMNIST.name, SHAKESPEARE.name), NUMERICS, strict=True))
+_MARK = " †"
+_ADAPTIVE = [arm for arm in ARMS if arm.startswith("adaptive")]
+_UNWEIGHTED = [arm for arm in ALL_ARMS if arm.startswith(f"adaptive{UNWEIGHTED}")]
+# Differences that the paper's claims are about.
+_PAIRS = (
+    *((f"adaptive {name}", "full") for name in STAND_INS),
+    *((f"adaptive {ou}", f"adaptive {other}")
+      for ou in (AUTHORS, PRINTED, CONSTRAINED) for other in ("zero", "ignore")),
+    ("adaptive zero", "adaptive ignore"),
+    *((f"adaptive {name}", f"random {name}") for name in STAND_INS),
+    ("random ignore", f"random {AUTHORS}"),
+    ("random ignore", f"random {PRINTED}"),
+)  # fmt: skip
 
 
-def main(results: Mapping[str, Results]) -> Table:
-    """Accuracy, upload and its share of full communication."""
+def label(arm: str) -> str:
+    """An arm's name for people."""
+    for name, text in _LABELS.items():
+        if arm.endswith(f" {name}"):
+            return arm.removesuffix(name) + text
+    return arm
+
+
+def _printed_as(arm: str) -> str:
+    """The paper's arm that an arm is compared with: it has one `ou` and one threshold."""
+    arm = arm.removesuffix(" constrained").removesuffix(" authors")
+    return arm.replace(UNWEIGHTED, "")
+
+
+def _of(found: Found, experiment: Experiment, *arms: str) -> tuple[Results, str] | None:
+    """The results that have all of some arms, and a mark where they are those of float32."""
+    own = found.get(experiment.name)
+    exact = found.get(_FLOAT32[experiment.name].name) if experiment.name in _FLOAT32 else None
+    for result, mark in ((own, ""), (exact, _MARK)):
+        if result is not None and all(arm in result.arms for arm in ("full", *arms)):
+            return result, mark
+    if own is None or exact is None:
+        return None
+    both = own._replace(arms=exact.arms | own.arms)
+    return (both, _MARK) if all(arm in both.arms for arm in ("full", *arms)) else None
+
+
+def main(found: Found, arms: Iterable[str] = ARMS, *experiments: Experiment) -> Table:
+    """Accuracy, collapses and upload of EMNIST and Shakespeare side by side."""
+    experiments = experiments or (EMNIST, SHAKESPEARE)
+    columns = ["method"]
+    for experiment in experiments:
+        columns += [f"{experiment.title} %", "paper", "collapsed", "upload %", "paper"]
+    rows = []
+    for arm in arms:
+        cells: list[Any] = []
+        for experiment in experiments:
+            was = published.MAIN.get(experiment.task, {}).get(_printed_as(arm))
+            printed = (None, None) if was is None else (was.accuracy, was.share)
+            there = _of(found, experiment, arm)
+            if there is None:
+                cells += [None, printed[0], None, None, printed[1]]
+                continue
+            result, mark = there
+            cells += [f"{Spread(result.arms[arm].at(ROUNDS))}{mark}", printed[0],
+                      _of_all(collapsed(result, arm)), Spread(result.share(arm, ROUNDS), 1),
+                      printed[1]]  # fmt: skip
+        if any(cells[::5]):
+            rows.append((label(arm), *cells))
+    return Table(f"Accuracy and upload after {ROUNDS} rounds.", tuple(columns), rows)
+
+
+def details(found: Found) -> Table:
+    """Every arm of the main experiments, with medians, GiB and rejected replies."""
     columns = ("data set", "method", "seeds", "accuracy %", "paper", "median %", "collapsed",
                "GiB", "paper", "share %", "paper", "rejected")  # fmt: skip
-    rows = [row for result in results.values() for row in _main_rows(result)]
-    after = sorted({min(ROUNDS, result.rounds) for result in results.values()} or {ROUNDS})
-    told = " and ".join(map(str, after))
-    return Table(f"Accuracy and upload after {told} rounds.", columns, rows)
-
-
-def main_of(result: Results) -> Table:
-    """The main table of one data set."""
-    table = main({result.experiment.name: result})
-    printed = " (the paper's table 2)" if result.experiment in MAIN else ""
-    title = (
-        f"{result.experiment.title}{printed}: accuracy and upload after "
-        f"{min(ROUNDS, result.rounds)} rounds, N = {result.cohort}; ± is the standard deviation "
-        f"over seeds."
-    )
-    return Table(title, table.columns[1:], [row[1:] for row in table.rows])
-
-
-def _main_rows(result: Results) -> Iterable[tuple[Any, ...]]:
-    title, digits = result.experiment.title, 2 if result.size > 100_000 else 5
-    for name in result.experiment.arms:
-        was = published.MAIN.get(result.experiment.task, {}).get(published_as(name))
-        arm = result.arms.get(name)
-        printed = (None, None, None) if was is None else was
-        if arm is None:
-            yield (title, name, 0, NOT_RUN, printed[0], NOT_RUN, NOT_RUN,
-                   NOT_RUN, printed[1], NOT_RUN, printed[2], NOT_RUN)  # fmt: skip
-            continue
-        fallen = None if name == "full" else collapsed(result, name, ROUNDS)
-        yield (
-            title,
-            name,
-            len(arm.seeds),
-            Spread(arm.at(ROUNDS)),
-            printed[0],
-            f"{np.median(arm.at(ROUNDS)):.2f}",
-            None if fallen is None else of_all(fallen),
-            Spread(result.gib(name, ROUNDS), digits),
-            printed[1],
-            Spread(result.share(name, ROUNDS), 1),
-            printed[2],
-            None if arm.rejected is None else f"{_rejected(result, arm):.1f} %",
-        )
-
-
-def _rejected(result: Results, arm: Arm) -> float:
-    """Replies that were not finite, in % of all."""
-    assert arm.rejected is not None
-    return float(100 * arm.rejected.mean() / (result.rounds * result.cohort))
-
-
-def published_as(arm: str) -> str:
-    """The paper's arm that an arm is compared with: it has one `ou` and one threshold."""
-    return arm.removesuffix(" constrained").replace(UNWEIGHTED, "")
-
-
-def collapses(results: Mapping[str, Results]) -> Table:
-    """How often the paper's estimator collapses."""
-    columns = ("data set", "method", "collapsed", "95 % interval of the rate", "precision")
     rows: list[tuple[Any, ...]] = []
-    for experiment in (*MAIN, *NUMERICS):
-        result = results.get(experiment.name)
-        for name, text in experiment.arms.items():
-            if not text.endswith(("mode=paper", "author_sums")):
-                continue
-            if result is None or name not in result.arms:
-                rows.append((experiment.title, name, NOT_RUN, None, None))
-                continue
-            fallen = collapsed(result, name, ROUNDS)
-            low, high = _rate_interval(int(fallen.sum()), len(fallen))
-            interval = f"{100 * low:.0f} to {100 * high:.0f} %"
-            precision = result.made_with["precision"]
-            rows.append((experiment.title, name, of_all(fallen), interval, precision))
-    return Table("Runs of the paper's estimator that collapse.", columns, rows)
+    for result in some(found, (*MAIN, SYNTHETIC)).values():
+        digits = 2 if result.size > 100_000 else 5
+        for name, arm in result.arms.items():
+            was = published.MAIN.get(result.experiment.task, {}).get(_printed_as(name))
+            accuracy, gib, share = (None, None, None) if was is None else was
+            lost = rejected(result, name)
+            rows.append((
+                result.experiment.title, label(name), len(arm.seeds), Spread(arm.at(ROUNDS)),
+                accuracy, f"{np.median(arm.at(ROUNDS)):.2f}", _of_all(collapsed(result, name)),
+                Spread(arm.bytes_at(ROUNDS) / 2**30, digits), gib,
+                Spread(result.share(name, ROUNDS), 1), share,
+                None if lost is None else f"{lost:.1f} %",
+            ))  # fmt: skip
+    return Table(f"Accuracy and upload after {ROUNDS} rounds.", columns, rows)
 
 
-def _rate_interval(count: int, of: int) -> tuple[float, float]:
-    """Clopper and Pearson's 95 % interval of a rate."""
-    found = stats.binomtest(count, of).proportion_ci(0.95, method="exact")
-    return float(found.low), float(found.high)
+def _of_all(which: np.ndarray) -> str:
+    return f"{int(which.sum())} of {len(which)}"
 
 
-def clients(results: Mapping[str, Results]) -> Table:
+def estimators(found: Found) -> Table:
+    """The estimator in two forms beside full communication, seed by seed, in float32."""
+    arms = ("full", f"adaptive {AUTHORS}", f"adaptive {PRINTED}")
+    exact = some(found, NUMERICS)
+    count = max((len(r.arms[arm].seeds) for r in exact.values() for arm in arms), default=0)
+    rows = [
+        (
+            result.experiment.title.partition(",")[0],
+            label(arm),
+            *(f"{end:.1f}" for end in result.arms[arm].at(ROUNDS)),
+            f"{np.median(result.arms[arm].at(ROUNDS)):.1f}",
+        )
+        for result in exact.values()
+        for arm in arms
+    ]
+    columns = ("data set", "method", *(f"seed {seed}" for seed in range(count)), "median")
+    return Table("Accuracy in % by seed, with float32 products.", columns, rows)
+
+
+def differences(found: Found, tried: Sequence[Experiment] = MAIN) -> Table:
+    """Differences in points of accuracy, seed by seed, that the claims are about."""
+    experiments = [experiment for experiment in tried if experiment.name in found]
+    rows = []
+    for first, second in _PAIRS:
+        cells = []
+        for experiment in experiments:
+            there = _of(found, experiment, first, second)
+            cells.append(there and compared(there[0], first, second) + there[1])
+        if any(cells):
+            rows.append((f"{label(first)} − {label(second)}", *cells))
+    return Table(
+        f"Points of accuracy after {ROUNDS} rounds.",
+        ("difference", *(experiment.title for experiment in experiments)), rows,
+    )  # fmt: skip
+
+
+def collapses(found: Found) -> Table:
+    """How often the estimator collapses, with the 95 % interval of the rate."""
+    rows = []
+    for result in some(found, (*MAIN, SYNTHETIC, *NUMERICS)).values():
+        for name, text in result.experiment.arms.items():
+            if name in result.arms and text.endswith(("mode=paper", "author_sums")):
+                fallen = collapsed(result, name)
+                rate = stats.binomtest(int(fallen.sum()), len(fallen)).proportion_ci(0.95)
+                rows.append((
+                    result.experiment.title, label(name), _of_all(fallen),
+                    f"{100 * rate.low:.0f} to {100 * rate.high:.0f} %",
+                    result.settings["precision"],
+                ))  # fmt: skip
+    columns = ("data set", "method", "collapsed", "95 % interval of the rate", "precision")
+    return Table("Runs of the estimator that collapse.", columns, rows)
+
+
+def clients(found: Found) -> Table:
     """Shakespeare's accuracy by N."""
     return _by_cohort(
-        results,
-        f"Shakespeare (the paper's table 6): accuracy in % after {_BY_N} rounds, by N; ± is the "
-        f"standard deviation over seeds.",
-        list(ARMS),
-        lambda result, arm: Spread(result.arms[arm].at()),
+        found, "accuracy in %", ARMS, lambda result, arm: Spread(result.arms[arm].at()),
         published.ACCURACY_BY_COHORT,
-    )
+    )  # fmt: skip
 
 
-def upload(results: Mapping[str, Results]) -> Table:
+def upload(found: Found) -> Table:
     """Shakespeare's upload by N."""
     return _by_cohort(
-        results,
-        f"Shakespeare (the paper's table 7): upload in % of full communication over {_BY_N} "
-        f"rounds, by N; ± is the standard deviation over seeds.",
-        [arm for arm in ARMS if arm.startswith("adaptive")],
-        lambda result, arm: Spread(result.share(arm)),
-        published.SHARE_BY_COHORT,
-    )
+        found, "upload in % of full communication", _ADAPTIVE,
+        lambda result, arm: Spread(result.share(arm)), published.SHARE_BY_COHORT,
+    )  # fmt: skip
 
 
 def _by_cohort(
-    results: Mapping[str, Results],
-    title: str,
-    arms: list[str],
+    found: Found,
+    what: str,
+    arms: Iterable[str],
     value: Callable[[Results, str], Spread],
     was: Mapping[str, Mapping[int, float]],
 ) -> Table:
+    there = some(found, tuple(BY_COHORT.values()))
     columns = ("method", *(text for cohort in BY_COHORT for text in (f"N = {cohort}", "paper")))
-    rows = [
-        (
-            arm,
-            *(
-                value_or_printed
-                for cohort, experiment in BY_COHORT.items()
-                for value_or_printed in (
-                    cell(results.get(experiment.name), arm, value),
-                    was.get(published_as(arm), {}).get(cohort),
-                )
-            ),
-        )
-        for arm in arms
-    ]
-    return Table(title, columns, rows)
-
-
-def thresholds(results: Mapping[str, Results]) -> Table:
-    """Mean threshold over rounds, and its deviation over rounds."""
-    columns = ["method"]
-    for result in results.values():
-        title = result.experiment.title
-        columns += [f"{title} mean", "paper", f"{title} deviation over rounds", "paper"]
     rows = []
-    arms = [a for r in results.values() for a in r.experiment.arms if a.startswith("adaptive")]
-    for arm in dict.fromkeys(arms):
-        row: list[Any] = [arm]
-        for result in results.values():
-            printed = published.THRESHOLD.get(result.experiment.task, {}).get(published_as(arm))
+    for arm in arms:
+        cells: list[Any] = []
+        for cohort, experiment in BY_COHORT.items():
+            result = there.get(experiment.name)
+            run = result is not None and arm in result.arms
+            cells += [value(result, arm) if result is not None and run else None,
+                      was.get(_printed_as(arm), {}).get(cohort)]  # fmt: skip
+        if any(cell is not None for cell in cells[::2]):
+            rows.append((label(arm), *cells))
+    rounds = SHAKESPEARE.plain().settings["rounds"]
+    return Table(f"Shakespeare: {what} after {rounds} rounds, by N.", columns, rows)
+
+
+def thresholds(found: Found, arms: Iterable[str] = _ADAPTIVE) -> Table:
+    """Mean threshold over rounds, and its deviation over rounds."""
+    experiments = [experiment for experiment in MAIN if experiment.name in found]
+    columns = ["method"]
+    for experiment in experiments:
+        columns += [f"{experiment.title} mean", "paper", "deviation over rounds", "paper"]
+    rows = []
+    for arm in arms:
+        row: list[Any] = [label(arm)]
+        for experiment in experiments:
+            printed = published.THRESHOLD.get(experiment.task, {}).get(_printed_as(arm))
             was = printed or published.Threshold(None, None)
-            mean = cell(result, arm, lambda r, a: Spread(measures.mean_threshold(r, a), 3))
-            deviation = cell(result, arm, lambda r, a: Spread(measures.spread(r, a), 3))
-            row += [mean, was.mean, deviation, was.deviation]
+            there = _of(found, experiment, arm)
+            if there is None:
+                row += [None, was.mean, None, was.deviation]
+                continue
+            result, mark = there
+            mean, spread = (
+                f"{Spread(value(result, arm), 3)}{mark}"
+                for value in (mean_threshold, threshold_spread)
+            )
+            row += [mean, was.mean, spread, was.deviation]
         rows.append(tuple(row))
-    return Table(
-        f"Thresholds of rounds 2 to {ROUNDS} (the paper's table 8); ± is the standard deviation "
-        f"over seeds.",
-        tuple(columns),
-        rows,
-    )
+    return Table(f"Thresholds of rounds 2 to {ROUNDS}.", tuple(columns), rows)
 
 
-def reached(results: Mapping[str, Results]) -> Table:
-    """Bytes and rounds to a share of the final accuracy of full communication."""
+def to_target(found: Found) -> Table:
+    """GiB and rounds until the median over seeds has 90 % of what full communication ends with."""
+    results = some(found, MAIN)
     columns = ["method"]
     for result in results.values():
         columns += [f"{result.experiment.title} GiB", "rounds"]
-    names = dict.fromkeys(arm for result in results.values() for arm in result.experiment.arms)
     rows = []
-    for name in names:
-        row: list[Any] = [name]
+    for arm in ALL_ARMS:
+        row: list[Any] = [label(arm)]
         for result in results.values():
-            row += list(_reached(result, name))
-        rows.append(tuple(row))
-    return Table(
-        f"GiB uploaded and rounds until the median over seeds has {100 * TARGET:.0f} % of the "
-        f"final accuracy of full communication.",
-        tuple(columns),
-        rows,
-    )
+            at = reached(result, arm) if arm in result.arms else None
+            never = "never" if arm in result.arms else None
+            row += [never, never] if at is None else [f"{at[0] / 2**30:.2f}", at[1]]
+        if any(row[1:]):
+            rows.append(tuple(row))
+    return Table("Upload and rounds to 90 % of the accuracy of full.", tuple(columns), rows)
 
 
-def _reached(result: Results, name: str) -> tuple[str, str]:
-    if name not in result.arms or "full" not in result.arms:
-        return NOT_RUN, NOT_RUN
-    goal = TARGET * float(np.median(result.arms["full"].at(ROUNDS)))
-    place = first_at(result.arms[name], goal)
-    if place is None:
-        return "never", "never"
-    arm = result.arms[name]
-    return f"{np.median(arm.uploaded[:, place]) / 2**30:.2f}", f"{arm.tested[place]}"
+def fixed(found: Found) -> Table:
+    """Accuracy and upload under fixed thresholds."""
+    names = [name for name in STAND_INS if name != PRINTED]
+    rows = []
+    for result in some(found, (FIXED,)).values():
+        for threshold in THRESHOLDS:
+            cells = [_with_share(result, f"{threshold} {name}") for name in names]
+            if any(cells):
+                rows.append((threshold, *cells))
+    columns = ("τ", *(_LABELS.get(name, name) for name in names))
+    return Table("EMNIST, fixed thresholds: accuracy % (upload %).", columns, rows)
 
 
-TABLES = {
-    "main": Recipe(main, MAIN),
-    "synthetic": Recipe(main, (SYNTHETIC,)),
-    "collapses": Recipe(collapses, (*MAIN, *NUMERICS)),
-    "clients": Recipe(clients, tuple(BY_COHORT.values())),
-    "upload": Recipe(upload, tuple(BY_COHORT.values())),
-    "thresholds": Recipe(thresholds, MAIN),
-    "reached": Recipe(reached, MAIN),
-    "emnist-settings": Recipe(setting_tables.emnist_settings, TRIED[EMNIST.task]),
-    "settings": Recipe(setting_tables.shakespeare_settings, TRIED[SHAKESPEARE.task]),
-    "data": Recipe(setting_tables.data_sets, (EMNIST, SHAKESPEARE, SYNTHETIC)),
+def _with_share(result: Results, arm: str) -> str | None:
+    if arm not in result.arms:
+        return None
+    share = result.share(arm, ROUNDS).mean()
+    return f"{Spread(result.arms[arm].at(ROUNDS))} ({share:.0f} %)"
+
+
+def emnist_settings(found: Found) -> Table:
+    """Which local work gives EMNIST's printed numbers."""
+    return _settings(found, (EMNIST, *EMNIST_SETTINGS))
+
+
+def shakespeare_settings(found: Found) -> Table:
+    """What fits Shakespeare's printed numbers best."""
+    return _settings(found, (SHAKESPEARE, SHAKESPEARE_FAST, *VARIANTS, *SEARCH))
+
+
+def _settings(found: Found, tried: Sequence[Experiment]) -> Table:
+    """Printed figures, and those of every setting that was tried, the one that was taken first."""
+    columns = ("setting", "seeds", "full %", "adaptive ou, as printed %", "adaptive zero %",
+               "threshold of zero", "upload of zero %")  # fmt: skip
+    taken = tried[0]
+    main = published.MAIN[taken.task]
+    rows: list[tuple[Any, ...]] = [(
+        "printed", 1, *(main[arm].accuracy for arm in ("full", "adaptive ou", "adaptive zero")),
+        published.THRESHOLD[taken.task]["adaptive zero"].mean, main["adaptive zero"].share,
+    )]  # fmt: skip
+    for result in some(found, tried).values():
+        title = result.experiment.title.partition(", ")[2]
+        if result.experiment.name != taken.name:
+            rows.append(_tried(title, result))
+            continue
+        number = result.settings
+        what = f"B = {number['batch']}, lr {number['lr']:g}, E = {number['epochs']}"
+        rows.append(_tried(f"**taken: {what}**", result))
+        rows.append(_tried("the same, threshold of unweighted norms", result, UNWEIGHTED))
+    return Table(f"{taken.title}: settings that the paper leaves open.", columns, rows)
+
+
+def _tried(title: str, result: Results, weighting: str = "") -> tuple[Any, ...]:
+    arms = ("full", f"adaptive{weighting} ou", f"adaptive{weighting} zero")
+    ends = [Spread(result.arms[arm].at(ROUNDS)) if arm in result.arms else None for arm in arms]
+    seeds = max(len(result.arms[arm].seeds) for arm in arms if arm in result.arms)
+    if (zero := arms[-1]) not in result.arms:
+        return (title, seeds, *ends, None, None)
+    return (title, seeds, *ends, Spread(mean_threshold(result, zero), 3),
+            Spread(result.share(zero, ROUNDS), 1))  # fmt: skip
+
+
+def data_sets(found: Found) -> Table:
+    """Data sets and models beside the paper's."""
+    columns = ("data set", "clients", "paper", "training rows", "paper", "test rows", "weights",
+               "paper's layers", "paper's total", "sha256")  # fmt: skip
+    rows = []
+    for result in some(found, (EMNIST, SHAKESPEARE, SYNTHETIC)).values():
+        was, data = published.DATA_SETS[result.experiment.task], result.data
+        rows.append((
+            result.experiment.title, f"{data['clients']:,}", was.users, f"{data['examples']:,}",
+            was.samples, f"{data['tests']:,}", f"{result.size:,}",
+            f"{sum(was.layers):,}" if was.layers else None, was.total, f"`{data['sha256'][:12]}`",
+        ))  # fmt: skip
+    return Table("Data sets and models.", columns, rows)
+
+
+def weights(found: Found) -> Table | None:
+    """Whether weights under SGD move like an OU process."""
+    return paths.table(found[paths.NAME]["measured"]) if paths.NAME in found else None
+
+
+def reasons(found: Found) -> Table:
+    """Every setting, and why it is that one."""
+    rows = [
+        (experiment.title, name, *setting)
+        for experiment in EXPERIMENTS.values()
+        for name, setting in {**experiment.options, **experiment.settings}.items()
+    ]
+    rows += [("Fashion-MNIST", name, *setting) for name, setting in paths.SETTINGS.items()]
+    return Table("Settings.", ("experiment", "setting", "value", "why"), rows)
+
+
+TABLES: dict[str, Made] = {
+    "main": main,
+    "estimators": estimators,
+    "differences": differences,
+    "differences-synthetic": lambda found: differences(found, (SYNTHETIC,)),
+    "lr-1": lambda found: main(found, ARMS, SHAKESPEARE_FAST),
+    "synthetic": lambda found: main(found, ARMS, SYNTHETIC),
+    "unweighted": lambda found: main(found, [arm for arm in ALL_ARMS if UNWEIGHTED in arm]),
+    "details": details,
+    "collapses": collapses,
+    "clients": clients,
+    "upload": upload,
+    "thresholds": thresholds,
+    "thresholds-unweighted": lambda found: thresholds(found, _UNWEIGHTED),
+    "to-target": to_target,
+    "fixed": fixed,
+    "emnist-settings": emnist_settings,
+    "settings": shakespeare_settings,
+    "data": data_sets,
+    "weights": weights,
+    "reasons": reasons,
 }

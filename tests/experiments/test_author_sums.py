@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from experiments.paper.author_sums import author_sums
 
+from experiments.paper.author_sums import author_sums
 from taciturn.core import standins
 
 

@@ -1,4 +1,4 @@
-"""`taciturn frontier`, as a user calls it."""
+"""`taciturn frontier`, and what it makes of runs."""
 
 import json
 
@@ -6,38 +6,28 @@ import numpy as np
 import pytest
 
 from taciturn import cli, simulate
-from taciturn.errors import DataError, InputError, RunError, UnknownName
-from taciturn.studies import pieces
-from taciturn.studies.experiment import Experiment, Setting
-from taciturn.studies.results import WHO_PAYS
+from taciturn.core.policy import parse
+from taciturn.errors import RunError
+from taciturn.frontier import front, picture
+from taciturn.frontier.policies import GRID
+from taciturn.studies.experiment import Experiment
+from taciturn.studies.results import Arm, Results
+
+FULL_BYTES = 10 * 10 * (4 * 1000 + 24)
 
 
-def frontier(*arguments: str) -> None:
+def frontier(*arguments):
     cli.main(["frontier", *arguments])
-
-
-@pytest.fixture
-def counted(monkeypatch):
-    """The policies and seeds of every piece that is run."""
-    calls = []
-    inner = pieces.compare
-
-    def compare(task, policies, **settings):
-        calls.append((list(policies.values()), settings["seeds"]))
-        return inner(task, policies, **settings)
-
-    monkeypatch.setattr(pieces, "compare", compare)
-    return calls
 
 
 def test_a_frontier_of_ones_own_policies(capsys, tmp_path, counted):
     policies = "silence + EDEN 0.1; budget:10%; random:0.5+ignore"
     asked = ["synthetic", "--policies", policies, "--rounds", "3", "--seeds", "2",
              "--out", str(tmp_path), "--side-by-side", "4"]  # fmt: skip
-    frontier("list", "--out", str(tmp_path))
+    frontier("list")
     frontier(*asked)
     printed = capsys.readouterr().out
-    for word in ("emnist-long", "not run", "recommended", "to 99 %", *policies.split("; ")):
+    for word in ("power of choice", "to 99 %", *policies.split("; ")):
         assert word in printed
     for name in ("table-synthetic.csv", "figure-synthetic.png", "figure-synthetic.svg"):
         assert (tmp_path / name).stat().st_size > 100
@@ -47,7 +37,6 @@ def test_a_frontier_of_ones_own_policies(capsys, tmp_path, counted):
     assert len(counted) == 2  # nothing is run again
     kept = json.loads((tmp_path / "synthetic.json").read_text())
     assert {"clients", "examples", "tests", "sha256"} <= set(kept["data"])
-    assert all(piece["seconds"] > 0 for piece in kept["pieces"])
     history = simulate("synthetic", "random:0.5+ignore", rounds=3, seeds=2)
     sent = (history.bytes_up + history.overhead_up).cumsum(1)
     found = [run for run in kept["runs"] if run["policy"] == "random:0.5+ignore"]
@@ -55,67 +44,10 @@ def test_a_frontier_of_ones_own_policies(capsys, tmp_path, counted):
     assert [run["accuracy"] for run in found] == [
         pytest.approx(100 * row, rel=1e-5) for row in history.accuracy
     ]
-    for seed, run in enumerate(found):
-        thirds = [history.voices.of_seed(seed).silent_share(third) for third in (0, 2)]
-        assert [run[key] for key in WHO_PAYS] == [None, *thirds]  # nobody has test rows of his own
+    frontier(*asked, "--again", "budget:10%")
+    assert len(counted) == 3
     with pytest.raises(RunError, match="made with rounds = 3, and now it is rounds = 2: choose"):
         frontier(*("2" if one == "3" else one for one in asked))
-
-
-def few_rounds(arms, own=None) -> Experiment:
-    settings = {"rounds": Setting(2, "Few."), "cohort": Setting(3, "Few."),
-                "evaluate_every": Setting(1, "Few.")}  # fmt: skip
-    return Experiment("synthetic", "S", "synthetic", {}, settings, arms, own=own or {})
-
-
-def test_an_arm_with_settings_of_its_own_is_a_piece_of_its_own(tmp_path, counted):
-    def chosen(choice):
-        experiment = few_rounds({"full": "full", "chosen": "full"}, {"chosen": {"choice": choice}})
-        return pieces.run(experiment, pieces.Options(tmp_path, 1), said.append)
-
-    said = []
-    found = chosen(9)
-    assert counted == [(["full"], (0,)), (["full"], (0,))]
-    history = simulate("synthetic", "full", rounds=2, cohort=3, choice=9)
-    sent = (history.bytes_up + history.overhead_up).cumsum(1)
-    np.testing.assert_array_equal(found.arms["chosen"].uploaded, sent)
-    np.testing.assert_array_equal(sent - found.arms["full"].uploaded, [[9 * 24, 18 * 24]])
-    chosen(9)
-    chosen(8)
-    assert len(counted) == 3  # other settings replace what was there
-    kept = json.loads((tmp_path / "synthetic.json").read_text())["runs"]
-    assert [run.get("settings") for run in kept] == [None, {"choice": 8}]
-    chosen(101)
-    assert len(counted) == 3
-    assert said[-1].startswith("S: chosen left out: `choice` must be at least the cohort of 3")
-
-
-def test_what_has_changed_is_run_again(tmp_path, counted):
-    asked = ["synthetic", "--policies", "EDEN 1 bit; random:0.5+zero", "--rounds", "1", "--seeds",
-             "2", "--out", str(tmp_path), "--side-by-side", "8"]  # fmt: skip
-    frontier(*asked)
-    kept = tmp_path / "synthetic.json"
-    before = kept.read_text()
-    with pytest.raises(InputError, match=r"has no runs of EDEN 2 bits to run again"):
-        frontier(*asked, "--again", "full+eden:2")
-    with pytest.raises(InputError, match=r"EDEN 1 bit would be run again, and is none of the pol"):
-        frontier(*(one.replace("EDEN 1 bit; ", "") for one in asked), "--again", "full+eden:1")
-    assert kept.read_text() == before
-    frontier(*asked, "--again", "full+eden:1")
-    assert [arms for arms, _ in counted] == [
-        ["full", "full+eden:1", "random:0.5+zero"], ["full+eden:1"]
-    ]  # fmt: skip
-    after = json.loads(kept.read_text())
-    assert sorted(map(str, after["runs"])) == sorted(map(str, json.loads(before)["runs"]))
-
-
-def test_a_budget_that_cannot_be_kept_is_left_out(tmp_path, counted):
-    said = []
-    experiment = few_rounds({"full": "full", "little": "budget:2%", "more": "budget:10%"})
-    pieces.run(experiment, pieces.Options(tmp_path, 2), said.append)
-    assert [names for names, _ in counted] == [["full", "budget:10%"]] * 2
-    (about,) = [line for line in said if "left out" in line]
-    assert about.startswith("S: little left out: the budget of 2% cannot be kept: with 101 weights")
 
 
 def test_numbers_to_predict_are_scored_by_what_is_explained(capsys, tmp_path):
@@ -129,37 +61,64 @@ def test_numbers_to_predict_are_scored_by_what_is_explained(capsys, tmp_path):
     printed = capsys.readouterr().out
     assert "explained variance %" in printed
     kept = json.loads((tmp_path / "table.json").read_text())
-    assert kept["data"]["variance"] == pytest.approx(9, rel=0.5)
     (full,) = kept["runs"]
     assert f"{100 * (1 - full['loss'][-1] / kept['data']['variance']):.2f}" in printed
 
 
-def test_data_that_are_one_file_must_be_named(tmp_path, monkeypatch):
-    monkeypatch.delenv("TACITURN_DATA", raising=False)
-    with pytest.raises(DataError, match="parkinsons_updrs"):
-        frontier("parkinsons", "--out", str(tmp_path))
+def result(**arms):
+    """Three seeds that end at an accuracy and a little about it, after a share of all bytes."""
+    found = {}
+    for name, (policy, final, share) in ({"full": ("full", 80, 100)} | arms).items():
+        ends = final + np.array([-0.1, 0.0, 0.1])
+        found[name] = Arm(
+            policy, (0, 1, 2), np.array([5, 10]), np.stack([ends - 3, ends], axis=1),
+            np.array([[0.5, 1.0]] * 3) * share / 100 * FULL_BYTES, [{}] * 3,
+        )  # fmt: skip
+    experiment = Experiment(
+        "x", "X", "glyphs", {}, {}, {name: arm.policy for name, arm in found.items()}
+    )
+    return Results(experiment, {"rounds": 10, "cohort": 10}, 1000, found, [], {})
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("ends", "expected"),
     [
-        (["glyphs", "--policies", "adaptive; adaptive"], InputError),
-        (["glyphs", "--precision", "half"], UnknownName),
+        ({"a": (1, 5), "b": (2, 6)}, {"a", "b"}),
+        ({"a": (1, 5), "b": (2, 5)}, {"a"}),
+        ({"a": (1, 6), "b": (1, 5)}, {"a"}),
+        ({"a": (1, 5), "b": (1, 5)}, {"a", "b"}),
+        ({"a": (2, 6), "b": (3, 5), "c": (1, 4)}, {"a", "c"}),
     ],
 )
-def test_wrong_requests_have_one_clear_error(arguments, error, tmp_path):
-    with pytest.raises(error):
-        frontier(*arguments, "--out", str(tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
+def test_the_front_is_what_nobody_beats(ends, expected):
+    assert front.pareto(ends) == expected
 
 
-@pytest.mark.parametrize(
-    ("missing", "most", "expected"),
-    [
-        ({"a": [0, 1], "b": [0, 1], "c": [0, 1]}, (2, 2), [("ab", [0, 1]), ("c", [0, 1])]),
-        ({"a": [0, 1, 2], "b": [0, 1, 2]}, (2, 2), [("ab", [0, 1]), ("ab", [2])]),
-        ({"a": [1], "b": [0, 1]}, (5, 5), [("a", [1]), ("b", [0, 1])]),
-    ],
-)
-def test_pieces_are_cut(missing, most, expected):
-    assert [("".join(arms), seeds) for arms, seeds in pieces.cut(missing, *most)] == expected
+def test_a_row_has_the_gap_the_share_and_the_bytes_until_the_mean_gets_there():
+    found = result(best=("budget", 80, 1), rival=("full+eden:1", 79, 10))
+    full, rival, best = front.table(found).rows
+    assert [row[0] for row in (full, rival, best)] == ["full", "rival", "**best**"]
+    assert rival[2:6] == ("-1.00 ± 0.00", rival[3], "39.3 KiB", None)
+    assert str(rival[3]) == "10.0 ± 0.0"
+    assert rival[6:] == ("19.65 KiB", "19.65 KiB", None)  # 72 and 76 of 80, and never 79.2
+    del found.arms["full"]
+    with pytest.raises(RunError, match="full communication"):
+        front.points(found)
+
+
+def test_the_picture_has_policies_at_their_bytes_and_accuracy():
+    found = result(best=("budget", 80, 1), low=("full+top_k:0.1", 60, 3))
+    (axes,) = picture.draw(found).axes
+    ends = {(x, y) for line in axes.get_lines() if line.get_linestyle() == "None"
+            for x, y in zip(*line.get_data(), strict=True)}  # fmt: skip
+    lowest = axes.get_ylim()[0]  # what ends far below is an arrow at the lower edge
+    assert ends == {(p.uploaded, max(p.accuracy, lowest)) for p in front.points(found)}
+    assert {t.get_text() for t in axes.texts} - {""} == {"full", "best", "low: 60.0 %"}
+    many = {f"{i}": (f"full+eden:{i}", 70 + i / 10, 10 + i) for i in range(1, 20)}
+    (axes,) = picture.draw(result(best=("budget", 60, 1), **many)).axes
+    names = {text.get_text().partition(":")[0] for text in axes.texts} - {""}
+    assert names == {"full", "best"} | {f"{i}" for i in range(1, 20) if i > 7}
+
+
+def test_policies_are_spelt_as_they_are_read_back():
+    assert all(str(parse(text)) == text for text in GRID.values())

@@ -14,17 +14,17 @@ from taciturn.errors import InputError, UnknownName, require
 from taciturn.settings import Plan
 
 _Options = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE …", help_behavior_hint="")]
+_SETTINGS = ("epochs", "batch", "lr", "clip")  # those that the task has a default for
 
 
 @command
 class Frontier(Command):
     """Draw accuracy against uploaded bytes: a grid of policies and seeds, side by side.
 
-    TASK is `emnist`, `shakespeare`, `emnist-long`, `shakespeare-long` or `parkinsons`, with the
-    settings of docs/frontier.md, or any task of `taciturn list`. Says which policies are on the
-    Pareto front, and how many bytes each needed to reach 90, 95 and 99 % of the accuracy of full
-    communication; leaves a table, a picture and the runs as JSON. Finished pieces are kept in the
-    folder: a stopped command goes on where it was. `list` says what there is.
+    TASK is any task of `taciturn list`. Says which policies are on the Pareto front, and how many
+    bytes each needed to reach 90, 95 and 99 % of the accuracy of full communication; leaves a
+    table, a picture and the runs as JSON. Finished pieces are kept in the folder: a stopped command
+    goes on where it was. `list` says which policies there are.
     """
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
@@ -35,29 +35,29 @@ class Frontier(Command):
     again: str | None = None
     """Policies whose runs in the folder are replaced, such as "budget; power of choice": for
     when what they do has changed. If the command is stopped, it goes on without this option."""
-    seeds: int | None = None
-    """How many seeds, from 0 (default: the experiment's, or 5)."""
-    rounds: int | None = None
-    """How many rounds (default: the experiment's, or 100)."""
-    cohort: int | None = None
-    """How many clients are asked in a round (default: the experiment's, or 10)."""
+    seeds: int = 5
+    """How many seeds, from 0."""
+    rounds: int = 100
+    """How many rounds."""
+    cohort: int = 10
+    """How many clients are asked in a round."""
     epochs: int | None = None
-    """Passes over a client's data in a round (default: the experiment's, or the task's)."""
+    """Passes over a client's data in a round (default: the task's)."""
     batch: int | None = None
-    """Examples in a local batch (default: the experiment's, or the task's)."""
+    """Examples in a local batch (default: the task's)."""
     lr: float | None = None
-    """The clients' learning rate (default: the experiment's, or the task's)."""
+    """The clients' learning rate (default: the task's)."""
     clip: float | None = None
-    """Largest norm of a batch's gradient (default: the experiment's, or the task's)."""
+    """Largest norm of a batch's gradient (default: the task's)."""
     evaluate_every: int | None = None
-    """Rounds between tests (default: the experiment's, or twenty tests in a run)."""
+    """Rounds between tests (default: twenty tests in a run)."""
     option: _Options = ()
     """Options of the task: `--option client=subject# label=motor_UPDRS`."""
     precision: str | None = None
     """Of matrix products (default: bfloat16 on a GPU, float32 elsewhere)."""
     side_by_side: int | None = None
-    """The most runs, a policy with a seed each, that are a piece: fewer end sooner (default: the
-    experiment's, for pieces of minutes on a GPU; on a CPU all policies with one seed)."""
+    """The most runs, a policy with a seed each, that are a piece: fewer end sooner (default: all on
+    a GPU; on a CPU all policies with one seed)."""
     data: Path | None = None
     """Where the data lie (default: TACITURN_DATA, the cache folder, or a download)."""
     out: Path = Path("frontier-results")
@@ -66,51 +66,50 @@ class Frontier(Command):
     def go(self) -> None:
         for module in ("jax", "optax", "rich", "matplotlib", "scipy"):
             require(module, "sim")
-        from taciturn.frontier import make
-        from taciturn.frontier.experiments import experiment_of
+        from taciturn.frontier import front, picture
+        from taciturn.frontier.policies import FULL, GRID, OWN, named
         from taciturn.sim import prepare
         from taciturn.sim.defaults import PRECISIONS
-        from taciturn.studies.pieces import Options
+        from taciturn.studies import figure, pieces
+        from taciturn.studies.experiment import Experiment
+        from taciturn.tasks import TASKS
 
         if path_of("out", self.out).is_file():
             raise InputError(f"`--out` must be a folder, {self.out} is a file.")
+        if self.task == "list":
+            lines = [f"{name:<30} {text}" for name, text in GRID.items()]
+            sys.stdout.write("\n".join(lines) + "\n")
+            return
+        if self.task not in TASKS:
+            raise UnknownName("task", self.task, TASKS)
         if self.precision is not None and self.precision not in PRECISIONS:
             raise UnknownName("precision", self.precision, PRECISIONS)
-        if self.task == "list":
-            lines = make.listing(self.out)
-        else:
-            names = ("rounds", "cohort", "epochs", "batch", "lr", "clip", "evaluate_every")
-            given = {name: getattr(self, name) for name in names}
-            settings = {name: value for name, value in given.items() if value is not None}
-            for name, value in settings.items():
-                if isinstance(value, int):
-                    whole(name, value)
-            asked = Plan(option=self.option).task_options
-            options = {key: value for key, value in asked.items() if value is not None}
-            arms = None if self.policies is None else {"full": "full"} | _named(self.policies)
-            again = () if self.again is None else tuple(_named(self.again))
-            experiment = experiment_of(self.task, arms, settings, options)
-            seeds = whole("seeds", experiment.seeds if self.seeds is None else self.seeds)
-            if self.side_by_side is not None:
-                whole("side_by_side", self.side_by_side)
-            prepare()
-            chosen = Options(
-                self.out, seeds, None, self.precision, self.data, self.side_by_side, again
-            )
-            table, files = make.frontier(experiment, chosen, tell)
-            lines = [table.title, "", table.text(), *map(str, files)]
-        sys.stdout.write("\n".join(lines) + "\n")
-
-
-def _named(asked: str) -> dict[str, str]:
-    """Policies, written as text or as names of the grid, by the names that they have there."""
-    from taciturn.frontier.policies import GRID, entry_of
-    from taciturn.studies.comparison import policies_of
-
-    parts = [part.strip() for part in asked.split(";")]
-    texts = [part for part in parts if part not in GRID]
-    found = {name: GRID[name] for name in parts if name in GRID}
-    for text in policies_of("; ".join(texts)) if texts else ():
-        entry = entry_of(text)
-        found[entry.name if entry else text] = text
-    return found
+        every = max(1, self.rounds // 20) if self.evaluate_every is None else self.evaluate_every
+        settings = {"rounds": self.rounds, "cohort": self.cohort, "evaluate_every": every}
+        given = {name: getattr(self, name) for name in _SETTINGS}
+        settings |= {name: value for name, value in given.items() if value is not None}
+        for name in (
+            "rounds",
+            "cohort",
+            "seeds",
+            "evaluate_every",
+            "epochs",
+            "batch",
+            "side_by_side",
+        ):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
+        options = {k: v for k, v in Plan(option=self.option).task_options.items() if v is not None}
+        arms = GRID if self.policies is None else {FULL: FULL} | named(self.policies)
+        own = {name: OWN[name] for name in arms if name in OWN}
+        experiment = Experiment(
+            self.task, self.task, self.task, options, settings, arms, self.seeds, own=own
+        )
+        again = () if self.again is None else tuple(named(self.again))
+        prepare()
+        chosen = pieces.Options(self.out, self.precision, self.data, self.side_by_side, again)
+        result = pieces.run(experiment, chosen, tell)
+        table = front.table(result)
+        made = table.write(self.out, f"table-{self.task}")
+        made += figure.write(picture.draw(result), self.out, f"figure-{self.task}")
+        sys.stdout.write("\n".join([table.title, "", table.text(), *map(str, made)]) + "\n")

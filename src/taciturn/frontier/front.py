@@ -1,65 +1,50 @@
-"""Accuracy against uploaded bytes: what each policy comes to, and which of them are beaten."""
+"""Accuracy against uploaded bytes: where each policy ends, and which of them are beaten."""
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from taciturn.errors import RunError
-from taciturn.frontier.policies import RECOMMENDED
+from taciturn.frontier.policies import FULL, GRID, RECOMMENDED
 from taciturn.report.page import SHARES
-from taciturn.studies.difference import Difference
+from taciturn.report.units import byte_text
 from taciturn.studies.results import Arm, Results
-
-FULL = "full"
+from taciturn.studies.table import Spread, Table
 
 
 class Point(NamedTuple):
-    """What a policy comes to at the end of an experiment.
+    """Where a policy ends, as means over seeds.
 
     Attributes:
-      name, policy: of the arm.
-      accuracy: (seeds,), in %.
-      gap: the difference to full communication, seed by seed; None for full communication itself.
-      share: upload in % of full communication's, (seeds,).
-      uploaded: bytes, mean over seeds.
-      reached: bytes until shares of full communication's accuracy; None where it never got there.
+      name: of the arm.
+      accuracy: in %.
+      uploaded: bytes.
       on_front: whether no other has at least its accuracy for at most its bytes.
+      recommended: whether it is the policy that Taciturn recommends.
     """
 
     name: str
-    policy: str
-    accuracy: np.ndarray
-    gap: Difference | None
-    share: np.ndarray
+    accuracy: float
     uploaded: float
-    reached: Mapping[float, float | None]
     on_front: bool
+    recommended: bool
 
 
 def points(result: Results) -> list[Point]:
-    """Every arm of an experiment, full communication first."""
+    """Full communication, and then the other arms, those that upload most first."""
     if FULL not in result.arms:
         raise RunError(f"{result.experiment.name} has no run of full communication yet.")
-    goal = float(result.arms[FULL].at().mean())
     ends = {
         name: (float(arm.bytes_at().mean()), float(arm.at().mean()))
         for name, arm in result.arms.items()
     }
     front = pareto(ends)
-    return [
-        Point(
-            name,
-            arm.policy,
-            arm.at(),
-            None if name == FULL else result.gap(name, FULL),
-            result.share(name),
-            ends[name][0],
-            {share: reached(arm, share * goal) for share in SHARES},
-            name in front,
-        )
-        for name, arm in result.arms.items()
+    found = [
+        Point(name, accuracy, sent, name in front, result.arms[name].policy == GRID[RECOMMENDED])
+        for name, (sent, accuracy) in ends.items()
     ]
+    return sorted(found, key=lambda point: (point.name != FULL, -point.uploaded))
 
 
 def pareto(ends: Mapping[str, tuple[float, float]]) -> set[str]:
@@ -76,11 +61,38 @@ def pareto(ends: Mapping[str, tuple[float, float]]) -> set[str]:
 
 
 def reached(arm: Arm, accuracy: float) -> float | None:
-    """Bytes until the first test after which the mean over seeds is at least `accuracy`."""
+    """Bytes until the first test at which the mean over seeds is at least `accuracy`."""
     found = np.flatnonzero(arm.accuracy.mean(0) >= accuracy)
     return float(arm.uploaded[:, found[0]].mean()) if len(found) else None
 
 
-def recommended(found: Iterable[Point]) -> Point | None:
-    """The point of the recommended policy; None where it did not run."""
-    return next((point for point in found if point.policy == RECOMMENDED), None)
+def table(result: Results) -> Table:
+    """Accuracy and upload of every policy, and the worst tenth of clients where runs have it."""
+    found = points(result)
+    seeds = max(len(arm.seeds) for arm in result.arms.values())
+    columns = ("policy", f"{result.measure} %", "− full", "upload %", "bytes", "front",
+               *(f"to {100 * share:g} %" for share in SHARES))  # fmt: skip
+    rows = [_row(point, result, found[0].accuracy) for point in found]
+    worst = [result.arms[point.name].figure("worst_tenth") for point in found]
+    if any(tenth is not None for tenth in worst):
+        columns = (*columns, "worst tenth %")
+        rows = [(*row, None if tenth is None else Spread(tenth))
+                for row, tenth in zip(rows, worst, strict=True)]  # fmt: skip
+    plural = "s" * (seeds > 1)
+    title = f"{result.experiment.title}, {result.cohort} clients in a round, {seeds} seed{plural}."
+    return Table(title, columns, rows)
+
+
+def _row(point: Point, result: Results, goal: float) -> tuple[Any, ...]:
+    arm, share = result.arms[point.name], result.share(point.name)
+    gap = result.gap(point.name, FULL)
+    ends = [reached(arm, share * goal) for share in SHARES]
+    return (
+        f"**{point.name}**" if point.recommended else point.name,
+        Spread(arm.at()),
+        None if point.name == FULL else gap.signed(),
+        Spread(share, 1 if share.mean() >= 10 else 2 if share.mean() >= 1 else 3),
+        byte_text(point.uploaded),
+        "●" if point.on_front else None,
+        *(None if sent is None else byte_text(sent) for sent in ends),
+    )

@@ -38,6 +38,10 @@ class Difference(NamedTuple):
             return BEHIND
         return SAME if -margin < self.low and self.high < margin else UNDECIDED
 
+    def signed(self) -> str:
+        """The mean, and half the width where there are several seeds."""
+        return f"{self.mean:+.2f}" + f" ± {self.half:.2f}" * bool(np.isfinite(self.half))
+
     def __str__(self) -> str:
         return f"{self.mean:+.2f} ± {self.half:.2f} points ({self.word()})".replace("-", "−")
 

@@ -3,8 +3,7 @@
 An experiment has one JSON file: its settings, and a run for every arm and seed. It is saved after
 every piece, which is as many runs as go side by side; a piece under way has a folder of its own,
 with checkpoints. A run is known by its policy and its seed, so that a command that was stopped goes
-on where it was. One that asks for more seeds runs what is missing, and the random arms, whose
-probability changes with them; runs of seeds that are not asked for stay in the file.
+on where it was, and one that asks for more seeds runs what is missing.
 """
 
 import shutil
@@ -16,30 +15,27 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 
 from taciturn.core.policy import parse
-from taciturn.data import places
-from taciturn.errors import DataError, InputError, Stopped
+from taciturn.errors import InputError, Stopped
 from taciturn.report import terminal
 from taciturn.settings import Settings
 from taciturn.sim import compare, doubts, fill_in
 from taciturn.sim.history import History
-from taciturn.studies.experiment import MATCHED, Experiment
+from taciturn.studies.experiment import Experiment
 from taciturn.studies.results import Results
 from taciturn.studies.results_file import ResultsFile, claimed
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 
 _T = TypeVar("_T")
+Say = Callable[[str], None]
 
 
 class Options(NamedTuple):
-    """What a user may choose.
+    """How an experiment is run.
 
     Attributes:
       folder: where the files are.
-      seeds: how many of every arm; the experiment's own numbers by default.
-      rounds: how many; the experiment's own by default.
-      precision: of matrix products; by default that of the runs that are there, and for new ones
-        bfloat16 on a GPU and float32 elsewhere.
+      precision: of matrix products, see `ResultsFile`.
       data: where the data lie, see `taciturn.data.places`.
       side_by_side: the most runs of a piece; by default the experiment's own number on a GPU, and
         one seed of every arm on a CPU.
@@ -47,87 +43,58 @@ class Options(NamedTuple):
     """
 
     folder: Path
-    seeds: int | None = None
-    rounds: int | None = None
     precision: str | None = None
     data: Path | None = None
     side_by_side: int | None = None
     again: Collection[str] = ()
 
 
-def run(experiment: Experiment, options: Options, say: Callable[[str], None]) -> Results:
-    """Runs what is missing of an experiment and gives all of it."""
+def run(experiment: Experiment, options: Options, say: Say) -> Results:
+    """All runs of an experiment; those that its file lacks are made."""
     with claimed(options.folder / f"{experiment.name}.json"):
-        return _run(experiment, options, say)
-
-
-def _run(experiment: Experiment, options: Options, say: Callable[[str], None]) -> Results:
-    file = ResultsFile(experiment, options.folder, options.seeds, options.rounds, options.precision)
-    file.forget(options.again)
-    if left := [arm for arm in options.again if arm not in experiment.arms]:
-        raise InputError(f"{', '.join(left)} would be run again, and is none of the policies that "
-                         f"were asked for.")  # fmt: skip
-    # `random` needs the rates of the adaptive arms.
-    adaptive = {name: text for name, text in experiment.arms.items() if MATCHED not in text}
-    matched = [name for name in experiment.arms if name not in adaptive]
-    task: Task | None = None
-    left_out: set[str] = set()
-    for phase in (1, 2):
-        policies = adaptive if phase == 1 else {name: file.matched(name) for name in matched}
-        if not policies:
-            continue
-        most = _most(experiment, options, len(policies), max(map(file.seeds_of, policies)))
-        for own, some in experiment.apart(policies):
-            settings = {**file.settings, **own}
-            for arms, seeds in cut(file.missing(some, own), *most):
-                if task is None:
-                    task = _task(experiment, options.data)
-                    file.check_data(task)
-                if own and (why := _refused(task, settings)):
-                    say(f"{experiment.title}: {', '.join(arms)} left out: {why}")
-                    break
-                for name, why in _doubts(task, arms, some, settings).items():
-                    if name not in left_out:
-                        say(f"{experiment.title}: {name} left out: {why}")
-                        left_out.add(name)
-                arms = [name for name in arms if name not in left_out]
-                if not arms:
-                    continue
+        file = ResultsFile(experiment, options.folder, options.precision)
+        file.forget(options.again)
+        task: Task | None = None
+        for own, policies in experiment.groups():
+            missing = file.missing(policies, own)
+            if not missing:
+                continue
+            if task is None:
+                task = load(experiment.task, data=options.data, **experiment.options)
+                file.check_data(task)
+            for arm, why in _left_out(task, policies, file.settings | dict(own)).items():
+                if missing.pop(arm, None):
+                    say(f"{experiment.title}: {arm} left out: {why}")
+            most = _most(experiment, options, len(policies))
+            for arms, seeds in cut(missing, *most):
                 of = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
                 say(f"{experiment.title}: {', '.join(arms)}; {of}")
-                texts = {name: some[name] for name in arms}
+                texts = {arm: policies[arm] for arm in arms}
                 folder = file.folder_of(texts, seeds, own)
                 if set(arms) & set(options.again):  # what was begun is of what they did before
                     shutil.rmtree(folder, ignore_errors=True)
-                file.add(*_piece(task, texts, seeds, settings, folder), own)
+                file.add(*_piece(task, texts, seeds, file.settings | dict(own), folder), own)
                 shutil.rmtree(folder, ignore_errors=True)
-    return file.results()
+        return file.results()
 
 
-def _refused(task: Task, settings: dict[str, Any]) -> str:
-    """Why settings of an arm's own do not fit a task, such as one with few clients; else empty."""
+def _left_out(task: Task, policies: Mapping[str, str], settings: dict[str, Any]) -> dict[str, str]:
+    """Why arms cannot be run: settings that do not fit the task, budgets that cannot be kept."""
     try:
         fill_in(Settings(**settings), task)
     except InputError as error:
-        return str(error)
-    return ""
+        return dict.fromkeys(policies, str(error))
+    parsed = {name: parse(text) for name, text in policies.items()}
+    return doubts(task, parsed, settings["cohort"], settings["rounds"])
 
 
-def _doubts(
-    task: Task, arms: Sequence[str], texts: Mapping[str, str], settings: dict[str, Any]
-) -> dict[str, str]:
-    """Which of the arms have a budget that cannot be kept on the task, and why."""
-    policies = {name: parse(texts[name]) for name in arms}
-    return doubts(task, policies, settings["cohort"], settings["rounds"])
-
-
-def _most(experiment: Experiment, options: Options, arms: int, seeds: int) -> tuple[int, int]:
+def _most(experiment: Experiment, options: Options, arms: int) -> tuple[int, int]:
     """How many arms, and how many seeds of each, a piece has at the most."""
     runs = options.side_by_side
     if runs is None and jax.default_backend() == "cpu":
         return arms, 1
-    runs = runs or experiment.side_by_side or arms * seeds
-    seeds = min(seeds, runs)
+    runs = runs or experiment.side_by_side or arms * experiment.seeds
+    seeds = min(experiment.seeds, runs)
     return max(1, runs // seeds), seeds
 
 
@@ -149,19 +116,6 @@ def _chunks(items: Sequence[_T], most: int) -> Iterator[list[_T]]:
         yield list(items[start : start + most])
 
 
-def _task(experiment: Experiment, data: Path | None) -> Task:
-    where: Path | None = data
-    if experiment.file is not None:
-        folder = places.given(data)
-        if folder is None:
-            raise DataError(
-                f"{experiment.title} needs {experiment.file}: `--data` or TACITURN_DATA names the "
-                f"folder that it lies in."
-            )
-        where = folder if folder.is_file() else folder / experiment.file
-    return load(experiment.task, data=where, **experiment.task_options())
-
-
 def _piece(
     task: Task,
     policies: dict[str, str],
@@ -169,6 +123,7 @@ def _piece(
     settings: dict[str, Any],
     folder: Path,
 ) -> tuple[dict[str, History], float]:
+    """What came out of a piece, and the seconds that it took."""
     began = time.perf_counter()
     given = settings | {"seeds": tuple(seeds)}
     try:

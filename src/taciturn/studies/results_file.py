@@ -17,14 +17,14 @@ from taciturn.data.shakespeare import PADDING
 from taciturn.errors import InputError, RunError
 from taciturn.report.versions import versions
 from taciturn.sim.history import History
-from taciturn.studies.experiment import MATCHED, Experiment, partner
-from taciturn.studies.results import Results, content, of_one_policy, results_of
+from taciturn.studies.experiment import Experiment
+from taciturn.studies.results import Results, content, results_of
 from taciturn.tasks.task import Task, with_test
 
 
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
-    """A block in which no other process adds to the file: what two had read, one would lose."""
+    """A block in which no other process adds to the file: of two, one would lose its runs."""
     lock = path.with_suffix(".lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,43 +38,31 @@ def claimed(path: Path) -> Iterator[None]:
 
 
 class ResultsFile:
-    """The file of an experiment.
+    """The file of an experiment in a folder.
 
-    Args:
-      experiment: whose file it is.
-      folder: where it lies.
-      seeds: how many are asked for; the experiment's own numbers by default.
-      rounds, precision: what takes the place of the experiment's, or of the usual ones.
+    `precision` is that of matrix products, where the experiment has none: by default that of the
+    runs in the file, and for a new file bfloat16 on a GPU and float32 elsewhere.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        folder: Path,
-        seeds: int | None,
-        rounds: int | None = None,
-        precision: str | None = None,
-    ) -> None:
-        self.experiment, self.seeds = experiment, seeds
-        self.settings = experiment.numbers()
-        if rounds is not None:
-            self.settings["rounds"] = rounds
+    def __init__(self, experiment: Experiment, folder: Path, precision: str | None = None) -> None:
+        self.experiment = experiment
         self.path = folder / f"{experiment.name}.json"
         there = content(self.path) if self.path.exists() else None
         usual = "bfloat16" if jax.default_backend() == "gpu" else "float32"
         usual = there["settings"]["precision"] if there else usual
-        self.settings.setdefault("precision", precision or usual)
+        self.settings = {"precision": precision or usual} | dict(experiment.settings)
         described = {
             "experiment": experiment.name,
-            "task": {"name": experiment.task} | experiment.task_options(),
+            "task": {"name": experiment.task} | dict(experiment.options),
             "settings": self.settings,
         }
-        if there is not None:
-            self.content = there
-            for key, value in described.items():
-                self._compare(self.content.get(key), value)
-        else:
-            self.content = described | {"weights": None, "pieces": [], "runs": []}
+        self.content: dict[str, Any] = there or described | {
+            "weights": None,
+            "pieces": [],
+            "runs": [],
+        }
+        for key, value in described.items():
+            self._compare(self.content.get(key), value)
 
     def _compare(self, found: Any, value: Any) -> None:
         now = json.loads(runs.to_json(value))
@@ -82,10 +70,12 @@ class ResultsFile:
             return
         if isinstance(found, dict) and isinstance(now, dict):  # what differs is enough
             names = [name for name in {**found, **now} if found.get(name) != now.get(name)]
-            found, now = ({name: each.get(name) for name in names} for each in (found, now))
+            found, now = (
+                ", ".join(f"{name} = {each.get(name)}" for name in names) for each in (found, now)
+            )
         raise RunError(
-            f"{self.path} was made with {_listed(found)}, and now it is {_listed(now)}: choose "
-            f"another `--out`, or remove the file."
+            f"{self.path} was made with {found}, and now it is {now}: choose another `--out`, or "
+            f"remove the file."
         )
 
     def check_data(self, task: Task) -> None:
@@ -94,30 +84,28 @@ class ResultsFile:
         found = self.content.setdefault("data", data)
         self._compare(found, {key: data.get(key) for key in found})
 
-    def seeds_of(self, arm: str) -> int:
-        """How many seeds of an arm are asked for."""
-        return self.experiment.seeds_of(arm) if self.seeds is None else self.seeds
-
     def forget(self, arms: Collection[str]) -> None:
         """Leaves the runs of some arms out; the file has them until the first piece is added."""
         runs = self.content["runs"]
-        unknown = [arm for arm in arms if arm not in {run["arm"] for run in runs}]
-        if unknown:
+        if unknown := [arm for arm in arms if arm not in {run["arm"] for run in runs}]:
             raise InputError(f"{self.path} has no runs of {', '.join(unknown)} to run again.")
+        if left := [arm for arm in arms if arm not in self.experiment.arms]:
+            raise InputError(
+                f"{', '.join(left)} would be run again, and is none of the policies that were "
+                f"asked for."
+            )
         self.content["runs"] = [run for run in runs if run["arm"] not in arms]
 
     def missing(self, policies: Mapping[str, str], own: Mapping[str, Any]) -> dict[str, list[int]]:
-        """The seeds that an arm has no run for, with settings of its own, if any, of every arm that
-        lacks one."""
+        """The seeds that each arm lacks, with settings of its own if it has any."""
         there = {
-            (r["arm"], r["policy"], r["seed"])
-            for r in self.content["runs"]
-            if r.get("settings", {}) == own
+            (run["arm"], run["policy"], run["seed"])
+            for run in self.content["runs"]
+            if run.get("settings", {}) == own
         }
+        seeds = range(self.experiment.seeds)
         lacking = {
-            name: [
-                s for s in range(self.seeds_of(name)) if (name, str(parse(text)), s) not in there
-            ]
+            name: [seed for seed in seeds if (name, str(parse(text)), seed) not in there]
             for name, text in policies.items()
         }
         return {name: seeds for name, seeds in lacking.items() if seeds}
@@ -130,37 +118,10 @@ class ResultsFile:
         digest = hashlib.sha256(piece.encode()).hexdigest()[:12]
         return self.path.with_name(f"{self.experiment.name}-{digest}")
 
-    def matched(self, arm: str) -> str:
-        """The policy of an arm that speaks as often as its partner: the mean over all seeds of the
-        partner that are there.
-
-        An arm that has every seed that is asked for keeps its policy while its partner has fewer
-        seeds than it: these tell less of the rate than those that it was matched to.
-        """
-        texts = self.experiment.arms
-        policy = str(parse(texts[partner(arm)]))
-        spoke = [
-            run["spoke"]
-            for run in self.content["runs"]
-            if run["arm"] == partner(arm) and run["policy"] == policy
-        ]
-        rate = f"{np.mean(spoke) / self.settings['cohort']:.4f}"
-        now = str(parse(texts[arm].replace(MATCHED, rate)))
-        own = of_one_policy(run for run in self.content["runs"] if run["arm"] == arm)
-        if {*range(self.seeds_of(arm))} <= {run["seed"] for run in own} and len(spoke) < len(own):
-            was = str(own[0]["policy"])
-            if was.partition("+")[2] == now.partition("+")[2]:  # but for the rate
-                return was
-        return now
-
     def add(self, histories: Mapping[str, History], seconds: float, own: Mapping[str, Any]) -> None:
-        """Takes the runs of a piece, which replace those of their arms and seeds, and saves.
+        """Saves the runs of a piece, which replace those of the same arms and seeds.
 
         Runs of other seeds stay, whatever their policy: nobody asked for them to be run again.
-
-        Args:
-          histories, seconds: of the piece.
-          own: settings that its arms have beside those of the experiment.
         """
         named = {"settings": dict(own)} if own else {}
         new = [run | named for name, history in histories.items() for run in _runs(name, history)]
@@ -169,28 +130,20 @@ class ResultsFile:
         self.content["runs"] = kept + new
         first = next(iter(histories.values()))
         self.content["weights"] = first.size
-        self.content["pieces"].append(
-            {
-                "arms": list(histories),
-                "seeds": sorted({run["seed"] for run in new}),
-                "seconds": round(seconds, 2),
-                "compilation_left_out": round(float(first.seconds.sum()), 2),
-                "versions": versions(),
-            }
-        )
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        piece = {
+            "arms": list(histories),
+            "seeds": sorted({run["seed"] for run in new}),
+            "seconds": round(seconds, 2),
+            "compilation_left_out": round(float(first.seconds.sum()), 2),
+            "versions": versions(),
+        }
+        self.content["pieces"].append(piece)
         with files.replacing(self.path) as file:
             file.write(_lines(self.content))
 
     def results(self) -> Results:
         """The runs of the seeds that were asked for."""
-        return results_of(self.experiment, self.content, self.seeds)
-
-
-def _listed(value: Any) -> str:
-    if not isinstance(value, dict):
-        return str(value)
-    return ", ".join(f"{name} = {one}" for name, one in value.items())
+        return results_of(self.experiment, self.content, self.experiment.seeds)
 
 
 def describe(task: Task) -> dict[str, Any]:
@@ -222,46 +175,37 @@ def describe(task: Task) -> dict[str, Any]:
 
 
 def _runs(arm: str, history: History) -> list[dict[str, Any]]:
+    """An entry for every seed; `None` where there is nothing to tell a figure from."""
     tested = np.flatnonzero(~np.isnan(history.loss[0]) | ~np.isnan(history.accuracy[0]))
     sent = (history.bytes_up + history.overhead_up).cumsum(1)
-    return [
-        {
-            "arm": arm,
-            "policy": str(history.policy),
-            "seed": seed,
-            "tested": (tested + 1).tolist(),
-            "accuracy": [_rounded(100 * a, ".6g") for a in history.accuracy[i, tested]],
-            "loss": [_rounded(loss, ".6g") for loss in history.loss[i, tested]],
-            "uploaded": sent[i, tested].tolist(),
-            "spoke": history.spoke[i].tolist(),
-            "threshold": _thresholds(history.threshold[i]),
-            "rejected": int(history.rejected[i].sum()),
-        }
-        | _who_pays(history, i)
-        for i, seed in enumerate(history.seeds)
-    ]
+    found = []
+    for i, seed in enumerate(history.seeds):
+        threshold = history.threshold[i]
+        found.append(
+            {
+                "arm": arm,
+                "policy": str(history.policy),
+                "seed": seed,
+                "tested": (tested + 1).tolist(),
+                "accuracy": [_rounded(100 * a) for a in history.accuracy[i, tested]],
+                "loss": [_rounded(loss) for loss in history.loss[i, tested]],
+                "uploaded": sent[i, tested].tolist(),
+                "spoke": history.spoke[i].tolist(),
+                "threshold": None
+                if np.isnan(threshold).all()
+                else [_rounded(t, ".5g") for t in threshold],
+                "rejected": int(history.rejected[i].sum()),
+                "worst_tenth": _rounded(100 * history.worst_tenth[i, -1]),
+            }
+        )
+    return found
 
 
-def _who_pays(history: History, i: int) -> dict[str, float | None]:
-    """The figures of `results.WHO_PAYS` of a run; None where there is nothing to tell them from."""
-    voices = history.voices.of_seed(history.seeds[i])
-    return {
-        "worst_tenth": _rounded(100 * history.worst_tenth[i, -1], ".6g"),
-        "silent_small": voices.silent_share(0),
-        "silent_large": voices.silent_share(2),
-    }
-
-
-def _thresholds(path: np.ndarray) -> list[float | None] | None:
-    """None where the rule has none."""
-    return None if np.isnan(path).all() else [_rounded(t, ".5g") for t in path]
-
-
-def _rounded(value: float, form: str) -> float | None:
+def _rounded(value: float, form: str = ".6g") -> float | None:
     return None if np.isnan(value) else float(f"{value:{form}}")
 
 
-def _lines(content: dict[str, Any]) -> str:
+def _lines(content: Mapping[str, Any]) -> str:
     """JSON with one line per run: short, and a change shows which."""
 
     def value(item: Any) -> str:

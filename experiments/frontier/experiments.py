@@ -1,13 +1,18 @@
 """The experiments of the frontier, with the reason for every setting."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from taciturn.errors import UnknownName
-from taciturn.frontier.policies import FEW, GRID, MORE, OWN
-from taciturn.studies.experiment import Experiment, Setting
-from taciturn.tasks import TASKS
+from experiments.common.experiment import Experiment, Setting
+from taciturn.frontier.policies import GRID, OWN
+
+# What long runs have: full, the recommended policy, what it is made of, and the nearest rivals.
+FEW = (
+    "full", "budget", "silence + EDEN 0.1", "EDEN 1 bit", "EDEN 0.1 bits",
+    "sparse ternary 1 %, feedback",
+)  # fmt: skip
+MORE = (
+    *FEW, "silence, ignored", "EDEN 0.5 bits", "QSGD 2 bits", "optimal sampling 30 %", "FedPAQ",
+)  # fmt: skip
 
 _COHORT = Setting(10, "The paper's, and FLUTE's.")
 _CLIP = Setting(1.0, "The paper's code.")
@@ -24,7 +29,6 @@ EMNIST = Experiment(
     "emnist",
     "EMNIST, 100 rounds",
     "emnist",
-    options={},
     settings={
         "rounds": Setting(100, "The paper's."),
         "cohort": _COHORT,
@@ -62,7 +66,6 @@ EMNIST_LONG = Experiment(
     "emnist-long",
     "EMNIST, 1,500 rounds",
     "emnist",
-    options={},
     settings={
         "rounds": Setting(1500, _FLUTE),
         "cohort": _COHORT,
@@ -72,7 +75,7 @@ EMNIST_LONG = Experiment(
         "clip": _CLIP_TOO,
         "evaluate_every": _SELDOM,
     },
-    arms=MORE,
+    arms={name: GRID[name] for name in MORE},
     seeds=5,
     side_by_side=25,
 )
@@ -90,7 +93,7 @@ SHAKESPEARE_LONG = Experiment(
         "clip": _CLIP_TOO,
         "evaluate_every": _SELDOM,
     },
-    arms=FEW,
+    arms={name: GRID[name] for name in FEW},
     seeds=5,
     side_by_side=10,
 )
@@ -130,35 +133,3 @@ def _alone(experiment: Experiment) -> Experiment:
 
 ALONE = (_alone(EMNIST_LONG), _alone(SHAKESPEARE_LONG))
 EXPERIMENTS = {experiment.name: experiment for experiment in (*MAIN, *ALONE)}
-
-
-def experiment_of(
-    name: str,
-    arms: Mapping[str, str] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Experiment:
-    """The experiment of this name, or one on the task of this name, with what was asked for.
-
-    Args:
-      name: of an experiment, or of a task.
-      arms: a name and a policy each, instead of the experiment's.
-      settings, options: those that were given.
-    """
-    if name not in EXPERIMENTS and name not in TASKS:
-        raise UnknownName("experiment or task", name, {**EXPERIMENTS, **TASKS})
-    usual = {"rounds": Setting(100, "Usual."), "cohort": Setting(10, "Usual.")}
-    found = EXPERIMENTS.get(name) or Experiment(name, name, name, {}, usual, GRID, own=OWN)
-    asked = {key: Setting(value, "As asked for.") for key, value in (settings or {}).items()}
-    if "rounds" in asked or "evaluate_every" not in found.settings:
-        rounds = {**found.settings, **asked}["rounds"].value
-        often = Setting(max(1, rounds // 20), "Twenty points on a curve.")
-        asked = {"evaluate_every": often} | asked
-    given = {key: Setting(value, "As asked for.") for key, value in (options or {}).items()}
-    return replace(
-        found,
-        settings={**found.settings, **asked},
-        options={**found.options, **given},
-        arms=found.arms if arms is None else arms,
-        own=found.own if arms is None else {name: OWN[name] for name in arms if name in OWN},
-    )

@@ -1,0 +1,140 @@
+"""An experiment with a reason for every setting, and how it is run piece by piece."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from taciturn.core.policy import parse
+from taciturn.data import places
+from taciturn.errors import DataError
+from taciturn.studies import experiment as plain
+from taciturn.studies import pieces
+from taciturn.studies.pieces import Options, Say
+from taciturn.studies.results import Results, read
+
+MATCHED = "?"  # the probability of an arm that speaks as often as an adaptive one
+NEAR = 0.01  # a probability as near as this to the adaptive arm's rate is kept
+
+
+class Setting(NamedTuple):
+    """A value and why it is that one."""
+
+    value: Any
+    why: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Policies on one task, with a reason for every setting.
+
+    Attributes:
+      name: of the experiment, and of its file.
+      title: for tables and figures.
+      task: what is learned.
+      settings: of `taciturn.simulate`.
+      arms: a name and a policy each. The probability of `random:?+…` is the mean rate at which
+        clients speak in the adaptive arm with the same stand-in.
+      options: of the task.
+      seeds: how many.
+      seeds_of: how many an arm has, where these are others.
+      side_by_side: how many runs a piece has on a GPU; None for all.
+      own: settings of single arms, by their names; such an arm runs by itself.
+      file: of a task that takes one file, its place below the folder of the data.
+    """
+
+    name: str
+    title: str
+    task: str
+    settings: Mapping[str, Setting]
+    arms: Mapping[str, str]
+    options: Mapping[str, Setting] = field(default_factory=dict)
+    seeds: int = 5
+    seeds_of: Mapping[str, int] = field(default_factory=dict)
+    side_by_side: int | None = None
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    file: str | None = None
+
+    def plain(
+        self,
+        arms: Mapping[str, str] | None = None,
+        seeds: int | None = None,
+        rounds: int | None = None,
+    ) -> plain.Experiment:
+        """The same without reasons, with all or some of the arms."""
+        settings = {name: setting.value for name, setting in self.settings.items()}
+        if rounds is not None:
+            settings["rounds"] = rounds
+        options = {name: setting.value for name, setting in self.options.items()}
+        arms = self.arms if arms is None else arms
+        own = {name: self.own[name] for name in arms if name in self.own}
+        return plain.Experiment(
+            self.name, self.title, self.task, options, settings, arms, seeds or self.seeds,
+            self.side_by_side, own,
+        )  # fmt: skip
+
+    def groups(self, seeds: int | None = None) -> Iterator[tuple[int, dict[str, str]]]:
+        """Arms that have as many seeds, the matched ones after those that they are matched to."""
+        for matched in (False, True):
+            together: dict[int, dict[str, str]] = {}
+            for arm, text in self.arms.items():
+                if (MATCHED in text) == matched:
+                    count = seeds or self.seeds_of.get(arm, self.seeds)
+                    together.setdefault(count, {})[arm] = text
+            yield from together.items()
+
+    def run(
+        self, options: Options, say: Say, seeds: int | None = None, rounds: int | None = None
+    ) -> Results:
+        """All runs of the experiment; those that its file lacks are made."""
+        if self.file is not None:
+            options = options._replace(data=self._data(options.data))
+        for count, arms in self.groups(seeds):
+            texts = {arm: self._policy(arm, options.folder) for arm in arms}
+            again = [arm for arm in options.again if arm in arms]
+            pieces.run(self.plain(texts, count, rounds), options._replace(again=again), say)
+        return self.read(options.folder)
+
+    def read(self, folder: Path) -> Results:
+        """What the experiment's file has; nothing is run."""
+        return read(self.plain(), folder)
+
+    def missing(self, folder: Path) -> dict[str, int]:
+        """How many seeds each arm lacks; arms that lack none are left out."""
+        there = self.read(folder).arms if (folder / f"{self.name}.json").exists() else {}
+        lacking = {
+            arm: count - len(there[arm].seeds) if arm in there else count
+            for count, arms in self.groups()
+            for arm in arms
+        }
+        return {arm: count for arm, count in lacking.items() if count > 0}
+
+    def _policy(self, arm: str, folder: Path) -> str:
+        """The policy of an arm; a matched one keeps its probability while that is near."""
+        text = self.arms[arm]
+        if MATCHED not in text:
+            return text
+        there = self.read(folder)
+        adaptive = there.arms[partner(arm)].figure("spoke")
+        assert adaptive is not None
+        rate = float(adaptive.mean()) / there.cohort
+        if arm in there.arms:
+            was = there.arms[arm].policy
+            rule, _, rest = was.partition("+")
+            if rest == text.partition("+")[2] and abs(float(rule.partition(":")[2]) - rate) < NEAR:
+                return was
+        return str(parse(text.replace(MATCHED, f"{rate:.4f}")))
+
+    def _data(self, data: Path | None) -> Path:
+        folder = places.given(data)
+        if folder is None:
+            raise DataError(
+                f"{self.title} needs {self.file}: `--data` or TACITURN_DATA names the folder that "
+                f"it lies in."
+            )
+        return folder if folder.is_file() else folder / str(self.file)
+
+
+def partner(arm: str) -> str:
+    """The adaptive arm that a random one is matched to."""
+    return arm.replace("random", "adaptive", 1)

@@ -1,0 +1,51 @@
+"""The frontier's tables: one for each experiment, and two of all of them."""
+
+from typing import Any
+
+from experiments.common.command import Found, only, some
+from experiments.frontier.experiments import MAIN
+from taciturn.frontier.front import points
+from taciturn.frontier.front import table as frontier
+from taciturn.frontier.policies import FULL
+from taciturn.studies.results import Results
+from taciturn.studies.table import Table
+
+_SETTINGS = ("rounds", "cohort", "epochs", "batch", "lr", "clip")
+
+
+def settings(found: Found) -> Table:
+    """What was run."""
+    columns = ("", "clients", "weights", *_SETTINGS, "seeds", "device")
+    rows: list[tuple[Any, ...]] = []
+    for result in some(found, MAIN).values():
+        devices = sorted({piece["versions"]["device"] for piece in result.pieces})
+        rows.append((
+            result.experiment.title, result.data["clients"], f"{result.size:,}",
+            *map(result.settings.get, _SETTINGS), len(result.arms[FULL].seeds), "; ".join(devices),
+        ))  # fmt: skip
+    return Table("What was run.", columns, rows)
+
+
+def ends(found: Found) -> Table:
+    """Where every policy ends: accuracy against full communication, and upload."""
+    there = some(found, MAIN)
+    arms = dict.fromkeys(arm for result in there.values() for arm in result.experiment.arms)
+    marks = {name: _ends(result) for name, result in there.items()}
+    rows = [(arm, *(own.get(arm) for own in marks.values())) for arm in arms]
+    rows = [row for row in rows if any(row[1:])]
+    columns = ("policy", *(result.experiment.title for result in there.values()))
+    return Table("Where policies end.", columns, rows)
+
+
+def _ends(result: Results) -> dict[str, str]:
+    found = {}
+    for point in points(result):
+        text = f"{result.gap(point.name, FULL).signed()}; {result.share(point.name).mean():.3g} %"
+        text = f"{point.accuracy:.2f} %" if point.name == FULL else text
+        found[point.name] = text + " ●" * point.on_front
+    return found
+
+
+TABLES = {"experiments": settings, "ends": ends} | {
+    one.name: only(one.name, frontier) for one in MAIN
+}

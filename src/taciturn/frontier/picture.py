@@ -1,0 +1,72 @@
+"""The picture of the frontier: accuracy against uploaded bytes."""
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from taciturn.frontier.front import Point, points
+from taciturn.frontier.policies import FULL
+from taciturn.report.colours import colours
+from taciturn.report.units import byte_axis
+from taciturn.studies.difference import MARGIN
+from taciturn.studies.figure import Label, place_labels
+from taciturn.studies.results import Results
+
+_LEAST = 3.0  # points below full communication that are shown at the least
+_MOST = 14  # policies that a picture has: with more, names do not find room
+
+
+def draw(result: Results) -> Figure:
+    """Where policies end, each with its name, and the way there.
+
+    What ends far below the others is an arrow at the lower edge with its accuracy. Of more policies
+    than can be read, those of the front are shown, and then the most accurate ones.
+    """
+    figure = Figure(figsize=(10, 6.5), layout="constrained")
+    axes = figure.subplots()
+    everyone = points(result)
+    ranked = sorted(
+        everyone, key=lambda p: (not (p.recommended or p.name == FULL), not p.on_front, -p.accuracy)
+    )
+    found = ranked[:_MOST]
+    tones = colours([point.name for point in found])
+    level = float(result.arms[FULL].at().mean())
+    lowest = _zoom(axes, found, level)
+    labels = []
+    for point in found:
+        arm, tone, end = result.arms[point.name], tones[point.name], point.accuracy
+        mark = "v" if end < lowest else "*" if point.recommended else "o"
+        axes.plot(arm.uploaded.mean(0), arm.accuracy.mean(0), color=tone, lw=0.9, alpha=0.35)
+        axes.plot(
+            point.uploaded, max(end, lowest), marker=mark, ms=17 if mark == "*" else 7,
+            color=tone, mec="white", mew=0.8, ls="", zorder=4, clip_on=False,
+        )  # fmt: skip
+        name = f"{point.name}: {end:.1f} %" if end < lowest else point.name
+        labels.append(Label(name, point.uploaded, max(end, lowest), tone, point.recommended))
+    front = sorted((p.uploaded, p.accuracy) for p in found if p.on_front)
+    front.append((axes.get_xlim()[1], front[-1][1]))  # more bytes give no more
+    axes.plot(*zip(*front, strict=True), color="0.45", lw=1, ls="--", zorder=2,
+              drawstyle="steps-post", label="Pareto front")  # fmt: skip
+    axes.axhspan(level - MARGIN, level, color="0.5", alpha=0.13, lw=0,
+                 label=f"{MARGIN:g} points below full")  # fmt: skip
+    axes.set(xlabel="uploaded by all clients", ylabel=f"{result.measure}, %")
+    left_out = f", {len(found)} of {len(everyone)} policies" * (len(found) < len(everyone))
+    axes.set_title(f"{result.experiment.title}{left_out}")
+    axes.grid(alpha=0.25)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+    place_labels(axes, labels)
+    return figure
+
+
+def _zoom(axes: Axes, found: list[Point], level: float) -> float:
+    """Shows the zone that decides: as far below full communication as above; its lower edge."""
+    ends = [point.accuracy for point in found]
+    sent = [point.uploaded for point in found]
+    room = max(_LEAST, max(ends) - level)
+    lowest = max(level - room, min(ends) - 0.15 * room)
+    axes.set_ylim(lowest, max(ends) + 0.2 * (max(ends) - lowest))
+    axes.set_xscale("log")
+    ticks = byte_axis(min(sent) / 4, max(sent) * 4)
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(min(sent) / 4, max(sent) * 4)
+    return lowest

@@ -1,0 +1,183 @@
+"""Experiments are run piece by piece, and nothing is run twice."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments.common.experiment import Experiment, Setting, partner
+from experiments.paper.experiments import SYNTHETIC
+from taciturn.errors import InputError, RunError
+from taciturn.report import terminal
+from taciturn.sim import engine, journal
+from taciturn.studies import pieces
+from taciturn.studies.pieces import Options
+from taciturn.studies.results import content, read
+from taciturn.studies.results_file import claimed, describe
+from taciturn.tasks import load
+
+ARMS = {
+    "full": "full", "adaptive zero": "adaptive+zero", "adaptive ignore": "adaptive+ignore",
+    "random zero": "random:?+zero",
+}  # fmt: skip
+FEW = replace(SYNTHETIC, arms=ARMS, seeds=2, seeds_of={})
+
+
+def run(options, experiment=FEW, seeds=None, rounds=3):
+    return experiment.run(options, lambda line: None, seeds, rounds)
+
+
+def kept(options, key="runs"):
+    return json.loads((options.folder / "synthetic.json").read_text())[key]
+
+
+def same(first, second):
+    """Whether two results have the same runs, to the last bit."""
+    assert first.arms.keys() == second.arms.keys()
+    for name, arm in first.arms.items():
+        assert arm.runs == second.arms[name].runs
+
+
+@pytest.fixture
+def options(tmp_path):
+    return Options(tmp_path)
+
+
+def test_what_is_there_is_not_run_again(options, counted):
+    first = run(options)
+    done = len(counted)
+    assert done == 4  # the matched arm after the others, and one seed at a time on a CPU
+    same(first, run(options))
+    same(first, read(FEW.plain(), options.folder))
+    run(options, seeds=1)
+    assert len(counted) == done
+    assert {run["seed"] for run in kept(options)} == {0, 1}  # fewer seeds remove nothing
+
+
+def test_a_file_has_one_writer_at_a_time(options):
+    path = options.folder / "synthetic.json"
+    with claimed(path), pytest.raises(RunError, match="is in use: another process is adding"):
+        run(options)
+    assert not path.with_suffix(".lock").exists()
+    path.write_text('{"runs": []}')
+    with pytest.raises(RunError, match="file of results"):
+        content(path)
+
+
+def test_a_command_that_was_stopped_goes_on_where_it_was(options, counted, monkeypatch):
+    wanted = run(options)
+    options = Options(options.folder / "again")
+    counted.clear()
+    monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(journal, "_LONGEST", 0.0)
+    real, told = terminal.Live.__call__, []
+
+    def tell(self, record):
+        real(self, record)
+        told.append(len(counted))
+        if len(counted) == 2 and told.count(2) == 4:  # in the second round of the second piece
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(terminal.Live, "__call__", tell)
+    with pytest.raises(KeyboardInterrupt):
+        run(options)
+    (piece,) = (path for path in options.folder.iterdir() if path.is_dir())
+    assert (piece / "metrics.csv").exists()
+    assert len(kept(options, "pieces")) == 1
+    same(wanted, run(options))
+    assert counted.count(counted[0]) == 1
+    assert [path.name for path in options.folder.iterdir()] == ["synthetic.json"]
+
+
+def test_random_speaks_at_the_mean_rate_of_its_partner_and_keeps_it_while_it_is_near(
+    options, monkeypatch
+):
+    monkeypatch.setattr("experiments.common.experiment.NEAR", 0.1)
+
+    def probability(result):
+        rule = result.arms["random zero"].policy.partition("+")[0]
+        return float(rule.partition(":")[2])
+
+    first = run(options)
+    spoke = first.arms[partner("random zero")].figure("spoke")
+    assert probability(first) == pytest.approx(spoke.mean() / first.cohort, abs=1e-4)
+    more = run(options, seeds=3)
+    assert probability(more) == probability(first)
+    path = options.folder / "synthetic.json"
+    content = json.loads(path.read_text())
+    for one in content["runs"]:
+        if one["arm"] == "adaptive zero":
+            one["spoke"] = [5] * 3
+    path.write_text(json.dumps(content))
+    again = run(options, seeds=3)
+    assert probability(again) == 0.5
+    assert again.arms["random zero"].seeds == (0, 1, 2)
+
+
+def test_some_arms_have_other_numbers_of_seeds(options, counted):
+    experiment = replace(FEW, seeds=1, seeds_of={"full": 3, "random zero": 2})
+    assert experiment.missing(options.folder)["full"] == 3
+    count = {name: len(arm.seeds) for name, arm in run(options, experiment).arms.items()}
+    assert count == dict.fromkeys(ARMS, 1) | {"full": 3, "random zero": 2}
+    assert experiment.missing(options.folder) == {}
+    assert replace(experiment, seeds=2).missing(options.folder) == {
+        "adaptive zero": 1, "adaptive ignore": 1
+    }  # fmt: skip
+
+
+def test_what_has_changed_is_run_again_and_not_mixed_with_what_was(options, counted):
+    run(options, seeds=3)
+    counted.clear()
+    changed = replace(FEW, arms=ARMS | {"adaptive ignore": "adaptive+zero"})
+    result = run(options, changed, seeds=2)
+    assert [arms for arms, _ in counted] == [["adaptive ignore"]] * 2
+    assert result.arms["adaptive ignore"].seeds == (0, 1)
+    own = [one["policy"] for one in kept(options) if one["arm"] == "adaptive ignore"]
+    assert sorted(own) == ["adaptive+ignore", "adaptive+zero", "adaptive+zero"]
+    run(options._replace(again=("full",)), changed, seeds=1)
+    assert counted[-1] == (["full"], (0,))
+    some = replace(FEW.plain(rounds=3), arms={"adaptive zero": "adaptive+zero"})
+    for arms, error in ((["nobody"], "has no runs of nobody"), (["full"], "is none of the polic")):
+        with pytest.raises(InputError, match=error):
+            pieces.run(some, options._replace(again=arms), lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "task", "error"), [(4, "synthetic", "rounds"), (3, "glyphs", "examples")]
+)
+def test_other_settings_and_other_data_are_refused(options, monkeypatch, rounds, task, error):
+    run(options, seeds=1)
+    monkeypatch.setattr(pieces, "load", lambda name, **given: load(task))
+    with pytest.raises(RunError, match=error):
+        run(options, seeds=2, rounds=rounds)
+
+
+def test_an_arm_with_settings_of_its_own_is_a_piece_of_its_own(options, counted):
+    def chosen(choice, said):
+        settings = {name: Setting(n, "Few.") for name, n in (("rounds", 2), ("cohort", 3))}
+        experiment = Experiment(
+            "synthetic", "S", "synthetic", settings | {"evaluate_every": Setting(1, "Few.")},
+            {"full": "full", "chosen": "full"}, seeds=1, own={"chosen": {"choice": choice}},
+        )  # fmt: skip
+        return experiment.run(options, said.append)
+
+    said = []
+    found = chosen(9, said)
+    assert counted == [(["full"], (0,)), (["chosen"], (0,))]
+    extra = found.arms["chosen"].uploaded - found.arms["full"].uploaded
+    np.testing.assert_array_equal(extra, [[9 * 24, 18 * 24]])
+    chosen(8, said)
+    assert len(counted) == 3  # other settings replace what was there
+    assert [one.get("settings") for one in kept(options)] == [None, {"choice": 8}]
+    chosen(101, said)
+    assert said[-1].startswith("S: chosen left out: `choice` must be at least the cohort of 3")
+
+
+def test_what_a_constant_answer_reaches_leaves_padding_out():
+    task = load("synthetic")
+    labels = np.array([[3, 3, 0, 0], [3, 5, 0, 0]], np.int32)
+    tests = {"x": np.zeros((2, 100), np.float32), "y": labels}
+    assert describe(replace(task, test=tests))["constant"] == 75
+    assert describe(replace(task, test=tests | {"y": labels[0]}))["constant"] == 50
+    assert "constant" not in describe(task)  # its labels are numbers
