@@ -16,7 +16,6 @@ import json
 import math
 import os
 import re
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -30,10 +29,10 @@ from matplotlib.figure import Figure
 
 import taciturn
 from taciturn.core.policy import CODECS
-from taciturn.files import replacing
+from taciturn.files import atomic_write
 from taciturn.models.cnn import Conv
 from taciturn.models.dense import Dense
-from taciturn.report.versions import versions
+from taciturn.report.versions import commit, versions
 from taciturn.sim.local import flat_model
 from taciturn.studies.difference import MARGIN, Difference, difference
 from taciturn.studies.figure import write
@@ -124,13 +123,6 @@ def fitted(arm: str, size: int) -> str:
     return arm.replace(found[0], f"{name}:{low:.6g}")
 
 
-def commit() -> str:
-    """That of the checkout, with `-dirty` where files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    found = subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=False)
-    return found.stdout.strip()
-
-
 def run(options: argparse.Namespace) -> None:
     """Runs what is missing."""
     path: Path = options.json
@@ -159,7 +151,7 @@ def run(options: argparse.Namespace) -> None:
                     "commit": commit(), "versions": versions(),
                 }  # fmt: skip
                 found["runs"].append(row)
-                with replacing(path) as file:
+                with atomic_write(path) as file:
                     file.write(json.dumps(found).replace('{"on"', '\n {"on"') + "\n")
                 print(f"{name:11} {arm:40} {seed}  {row['accuracy']:6.2f} %  "
                       f"{row['bytes_up'] / settings['rounds']:12,.0f} bytes a round  "
@@ -237,7 +229,7 @@ def table(options: argparse.Namespace) -> None:
     page = ROOT / "docs" / "policies.md"
     before, begin, rest = page.read_text("utf-8").partition("<!-- table: scaling -->\n")
     text = before + begin + "\n".join(rows) + "\n" + rest[rest.index("<!-- end -->") :]
-    with replacing(page) as file:
+    with atomic_write(page) as file:
         file.write(text)
 
 

@@ -27,8 +27,7 @@ def table(results: Path = RESULTS) -> str:
         "|---|---|---|---|---|---|",
     ]
     for path in sorted(results.glob("peers_*.json")):
-        # Files that were written under the project's first name are read too.
-        found = json.loads(path.read_text().replace("laconic", "taciturn"))
+        found = json.loads(path.read_text())
         where = found["device"] or f"{found['threads']} cores, {found['cpu']}"
         settings = dict(text.split("=") for text in found.get("taciturn_settings", []))
         if "precision" in settings:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from taciturn import __version__, runs
+from taciturn import runs
 
 SMALL = ["synthetic", "--rounds", "2", "--cohort", "3"]
 
@@ -31,14 +31,6 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_p
     assert code == 0
     summary = json.loads(out)
     assert out.count("\n") == 1
-    keys = [
-        "task", "rule", "stand_in", "codec", "down", "rounds", "cohort", "seeds", "accuracy",
-        "accuracy_mean", "accuracy_std", "worst_tenth", "loss_mean", "spoke_share",
-        "rejected_share", "upload_bytes", "upload_overhead_bytes", "upload_share",
-        "download_share", "traffic_bytes", "traffic_share", "threshold_mean", "silent_small",
-        "silent_large", "seconds_per_round", "difference", "run",
-    ]  # fmt: skip
-    assert list(summary)[: len(keys)] == keys
     assert summary["task"] == "synthetic"
     assert (summary["rule"], summary["stand_in"], summary["codec"]) == (
         "random:0.5", "ignore", "float32")  # fmt: skip
@@ -57,7 +49,6 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn: Any, tmp_p
     assert {path.name for path in folder.iterdir()} >= {
         "config.toml", "metrics.csv", "report.png", "summary.json", "weights.safetensors",
     }  # fmt: skip
-    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
     assert runs.read_json(folder / "summary.json") == summary
     config = tomllib.loads((folder / "config.toml").read_text("utf-8"))
     assert config["arms"] == f"full; {policy}"
@@ -97,10 +88,6 @@ def test_a_log_of_a_run_has_its_progress_and_a_quiet_run_has_none(taciturn: Any)
     assert "adaptive+ou: round 2/2, accuracy" in err
     code, out, err = taciturn("run", *SMALL, "--no-baseline", "--out", "quiet", "--quiet")
     assert (code, out, err) == (0, "quiet\n", "")
-
-
-def test_the_version(taciturn: Any) -> None:
-    assert taciturn("--version") == (0, f"taciturn {__version__}\n", "")
 
 
 def test_when_no_reply_counts_the_table_says_so(taciturn: Any) -> None:
@@ -164,16 +151,6 @@ def test_a_budget_is_all_that_it_takes(budget: str, policy: str, taciturn: Any) 
     assert "`--budget` takes the place of `--policy`" in err
 
 
-def test_the_baseline_can_be_left_out(taciturn: Any) -> None:
-    code, out, _ = taciturn("run", *SMALL, "--no-baseline", "--json", "--out", "x")
-    assert code == 0
-    summary = json.loads(out)
-    assert list(summary["arms"]) == ["adaptive+ou"]
-    assert (summary["rule"], summary["stand_in"]) == ("adaptive", "ou")
-    assert summary["threshold_mean"] is not None
-    assert {row["arm"] for row in table(Path("x"))} == {"adaptive+ou"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -223,12 +200,10 @@ def test_a_wrong_option_is_named_and_exit_code_is_two(
 def test_help_names_the_options(taciturn: Any) -> None:
     code, out, _ = taciturn("run", "--help")
     assert code == 0
-    for option in (
-        "--rule", "--stand-in", "--policy", "--rounds", "--cohort", "--epochs", "--batch", "--lr",
-        "--clip", "--seeds", "--no-baseline", "--out", "--json", "--quiet", "--debug", "--arms",
-        "--config", "--sweep",
-    ):  # fmt: skip
+    for option in ("--rule STR", "--seeds INT …", "--no-baseline", "--arms", "--sweep"):
         assert option in out
+    assert "{None}" not in out
+    assert "default: None" not in out
 
 
 def test_list_names_what_there_is(taciturn: Any) -> None:

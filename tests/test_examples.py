@@ -21,10 +21,6 @@ CHANCE = {"equinox_task": 100 / 3, "flax_task": 50.0}
 OWN = ("own_rule", "own_stand_in", "own_codec")
 
 
-def test_every_example_is_here() -> None:
-    assert {file.stem for file in EXAMPLES.glob("*.py")} == {*CHANCE, *OWN}
-
-
 ROOT = EXAMPLES.parent
 APPS = sorted([*EXAMPLES.glob("*/pyproject.toml"), *ROOT.glob("tests/*/*/pyproject.toml")])
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *EXAMPLES.glob("*/README.md")])
@@ -40,11 +36,6 @@ def test_an_app_depends_on_no_name_that_a_stranger_could_take(path: Path) -> Non
 def test_no_page_asks_an_index_for_taciturn(path: Path) -> None:
     asked = re.findall(r"pip install [^`\n]*", path.read_text("utf-8"))
     assert not [line for line in asked if re.search(r"""[ '"]taciturn(\[|['" ]|$)""", line)]
-
-
-def test_the_pages_say_how_to_install_it() -> None:
-    assert len(APPS) == 3
-    assert sum("pip install" in path.read_text("utf-8") for path in PAGES) >= 4
 
 
 def test_nodes_of_the_larger_app_have_glyphs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and what killed processes leave behind."""
+"""Files that are whole or not there, locks, and what killed processes leave behind."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 
 from taciturn import files, runs
+from taciturn.errors import WriteError
 
 WRITES = """
 import sys, time
 from pathlib import Path
 from taciturn import files
-with files.replacing(Path(sys.argv[1]), "wb") as file:
+with files.atomic_write(Path(sys.argv[1]), "wb") as file:
     file.write(bytes(1000))
     file.flush()
     print("writing", flush=True)
@@ -32,7 +33,7 @@ HOLDS = """
 import sys
 from pathlib import Path
 from taciturn import files
-with files.alone(Path(sys.argv[1]), "works"):
+with files.wait_for_lock(Path(sys.argv[1]), "works"):
     print("holding", flush=True)
     sys.stdin.read()
 """
@@ -54,41 +55,36 @@ def kill(started: subprocess.Popen[str]) -> None:
     assert started.wait() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("mode", ["w", "wb"])
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
 def test_an_error_in_the_middle_leaves_the_old_file_and_no_litter(
-    tmp_path: Path, mode: str
+    tmp_path: Path, error: BaseException
 ) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    half: Any = b"new" if mode == "wb" else "new"
-    with pytest.raises(KeyboardInterrupt), files.replacing(path, mode) as file:  # noqa: PT012
-        file.write(half)
-        file.flush()
-        raise KeyboardInterrupt
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_reader_sees_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("old")
-    with files.replacing(path) as file:
+    kind = WriteError if isinstance(error, OSError) else KeyboardInterrupt
+    with pytest.raises(kind), files.atomic_write(path) as file:  # noqa: PT012
         file.write("new")
         file.flush()
         assert path.read_text() == "old"
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
+        raise error
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+@pytest.mark.parametrize("mask", [0o022, 0o077])
 def test_permissions_are_those_that_open_gives(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
-        with files.replacing(tmp_path / "file") as file:
+        with files.atomic_write(tmp_path / "file") as file:
             file.write("new")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~mask
+    assert (tmp_path / "file").read_text() == "new"
 
 
 def test_what_a_killed_writer_leaves_is_removed_by_the_next_one(tmp_path: Path) -> None:
@@ -96,22 +92,14 @@ def test_what_a_killed_writer_leaves_is_removed_by_the_next_one(tmp_path: Path) 
         kill(writer)
     (litter,) = tmp_path.iterdir()
     assert litter.stat().st_size == 1000
-    runs.write_json(tmp_path / "other.json", {})
-    assert [path.name for path in tmp_path.iterdir()] == ["other.json"]
-
-
-def test_a_folder_with_nothing_but_litter_is_an_empty_one(tmp_path: Path) -> None:
-    with process(WRITES, tmp_path / "large") as writer:
-        kill(writer)
-    with runs.create(tmp_path, "task") as folder:
-        assert folder == tmp_path
-    assert list(tmp_path.iterdir()) == []
+    with runs.create(tmp_path, "task"):  # a folder with nothing but litter is an empty one
+        assert not litter.exists()
 
 
 def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
     with process(WRITES, tmp_path / "large") as writer:
         runs.write_json(tmp_path / "other.json", {})
-        assert len(list(tmp_path.iterdir())) == 2
+        assert len(names(tmp_path)) == 2
         writer.communicate("")
         assert writer.returncode == 0
     assert (tmp_path / "large").read_bytes() == bytes(1000)
@@ -121,7 +109,7 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     for name in (".large.tmp", ".large.x1y2z3", "large.taciturn"):
         (tmp_path / name).touch()
     runs.write_json(tmp_path / "large", {})
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(names(tmp_path)) == 4
 
 
 def test_a_file_that_was_swept_away_before_it_was_locked_is_made_again(
@@ -143,7 +131,7 @@ def test_a_file_that_was_swept_away_before_it_was_locked_is_made_again(
     assert len(calls) == 2
 
 
-def test_one_is_alone_and_the_other_waits_and_says_so_once(
+def test_one_has_the_lock_and_the_other_waits_and_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(files, "_PAUSE", 0.01)
@@ -151,11 +139,12 @@ def test_one_is_alone_and_the_other_waits_and_says_so_once(
     waited: list[bool] = []
 
     def second() -> None:
-        with files.alone(path, "downloads a.bin") as had_to:
+        with files.wait_for_lock(path, "downloads a.bin") as had_to:
             waited.append(had_to)
             came.set()
 
     with process(HOLDS, path) as holder:
+        assert files.is_locked(path)
         thread = threading.Thread(target=second)
         thread.start()
         assert not came.wait(0.3)
@@ -164,25 +153,24 @@ def test_one_is_alone_and_the_other_waits_and_says_so_once(
     thread.join()
     assert waited == [True]
     assert caplog.messages == ["Another process downloads a.bin: waiting for it."]
-    assert list(tmp_path.iterdir()) == []
+    assert not files.is_locked(path)
 
 
-def test_a_killed_holder_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_killed_process_holds_nobody_up(tmp_path: Path) -> None:
     with process(HOLDS, tmp_path / "lock") as holder:
         kill(holder)
-    assert (tmp_path / "lock").exists()
-    with files.alone(tmp_path / "lock", "works") as waited:
+    with files.wait_for_lock(tmp_path / "lock", "works") as waited:
         assert not waited
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_never_two_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_PAUSE", 0)
+    monkeypatch.setattr(files, "_LOOK", 0)
     inside, most = [], []
 
     def work() -> None:
         for _ in range(50):
-            with files.alone(tmp_path / "lock", "works"):
+            with files.wait_for_lock(tmp_path / "lock", "works"):
                 inside.append(1)
                 most.append(len(inside))
                 inside.pop()
@@ -195,6 +183,43 @@ def test_never_two_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert most == [1] * 200
 
 
+def test_whoever_looks_at_a_lock_keeps_nobody_from_it(tmp_path: Path) -> None:
+    path, ended = tmp_path / "lock", threading.Event()
+    path.touch()
+
+    def look() -> None:
+        while not ended.is_set():
+            files.is_locked(path)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        for _ in range(100):
+            lock = files.try_lock(path)
+            assert lock is not None
+            lock.close()
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_another_users_lock_can_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening it for writing is forbidden; the tests may run as root, who may do anything."""
+
+    def forbidden(path: Path, mode: str) -> Any:
+        if mode != "rb":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return open(path, mode)
+
+    (tmp_path / "lock").touch()
+    monkeypatch.setattr(files, "open", forbidden, raising=False)
+    assert not files.is_locked(tmp_path / "lock")
+    with process(HOLDS, tmp_path / "lock"):
+        assert files.is_locked(tmp_path / "lock")
+
+
 def test_where_there_are_no_locks_nobody_waits_and_nothing_is_swept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +228,7 @@ def test_where_there_are_no_locks_nobody_waits_and_nothing_is_swept(
 
     monkeypatch.setattr(files, "_lock", none)
     (tmp_path / ".a.0.taciturn").touch()
-    with files.alone(tmp_path / "lock", "works") as waited:
+    with files.wait_for_lock(tmp_path / "lock", "works") as waited:
         assert not waited
     runs.write_json(tmp_path / "b.json", {})
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.0.taciturn", "b.json"]
+    assert names(tmp_path) == [".a.0.taciturn", "b.json", "lock"]

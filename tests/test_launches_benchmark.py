@@ -1,7 +1,6 @@
-"""What a round launches on a GPU: the counting, and the table in docs/performance.md."""
+"""What a round launches on a GPU: the counting."""
 
 import importlib.util
-import json
 from pathlib import Path
 
 import pytest
@@ -51,19 +50,3 @@ def launches():
 
 def test_loops_are_told_apart_and_those_inside_a_step_count_as_often_as_they_turn(launches):
     assert launches.count(PROGRAM) == {"round": 2, "end": 1, "step": 1 + 4}
-
-
-def test_the_guide_has_the_figures_of_the_files():
-    text = (ROOT / "docs" / "performance.md").read_text()
-    shown = {}
-    for name in ("launches_nvidia_h200_before.json", "launches_nvidia_h200.json"):
-        found = json.loads((ROOT / "benchmarks" / "results" / name).read_text())["programs"]
-        for program, one in found.items():
-            cell = f"{one['round']} / {one['end']} / {one['step']}"
-            shown.setdefault(program, []).append(cell)
-    for program, cells in shown.items():
-        task, runs = program.split(":")
-        what = f"{task.upper()}, {'one run' if runs == '1' else f'{runs} runs'}"
-        before = cells[0] if len(cells) == 2 else "not counted"
-        assert f"| {what} | {before} | {cells[-1]} |" in text
-    assert len(shown) == 4

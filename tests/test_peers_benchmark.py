@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -93,43 +92,3 @@ def test_the_plan_is_what_the_simulator_draws(peers):
             ends.append(w)
         weights = np.average(ends, axis=0, weights=sizes[plan.cohorts[t]])
     np.testing.assert_allclose(history.weights[0], weights, rtol=1e-5, atol=1e-6)
-
-
-def test_results_written_under_the_first_name_are_still_read(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(PEERS.parent))
-    table = __import__("table")
-    now = (PEERS.parent / "results" / "peers_cpu.json").read_text()
-    assert "taciturn" in now
-    (tmp_path / "peers_cpu.json").write_text(now.replace("taciturn", "laconic"))
-    found = table.table(tmp_path)
-    assert found.splitlines()[2:] == [
-        row for row in table.table().splitlines() if " cores, " in row
-    ]
-    assert "**Taciturn, one run**" in found
-
-
-def test_pages_say_what_was_measured(monkeypatch):
-    monkeypatch.syspath_prepend(str(PEERS.parent))
-    table = __import__("table")
-    root = PEERS.parent.parent
-    assert table.table() in (root / "docs" / "performance.md").read_text("utf-8")
-
-    def faster(file, task, side, runs=""):
-        content = (table.RESULTS / file).read_text().replace("laconic", "taciturn")
-        return json.loads(content)["tasks"][task]["sides"][side][f"taciturn{runs}_times_faster"]
-
-    gpu = [
-        faster(file, task, side, runs)
-        for file, task, side in (("peers_nvidia_h200.json", "cnn", "pfl"),
-                                 ("peers_nvidia_h200_lstm.json", "lstm", "torch-lstm"))
-        for runs in ("", "_35")
-    ]  # fmt: skip
-    cpu = [faster("peers_cpu.json", "cnn", side) for side in ("pfl", "pfl-workers", "flower")]
-    readme = (root / "README.md").read_text("utf-8")
-    fast = " ".join(readme[readme.index("## How fast") :].split())
-    one, many, lstm, lstms = gpu
-    assert f"{one:.0f} times the images per second of pfl-research" in fast
-    assert f"a table of 35 runs {many:.0f} times" in fast
-    assert f"{lstm:.0f} and {lstms:.0f} times a PyTorch loop" in fast
-    assert f"{cpu[0]:.1f} times pfl-research in one process" in fast
-    assert f"{cpu[1]:.1f} to {cpu[2]:.1f} times the rivals" in fast

@@ -110,10 +110,6 @@ def test_there_are_no_empty_panels(folder, tmp_path):
     assert keys(rows("full", rejected=1, worst_tenth=0.2)) == always | {"rejected", "worst-tenth"}
     own = {"rejected": 1, "worst_tenth": 0.2, "f1": 0.5}
     assert keys(rows("full", **own)) == always | {"rejected", "worst-tenth", "metric-0"}
-    bare = ("norm_mean", "norm_std", "threshold", "bytes_up_full", "bytes_down",
-            "overhead_down", "rejected", "asked")  # fmt: skip
-    table = [{k: v for k, v in row.items() if k not in bare} for row in rows("full")]
-    assert keys(table) == {"accuracy", "accuracy-upload", "spoke", "bytes"}
 
 
 def test_the_table_has_payload_and_overhead(folder):
@@ -139,21 +135,6 @@ def test_the_table_has_what_was_written_when_the_run_ended(folder):
     head, full, policy = cells(content(folder), "Figures of every arm")
     for heading, text in (("difference", "-1.25 ± 0.50"), ("noise floor", "0.30 points")):
         assert (full[head.index(heading)], policy[head.index(heading)]) == ("", text)
-
-
-def test_settings_without_a_value_are_left_out(folder):
-    config = folder / "config.toml"
-    config.write_text(config.read_text() + "leave_out = []\n")
-    assert "leave" not in content(folder)["tables"]
-
-
-def test_the_table_says_how_often_small_and_large_clients_are_silent(folder):
-    figures = {"adaptive,k=0+ou": {"silent_small": 62.5, "silent_large": 3.0}}
-    runs.write_json(folder / "summary.json", {"arms": figures})
-    head, full, policy = cells(content(folder), "Figures of every arm")
-    small, large = head.index("silent: small"), head.index("silent: large")
-    assert (policy[small], policy[large]) == ("62.5 %", "3.0 %")
-    assert (full[small], full[large]) == ("", "")
 
 
 def test_uploads_are_counted_until_shares_of_what_full_reached(tmp_path):
@@ -222,12 +203,6 @@ def test_the_folder_of_a_sweep_is_the_folders_in_it(tmp_path, folder, capsys):
     assert watch.Source([sweep]).content()["title"] == "lr=0.1, lr=0.3"
 
 
-def test_what_differs_between_runs_stands_out(folder, tmp_path):
-    other = make(tmp_path / "other", rows("full"), config={"lr": 0.3})
-    assert "<strong>lr</strong>" in content(folder, other)["tables"]
-    assert "<strong>cohort" not in content(folder, other)["tables"]
-
-
 def test_seeds_that_run_after_others_do_not_cut_them_off(tmp_path):
     shown = content(make(tmp_path / "run", rows("full", 0), rows("full", 1, rounds=3)))
     assert shown["subtitle"] == "1 arm, 40 rounds, 1 seed"
@@ -254,10 +229,10 @@ def test_rows_of_arms_and_seeds_may_alternate(folder):
     after = series.read(folder)
     assert list(after) == list(before)
     for name, one in after.items():
-        assert np.array_equal(one.accuracy, before[name].accuracy, equal_nan=True)
+        assert np.array_equal(one["accuracy"], before[name]["accuracy"], equal_nan=True)
 
 
-@pytest.mark.parametrize("count", [1, 2, 99, 100, 101, 250, 1234, 10_000])
+@pytest.mark.parametrize("count", [1, 100, 101, 1234])
 def test_thinning_keeps_ends_and_extremes(count):
     curve = np.random.default_rng(count).normal(size=count).cumsum()
     chosen = figures.thin(curve, 100)

@@ -68,18 +68,6 @@ def test_where_seeds_run_one_after_another_rounds_are_those_of_all():
     )
 
 
-def test_long_names_leave_room_for_a_spark_line():
-    name = "adaptive+ignore+eden:0.5+down=eden:1"
-    live, file, _ = shown(arms=[name], width=80, force_terminal=True)
-    live(done(name, 50, accuracy=0.25))
-    live(done(name, 100, accuracy=0.75))
-    live._console.print(live._table())
-    _, line = file.getvalue().splitlines()
-    assert len(line) <= 80
-    assert "…" in line
-    assert " " + "▁" * 7 + "█" * 5 + " " in line
-
-
 @pytest.mark.parametrize("width", [60, 100])
 def test_a_terminal_has_a_line_per_arm_that_fits(width):
     name = "adaptive,k=0.5+ignore+eden:0.5"
@@ -100,13 +88,6 @@ def test_a_terminal_has_a_line_per_arm_that_fits(width):
         (cut,) = other.split()
         assert cut.endswith("…")
         assert name.startswith(cut[:-1])
-
-
-def test_on_a_terminal_no_lines_are_left_behind():
-    live, file, _ = shown(force_terminal=True)
-    with live:
-        live(done("full", 100))
-    assert "full: round" not in file.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -149,17 +130,6 @@ def test_models_that_predict_numbers_have_a_loss(capsys):
     terminal.print_table({"full": FIGURES, "numbers": numbers})
     head, _, second, *_ = capsys.readouterr().out.splitlines()
     assert (head.split()[1], second.split()[1:3]) == ("accuracy", ["loss", "0.3941"])
-
-
-def test_arms_of_several_runs_are_not_compared(capsys):
-    full = FIGURES | {"upload_share": 100.0}
-    arms = {"a: full": full | {"seeds": [0, 1, 2]}, "b: few": FIGURES}
-    terminal.print_table(arms, one_run=False)
-    out = capsys.readouterr().out
-    assert "uploaded" not in out
-    assert "1 to 3 seeds." in out
-    terminal.print_table({"full": full, "few": FIGURES})
-    assert "ends level with full." in capsys.readouterr().out
 
 
 def test_what_is_saved_is_said_below_the_table(capsys):
@@ -229,8 +199,3 @@ def test_the_noise_floor_is_a_row_where_it_was_measured(capsys):
 )
 def test_a_policy_is_cut_where_its_parts_meet(room, lines):
     assert terminal.folded("adaptive+ignore+eden:0.5", room).split("\n") == lines
-
-
-def test_several_policies_are_cut_between_them():
-    assert terminal.folded("full; random:0.5+ignore", 16) == "full; random:0.5\n+ignore"
-    assert terminal.folded("full; random:0.5+ignore", 15) == "full; \nrandom:0.5\n+ignore"

@@ -1,8 +1,9 @@
 """Files that are whole or not there, whatever kills the process that writes them.
 
-Locks are the operating system's: they end with the process that holds them, however that ends, on
-one machine and on network file systems that know locks. So a temporary file that can be locked is
-nobody's any more, and a process that waits for a dead one waits for nothing.
+Locks are the operating system's: they end with the process that holds them, on one machine and on
+network file systems that know locks. So a temporary file that can be locked has no writer any more,
+and nobody waits for a dead process. Lock files stay where they are: one that is removed could be
+locked by two processes, each of which sees its own.
 """
 
 import errno
@@ -16,9 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from taciturn.errors import WriteError
+
 log = logging.getLogger("taciturn")
 
 _PAUSE = 0.2  # seconds between two looks at a lock that another process holds
+_LOOK = 0.02  # seconds that a process at most holds a lock that it only looks at
 _SUFFIX = ".taciturn"  # of temporary files: what is swept away must be ours
 
 if sys.platform == "win32":
@@ -34,14 +38,15 @@ else:
 
 
 @contextmanager
-def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     """A file to write that takes the place of `path` when the block ends without an error.
 
     What killed writers left in the folder is removed on the way.
     """
-    sweep(path.parent)
-    beside, file = _beside(path, mode)
+    beside = None
     try:
+        sweep(path.parent)
+        beside, file = _beside(path, mode)
         with file:
             yield file
             file.flush()
@@ -49,8 +54,11 @@ def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
             if os.name == "nt":  # where open files cannot be renamed
                 file.close()
             os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
+    except BaseException as error:
+        if beside is not None:
+            beside.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise WriteError(f"{path} cannot be written: {error.strerror}.") from None
         raise
 
 
@@ -67,49 +75,54 @@ def sweep(folder: Path) -> None:
 
 
 @contextmanager
-def alone(path: Path, doing: str) -> Iterator[bool]:
+def wait_for_lock(path: Path, doing: str) -> Iterator[bool]:
     """A block in which one process is at a time; the others wait, and say so once.
 
     Args:
-      path: the file that is locked. It is made, and removed at the end.
+      path: the lock file, which is made if need be.
       doing: what a process that waits says another one does.
 
     Yields:
       Whether there was another one to wait for. Where a file system knows no locks, nobody waits.
     """
     waited = False
-    while (file := hold(path)) is None:
+    while (lock := try_lock(path)) is None:
         if not waited:
             log.warning("Another process %s: waiting for it.", doing)
         waited = True
         time.sleep(_PAUSE)
-    with held(path, file):
+    with lock:
         yield waited
 
 
-@contextmanager
-def held(path: Path, file: IO[Any]) -> Iterator[None]:
-    """A block at whose end a lock that `hold` gave is let go."""
-    with file:
-        try:
-            yield
-        finally:
-            # While it is held, so that nobody locks a file that is gone. Windows leaves it there.
-            with suppress(OSError):
-                path.unlink()
+def try_lock(path: Path) -> IO[Any] | None:
+    """The lock file, locked until it is closed; None while another process has it.
 
-
-def hold(path: Path) -> IO[Any] | None:
-    """The file, locked by this process; None while another one has it."""
-    file = open(path, "ab")  # noqa: SIM115
-    with suppress(FileNotFoundError):
-        # Whoever had it may have removed it since it was opened: others would not find this one.
-        if _locked(file.fileno()) is not False and os.path.samestat(
-            os.stat(path), os.fstat(file.fileno())
-        ):
+    Another user's lock file can only be read: that is enough to lock it.
+    """
+    try:
+        file: IO[Any] = open(path, "ab")  # noqa: SIM115
+    except PermissionError:
+        file = open(path, "rb")  # noqa: SIM115
+    for pause in (_LOOK, _LOOK, 0):
+        if _locked(file.fileno()) is not False:
             return file
+        time.sleep(pause)
     file.close()
     return None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process has the lock; False where there is no such file, or it cannot be read."""
+    if not path.exists():
+        return False
+    try:
+        lock = try_lock(path)
+    except OSError:
+        return False
+    if lock is not None:
+        lock.close()
+    return lock is None
 
 
 def _beside(path: Path, mode: str) -> tuple[Path, IO[Any]]:

@@ -6,7 +6,6 @@ grows is the exception: its readers leave out a row that is not whole.
 """
 
 import csv
-import functools
 import hashlib
 import io
 import json
@@ -23,8 +22,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save
 
 from taciturn.checks import path_of
-from taciturn.errors import RunError, WriteError
-from taciturn.files import held, hold, replacing, sweep
+from taciturn.errors import RunError, require
+from taciturn.files import atomic_write, is_locked, sweep, try_lock
 
 _LOCK = ".running.lock"
 
@@ -36,43 +35,40 @@ def claimed(folder: Path) -> Iterator[Path]:
         raise RunError(f"{folder} is already there and not an empty folder: choose another one.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = hold(folder / _LOCK)
+        lock = try_lock(folder / _LOCK)
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror}.") from None
     if lock is None:
         raise RunError(f"{folder} is in use: another process is writing into it.")
-    with held(folder / _LOCK, lock):
+    with lock:
         yield folder
 
 
 def is_claimed(folder: Path) -> bool:
     """Whether a process is writing into the folder."""
-    path = folder / _LOCK
-    if not path.exists():
-        return False
-    lock = hold(path)
-    if lock is None:
-        return True
-    with held(path, lock):
-        return False
+    return is_locked(folder / _LOCK)
 
 
 @contextmanager
 def create(out: Path | None, task: str) -> Iterator[Path]:
     """A new, empty run folder, claimed: `out`, or one under `runs/` named after task and time."""
     folder = out or _new_name(task)
+    if folder.is_dir() and not (folder / _LOCK).exists():  # leave no lock in other folders
+        _check_empty(folder)
     with claimed(folder):
-        sweep(folder)
-        there = {path.name for path in folder.iterdir()} - {_LOCK}
-        if "config.toml" in there and "summary.json" not in there:
-            raise RunError(
-                f"{folder} holds a run that was stopped: `taciturn resume {folder}` goes on."
-            )
-        if there:
-            raise RunError(
-                f"{folder} is already there and not an empty folder: choose another one."
-            )
+        _check_empty(folder)
         yield folder
+
+
+def _check_empty(folder: Path) -> None:
+    sweep(folder)
+    there = {path.name for path in folder.iterdir()} - {_LOCK}
+    if "config.toml" in there and "summary.json" not in there:
+        raise RunError(
+            f"{folder} holds a run that was stopped: `taciturn resume {folder}` goes on."
+        )
+    if there:
+        raise RunError(f"{folder} is already there and not an empty folder: choose another one.")
 
 
 def _new_name(task: str) -> Path:
@@ -91,7 +87,7 @@ def _new_name(task: str) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    with _replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(text)
 
 
@@ -113,16 +109,14 @@ def read_json(path: Path) -> Any:
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """A table with a header; numbers that are not there are left empty."""
-    with _replacing(path) as file:
-        csv.writer(file, lineterminator="\n").writerow(rows[0])
-        file.write(_lines(rows[0], rows))
+    with atomic_write(path) as file:
+        file.write(_csv([list(rows[0]), *([row[name] for name in rows[0]] for row in rows)]))
 
 
 def write_columns(path: Path, names: Iterable[str], columns: Iterable[np.ndarray]) -> None:
     """A table of many rows, given by column."""
-    with _replacing(path) as file:
-        file.write(",".join(map(_cell, names)) + "\n")
-        file.writelines(_rows(columns))
+    with atomic_write(path) as file:
+        file.write(_csv([list(names)]) + _csv(_rows(columns)))
 
 
 class GrowingTable:
@@ -137,7 +131,7 @@ class GrowingTable:
         write_csv(path, rows)
         self._path, self._columns = path, list(rows[0])
         self._end = path.stat().st_size
-        self._start = self._end - len(_lines(self._columns, rows[-1:]).encode())
+        self._start = self._end - len(self._line(rows[-1]))
 
     def append(self, row: Mapping[str, Any]) -> None:
         self._start = self._end
@@ -147,10 +141,13 @@ class GrowingTable:
         with open(self._path, "r+b") as file:
             file.seek(self._start)
             file.truncate()
-            file.write(_lines(self._columns, [row]).encode())
+            file.write(self._line(row))
             file.flush()
             os.fsync(file.fileno())
             self._end = file.tell()
+
+    def _line(self, row: Mapping[str, Any]) -> bytes:
+        return _csv([[row[name] for name in self._columns]]).encode()
 
 
 class StreamedTable:
@@ -170,7 +167,7 @@ class StreamedTable:
         self.close()
         self._size, self._hash = 0, hashlib.sha256()
         self._file = open(self._path, "wb", buffering=0)  # noqa: SIM115
-        self._write(",".join(map(_cell, names)) + "\n")
+        self._write(_csv([list(names)]))
 
     def go_on(self, size: int, checksum: str) -> list[dict[str, str]]:
         """Cuts the file to `size` bytes, if these are what they were, and gives its rows."""
@@ -195,7 +192,7 @@ class StreamedTable:
 
     def add(self, columns: Iterable[np.ndarray]) -> None:
         """Adds rows, given by column, in the order of the header."""
-        self._write("".join(_rows(columns)))
+        self._write(_csv(_rows(columns)))
 
     def settle(self) -> tuple[int, str]:
         """Brings the file onto the disk; its size and checksum, for `go_on`."""
@@ -217,65 +214,45 @@ class StreamedTable:
         self._size += len(data)
 
 
-def _rows(columns: Iterable[np.ndarray]) -> Iterator[str]:
-    return (f"{','.join(row)}\n" for row in zip(*map(_texts, columns), strict=True))
+def _rows(columns: Iterable[np.ndarray]) -> Iterable[Sequence[Any]]:
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _texts(column: np.ndarray) -> list[str]:
-    """The cells of a column, as `csv` writes them; NaN is left empty."""
-    values = column.tolist()
-    if column.dtype.kind == "f":
-        return ["" if value != value else repr(value) for value in values]
-    return [_cell(value) for value in values] if column.dtype.kind == "U" else [*map(str, values)]
-
-
-@functools.lru_cache(maxsize=1024)
-def _cell(text: str) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow([text])
-    return line.getvalue()
-
-
-def _lines(columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
+def _csv(rows: Iterable[Sequence[Any]]) -> str:
+    """Lines of CSV; NaN is left empty."""
     text = io.StringIO()
-    csv.DictWriter(text, list(columns), lineterminator="\n").writerows(
-        {k: "" if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
-        for row in rows
-    )
+    lines = (["" if value != value else value for value in row] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
     """The rows of a table that are whole: the last one may be being written."""
+    return list(csv.DictReader(io.StringIO(whole_rows(path), newline="")))
+
+
+def whole_rows(path: Path) -> str:
+    """The text of a table without a last row that has too few cells or too many."""
     try:
         text = b"".join(path.read_bytes().rpartition(b"\n")[:2]).decode()
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}.") from None
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    half = rows and (None in rows[-1] or None in rows[-1].values())  # too many cells, or too few
-    return rows[:-1] if half else rows
+    last = text.rfind("\n", 0, -1) + 1
+    first, row = (next(csv.reader([line]), []) for line in (text.partition("\n")[0], text[last:]))
+    return text if len(row) == len(first) else text[:last]
 
 
 def write_toml(path: Path, values: Mapping[str, Any]) -> None:
     """A flat table of strings, numbers, flags and lists of these; what is None is left out."""
-    with _replacing(path) as file:
-        for key, value in values.items():
-            if value is not None:
-                file.write(f"{key} = {_toml(value)}\n")
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    # JSON's numbers, strings and flags are TOML's, but for infinity.
-    return "inf" if value == math.inf else json.dumps(value, ensure_ascii=False)
+    text = require("tomli_w", "sim").dumps({k: v for k, v in values.items() if v is not None})
+    write_text(path, text)
 
 
 def write_arrays(
     path: Path, arrays: Mapping[str, np.ndarray], text: Mapping[str, str] | None = None
 ) -> None:
     """Named arrays as safetensors, and named texts beside them."""
-    with _replacing(path, "wb") as file:
+    with atomic_write(path, "wb") as file:
         ready = {name: np.asarray(array, order="C") for name, array in arrays.items()}
         file.write(save(ready, dict(text) if text else None))
 
@@ -311,16 +288,6 @@ def _checksum(text: str, arrays: Mapping[str, np.ndarray]) -> str:
         found.update(f"{name} {array.dtype} {array.shape}".encode())
         found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return found.hexdigest()
-
-
-@contextmanager
-def _replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """`files.replacing`, for which a full disk is one line."""
-    try:
-        with replacing(path, mode) as file:
-            yield file
-    except OSError as error:
-        raise WriteError(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def _finite(value: Any) -> Any:

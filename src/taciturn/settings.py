@@ -8,6 +8,7 @@ that the command line can be read without it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import tomllib
 import typing
@@ -210,13 +211,10 @@ def _typed(name: str, value: Any) -> Any:
         return value
     if kind in (str, Path) and isinstance(value, str):
         return kind(value)
-    if kind in (int, float) and isinstance(value, str | int | float) and value is not True:
-        try:
+    if kind in (int, float) and isinstance(value, str | int | float) and type(value) is not bool:
+        with contextlib.suppress(ValueError, OverflowError):  # words, and `inf` as a whole number
             number = kind(value)
-        except ValueError:
-            pass
-        else:
-            if number == value or isinstance(value, str):
+            if isinstance(value, str) or number == value:
                 return number
     words = {int: "a whole number", float: "a number", bool: "true or false"}
     raise InputError(f"`{name}` must be {words.get(kind, 'text')}, got {value!r}.")

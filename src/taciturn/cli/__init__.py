@@ -31,9 +31,19 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
 def read(arguments: list[str] | None = None) -> Command:
     """The command that the command line asks for; wrong options exit with 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    # The help that lists all commands has the first sentence of each.
     brief = not any(word in _COMMANDS for word in arguments)
+    commands: Any = Union[tuple(  # noqa: UP007
+        Annotated[Any, tyro.conf.subcommand(name, constructor=made, description=(
+            (made.__doc__ or "").split("\n")[0] if brief else None))]
+        for name, made in _COMMANDS.items()
+    )]  # fmt: skip
     found: Command = tyro.cli(
-        _any_command(brief), args=arguments, prog="taciturn", description=_ABOUT
+        commands,
+        args=arguments,
+        prog="taciturn",
+        description=_ABOUT,
+        config=(tyro.conf.DisallowNone,),
     )
     if not isinstance(found, Simulation):
         return found
@@ -43,19 +53,6 @@ def read(arguments: list[str] | None = None) -> Command:
             raise InputError(f"`--{option}` is there {options.count(option)} times: give it once.")
     given = {option.replace("-", "_").removeprefix("no_") for option in options}
     return found.with_config(given | ({"task"} if found.task is not None else set()))
-
-
-def _any_command(brief: bool) -> Any:
-    """All commands as a type; the help that lists them has the first sentence of each."""
-    commands = [
-        tyro.conf.subcommand(
-            name,
-            constructor=made,
-            description=(made.__doc__ or "").split("\n")[0] if brief else None,
-        )
-        for name, made in _COMMANDS.items()
-    ]
-    return Union[tuple(Annotated[Any, one] for one in commands)]  # noqa: UP007
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -5,48 +5,43 @@ from __future__ import annotations
 import functools
 import sys
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from types import NoneType
 from typing import Annotated, Any, dataclass_transform
 
 import docstring_parser  # which tyro needs
 import tyro
 
-_METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "DIR"}
-File = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
+_SEVERAL: dict[Any, str] = {tuple[str, ...]: "TEXT …", int | tuple[int, ...]: "INT …"}
+File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def command(cls: type[Any]) -> Any:
-    """A dataclass whose fields are options: a flag has no opposite, and what has no default that
-    says something shows none."""
+    """A dataclass whose fields are options; the text below a field is its help.
+
+    Beyond what tyro does by itself, lines of help are joined, a flag has no opposite, and a default
+    of None, false or no values, which says nothing, is not shown.
+    """
     made = dataclass(frozen=True, kw_only=True)(cls)
-    for name, hint in typing.get_type_hints(made, include_extras=True).items():
-        default = made.__dataclass_fields__[name].default
-        shown: dict[str, Any] = {"help": _helps(made).get(name)}
-        if default is None or default is False or default == ():
+    hints = typing.get_type_hints(made, include_extras=True)
+    helps = functools.reduce(dict.__or__, map(_helps, reversed(made.__mro__[:-1])))
+    for field in fields(made):
+        hint, shown = hints[field.name], dict[str, Any](help=helps[field.name])
+        if field.default is None or field.default is False or field.default == ():
             shown["help_behavior_hint"] = ""
-        if hint is bool and default is False:
+        if hint in _SEVERAL:
+            shown["metavar"] = _SEVERAL[hint]
+        if hint is bool and field.default is False:
             hint = tyro.conf.FlagCreatePairsOff[bool]
-        elif typing.get_origin(hint) is not Annotated:  # else it says how it is shown
-            kind, *others = [one for one in typing.get_args(hint) if one is not NoneType] or [hint]
-            several = any(typing.get_origin(one) is tuple for one in (hint, *others))
-            if kind in _METAVARS:
-                shown["metavar"] = f"{_METAVARS[kind]} …" if several else _METAVARS[kind]
-            hint = kind | None if default is None else hint
-        made.__annotations__[name] = Annotated[hint, tyro.conf.arg(**shown)]
+        if field.default is None and hint in (int, float):  # until the task fills it in
+            hint |= None
+        made.__annotations__[field.name] = Annotated[hint, tyro.conf.arg(**shown)]
     return made
 
 
-def _helps(cls: type[Any]) -> dict[str, str]:
-    """What is written below the fields of a dataclass, in one line each."""
-    found = [_own_helps(one) for one in reversed(cls.__mro__[:-1])]
-    return {name: text for one in found for name, text in one.items()}
-
-
 @functools.cache
-def _own_helps(cls: type[Any]) -> dict[str, str]:
+def _helps(cls: type[Any]) -> dict[str, str]:
     parameters = docstring_parser.parse_from_object(cls).params
     return {one.arg_name: " ".join((one.description or "").split()) for one in parameters}
 

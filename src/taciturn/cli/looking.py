@@ -12,12 +12,8 @@ from taciturn.checks import path_of
 from taciturn.cli.command import Command, File, command
 from taciturn.errors import InputError, require
 
-_Folders = Annotated[
-    tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN …", help_behavior_hint="")
-]
-_Accuracies = Annotated[
-    tuple[float, ...], tyro.conf.arg(metavar="PERCENT …", help_behavior_hint="")
-]
+_Folders = Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN …")]
+_Accuracies = Annotated[tuple[float, ...], tyro.conf.arg(metavar="PERCENT …")]
 
 
 @command
@@ -52,8 +48,8 @@ class Report(Command):
     communication reached, or the best where it did not run)."""
 
     def go(self) -> None:
-        given = [path_of("folders", folder) for folder in self.folders]
-        beside = _beside(self.folders, "report.html")
+        given = _checked(self.folders)
+        beside = given[0] / "report.html" if len(given) == 1 else Path("report.html")
         out = path_of("out", self.out or beside)
         if out.suffix not in (".html", ".htm", ".png"):
             raise InputError(f"`--out` must end in .html or .png, got {out}.")
@@ -92,11 +88,9 @@ class Watch(Command):
     def go(self) -> None:
         from taciturn.report import watch
 
-        if not self.folders:
-            raise InputError("A run folder is needed, such as one in runs/.")
         if self.port is not None and not 0 <= self.port < 2**16:
             raise InputError(f"`port` must be in [0, 65535], got {self.port}.")
-        source = watch.Source(self.folders, self.accuracies)
+        source = watch.Source(_checked(self.folders), self.accuracies)
         with watch.serve(source, self.host, self.port or 0) as server:
             host, port = server.server_address[:2]
             sys.stdout.write(f"http://{host!s}:{port} shows it; Ctrl-C ends it.\n")
@@ -107,8 +101,7 @@ class Watch(Command):
                 sys.stdout.write("\n")
 
 
-def _beside(folders: tuple[Path, ...], name: str) -> Path:
-    """A file in the folder; of several, in the current one."""
+def _checked(folders: tuple[Path, ...]) -> list[Path]:
     if not folders:
         raise InputError("A run folder is needed, such as one in runs/.")
-    return folders[0] / name if len(folders) == 1 else Path(name)
+    return [path_of("folders", folder) for folder in folders]

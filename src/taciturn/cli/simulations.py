@@ -17,16 +17,8 @@ from taciturn.settings import TOGETHER, Plan, read_config, read_values
 from taciturn.track import library
 
 RECOMMENDED = "budget"
-_Task = Annotated[
-    tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TASK", help_behavior_hint="")
-]
-_Sweep = Annotated[
-    tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,VALUE …", help_behavior_hint="")
-]
-_Tracker = Annotated[
-    Literal["tensorboard", "wandb", "mlflow", "trackio"] | None,
-    tyro.conf.arg(metavar="{tensorboard,wandb,mlflow,trackio}"),
-]
+_Task = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TASK")]
+_Sweep = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,VALUE …")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +29,11 @@ class Told(Command):
     """Print the summary as one JSON object, and nothing else, on stdout."""
     quiet: bool = False
     """Show no progress, and at the end the folder of the results alone."""
-    track: _Tracker = None
+    track: Literal["tensorboard", "wandb", "mlflow", "trackio"] | None = None
     """Pass the figures of every round on to a tracker."""
 
     def check(self) -> None:
-        """Whether all is installed; what is missing leaves no folder behind."""
+        """Raises if a library is missing, before a folder is made."""
         for module in ("jax", "optax", "rich", "scipy"):
             require(module, "sim")
         if self.track is not None:
@@ -49,11 +41,11 @@ class Told(Command):
 
     @property
     def by_default(self) -> bool:
-        """Whether the policies are those that `taciturn run` has by itself."""
+        """Whether no policy was asked for."""
         return False
 
     def show(self, folder: Path, summary: Mapping[str, Any]) -> None:
-        """What came out."""
+        """Prints what came out."""
         from taciturn import runs
         from taciturn.report import terminal
 

@@ -21,7 +21,7 @@ import numpy as np
 from taciturn.data import places
 from taciturn.data.dataset import Dataset
 from taciturn.errors import DataError
-from taciturn.files import replacing, sweep
+from taciturn.files import atomic_write, sweep
 
 log = logging.getLogger("taciturn")
 
@@ -128,7 +128,7 @@ def _write(path: Path, dataset: Dataset, signature: list[Any]) -> None:
         "left_out": dataset.left_out,
         "counts": dataset.counts,
     }
-    with replacing(path, "wb") as file:
+    with atomic_write(path, "wb") as file:
         checksum = 0
 
         def write(part: Any) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from taciturn.errors import DataError
-from taciturn.files import alone
+from taciturn.files import wait_for_lock
 
 log = logging.getLogger("taciturn")
 
@@ -68,8 +68,8 @@ def fetch(
     archive = tarfile_like(target)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = folder / f"{download.file}.lock"
-        with alone(lock, f"downloads {target}") as waited:
+        lock = folder / f".{download.file}.lock"
+        with wait_for_lock(lock, f"downloads {target}") as waited:
             if archive and contents and all((folder / file).is_file() for file in contents):
                 shutil.rmtree(_beside(target), ignore_errors=True)  # of a process that was killed
                 return folder

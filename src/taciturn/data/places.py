@@ -8,7 +8,7 @@ from typing import Any
 from taciturn.checks import path_of
 from taciturn.data.download import Download, digest, fetch
 from taciturn.errors import DataError, UnknownName, require
-from taciturn.files import replacing
+from taciturn.files import atomic_write
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def fetch_source(name: str) -> list[Path]:
     paths = [path for path in found if path is not None]
     # The publisher's checksum is that of the archive: from here on, these stand for it.
     sums = "".join(f"{digest(path, 'sha256').partition(':')[2]}  {path.name}\n" for path in paths)
-    with replacing(folder / "SHA256SUMS") as beside:
+    with atomic_write(folder / "SHA256SUMS") as beside:
         beside.write(sums)
     return paths
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from typing import Any, NamedTuple
@@ -15,9 +14,12 @@ from taciturn.report.series import Series
 from taciturn.report.units import unit
 
 _CURVES_BYTES = 700_000  # of all curves of a page
-_POINT_BYTES = 8  # a round and a float32 in base64
+_POINT_BYTES = 11  # two numbers of four bytes in base64
 _MOST, _LEAST = 1000, 60  # points of a curve
 _STRETCHES = 200  # of rounds, where means are drawn
+_LOG = {"type": "log"}
+_PERCENT = {"ticksuffix": " %"}
+_FROM_ZERO = {"rangemode": "tozero"}
 
 Panel = dict[str, Any]
 
@@ -35,18 +37,34 @@ def panels(arms: Mapping[str, Series]) -> list[Panel]:
     """A figure for each thing that was measured; none for what was not."""
     total = max((s.uploaded[:, -1].mean() for s in arms.values()), default=0.0)
     size, unit_name = unit(total)
-    shares = all(np.isfinite(s.asked).all() and (s.asked > 0).all() for s in arms.values())
-    percent, from_zero = {"ticksuffix": " %"}, {"rangemode": "tozero"}
+    shares = all(np.isfinite(s["asked"]).all() and (s["asked"] > 0).all() for s in arms.values())
     # What differs from round to round would fill a panel with colour: means of stretches are drawn.
     wide = -(-max((s.rounds for s in arms.values()), default=1) // _STRETCHES)
     means = f", means of {wide} rounds" if wide > 1 else ""
-
     # Where numbers are predicted there is no accuracy.
-    score = "accuracy" if any(np.isfinite(s.accuracy).any() for s in arms.values()) else "loss"
-    score_axis = percent if score == "accuracy" else {}
+    accurate = any(np.isfinite(s["accuracy"]).any() for s in arms.values())
+    score, score_axis = ("accuracy", _PERCENT) if accurate else ("loss", {})
+    spoke = f"share of the clients asked{means}" if shares else f"clients{means}"
+    found: list[Panel] = []
+    lines: list[dict[str, list[Line]]] = []
+
+    def add(
+        key: str,
+        title: str,
+        note: str,
+        draw: Callable[[Series], Iterable[Line]],
+        y_axis: Mapping[str, Any],
+        x: str = "round",
+        x_axis: Mapping[str, Any] | None = None,
+    ) -> None:
+        layout = {"xaxis": {"title": {"text": x}, **(x_axis or {})}, "yaxis": dict(y_axis)}
+        for axis in layout.values():
+            axis["exponentformat"] = "none"
+        found.append({"key": key, "title": title, "note": note, "data": [], "layout": layout})
+        lines.append({name: list(draw(s)) for name, s in arms.items()})
 
     def scores(s: Series) -> np.ndarray:
-        return 100 * s.accuracy if score == "accuracy" else s.loss
+        return 100 * s["accuracy"] if accurate else s["loss"]
 
     def by_upload(s: Series) -> Iterable[Line]:
         sent, tested = s.uploaded.mean(0) / size, _tested(scores(s))
@@ -54,76 +72,61 @@ def panels(arms: Mapping[str, Series]) -> list[Panel]:
         if tested.any():
             yield Line(sent[tested], scores(s)[:, tested])
 
-    def sums(s: Series) -> Iterable[Line]:
+    def both_ways(s: Series) -> Iterable[Line]:
         yield from _measured(s, s.uploaded / size, "up")
-        down = (s.bytes_down + s.overhead_down).cumsum(1) / size
+        down = (s["bytes_down"] + s["overhead_down"]).cumsum(1) / size
         yield from _measured(s, down, "down", "dot")
 
     def norms(s: Series) -> Iterable[Line]:
-        yield from _measured(s, s.threshold, "threshold", wide=wide)
-        yield from _measured(s, s.norm_mean, "mean norm", "dot", wide)
+        yield from _measured(s, s["threshold"], "threshold", wide=wide)
+        yield from _measured(s, s["norm_mean"], "mean norm", "dot", wide)
 
-    def spoke(s: Series) -> Iterable[Line]:
-        return _measured(s, 100 * s.spoke / s.asked if shares else s.spoke, wide=wide)
+    def spoken(s: Series) -> Iterable[Line]:
+        return _measured(s, 100 * s["spoke"] / s["asked"] if shares else s["spoke"], wide=wide)
 
-    made = [
-        _panel(score, f"{score.title()} by round", "round", "on the test set", score_axis),
-        _panel(f"{score}-upload", f"{score.title()} by upload",
-               f"payload and overhead uploaded, {unit_name}", "on the test set", score_axis,
-               {"type": "log"}),
-        _panel("worst-tenth", "The worst tenth of clients", "round", "their accuracy",
-               percent),
-        _panel("spoke", "Who spoke", "round",
-               ("share of the clients asked" if shares else "clients") + means,
-               percent | from_zero if shares else from_zero),
-        _panel("norms", "Thresholds and norms", "round",
-               f"the rule's threshold, and (dotted) the mean norm of updates{means}", from_zero),
-        _panel("bytes", "Bytes up and down", "round",
-               f"{unit_name} since the start, up and (dotted) down", {"type": "log"}),
-        _panel("bits", "Bits per weight", "round", f"of payload, over all clients asked{means}",
-               {"type": "log", "dtick": "D2"}),
-        _panel("rejected", "Rejected replies", "round", "since the start", from_zero),
-    ]  # fmt: skip
-    draw: dict[str, Callable[[Series], Iterable[Line]]] = {
-        score: lambda s: _measured(s, scores(s)),
-        f"{score}-upload": by_upload,
-        "worst-tenth": lambda s: _measured(s, 100 * s.worst_tenth),
-        "spoke": spoke,
-        "norms": norms,
-        "bytes": sums,
-        "bits": lambda s: _measured(s, bits(s), wide=wide),
-        "rejected": lambda s: _measured(s, s.rejected.cumsum(1)) if s.rejected.any() else (),
-    }
+    def own_metric(name: str) -> Callable[[Series], Iterable[Line]]:
+        return lambda s: _measured(s, s.metrics[name]) if name in s.metrics else ()
+
+    add(score, f"{score.title()} by round", "on the test set",
+        lambda s: _measured(s, scores(s)), score_axis)  # fmt: skip
+    add(f"{score}-upload", f"{score.title()} by upload", "on the test set", by_upload, score_axis,
+        f"payload and overhead uploaded, {unit_name}", _LOG)  # fmt: skip
+    add("worst-tenth", "The worst tenth of clients", "their accuracy",
+        lambda s: _measured(s, 100 * s["worst_tenth"]), _PERCENT)  # fmt: skip
+    add("spoke", "Who spoke", spoke, spoken, _FROM_ZERO | (_PERCENT if shares else {}))
+    add("norms", "Thresholds and norms",
+        f"the rule's threshold, and (dotted) the mean norm of updates{means}",
+        norms, _FROM_ZERO)  # fmt: skip
+    add("bytes", "Bytes up and down", f"{unit_name} since the start, up and (dotted) down",
+        both_ways, _LOG)  # fmt: skip
+    add("bits", "Bits per weight", f"of payload, over all clients asked{means}",
+        lambda s: _measured(s, bits(s), wide=wide), _LOG | {"dtick": "D2"})  # fmt: skip
+    add("rejected", "Rejected replies", "since the start",
+        lambda s: _measured(s, s["rejected"].cumsum(1)) if s["rejected"].any() else (),
+        _FROM_ZERO)  # fmt: skip
     for i, metric in enumerate(dict.fromkeys(name for s in arms.values() for name in s.metrics)):
-        made.append(_panel(f"metric-{i}", metric, "round", "on the test set", {}))
-        draw[f"metric-{i}"] = functools.partial(_metric, name=metric)
-    lines = {panel["key"]: {name: list(draw[panel["key"]](s)) for name, s in arms.items()}
-             for panel in made}  # fmt: skip
+        add(f"metric-{i}", metric, "on the test set", own_metric(metric), {})
+
     curves = sum(1 if len(line.y) == 1 else 4
-                 for panel in lines.values() for own in panel.values() for line in own)  # fmt: skip
+                 for panel in lines for own in panel.values() for line in own)  # fmt: skip
     points = int(np.clip(_CURVES_BYTES / _POINT_BYTES / max(curves, 1), _LEAST, _MOST))
-    looks = dict(zip(arms, styles([s.arm for s in arms.values()]), strict=True))
-    for panel in made:
-        for i, (name, own) in enumerate(lines[panel["key"]].items()):
+    looks = styles([s.arm for s in arms.values()])
+    for panel, drawn in zip(found, lines, strict=True):
+        for i, (name, own) in enumerate(drawn.items()):
             for line in own:
-                panel["data"] += _traces(i, name, line, looks[name], points, panel["layout"])
-    return [panel for panel in made if panel["data"]]
-
-
-def _metric(s: Series, name: str) -> Iterable[Line]:
-    """A metric of the task's own."""
-    return _measured(s, s.metrics[name]) if name in s.metrics else ()
+                panel["data"] += _traces(i, name, line, looks[i], points, panel["layout"])
+    return [panel for panel in found if panel["data"]]
 
 
 def bits(s: Series) -> np.ndarray:
     """Bits of payload for each weight, over all clients that were asked; 32 is everything."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = 32 * s.bytes_up / (s.bytes_up_full - s.overhead_up)
+        found = 32 * s["bytes_up"] / (s["bytes_up_full"] - s["overhead_up"])
     return np.where(np.isfinite(found), found, np.nan)
 
 
 def thin(curve: np.ndarray, most: int) -> np.ndarray:
-    """Which points of a curve to draw: as seen on a screen, it stays the same.
+    """Which points of a curve to draw, so that it looks the same on a screen.
 
     Of every stretch the lowest and the highest point, and the two ends of the curve.
     """
@@ -148,8 +151,7 @@ def _tested(values: np.ndarray) -> np.ndarray:
 def _measured(
     s: Series, values: np.ndarray, what: str = "", dash: str | None = None, wide: int = 1
 ) -> Iterable[Line]:
-    """A line over rounds, counted from 1, or over means of `wide` rounds; none where nothing was
-    measured."""
+    """A line over the rounds that were measured, or over means of `wide` of them."""
     shown = _tested(values)
     x, y = np.arange(1, s.rounds + 1)[shown], values[:, shown]
     if wide > 1 and len(x) > wide:
@@ -158,15 +160,6 @@ def _measured(
         x, y = x[starts + counts - 1], np.add.reduceat(y, starts, axis=1) / counts
     if len(x):
         yield Line(x, y, what, dash)
-
-
-def _panel(
-    key: str, title: str, x: str, note: str, y_axis: dict[str, Any], x_axis: Any = None
-) -> Panel:
-    layout = {"xaxis": {"title": {"text": x}} | (x_axis or {}), "yaxis": dict(y_axis)}
-    for axis in layout.values():
-        axis["exponentformat"] = "none"
-    return {"key": key, "title": title, "note": note, "data": [], "layout": layout}
 
 
 def _traces(
@@ -182,8 +175,7 @@ def _traces(
     mean = line.y.mean(0)
     chosen = thin(mean, points)
     x, mean = line.x[chosen], mean[chosen]
-    after = layout["yaxis"].get("ticksuffix", "")
-    at = layout["xaxis"]["title"]["text"]
+    after, at = layout["yaxis"].get("ticksuffix", ""), layout["xaxis"]["title"]["text"]
     about = {"meta": arm, "name": escape(name), "mode": "lines"}
     hover = f"<b>%{{fullData.name}}</b>{', ' + line.what if line.what else ''}"
     drawn = about | {
@@ -205,8 +197,6 @@ def _traces(
 
 def _array(values: np.ndarray) -> dict[str, str]:
     """An array as Plotly reads it from JSON without a digit of text."""
-    dtype = "f4"
-    if values.dtype.kind == "i":
-        dtype = "i2" if len(values) == 0 or values.max() < 2**15 else "i4"
+    dtype = "i4" if values.dtype.kind == "i" else "f4"
     data = np.asarray(values, f"<{dtype}").tobytes()
     return {"dtype": dtype, "bdata": base64.b64encode(data).decode()}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from taciturn import files
-from taciturn.errors import WriteError, require
+from taciturn.errors import require
 from taciturn.report.colours import styles
 from taciturn.report.series import Series
 from taciturn.report.units import unit
@@ -21,28 +21,26 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
     figure = require("matplotlib.figure", "report").Figure(figsize=(11, 7), layout="constrained")
     (by_round, by_upload), (threshold, spoke) = figure.subplots(2, 2)
     figure.suptitle(title)
-    totals = [series.bytes_up.sum(1).mean() for series in arms.values()]
+    totals = [series["bytes_up"].sum(1).mean() for series in arms.values()]
     size, name = unit(max(totals))
     if max(totals) > 20 * min(totals) > 0:  # a codec's curve would be a line on the axis
         by_upload.set_xscale("log")
     # Where numbers are predicted there is no accuracy, and not every rule has a threshold.
-    accurate, thresholds = (
-        any(np.isfinite(column).any() for column in columns)
-        for columns in zip(*((s.accuracy, s.threshold) for s in arms.values()), strict=True)
-    )
+    accurate, thresholds = (any(np.isfinite(series[name]).any() for series in arms.values())
+                            for name in ("accuracy", "threshold"))  # fmt: skip
     looks = styles([series.arm for series in arms.values()])
     for (arm, series), (colour, dash) in zip(arms.items(), looks, strict=True):
-        style = _STYLES[dash]
+        look = {"color": colour, "ls": _STYLES[dash], "label": arm}
         rounds = np.arange(1, series.rounds + 1)
-        scores = 100 * series.accuracy if accurate else series.loss
+        scores = 100 * series["accuracy"] if accurate else series["loss"]
         tested = ~np.isnan(scores).any(0)
-        line(by_round, rounds[tested], scores[:, tested], colour, arm, style)
-        sent = series.bytes_up.cumsum(1).mean(0)[tested] / size
-        by_upload.plot(sent, scores[:, tested].mean(0), color=colour, ls=style)
-        norms = series.threshold if thresholds else series.norm_mean
+        _line(by_round, rounds[tested], scores[:, tested], **look)
+        sent = series["bytes_up"].cumsum(1).mean(0)[tested] / size
+        by_upload.plot(sent, scores[:, tested].mean(0), **look)
+        norms = series["threshold" if thresholds else "norm_mean"]
         if not np.isnan(norms).all():
-            line(threshold, rounds, norms, colour, arm, style)
-        line(spoke, rounds, series.spoke, colour, arm, style)
+            _line(threshold, rounds, norms, **look)
+        _line(spoke, rounds, series["spoke"], **look)
     score = "test accuracy, %" if accurate else "test loss"
     by_round.set(xlabel="round", ylabel=score)
     by_upload.set(xlabel=f"payload uploaded, {name}", ylabel=score)
@@ -50,21 +48,16 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
     spoke.set(xlabel="round", ylabel="clients that spoke", ylim=(0, None))
     for axes in (by_round, by_upload, threshold, spoke):
         axes.grid(alpha=0.25)
-    for axes in (by_round, threshold, spoke):
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        if axes is not by_upload:
+            axes.xaxis.get_major_locator().set_params(integer=True)
     by_round.legend(fontsize=9)
-    try:
-        with files.replacing(path, "wb") as file:
-            figure.savefig(file, dpi=110, format="png", metadata={"Software": None})
-    except OSError as error:
-        raise WriteError(f"{path} cannot be written: {error.strerror}.") from None
+    with files.atomic_write(path, "wb") as file:
+        figure.savefig(file, dpi=110, format="png", metadata={"Software": None})
     return path
 
 
-def line(
-    axes: Any, x: np.ndarray, y: np.ndarray, colour: str, label: str, style: Any = "-"
-) -> None:
+def _line(axes: Any, x: np.ndarray, y: np.ndarray, color: str, **look: Any) -> None:
     """The mean over seeds, and a shade from the lowest to the highest; `y` is (seeds, …)."""
-    axes.plot(x, y.mean(0), color=colour, ls=style, lw=1.4, label=label)
+    axes.plot(x, y.mean(0), color=color, lw=1.4, **look)
     if len(y) > 1:
-        axes.fill_between(x, y.min(0), y.max(0), color=colour, alpha=0.12, lw=0)
+        axes.fill_between(x, y.min(0), y.max(0), color=color, alpha=0.12, lw=0)

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from taciturn import files
 from taciturn.data.shakespeare import CHARACTERS, LEAF_CHARACTERS
-from taciturn.errors import DataError, require
+from taciturn.errors import require
 from taciturn.tasks.task import Clients, Task
 
 _ROWS, _COLUMNS = 12, 20
@@ -23,26 +24,24 @@ def show(task: Task, path: Path) -> Path:
     clients, population = task.clients, task.clients.population
     chosen = _spaced(population, _COUNTED)
     rows = np.asarray(clients.rows_of(jnp.asarray(chosen)))
-    some = {k: _batch(clients, k, n) for k, n in zip(chosen, rows, strict=True)}
+    batches = [_batch(clients, k, n) for k, n in zip(chosen, rows, strict=True)]
 
     figure = figures.Figure(figsize=(13, 7), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(2.2, 1))
+    names = getattr(clients, "names", ()) or range(population)
     picked = _spaced(len(chosen), _ROWS)
-    names = getattr(clients, "names", ())
-    of_client = [(names[k] if names else str(k), some[k]) for k in chosen[picked]]
-    _sheet(left.subplots(), task.name, of_client)
+    _sheet(left.subplots(), task.name, [str(names[chosen[i]]) for i in picked],
+           [batches[i] for i in picked])  # fmt: skip
     top, bottom = right.subplots(2, 1)
     top.hist(rows, bins=min(30, max(1, len(np.unique(rows)))), color="0.3")
     top.locator_params(integer=True)
     top.set(xlabel="examples of a client", ylabel="clients")
-    _labels(bottom, [batch["y"] for batch in some.values()])
+    _labels(bottom, [batch["y"] for batch in batches])
     of = f"{population:,} clients" + (f", {len(chosen)} counted" if population > _COUNTED else "")
     spread = f"{rows.min()} / {np.median(rows):g} / {rows.max()} examples (min / median / max)"
     top.set_title(f"{of}\n{spread}", fontsize=10)
-    try:
-        figure.savefig(path, dpi=100, format="png")
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror}.") from None
+    with files.atomic_write(path, "wb") as file:
+        figure.savefig(file, dpi=100, format="png")
     return path
 
 
@@ -72,70 +71,64 @@ def _batch(clients: Clients, client: int, rows: int) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[:rows], batch)
 
 
-def _sheet(axes: Any, name: str, rows: list[tuple[str, Any]]) -> None:
+def _sheet(axes: Any, task: str, clients: list[str], batches: list[Any]) -> None:
     """A row of examples for each of a few clients."""
-    axes.set_title(f"{name}: a row for each client")
-    rows = [(client if len(client) <= 16 else f"{client[:15]}…", batch) for client, batch in rows]
-    first = rows[0][1]["x"]
-    if name.startswith("shakespeare"):
-        _text_sheet(axes, name, rows)
-        return
-    if first.ndim < 3 or min(first.shape[1:3]) < _SMALL:
-        _curves(axes, rows)
-        return
-    high, wide = rows[0][1]["x"].shape[1:3]
+    axes.set_title(f"{task}: a row for each client")
+    clients = [name if len(name) <= 16 else f"{name[:15]}…" for name in clients]
+    inputs = [batch["x"] for batch in batches]
+    axes.set_xticks([])
+    if task.startswith("shakespeare"):
+        letters = LEAF_CHARACTERS + "?" if task.endswith("leaf") else "\0" + CHARACTERS + "?^$"
+        _text(axes, letters, clients, inputs)
+    elif inputs[0].ndim < 3 or min(inputs[0].shape[1:3]) < _SMALL:
+        _curves(axes, clients, inputs)
+    else:
+        _images(axes, clients, inputs)
+
+
+def _images(axes: Any, clients: list[str], inputs: list[np.ndarray]) -> None:
+    high, wide = inputs[0].shape[1:3]
     columns = min(_COLUMNS, max(1, 28 * _COLUMNS // wide))
-    blank = np.nan
-    sheet = np.full((len(rows) * (high + 2), columns * (wide + 2)), blank)
-    for i, (_, batch) in enumerate(rows):
-        for j, image in enumerate(batch["x"][:columns]):
-            image = image if image.ndim == 2 else image.mean(-1)
+    sheet = np.full((len(inputs) * (high + 2), columns * (wide + 2)), np.nan)
+    for i, images in enumerate(inputs):
+        for j, image in enumerate(images[:columns]):
             top, left = i * (high + 2), j * (wide + 2)
-            sheet[top : top + high, left : left + wide] = image
+            grey = image if image.ndim == 2 else image.mean(-1)
+            sheet[top : top + high, left : left + wide] = grey
     # Ink is dark on white, whichever of the two the data call 1.
     dark = np.nanmean(sheet) > (np.nanmin(sheet) + np.nanmax(sheet)) / 2
     axes.imshow(sheet, cmap="gray" if dark else "gray_r")
-    places = [i * (high + 2) + high / 2 for i in range(len(rows))]
-    axes.set_yticks(places, [name for name, _ in rows], parse_math=False)
-    axes.set_xticks([])
+    places = [i * (high + 2) + high / 2 for i in range(len(inputs))]
+    axes.set_yticks(places, clients, parse_math=False)
 
 
-def _curves(axes: Any, rows: list[tuple[str, Any]]) -> None:
+def _curves(axes: Any, clients: list[str], inputs: list[np.ndarray]) -> None:
     """Vectors and recordings of a few channels: a curve for each channel of each example."""
-    columns = 4
-    everything = [batch["x"][:columns].astype(float) for _, batch in rows]
+    few = [x[:4].astype(float) for x in inputs]
     # All numbers of one kind on one scale: a column of a table, or a channel of a recording.
-    axis = 0 if everything[0].ndim < 3 else (0, 1)
-    joined = np.concatenate(everything)
+    axis = 0 if few[0].ndim < 3 else (0, 1)
+    joined = np.concatenate(few)
     low, high = joined.min(axis), joined.max(axis)
     scale = np.where(high > low, high - low, 1.0)
-    for i, examples in enumerate(everything):
+    for i, examples in enumerate(few):
         for j, example in enumerate(examples):
-            curve = ((example - low) / scale).reshape(len(example), -1) if example.ndim else None
-            if curve is None:
-                axes.plot(j + 0.45, -i + 0.8 * (example - low) / scale - 0.4, "k.", ms=4)
-                continue
-            if (
-                example.ndim > 1
-                and example.shape[0] < example.shape[-1]
-                and example.shape[0] < _SMALL
-            ):
-                curve = curve.T  # channels first
-            x = j + 0.9 * np.linspace(0, 1, len(curve))
+            curve = np.atleast_1d((example - low) / scale)
+            curve = curve.reshape(len(curve), -1)
+            if len(curve) < min(_SMALL, curve.shape[1]):  # channels first
+                curve = curve.T
+            x = j + 0.9 * (np.linspace(0, 1, len(curve)) if len(curve) > 1 else np.full(1, 0.5))
             marker = "." if len(curve) < 40 else ""
             for k, channel in enumerate(curve.T[:8]):
                 axes.plot(x, -i + 0.8 * channel - 0.4, f"C{k}-", marker=marker, ms=3, lw=0.8)
-    axes.set_yticks([-i for i in range(len(rows))], [name for name, _ in rows], parse_math=False)
-    axes.set_xticks([])
+    axes.set_yticks([-i for i in range(len(clients))], clients, parse_math=False)
     axes.set_xlabel("each number from its least to its largest")
 
 
-def _text_sheet(axes: Any, name: str, rows: list[tuple[str, Any]]) -> None:
-    letters = LEAF_CHARACTERS + "?" if name.endswith("leaf") else "\0" + CHARACTERS + "?^$"
+def _text(axes: Any, letters: str, clients: list[str], inputs: list[np.ndarray]) -> None:
     lines = []
-    for client, batch in rows:
-        for x in batch["x"][:4]:
-            text = "".join(letters[token] for token in x).replace("\0", "")
+    for client, x in zip(clients, inputs, strict=True):
+        for tokens in x[:4]:
+            text = "".join(letters[token] for token in tokens).replace("\0", "")
             lines.append(f"{client:>4.12}  {text.translate(_BREAKS)}")
     axes.axis("off")
     # A dollar sign would begin a formula.

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import datetime
 import math
-import operator
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +28,9 @@ _SPARK, _LEAST_SPARK = 24, 12  # cells of a spark line: where there is room, and
 _LARGER = 1_000_000  # weights of a model that people may think of
 _NAMES = 16  # what policies have at the least of a table's width
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_HEADINGS = ("round", "accuracy", "spoke", "up", "left")
+
+Figures = Mapping[str, Any]  # of an arm, as `summary.json` has them
 
 
 class Live:
@@ -56,24 +57,16 @@ class Live:
         self._console = console or Console(stderr=True)
         self._clock = clock
         self._began = self._written = clock()
-        self._screen: Screen | None = None
-        if self._console.is_terminal:
-            self._screen = Screen(get_renderable=self._table, console=self._console)
+        self._screen = Screen(get_renderable=self._table, console=self._console)
 
     def __enter__(self) -> Live:
-        if self._screen is not None:
+        if self._console.is_terminal:
             self._screen.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        if self._screen is not None:
-            self._screen.transient = kind is None  # a table with the same figures follows
-            self._screen.stop()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._screen.transient = kind is None  # a table with the same figures follows
+        self._screen.stop()
 
     def __call__(self, done: Done | Compiling) -> None:
         now = self._clock()
@@ -82,39 +75,39 @@ class Live:
                 arm.state = "compiling"
             self._write(f"compiling a program of {done.runs} run{'s' * (done.runs > 1)}")
             return
-        arm = self._arms[done.arm]
-        arm.add(done, now)
-        ended = all(one.share == 1 for one in self._arms.values())
+        self._arms[done.arm].add(done, now)
+        ended = all(arm.share == 1 for arm in self._arms.values())
         # Often at first, and later after a tenth of the time that has passed.
         pause = min(max(_SHORTEST, (now - self._began) / 10), _LONGEST)
-        due = done.arm == next(reversed(self._arms)) and now - self._written >= pause
-        if due or ended:
+        is_last = done.arm == next(reversed(self._arms))
+        if ended or (is_last and now - self._written >= pause):
             self._written = now
-            for name, one in self._arms.items():
-                if one.done is not None:
-                    self._write(f"{name}: {one.line(now)}")
+            for name, arm in self._arms.items():
+                figures = zip(("round {}", "accuracy {}", "spoke {}", "up {}", "{} left"),
+                              arm.figures(now), strict=True)  # fmt: skip
+                if arm.done is not None:
+                    words = [form.format(figure) for form, figure in figures if figure]
+                    self._write(f"{name}: {', '.join(words)}")
 
     def _write(self, line: str) -> None:
-        if self._screen is None:
+        if not self._console.is_terminal:
             self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     def _table(self) -> Table:
         now = self._clock()
-        rows = {name: arm.figures(now) for name, arm in self._arms.items()}
-        headings = ("round", "accuracy", "spoke", "up", "left")
-        columns = zip(headings, *rows.values(), strict=True)
-        needed = sum(2 + max(map(len, column)) for column in columns)
+        rows = [arm.figures(now) for arm in self._arms.values()]
+        needed = sum(2 + max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True))
         left = self._console.width - needed - 2
         most = left - _LEAST_SPARK if left - _LEAST_SPARK >= _NAMES else max(left, 10)
-        names = min(max(map(cell_len, rows)), most)
+        names = min(max(map(cell_len, self._arms)), most)
         room = min(_SPARK, max(0, left - names))
         table = Table(box=None, header_style="dim", pad_edge=False)
         table.add_column("", overflow="ellipsis", no_wrap=True, style="bold", max_width=names)
         if room:
             table.add_column("", no_wrap=True)
-        for heading in headings:
+        for heading in _HEADINGS:
             table.add_column(heading, justify="right", no_wrap=True)
-        for (name, figures), arm in zip(rows.items(), self._arms.values(), strict=True):
+        for (name, arm), figures in zip(self._arms.items(), rows, strict=True):
             drawn = arm.state[:room] if arm.done is None else spark(arm.accuracies, room)
             table.add_row(Text(name), *([drawn] if room else []), *figures)
         return table
@@ -133,7 +126,8 @@ class _Arm:
 
     def add(self, done: Done, now: float) -> None:
         self.done = done
-        self.share = operator.truediv(*self._counts(done))
+        ended, of = self._counts(done)
+        self.share = ended / of
         self._first = self._first or (now, self.share)
         if not math.isnan(done.accuracy):
             self.accuracies.append((self.share, done.accuracy))
@@ -142,7 +136,7 @@ class _Arm:
         """Rounds, accuracy, who spoke, bytes, time left."""
         done = self.done
         if done is None:
-            return [""] * 5
+            return [""] * len(_HEADINGS)
         return [
             "{}/{}".format(*self._counts(done)),
             "" if math.isnan(done.accuracy) else f"{100 * done.accuracy:.1f} %",
@@ -150,12 +144,6 @@ class _Arm:
             byte_text(done.bytes_up),
             self._left(now),
         ]
-
-    def line(self, now: float) -> str:
-        """The same in words."""
-        forms = ("round {}", "accuracy {}", "spoke {}", "up {}", "{} left")
-        figures = zip(forms, self.figures(now), strict=True)
-        return ", ".join(form.format(figure) for form, figure in figures if figure)
 
     def _counts(self, done: Done) -> tuple[int, int]:
         """Rounds that are done, of how many; of all seeds where some run after others."""
@@ -175,42 +163,33 @@ class _Arm:
 
 def spark(values: Sequence[tuple[float, float]], width: int) -> str:
     """A line of blocks: values at shares of the way; what is still to come is empty."""
-    if not values or not width:
-        return " " * width
-    low = min(value for _, value in values)
-    high = max(value for _, value in values)
-    cells, last = [" "] * width, -1
-    for share, value in values:
+    heights = [value for _, value in values]
+    low, high = min(heights, default=0), max(heights, default=0)
+    line = ""
+    for share, value in values[: len(values) if width else 0]:
         cell = min(int(share * width), width - 1)
         block = _BLOCKS[round((value - low) / ((high - low) or 1) * (len(_BLOCKS) - 1))]
-        # Cells without a value of their own have the next one.
-        cells[last + 1 : cell + 1] = [block] * (cell - last)
-        cells[cell], last = block, cell
-    return "".join(cells)
+        # Cells without a value of their own have the next one; of several, the last is seen.
+        line = line[:cell] + block * (cell + 1 - len(line[:cell]))
+    return line.ljust(width)
 
 
 def print_table(
-    arms: Mapping[str, Mapping[str, Any]],
+    arms: Mapping[str, Figures],
     title: str = "",
     tested_on: str = "",
     one_run: bool = True,
     note: str = "",
 ) -> None:
-    """The figures of every arm, a line each, as `summary.json` has them, and a note below.
+    """Prints the figures of every arm, a line each, and notes below.
 
     Arms of several runs are not compared: they may differ in more than their policies.
     """
     console = Console()
-    compared = any("difference" in figures for figures in arms.values())
-    differ = len({figures["rounds"] for figures in arms.values()}) > 1
     floors = [figures["noise_floor"] for figures in arms.values() if figures.get("noise_floor")]
-    floor = f"{np.mean([floor['mean'] for floor in floors]):.2f} points" if floors else ""
-    columns = {
-        heading: [text(figures) for figures in arms.values()]
-        for heading, text in _columns(list(arms.values()), differ).items()
-    }
-    if floor:
-        columns["accuracy"].append(floor)
+    columns = _columns(list(arms.values()))
+    if floors:
+        columns["accuracy"].append(f"{np.mean([floor['mean'] for floor in floors]):.2f} points")
     widths = {heading: 2 + max(map(cell_len, [*heading.split("\n"), *cells]))
               for heading, cells in columns.items()}  # fmt: skip
     names = max(cell_len(name) for name in arms)
@@ -227,19 +206,17 @@ def print_table(
         table.add_column(shown, justify="right", no_wrap=True)
     for i, name in enumerate(arms):
         table.add_row(Text(folded(name, room)), *(columns[heading][i] for heading in widths))
-    if floor:
-        cells = (floor if heading == "accuracy" else "" for heading in widths)
+    if floors:
+        cells = (columns[heading][-1] if heading == "accuracy" else "" for heading in widths)
         table.add_row("noise floor", *cells, style="dim")
     console.print(table)
-    notes = [*(_saved(arms) if one_run else ()), *([note] if note else ())]
-    notes.append(_notes(arms, compared, differ))
+    notes = [_saved(arms) if one_run else "", note, _counts(list(arms.values()))]
     if floors:
         most = max(one["most"] for one in floors)
         notes.append("Noise floor: measured; by rounding alone, the accuracy of a seed moves this "
                      f"far on average, and {most:.2f} points at the most.")  # fmt: skip
-    if tested_on:
-        notes.append(f"Tested on {tested_on}.")
-    for note in notes:
+    notes.append(f"Tested on {tested_on}." if tested_on else "")
+    for note in filter(None, notes):
         console.print(note, highlight=False, style="dim", soft_wrap=True)
     for name, figures in arms.items():
         if rejected := figures.get("rejected_share"):
@@ -249,53 +226,40 @@ def print_table(
             )  # fmt: skip
 
 
-def _saved(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What the policy with the least upload saves, beside full communication."""
-    (first, full), *others = arms.items()
-    tested = [name for name, f in arms.items() if f["accuracy_mean"] is not None]
-    if full["upload_share"] != 100 or not others or len(tested) < len(arms):
-        return []
-    name, least = min(others, key=lambda one: one[1]["upload_share"])
-    sent = [byte_text(f["upload_bytes"] + f["upload_overhead_bytes"]) for f in (least, full)]
-    points = least["accuracy_mean"] - full["accuracy_mean"]
-    told = f"{abs(points):.2f} points {'below' if points < 0 else 'above'} {first}"
-    if abs(points) < 0.005:
-        told = f"level with {first}"
-    chance = "" if len(full["seeds"]) > 1 else (
-        " With one seed, differences of a point may be chance: try `--seeds 5`."
-    )  # fmt: skip
-    return [f"{name} uploaded {sent[0]} instead of {sent[1]}, and ends {told}.{chance}"]
-
-
-def larger(cohort: int) -> str:
-    """What `budget` comes to with so many clients in a round and a larger model."""
-    share = 100 * max(EACH, ROUND / cohort) / (4 * _LARGER + OVERHEAD)
-    return (f"With a model of a million weights, budget would upload {percent(share, '.2g')} of "
-            "full: its bytes do not grow with the model.")  # fmt: skip
-
-
-def _columns(
-    arms: Sequence[Mapping[str, Any]], differ: bool
-) -> dict[str, Callable[[Mapping[str, Any]], str]]:
-    """Headings, and what the figures of an arm have there."""
-    found: dict[str, Callable[[Mapping[str, Any]], str]] = {}
-    if differ:
-        found["rounds"] = lambda f: f"{f['rounds']}"
-    heading = _score(arms)
-    found[heading] = lambda f: score_text(f, heading)
-    if any("difference" in figures for figures in arms):
-        found["difference"] = _difference
-    if any(figures.get("worst_tenth") is not None for figures in arms):
-        found["worst\ntenth"] = lambda f: percent(f.get("worst_tenth"), ".1f")
-    found |= {
-        "spoke": lambda f: percent(f["spoke_share"], ".1f"),
-        "payload": lambda f: byte_text(f["upload_bytes"]),
-        "overhead": lambda f: byte_text(f["upload_overhead_bytes"]),
-        "of full": lambda f: percent(f["upload_share"], ".3g"),
-    }
+def _columns(arms: Sequence[Figures]) -> dict[str, list[str]]:
+    """Headings, and a cell for every arm; only what some arm has, or differs in."""
+    known = [f for f in arms if f["accuracy_mean"] is not None or f.get("loss_mean") is not None]
+    numbers = known and all(f["accuracy_mean"] is None for f in known)  # models predict numbers
+    found: dict[str, list[str]] = {}
+    if len({f["rounds"] for f in arms}) > 1:
+        found["rounds"] = [f"{f['rounds']}" for f in arms]
+    if numbers:
+        found["loss"] = [score_text(f, "") for f in arms]
+    else:
+        found["accuracy"] = [score_text(f) for f in arms]
+    if any("difference" in f for f in arms):
+        found["difference"] = ["{mean:+.2f} ± {half:.2f}".format(**d) if (d := f.get("difference"))
+                               else "" for f in arms]  # fmt: skip
+    if any(f.get("worst_tenth") is not None for f in arms):
+        found["worst\ntenth"] = [percent(f.get("worst_tenth"), ".1f") for f in arms]
+    found["spoke"] = [percent(f["spoke_share"], ".1f") for f in arms]
+    found["payload"] = [byte_text(f["upload_bytes"]) for f in arms]
+    found["overhead"] = [byte_text(f["upload_overhead_bytes"]) for f in arms]
+    found["of full"] = [percent(f["upload_share"], ".3g") for f in arms]
     if any(f.get("download_share") not in (None, 100.0) for f in arms):
-        found["both\nways"] = lambda f: percent(f.get("traffic_share"), ".3g")
+        found["both\nways"] = [percent(f.get("traffic_share"), ".3g") for f in arms]
     return found
+
+
+def score_text(figures: Figures, loss: str = "loss ") -> str:
+    """Accuracy with its deviation over seeds; or loss, after the word that names it."""
+    if figures.get("rejected_share") == 100:  # the accuracy is that of the first weights
+        return "nothing learned"
+    if figures["accuracy_mean"] is not None:
+        std = figures["accuracy_std"]
+        return f"{figures['accuracy_mean']:.2f}{'' if std is None else f' ± {std:.2f}'} %"
+    mean = figures.get("loss_mean")
+    return "not tested" if mean is None else f"{loss}{mean:.4g}"
 
 
 def folded(policies: str, room: int) -> str:
@@ -309,43 +273,44 @@ def folded(policies: str, room: int) -> str:
     return "\n".join(lines)
 
 
-def _notes(arms: Mapping[str, Mapping[str, Any]], compared: bool, differ: bool) -> str:
-    """What a reader of the table must know."""
-    figures = next(iter(arms.values()))
-    counts = [len(one["seeds"]) for one in arms.values()]
-    fewest, seeds = min(counts), max(counts)
-    notes = [f"{f'{fewest} to ' * (fewest < seeds)}{seeds} seed{'s' * (seeds > 1)}"]
-    if not differ:
-        notes.insert(0, f"{figures['rounds']} round{'s' * (figures['rounds'] > 1)}")
-    text = f"{', '.join(notes)}."
-    if seeds > 1:
+def _saved(arms: Mapping[str, Figures]) -> str:
+    """What the policy with the least upload saves, beside full communication."""
+    (first, full), *others = arms.items()
+    if full["upload_share"] != 100 or not others:
+        return ""
+    if any(figures["accuracy_mean"] is None for figures in arms.values()):
+        return ""
+    name, least = min(others, key=lambda one: one[1]["upload_share"])
+    sent, whole = (byte_text(f["upload_bytes"] + f["upload_overhead_bytes"]) for f in (least, full))
+    points = least["accuracy_mean"] - full["accuracy_mean"]
+    told = f"{abs(points):.2f} points {'below' if points < 0 else 'above'} {first}"
+    if abs(points) < 0.005:
+        told = f"level with {first}"
+    chance = "" if len(full["seeds"]) > 1 else (
+        " With one seed, differences of a point may be chance: try `--seeds 5`."
+    )  # fmt: skip
+    return f"{name} uploaded {sent} instead of {whole}, and ends {told}.{chance}"
+
+
+def larger(cohort: int) -> str:
+    """What `budget` comes to with so many clients in a round and a larger model."""
+    share = 100 * max(EACH, ROUND / cohort) / (4 * _LARGER + OVERHEAD)
+    return (f"With a model of a million weights, budget would upload {percent(share, '.2g')} of "
+            "full: its bytes do not grow with the model.")  # fmt: skip
+
+
+def _counts(arms: Sequence[Figures]) -> str:
+    """How many rounds and seeds there were, what ± means, and how long a round took."""
+    rounds, seeds = {f["rounds"] for f in arms}, {len(f["seeds"]) for f in arms}
+    fewest, most = min(seeds), max(seeds)
+    text = f"{f'{fewest} to ' * (fewest < most)}{most} seed{'s' * (most > 1)}."
+    if len(rounds) == 1:
+        text = f"{min(rounds)} round{'s' * (rounds != {1})}, {text}"
+    if most > 1:
         text += " ± is the standard deviation over seeds"
+        compared = any("difference" in f for f in arms)
         text += "; of a difference to the first, half of its 95 % interval." if compared else "."
-    if "seconds_per_round" in figures:
-        seconds = figures["seconds_per_round"]
+    if (seconds := arms[0].get("seconds_per_round")) is not None:
         pace = f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
         text += f" A round of all takes {pace}."
     return text
-
-
-def _score(arms: Iterable[Mapping[str, Any]]) -> str:
-    """What says how good models are: accuracy; or loss, where all of them predict numbers."""
-    known = [f for f in arms if f["accuracy_mean"] is not None or f.get("loss_mean") is not None]
-    return "loss" if known and all(f["accuracy_mean"] is None for f in known) else "accuracy"
-
-
-def score_text(figures: Mapping[str, Any], heading: str = "accuracy") -> str:
-    """Accuracy with its deviation over seeds; or loss, named where the heading does not say so."""
-    if figures.get("rejected_share") == 100:  # the accuracy is that of the first weights
-        return "nothing learned"
-    if figures["accuracy_mean"] is None:
-        loss = figures.get("loss_mean")
-        named = "" if heading == "loss" else "loss "
-        return "not tested" if loss is None else f"{named}{loss:.4g}"
-    spread = "" if figures["accuracy_std"] is None else f" ± {figures['accuracy_std']:.2f}"
-    return f"{figures['accuracy_mean']:.2f}{spread} %"
-
-
-def _difference(figures: Mapping[str, Any]) -> str:
-    difference = figures.get("difference")
-    return "" if difference is None else f"{difference['mean']:+.2f} ± {difference['half']:.2f}"

@@ -8,9 +8,7 @@ SPEEDS = (1, 10, 100)  # Mbit/s
 
 def unit(size: float) -> tuple[float, str]:
     """Bytes of the largest binary unit that is not larger, and its name."""
-    power = 0
-    while size >= 1024 ** (power + 1) and power + 1 < len(_UNITS):
-        power += 1
+    power = sum(size >= 1024**power for power in range(1, len(_UNITS)))
     return 1024.0**power, _UNITS[power]
 
 
@@ -44,11 +42,8 @@ def byte_axis(least: float, most: float) -> dict[float, str]:
 def upload_time(count: float, speed: float) -> str:
     """How long an upload of so many bytes takes at `speed` Mbit/s: 2.5 h."""
     seconds = 8 * count / (speed * 1e6)
-    if seconds < 1:
-        return f"{1000 * seconds:.3g} ms"
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.3g} min"
-    hours = seconds / 3600
-    return f"{hours:.3g} h" if hours < 100 else f"{hours:,.0f} h"
+    for size, name in ((3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= size:
+            whole = name == "h" and seconds >= 100 * size
+            return f"{seconds / size:{',.0f' if whole else '.3g'}} {name}"
+    return f"{1000 * seconds:.3g} ms"

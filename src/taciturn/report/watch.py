@@ -46,24 +46,17 @@ class Source:
         try:
             return page.content(folders, series.read_all(folders), self._accuracies)
         except RunError as error:
-            # Before the first rounds there is nothing to read.
             ready = all((folder / "metrics.csv").exists() for folder in folders)
-            why = str(error) if ready else "no rounds yet"
-            title = ", ".join(series.labels(folders))
-            return {"title": title, "subtitle": why, "arms": [], "panels": [], "tables": "",
+            return {"title": ", ".join(series.labels(folders)), "arms": [], "panels": [],
+                    "subtitle": str(error) if ready else "no rounds yet", "tables": "",
                     "ended": False}  # fmt: skip
 
     def _version(self) -> str:
         """Sizes and times of the files that are read."""
-        found = []
-        for folder in series.expand(self._folders):
-            for name in ("metrics.csv", "config.toml", "summary.json"):
-                try:
-                    about = (folder / name).stat()
-                except FileNotFoundError:
-                    continue
-                found.append(f"{about.st_size}.{about.st_mtime_ns}")
-        return "-".join(found)
+        paths = [folder / name for folder in series.expand(self._folders)
+                 for name in ("metrics.csv", "config.toml", "summary.json")]  # fmt: skip
+        found = [path.stat() for path in paths if path.exists()]
+        return "-".join(f"{about.st_size}.{about.st_mtime_ns}" for about in found)
 
 
 def serve(source: Source, host: str = "127.0.0.1", port: int = 0) -> ThreadingHTTPServer:
@@ -101,7 +94,6 @@ def serve(source: Source, host: str = "127.0.0.1", port: int = 0) -> ThreadingHT
             """A line for every question would bury the address."""
 
     try:
-        server = ThreadingHTTPServer((host, port), Handler)
+        return ThreadingHTTPServer((host, port), Handler)
     except OSError as error:
         raise InputError(f"{host}:{port} cannot be listened on: {error.strerror}.") from None
-    return server

@@ -18,7 +18,7 @@ def write(figure: Figure, folder: Path, name: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     for path, when in zip(paths, ("Software", "Date"), strict=True):
-        with files.replacing(path, "wb") as file, rc_context({"svg.hashsalt": name}):
+        with files.atomic_write(path, "wb") as file, rc_context({"svg.hashsalt": name}):
             figure.savefig(file, dpi=130, format=path.suffix[1:], metadata={when: None})
     return paths
 

@@ -24,16 +24,16 @@ from taciturn.tasks.task import Task, with_test
 
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
-    """A block in which no other process adds to the file: of two, one would lose its runs."""
-    lock = path.with_suffix(".lock")
+    """A block in which no other process adds to the file: what two had read, one would lose."""
+    lock = path.with_name(f".{path.name}.lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = files.hold(lock)
+        file = files.try_lock(lock)
     except OSError as error:
         raise RunError(f"{lock} cannot be made: {error.strerror}.") from None
     if file is None:
         raise RunError(f"{path} is in use: another process is adding to it.")
-    with files.held(lock, file):
+    with file:
         yield
 
 
@@ -138,7 +138,7 @@ class ResultsFile:
             "versions": versions(),
         }
         self.content["pieces"].append(piece)
-        with files.replacing(self.path) as file:
+        with files.atomic_write(self.path) as file:
             file.write(_lines(self.content))
 
     def results(self) -> Results:

@@ -52,14 +52,14 @@ class Table(NamedTuple):
         ]
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{name}.csv", folder / f"{name}.md"]
-        with files.replacing(paths[0]) as file:
+        with files.atomic_write(paths[0]) as file:
             writer = csv.writer(file, lineterminator="\n")
             for row in (self.columns, *self.rows):
                 cells: list[str] = []
                 for cell, both in zip(row, wide, strict=True):
                     cells += _pair(cell, row is self.columns)[: 1 + both]
                 writer.writerow(cells)
-        with files.replacing(paths[1]) as file:
+        with files.atomic_write(paths[1]) as file:
             file.write(f"{self.title}\n\n{self.markdown()}")
         return paths
 
