@@ -27,7 +27,7 @@ from taciturn.core import server, tally
 from taciturn.core.arrays import BLOCK, norm
 from taciturn.core.messages import Message
 from taciturn.core.policy import Policy, parse
-from taciturn.files import replacing
+from taciturn.files import atomic_write
 from taciturn.report.versions import versions
 
 RESULTS = Path(__file__).parent / "results" / "server_step.json"
@@ -96,7 +96,7 @@ def main() -> None:
     print(f"{options.size:,} weights, {MESSAGES} messages, median of {options.repeats} rounds")
     print(f"zero {zero:.3f} s, ou {ou:.3f} s: {ou / zero:.2f} times, {LIMIT} at the most")
     figures = {"size": options.size, "messages": MESSAGES, "block": BLOCK, "ratio": ou / zero}
-    with replacing(options.out) as file:
+    with atomic_write(options.out) as file:
         file.write(json.dumps(figures | found | {"versions": versions()}, indent=2) + "\n")
     sys.exit(0 if found["arrays_kept"] == 4 and ou / zero <= LIMIT else 1)
 

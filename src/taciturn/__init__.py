@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from taciturn.tasks import classification as classification
     from taciturn.tasks import load as load
     from taciturn.tasks import regression as regression
-    from taciturn.tasks import table as table
+    from taciturn.tasks.table import table as table
 
 __version__ = "0.1.0"
 

@@ -16,7 +16,7 @@ from test_idx import write_set
 
 from taciturn import cli
 from taciturn.data.inventory import check, listing
-from taciturn.errors import DataError, InputError
+from taciturn.errors import DataError, InputError, WriteError
 from taciturn.report.show import show
 from taciturn.tasks import TASKS, load
 from taciturn.tasks.task import Stored, Task
@@ -150,7 +150,7 @@ def test_show_draws_text(tmp_path):
 
 
 def test_show_names_a_place_that_cannot_be_written(tmp_path):
-    with pytest.raises(DataError, match=r"a\.png cannot be written"):
+    with pytest.raises(WriteError, match=r"a\.png cannot be written"):
         show(load("synthetic"), tmp_path / "nowhere" / "a.png")
 
 

@@ -235,7 +235,7 @@ def test_wrong_files_and_frames_are_named(tmp_path):
 def test_a_picture_shows_names_and_a_curve_for_each_channel(shape, curves):
     axes = Figure().subplots()
     x = np.arange(2 * np.prod(shape, dtype=int), dtype=float).reshape(2, *shape)
-    _sheet(axes, "table", [("anna", {"x": x[:1]}), ("a very long name of bert", {"x": x[1:]})])
+    _sheet(axes, "table", ["anna", "a very long name of bert"], [{"x": x[:1]}, {"x": x[1:]}])
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["anna", "a very long nam…"]
     assert len(axes.lines) == curves
 

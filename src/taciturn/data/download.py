@@ -4,6 +4,7 @@ import hashlib
 import http.client
 import logging
 import os
+import re
 import shutil
 import sys
 import tarfile
@@ -65,7 +66,7 @@ def fetch(
     """
     target = folder / download.file
     part = folder / f"{download.file}.part"
-    archive = tarfile_like(target)
+    archive = download.file.endswith((".tar.bz2", ".tar.gz", ".tgz", ".tar"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / f".{download.file}.lock"
@@ -73,10 +74,18 @@ def fetch(
             if archive and contents and all((folder / file).is_file() for file in contents):
                 shutil.rmtree(_beside(target), ignore_errors=True)  # of a process that was killed
                 return folder
-            if not archive and _is(download, target, waited):
+            # Without a checksum, a file is the right one if another process has just brought it.
+            known = download.checksum
+            if target.is_file() and (_digest_like(known, target) == known if known else waited):
                 return target
             _get_all(download.url, part, report or show_progress)
-            _verify(download, part)
+            seen = _digest_like(known, part) if known else None
+            if seen != known:
+                part.unlink()  # to resume a wrong file would never make it right
+                raise DataError(
+                    f"{download.url} sent other bytes than were published: the checksum is {seen} "
+                    f"and not {known}. The download was thrown away."
+                )
             if archive:
                 unpack(part, folder)
                 part.unlink()
@@ -85,12 +94,6 @@ def fetch(
             return target
     except OSError as error:
         raise DataError(f"{folder} cannot be written to: {error.strerror or error}.") from None
-
-
-def _is(download: Download, path: Path, fresh: bool) -> bool:
-    """Whether this is the file; without a checksum, whether another process has just brought it."""
-    known = download.checksum
-    return path.is_file() and (fresh if known is None else _digest_like(known, path) == known)
 
 
 def _get_all(url: str, part: Path, report: Report) -> None:
@@ -104,7 +107,7 @@ def _get_all(url: str, part: Path, report: Report) -> None:
             problem = "the connection broke off"
         except urllib.error.HTTPError as error:
             if error.code == 416:  # nothing beyond what is there: whole, or not ours
-                if _length_of(error) == before > 0:
+                if _content_range(error)[1] == before > 0:
                     return
                 part.unlink(missing_ok=True)
             problem = f"the server answered {error.code} {error.reason}"
@@ -131,7 +134,7 @@ def _get(url: str, part: Path, start: int, report: Report) -> bool:
         headers["Range"] = f"bytes={start}-"
     request = urllib.request.Request(url, headers=headers)
     with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
-        begins = answer.status == 206 and _begins_at(answer)
+        begins, _ = _content_range(answer)
         if answer.status == 206 and begins != start:
             raise http.client.HTTPException(f"asked for byte {start}, got {begins}")
         start = start if answer.status == 206 else 0  # a server without ranges sends it all again
@@ -154,27 +157,13 @@ def _get(url: str, part: Path, start: int, report: Report) -> bool:
     return whole and total in (None, have)
 
 
-def _begins_at(answer: Any) -> int | None:
-    words = (answer.headers.get("Content-Range") or "").removeprefix("bytes ").partition("-")
-    return int(words[0]) if words[0].isdigit() else None
-
-
-def _length_of(answer: Any) -> int | None:
-    last = (answer.headers.get("Content-Range") or "").rpartition("/")[2]
-    return int(last) if last.isdigit() else None
-
-
-def _verify(download: Download, part: Path) -> None:
-    """Raises, and throws the file away, if its checksum is not the published one."""
-    if download.checksum is None:
-        return
-    seen = _digest_like(download.checksum, part)
-    if seen != download.checksum:
-        part.unlink()  # to resume a wrong file would never make it right
-        raise DataError(
-            f"{download.url} sent other bytes than were published: the checksum is {seen} and not "
-            f"{download.checksum}. The download was thrown away."
-        )
+def _content_range(answer: Any) -> tuple[int | None, int | None]:
+    """The first byte and the length of the whole file, of a header such as `bytes 5-9/10`."""
+    found = re.fullmatch(
+        r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", answer.headers.get("Content-Range") or ""
+    )
+    first, length = found.groups() if found else (None, None)
+    return int(first) if first else None, int(length) if length not in (None, "*") else None
 
 
 def _digest_like(checksum: str, path: Path) -> str:
@@ -189,11 +178,6 @@ def digest(path: Path, algorithm: str) -> str:
     return f"{algorithm}:{found.hexdigest()}"
 
 
-def tarfile_like(path: Path) -> bool:
-    """Whether the name is that of an archive that `unpack` reads."""
-    return path.name.endswith((".tar.bz2", ".tar.gz", ".tgz", ".tar"))
-
-
 def unpack(archive: Path, folder: Path) -> None:
     """Unpacks the plain files of a tar archive into `folder`, each renamed there when it is whole.
 
@@ -206,16 +190,14 @@ def unpack(archive: Path, folder: Path) -> None:
         with tarfile.open(archive) as tar:
             members = tar.getmembers()
             for member in members:
-                _check_member(archive, member, beside.resolve())
-            plain = [member for member in members if member.isfile()]
-            for member in plain:
-                inner = tar.extractfile(member)
-                assert inner is not None  # a plain file has content
-                target = beside / member.name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with inner, open(target, "wb") as file:
-                    shutil.copyfileobj(inner, file)
-        for member in plain:
+                if not (member.isfile() or member.isdir()):
+                    raise DataError(f"{archive} is refused: `{member.name}` is a link or a device.")
+                if member.name.startswith("/") or ".." in Path(member.name).parts:
+                    raise DataError(
+                        f"{archive} is refused: `{member.name}` leads out of the folder."
+                    )
+            tar.extractall(beside, filter="data")
+        for member in filter(tarfile.TarInfo.isfile, members):
             target = folder / member.name
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(beside / member.name, target)
@@ -228,14 +210,6 @@ def unpack(archive: Path, folder: Path) -> None:
 def _beside(archive: Path) -> Path:
     """The folder in which an archive is unpacked."""
     return archive.with_name(f".{archive.name}.unpacked")
-
-
-def _check_member(archive: Path, member: tarfile.TarInfo, folder: Path) -> None:
-    inside = (folder / member.name).resolve().is_relative_to(folder)
-    if Path(member.name).is_absolute() or not inside or ".." in Path(member.name).parts:
-        raise DataError(f"{archive} is refused: `{member.name}` leads out of the folder.")
-    if not (member.isfile() or member.isdir()):
-        raise DataError(f"{archive} is refused: `{member.name}` is a link or a device.")
 
 
 def show_progress(file: str, have: int, total: int | None) -> None:

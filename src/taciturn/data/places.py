@@ -1,7 +1,7 @@
 """Where data lie: `--data`, `TACITURN_DATA`, the user's cache folder, and who publishes them."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ class Source:
     """A published data set.
 
     Attributes:
-      name: also of the folder that it lies in.
       about: one line.
       files: what must be there. A name may stand with or without a final `.gz`.
       downloads: where the publishers host it.
@@ -24,12 +23,11 @@ class Source:
       elsewhere: folders in which packages of an operating system put it.
     """
 
-    name: str
     about: str
     files: tuple[str, ...]
     downloads: tuple[Download, ...]
     counts: dict[str, int]
-    elsewhere: tuple[str, ...] = field(default=())
+    elsewhere: tuple[str, ...] = ()
 
 
 _TFF = "https://storage.googleapis.com/tff-datasets-public/"
@@ -40,51 +38,32 @@ _FASHION_SUMS = {
     "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
     "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
 }
+_EMNIST_SUM = "sha256:fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0"
+_SHAKESPEARE_SUM = "sha256:0285be9906cb5f268092eee4edeeacfc2af4574f2941f7cc2f08a321d7f5c707"
 
 # Checksums are the publishers': TFF's from its own loaders, Fashion-MNIST's from its README.
-SOURCES: dict[str, Source] = {
-    source.name: source
-    for source in (
-        Source(
-            "emnist",
-            "handwriting by writer, 62 classes (TFF)",
-            ("fed_emnist_train.h5", "fed_emnist_test.h5"),
-            (
-                Download(
-                    _TFF + "fed_emnist.tar.bz2",
-                    "sha256:fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0",
-                ),
-            ),
-            {"clients": 3_400, "train": 671_585, "test": 77_483},
-        ),
-        Source(
-            "shakespeare",
-            "lines by speaking role (TFF)",
-            ("shakespeare_train.h5", "shakespeare_test.h5"),
-            (
-                Download(
-                    _TFF + "shakespeare.tar.bz2",
-                    "sha256:0285be9906cb5f268092eee4edeeacfc2af4574f2941f7cc2f08a321d7f5c707",
-                ),
-            ),
-            {
-                "clients": 715,
-                "train": 37_784,
-                "test": 5_490,
-                "train snippets": 16_068,
-                "test snippets": 2_356,
-            },
-        ),
-        Source(
-            "fashion",
-            "Fashion-MNIST, 10 classes of clothing",
-            tuple(_FASHION_SUMS),
-            tuple(Download(_FASHION + file, md5) for file, md5 in _FASHION_SUMS.items()),
-            {"train": 60_000, "test": 10_000},
-            ("/usr/share/datasets/fashion-mnist",),
-        ),
-    )
-}
+SOURCES = {
+    "emnist": Source(
+        "handwriting by writer, 62 classes (TFF)",
+        ("fed_emnist_train.h5", "fed_emnist_test.h5"),
+        (Download(_TFF + "fed_emnist.tar.bz2", _EMNIST_SUM),),
+        {"clients": 3_400, "train": 671_585, "test": 77_483},
+    ),
+    "shakespeare": Source(
+        "lines by speaking role (TFF)",
+        ("shakespeare_train.h5", "shakespeare_test.h5"),
+        (Download(_TFF + "shakespeare.tar.bz2", _SHAKESPEARE_SUM),),
+        {"clients": 715, "train": 37_784, "test": 5_490,
+         "train snippets": 16_068, "test snippets": 2_356},
+    ),
+    "fashion": Source(
+        "Fashion-MNIST, 10 classes of clothing",
+        tuple(_FASHION_SUMS),
+        tuple(Download(_FASHION + file, md5) for file, md5 in _FASHION_SUMS.items()),
+        {"train": 60_000, "test": 10_000},
+        ("/usr/share/datasets/fashion-mnist",),
+    ),
+}  # fmt: skip
 HUGGING_FACE = {"emnist": "flwrlabs/femnist", "shakespeare-leaf": "flwrlabs/shakespeare"}
 
 
@@ -127,12 +106,8 @@ def given(data: Any = None) -> Path | None:
 
 def find(name: str, data: Any = None) -> list[Path] | None:
     """The files of a published data set, in the order of `Source.files`; None if not all there."""
-    wanted = source(name).files
-    for folder in folders(name, data):
-        paths = [_either(folder / file) for file in wanted]
-        if all(path is not None for path in paths):
-            return [path for path in paths if path is not None]
-    return None
+    source(name)
+    return next(filter(None, (_files_in(folder, name) for folder in folders(name, data))), None)
 
 
 def find_or_fetch(name: str, data: Any = None) -> list[Path]:
@@ -142,22 +117,16 @@ def find_or_fetch(name: str, data: Any = None) -> list[Path]:
         return found
     if given(data) is not None:
         raise DataError(missing(name, data))
-    return fetch_source(name)
-
-
-def fetch_source(name: str) -> list[Path]:
-    """Downloads a published data set into the cache folder."""
-    folder = cache_folder() / "data" / name
+    known, folder = source(name), cache_folder() / "data" / name
     try:
-        for download in source(name).downloads:
-            fetch(download, folder, contents=source(name).files)
+        for download in known.downloads:
+            fetch(download, folder, contents=known.files)
     except DataError as error:
         raise DataError(f"{error} {missing(name)}") from None
-    found = [_either(folder / file) for file in source(name).files]
-    for file, path in zip(source(name).files, found, strict=True):
-        if path is None:
-            raise DataError(f"What was downloaded to {folder} does not contain {file}.")
-    paths = [path for path in found if path is not None]
+    paths = _files_in(folder, name)
+    if paths is None:
+        wanted = " and ".join(known.files)
+        raise DataError(f"What was downloaded to {folder} does not contain {wanted}.")
     # The publisher's checksum is that of the archive: from here on, these stand for it.
     sums = "".join(f"{digest(path, 'sha256').partition(':')[2]}  {path.name}\n" for path in paths)
     with atomic_write(folder / "SHA256SUMS") as beside:
@@ -180,7 +149,13 @@ def missing(name: str, data: Any = None) -> str:
     )
 
 
-def _either(path: Path) -> Path | None:
-    """The file, packed or not."""
-    plain = path.with_name(path.name.removesuffix(".gz"))
-    return next((p for p in (path, plain) if p.is_file()), None)
+def _files_in(folder: Path, name: str) -> list[Path] | None:
+    """The files of a data set, packed or not, or None if they are not all in this folder."""
+    found = []
+    for file in source(name).files:
+        names = (file, file.removesuffix(".gz"))
+        path = next((folder / one for one in names if (folder / one).is_file()), None)
+        if path is None:
+            return None
+        found.append(path)
+    return found

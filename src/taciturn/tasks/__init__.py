@@ -13,8 +13,16 @@ from taciturn.tasks.idx import fashion, idx
 from taciturn.tasks.own import folder, npz
 from taciturn.tasks.shakespeare import shakespeare, shakespeare_leaf
 from taciturn.tasks.synthetic import synthetic, synthetic_niid
-from taciturn.tasks.table import regression, table
-from taciturn.tasks.task import HOLD_OUT, Clients, Generated, Stored, Task, classification
+from taciturn.tasks.table import table
+from taciturn.tasks.task import (
+    HOLD_OUT,
+    Clients,
+    Generated,
+    Stored,
+    Task,
+    classification,
+    regression,
+)  # fmt: skip
 
 TASKS: dict[str, Callable[..., Task]] = {
     "glyphs": glyphs,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from taciturn.data.emnist import read
 from taciturn.models import EmnistCNN
-from taciturn.tasks.task import Stored, Task, classification, unit
+from taciturn.tasks.task import Task, classification, unit
 
 
 def emnist(data: str | Path | None = None, source: str = "files") -> Task:
@@ -16,14 +16,5 @@ def emnist(data: str | Path | None = None, source: str = "files") -> Task:
       source: `files`, or `huggingface` for `flwrlabs/femnist`, which has no test split: a tenth of
         every writer is held out.
     """
-    dataset = read(data, source)
     loss, metrics = classification(lambda model, x, key: model(unit(x), key))
-    return Task(
-        "emnist",
-        Stored.of(dataset.train, dataset.rows, names=dataset.names),
-        init=EmnistCNN,
-        loss=loss,
-        metrics=metrics,
-        test=dataset.test,
-        test_clients=dataset.test_clients,
-    )
+    return Task.of("emnist", read(data, source), init=EmnistCNN, loss=loss, metrics=metrics)

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from taciturn.data.dataset import Dataset
 from taciturn.data.idx import PARTS, find, read
 from taciturn.data.splits import share_out
 from taciturn.errors import DataError, InputError
-from taciturn.models import MLP
-from taciturn.tasks.task import Stored, Task, classification, unit
+from taciturn.tasks.own import network
+from taciturn.tasks.task import Task
 
 log = logging.getLogger("taciturn")
 
@@ -79,13 +80,5 @@ def _task(name: str, dataset: Dataset, split: str, alpha: float, clients: int, s
         log.warning("%s: %d of %d clients got no examples and are left out.",
                     name, (rows == 0).sum(), clients)  # fmt: skip
     order = np.argsort(owners, kind="stable")
-    loss, metrics = classification(lambda model, x, key: model(unit(x), key))
-    inputs, classes = math.prod(dataset.train["x"].shape[1:]), dataset.counts["classes"]
-    return Task(
-        name,
-        Stored.of({"x": dataset.train["x"][order], "y": labels[order]}, rows[rows > 0]),
-        init=lambda key: MLP(key, inputs, 128, classes),
-        loss=loss,
-        metrics=metrics,
-        test=dataset.test,
-    )
+    train = {key: array[order] for key, array in dataset.train.items()}
+    return network(name, replace(dataset, names=(), train=train, rows=rows[rows > 0]), 128)

@@ -4,13 +4,15 @@ import math
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from taciturn.checks import path_of, whole
 from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset
 from taciturn.data.own import read_folder, read_npz
 from taciturn.errors import DataError, InputError
 from taciturn.models import MLP
-from taciturn.tasks.task import Stored, Task, classification, unit
+from taciturn.tasks.task import Task, classification, regression, unit
 
 
 def npz(data: str | Path | None = None, hidden: int = 128) -> Task:
@@ -23,7 +25,7 @@ def npz(data: str | Path | None = None, hidden: int = 128) -> Task:
       hidden: the width of the network.
     """
     path = _given("npz", data)
-    return _task("npz", cached("npz", [path], lambda: read_npz(path)), hidden)
+    return network("npz", cached("npz", [path], lambda: read_npz(path)), hidden)
 
 
 def folder(data: str | Path | None = None, hidden: int = 128) -> Task:
@@ -38,7 +40,7 @@ def folder(data: str | Path | None = None, hidden: int = 128) -> Task:
     files = sorted(root.glob("*/*.npy"))
     if not files:
         raise DataError(f"{root} has no folders with x.npy and y.npy, one per client.")
-    return _task("folder", cached("folder", files, lambda: read_folder(root)), hidden)
+    return network("folder", cached("folder", files, lambda: read_folder(root)), hidden)
 
 
 def _given(task: str, data: Any) -> Path:
@@ -50,16 +52,20 @@ def _given(task: str, data: Any) -> Path:
     return path
 
 
-def _task(name: str, dataset: Dataset, hidden: int) -> Task:
+def network(name: str, dataset: Dataset, hidden: int, **others: Any) -> Task:
+    """A task with a network of one hidden layer: for classes, or numbers where there are none."""
     inputs, classes = math.prod(dataset.train["x"].shape[1:]), dataset.counts["classes"]
     hidden = whole("hidden", hidden, most=100_000)
-    loss, metrics = classification(lambda model, x, key: model(unit(x), key))
-    return Task(
+
+    def scores(model: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
+        return model(unit(x), key)
+
+    loss, metrics = classification(scores) if classes else regression(scores)
+    return Task.of(
         name,
-        Stored.of(dataset.train, dataset.rows, names=dataset.names),
-        init=lambda key: MLP(key, inputs, hidden, classes),
+        dataset,
+        init=lambda key: MLP(key, inputs, hidden, classes or 1),
         loss=loss,
         metrics=metrics,
-        test=dataset.test,
-        test_clients=dataset.test_clients,
+        **others,
     )

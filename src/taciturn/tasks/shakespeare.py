@@ -82,14 +82,11 @@ def shakespeare_leaf(data: str | Path | None = None, source: str = "files") -> T
       source: `files`, or `huggingface` for `flwrlabs/shakespeare`, which has no test split: a tenth
         of every role is held out.
     """
-    dataset = read_leaf(data, source)
     loss, metrics = classification(lambda model, x, key: model(x.astype(jnp.int32), key)[:, -1])
-    return Task(
+    return Task.of(
         "shakespeare-leaf",
-        Stored.of(dataset.train, dataset.rows, names=dataset.names),
+        read_leaf(data, source),
         init=lambda key: CharLSTM(key, vocabulary=len(LEAF_CHARACTERS) + 1),
         loss=loss,
         metrics=metrics,
-        test=dataset.test,
-        test_clients=dataset.test_clients,
     )

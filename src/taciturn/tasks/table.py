@@ -1,23 +1,20 @@
 """Tables with a column that names the client, with a one-layer network."""
 
-import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from taciturn.checks import choice, flag, whole
+from taciturn.checks import choice, flag
 from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset
 from taciturn.data.table import read
 from taciturn.errors import InputError
-from taciturn.models import MLP
-from taciturn.tasks.task import HOLD_OUT, Batch, Stored, Task, classification, unit
+from taciturn.tasks.own import network
+from taciturn.tasks.task import HOLD_OUT, Stored, Task
 
 
 def table(
@@ -53,49 +50,13 @@ def table(
     ):
         if value is None:
             raise InputError(f"The task `table` needs `{name}`, {what}.")
-    for name, value in (("client", client), ("label", label)):
-        if not isinstance(value, str):
+        if name != "data" and not isinstance(value, str):
             raise InputError(f"`{name}` must be the name of a column, got {value!r}.")
     asked = {"client": client, "label": label, "features": _names("features", features),
              "leave_out": _names("leave_out", leave_out), "number": number}  # fmt: skip
-    hold_out, hidden = choice("hold_out", hold_out, HOLD_OUT), whole("hidden", hidden, most=100_000)
-    dataset = _read(data, asked)
-    stored = Stored.of(dataset.train, dataset.rows, names=dataset.names)
-    if flag("standardise", standardise):
-        stored = _standardised(stored, hold_out)
-    inputs, classes = math.prod(dataset.train["x"].shape[1:]), dataset.counts["classes"]
-
-    def scores(model: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
-        return model(unit(x), key)
-
-    loss, metrics = classification(scores) if classes else regression(scores)
-    return Task(
-        "table",
-        stored,
-        init=lambda key: MLP(key, inputs, hidden, classes or 1),
-        loss=loss,
-        metrics=metrics,
-        hold_out=hold_out,
-    )
-
-
-def regression(predict: Any) -> tuple[Any, Any]:
-    """Loss and metrics of a model that predicts numbers, on batches `{"x": inputs, "y": numbers}`.
-
-    Args:
-      predict: `(params, inputs, key) -> n × 1`; the key is None when the model is tested.
-    """
-
-    def errors(params: Any, batch: Batch, key: jax.Array | None) -> jax.Array:
-        found = predict(params, batch["x"], key)[:, 0]
-        wide = jnp.result_type(found, jnp.float32)
-        return jnp.square(found.astype(wide) - batch["y"].astype(wide))
-
-    def metrics(params: Any, batch: Batch) -> Any:
-        found = errors(params, batch, None)
-        return {"loss": (found, jnp.ones_like(found))}
-
-    return errors, metrics
+    hold_out, standardise = choice("hold_out", hold_out, HOLD_OUT), flag("standardise", standardise)
+    task = network("table", _read(data, asked), hidden, hold_out=hold_out)
+    return replace(task, clients=_standardised(task.clients, hold_out)) if standardise else task
 
 
 def _names(name: str, value: Any) -> list[str]:
@@ -113,7 +74,7 @@ def _read(data: Any, asked: dict[str, Any]) -> Dataset:
     return cached(name, [path], lambda: read(path, **asked))
 
 
-def _standardised(stored: Stored, hold_out: str) -> Stored:
+def _standardised(stored: Any, hold_out: str) -> Stored:
     """Mean 0 and deviation 1 of every number, by the rows that are trained on."""
     train, *_ = stored.hold_out(hold_out)
     found = dict(stored.arrays)

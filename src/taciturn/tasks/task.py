@@ -14,6 +14,7 @@ import numpy as np
 
 from taciturn.checks import choice
 from taciturn.core.hashing import mix
+from taciturn.data.dataset import Dataset
 from taciturn.errors import InputError
 
 Batch = Any  # a pytree of arrays that share their first axis, one entry per example
@@ -306,6 +307,12 @@ class Task:
     cohort: Callable[[jax.Array, jax.Array, int], jax.Array] | None = None
     test_clients: Any = None
 
+    @classmethod
+    def of(cls, name: str, dataset: Dataset, **others: Any) -> Task:
+        """A task on data that were read: its clients and its test set are those of the dataset."""
+        clients = Stored.of(dataset.train, dataset.rows, names=dataset.names)
+        return cls(name, clients, test=dataset.test, test_clients=dataset.test_clients, **others)
+
 
 def with_test(task: Task) -> tuple[Clients, Tested]:
     """The clients to train on, and what to test on."""
@@ -356,6 +363,25 @@ def classification(
         return {"accuracy": (right, one), "loss": (cross_entropy(scores, batch["y"]), one)}
 
     return loss, metrics
+
+
+def regression(predict: Any) -> tuple[Any, Any]:
+    """Loss and metrics of a model that predicts numbers, on batches `{"x": inputs, "y": numbers}`.
+
+    Args:
+      predict: `(params, inputs, key) -> n × 1`; the key is None when the model is tested.
+    """
+
+    def errors(params: Any, batch: Batch, key: jax.Array | None) -> jax.Array:
+        found = predict(params, batch["x"], key)[:, 0]
+        wide = jnp.result_type(found, jnp.float32)
+        return jnp.square(found.astype(wide) - batch["y"].astype(wide))
+
+    def metrics(params: Any, batch: Batch) -> Any:
+        found = errors(params, batch, None)
+        return {"loss": (found, jnp.ones_like(found))}
+
+    return errors, metrics
 
 
 def unit(x: jax.Array) -> jax.Array:
