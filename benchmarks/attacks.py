@@ -33,7 +33,7 @@ from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.task_identity import TaskIdentity
 from pages import RESULTS, SECURITY, put
 
-from taciturn.flower import Taciturn, comparing, speak
+from taciturn.flower import Taciturn, comparing, protocol, speak
 from taciturn.flower import mod as client_mod
 from taciturn.flower.strategy import DEFAULT, ROBUST
 
@@ -181,7 +181,8 @@ def play(
                     reply = mod(message, contexts[k], lambda *_, reply=reply: reply)
                 replies.append(reply)
             elif attack is not None:
-                threshold = message.content["config"].get("taciturn.context.threshold", 0.0)
+                request = message.content.get(protocol.REQUEST, {})
+                threshold = request.get("context.threshold", 0.0)
                 claim = attack(Sight(t, updates[:BAD], float(threshold), away))
                 trained = None if claim.update is None else weights + claim.update
                 if trained is not None or quiet:
@@ -201,9 +202,9 @@ def _reply(
     to: Message, weights: np.ndarray | None, examples: float, norm: float | None, loss: float
 ) -> Message:
     metrics = MetricRecord({"num-examples": examples, "train_loss": loss})
-    if norm is not None:
-        metrics["taciturn.norm"] = norm
     content = RecordDict({"metrics": metrics})
+    if norm is not None:
+        protocol.write_report(content, protocol.Report(norm, norm))
     if weights is not None:
         content["arrays"] = _record(weights)
     return Message(content, reply_to=to)

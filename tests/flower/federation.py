@@ -19,7 +19,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from taciturn.flower import speak
+from taciturn.flower import protocol, speak
 
 # Flower sets these where it starts an app; a message cannot be made without them.
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
@@ -128,3 +128,17 @@ class LocalGrid(Grid):
 
 def config(**values) -> ConfigRecord:
     return ConfigRecord(values)
+
+
+def said(reply: Message) -> protocol.Said:
+    """What a reply says beside its arrays."""
+    return protocol.read_said(reply.content)
+
+
+def restate(content: RecordDict, code: bytes | None = None, **changes: float) -> None:
+    """Makes the mod say something else: other numbers, or another code."""
+    found = protocol.read_said(content)
+    del content[found.name]
+    content[found.name] = found.metrics
+    report = found.report._replace(**changes)
+    protocol.write_report(content, report, found.code if code is None else code)

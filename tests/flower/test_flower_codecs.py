@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
-from federation import LocalGrid, flat, model, pulled, record
-from flwr.app import Array, Message, MetricRecord
+from federation import LocalGrid, flat, model, pulled, record, restate, said
+from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp import strategy as flower
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -87,7 +87,7 @@ def test_what_a_codec_leaves_out_stays_on_the_node(codec):
         np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
         assert sum(row["rejected"] for row in strategy.history) == 0
         for node, residual in enumerate(kept):
-            state = grid.contexts[node].state["taciturn.residual"]["residual"].numpy()
+            state = grid.contexts[node].state["taciturn.residual"]["next"].numpy()
             np.testing.assert_allclose(state, residual, atol=1e-4)
 
 
@@ -163,8 +163,7 @@ def test_a_budget_is_spent_and_its_model_is_that_of_the_plain_loop(text, monkeyp
     expected = plain_loop(text, wanted, rounds)
     np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
     assert [row["spoke"] for row in strategy.history] == [NODES] * rounds
-    head = len(Array(np.zeros(0, np.uint8)).data)
-    spent = [row["bytes_up"] / NODES - head + written.OVERHEAD for row in strategy.history]
+    spent = [row["bytes_up"] / NODES + written.OVERHEAD for row in strategy.history]
     # Of so few weights there are few lengths: a code may be half as long as it could be.
     assert 0.6 * BUDGETS[text] <= np.mean(spent) <= 1.05 * BUDGETS[text]
 
@@ -192,11 +191,11 @@ def test_what_comes_whole_is_charged_as_what_the_mod_would_have_sent():
 def test_a_code_that_is_longer_than_the_rule_gives_is_rejected(caplog):
     """It is a code like any other, in float32, of the update that was measured."""
     wanted = targets(size=SIZE)
-    longer = Array(np.frombuffer((np.float32(0.5) * wanted[BAD]).tobytes(), np.uint8))
+    longer = (np.float32(0.5) * wanted[BAD]).tobytes()
 
     def tamper(node, reply):
         if node == BAD:
-            reply.content["arrays"][protocol.CODE] = longer
+            restate(reply.content, longer)
         return reply
 
     for text, rejected in (("budget:12%", 1), ("budget:100%", 0)):
@@ -216,10 +215,8 @@ def test_a_code_is_as_long_as_what_its_node_reports_is_worth():
 def test_the_bytes_in_the_history_are_those_that_travel():
     strategy, _, grid = run(CODED, inner=Spy(fraction_evaluate=0.0))
     row, codec = strategy.history[0], parse(CODED).codec
-    arrays = [reply.content["arrays"] for reply in grid.received]
-    assert [list(part) for part in arrays] == [[protocol.CODE]] * NODES
-    head = len(Array(np.zeros(0, np.uint8)).data)
-    assert row["bytes_up"] == NODES * (codec.nbytes(SIZE) + head)
+    assert [list(reply.content) for reply in grid.received] == [["metrics"]] * NODES
+    assert row["bytes_up"] == NODES * codec.nbytes(SIZE)
     plain, _, _ = run("full")
     extra = row["bytes_up_full"] - plain.history[0]["bytes_up"] - plain.history[0]["overhead_up"]
     assert abs(extra) < 10 * NODES
@@ -245,7 +242,7 @@ def test_other_arrays_travel_as_they_are():
     strategy = Taciturn(Spy(fraction_evaluate=0.0), CODED, exclude="head")
     result = strategy.start(grid, start, num_rounds=1)
     for reply in grid.received:
-        assert set(reply.content["arrays"]) == {protocol.CODE, "head", "steps"}
+        assert set(reply.content["arrays"]) == {"head", "steps"}
     expected = 0.5 * np.array(EXAMPLES) @ wanted[:, 200:250] / sum(EXAMPLES)
     np.testing.assert_allclose(result.arrays["head"].numpy(), expected, atol=1e-5)
     assert result.arrays["steps"].numpy().dtype == np.int64
@@ -265,39 +262,42 @@ def test_models_of_other_precision(dtype):
 
 
 def change(edit):
-    """A node whose code is another array."""
+    """A node whose code is another one."""
 
     def tamper(content):
-        code = content["arrays"][protocol.CODE].numpy()
-        content["arrays"][protocol.CODE] = Array(edit(code))
+        restate(content, edit(protocol.read_said(content).code))
 
     return tamper
 
 
 def scales(value):
-    def edit(code):
-        code = code.copy()
-        code[-4:] = np.frombuffer(np.float32(value).tobytes(), np.uint8)
-        return code
-
-    return change(edit)
+    return change(lambda code: code[:-4] + np.float32(value).tobytes())
 
 
 GARBAGE = {
     "cut short": change(lambda code: code[:-1]),
-    "nothing": change(lambda code: code[:0]),
-    "too long": change(lambda code: np.append(code, np.uint8(0))),
-    "other numbers": change(lambda code: code.astype(np.float32)),
+    "nothing": change(lambda code: b""),
+    "too long": change(lambda code: code + b"0"),
     "a NaN scale": scales(np.nan),
     "an infinite scale": scales(np.inf),
     "a huge scale": scales(3e38),
     "a scale that does not fit the norm": scales(1e3),
-    "a norm that does not fit": lambda c: c["metrics"].update({protocol.NORM: 1e-3}),
-    "no norm": lambda c: c["metrics"].pop(protocol.NORM) and None,
-    "weights beside the code": lambda c: c["arrays"].update(record(a=np.zeros((2, 75), "f4"))),
-    "broken bytes": lambda c: c["arrays"].update(
-        {protocol.CODE: Array("uint8", (42,), "numpy.ndarray", b"garbage")}
-    ),
+    "a norm that does not fit": lambda c: restate(c, norm=1e-3),
+    "weights beside the code": lambda c: c.update({"arrays": model(SIZE)}),
+    "an array of other numbers": lambda c: (
+        restate(c, b""),
+        c.update({"arrays": record(**{protocol.CODE: np.zeros(42, "f4")})}),
+    )[2:],
+    "an array of broken bytes": lambda c: (
+        restate(c, b""),
+        c.update(
+            {
+                "arrays": ArrayRecord(
+                    {protocol.CODE: Array("uint8", (42,), "numpy.ndarray", b"garbage")}
+                )
+            }
+        ),
+    )[2:],
 }
 
 
@@ -316,8 +316,11 @@ def test_a_bad_code_is_rejected_and_nothing_else_happens(kind, inner, caplog):
 
 
 def test_a_code_that_nobody_asked_for_is_rejected():
-    extra = {protocol.CODE: Array(np.zeros(9, np.uint8))}
-    strategy, _, _ = run("full", tamper=bad(lambda c: c["arrays"].update(extra)))
+    def tamper(content):
+        restate(content, bytes(9))
+        del content["arrays"]
+
+    strategy, _, _ = run("full", tamper=bad(tamper))
     assert (strategy.history[0]["rejected"], strategy.history[0]["spoke"]) == (1, NODES - 1)
 
 
@@ -333,8 +336,7 @@ def test_any_bytes_are_rejected_or_a_finite_update(data, norm, as_long):
     data = any_bytes(parse(CODED).codec, data, as_long)
 
     def tamper(content):
-        content["arrays"][protocol.CODE] = Array(np.frombuffer(data, np.uint8))
-        content["metrics"][protocol.NORM] = norm
+        restate(content, data, norm=norm)
 
     strategy, result, _ = run(CODED, tamper=bad(tamper))
     assert strategy.history[0]["rejected"] + strategy.history[0]["spoke"] == NODES
@@ -345,12 +347,10 @@ def add_any_bytes(text, data, norm, as_long):
     """The sum of a round stays as it was, or gets an update of the norm that was reported."""
     codec, heard, total = parse(f"full+{text}").codec, hearing.Heard(), np.ones(SIZE)
     message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=BAD))
-    said = Reply(message, {}, None, any_bytes(codec, data, as_long), MetricRecord(), "m", 20.0,
-                 norm, None, 1.0, codec, None)  # fmt: skip
+    said = Reply(message, "m", MetricRecord(), 20.0, code=any_bytes(codec, data, as_long),
+                 norm=norm)  # fmt: skip
     request = Request(parse("full").rule, (), codec, (), "n", SEED, 1)
-    round = SimpleNamespace(request=request)
-    layout = SimpleNamespace(size=SIZE)
-    counted = hearing._add_coded(heard, said, round, layout, total, False)
+    counted = hearing._add_coded(heard, said, SimpleNamespace(request=request), total, False)
     assert heard.rejected == (not counted)
     moved = np.linalg.norm(total - 1) / said.weight
     low, high = codec.norm_range(norm, SIZE)
@@ -392,38 +392,27 @@ def test_a_client_that_does_not_know_the_codec_says_so_and_the_round_goes_on(cap
 
 
 @pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
-def test_a_client_of_another_protocol_says_so_and_counts(inner, caplog, monkeypatch):
+def test_a_client_of_another_protocol_says_so_and_counts(inner, caplog):
     """One node is of a later version, the others are not: its weights travel whole."""
 
     class Grid(LocalGrid):
         def send_and_receive(self, messages, *, timeout=None):
             for message in messages:
                 if message.metadata.dst_node_id == BAD:
-                    for config in message.content.config_records.values():
-                        config[protocol.PROTOCOL] = 99
+                    message.content[protocol.REQUEST]["protocol"] = 99
             return super().send_and_receive(messages, timeout=timeout)
 
     wanted = targets(size=SIZE)
     spy = inner(fraction_evaluate=0.0)
     strategy = Taciturn(spy, CODED, seed=SEED)
     grid = Grid(pulled(wanted, EXAMPLES), NODES)
-    configure = spy.configure_train
-
-    def apart(*arguments):  # every message its own config, as on a wire
-        for message in configure(*arguments):
-            content = type(message.content)(
-                {name: type(item)(dict(item)) for name, item in message.content.items()}
-            )
-            yield Message(content=content, metadata=message.metadata)
-
-    monkeypatch.setattr(spy, "configure_train", apart)
     strategy.start(grid, model(SIZE), num_rounds=1)
     assert strategy.history[0]["spoke"] == NODES
     assert "the server, taciturn 0.1.0, speaks version 99 of the protocol" in caplog.text
     if isinstance(spy, Spy):
-        forms = [set(reply.content["arrays"]) for reply in grid.received]
-        assert forms == [{"a", "b"} if k == BAD else {protocol.CODE} for k in range(NODES)]
-        assert all("taciturn" not in reply.content for reply in spy.seen)
+        forms = [set(reply.content.get("arrays", ())) for reply in grid.received]
+        assert forms == [{"a", "b"} if k == BAD else set() for k in range(NODES)]
+        assert [list(reply.content) for reply in spy.seen] == [["arrays", "metrics"]] * NODES
 
 
 def test_a_client_without_the_mod_is_named_and_counts(caplog):
@@ -431,7 +420,7 @@ def test_a_client_without_the_mod_is_named_and_counts(caplog):
     grid = LocalGrid(pulled(wanted, EXAMPLES, mods=[]), NODES)
     strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), CODED)
     result = strategy.start(grid, model(SIZE), num_rounds=1)
-    assert "node 4 sent its weights whole" in caplog.text
+    assert "nodes without `speak()` among their mods send their weights whole" in caplog.text
     expected = 0.5 * np.array(EXAMPLES) @ wanted / sum(EXAMPLES)
     np.testing.assert_allclose(flat(result.arrays), expected, atol=1e-6)
 

@@ -9,16 +9,14 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
-from federation import LocalGrid, flat, model, pulled
+from federation import LocalGrid, flat, model, pulled, restate
 from flwr.app import MetricRecord
 from flwr.serverapp import strategy as flower
 from test_flower import NODES, SIZE, targets
 from test_replies import bad
 
-from taciturn.core.codecs import float32
 from taciturn.flower import Taciturn, protocol
-from taciturn.flower.limits import Limits
-from taciturn.flower.replies import Reply
+from taciturn.flower.replies import Limits, Reply
 
 BAD = 3
 
@@ -60,7 +58,8 @@ def test_who_reports_less_than_is_decoded_is_measured_by_that(codec):
     scales = [1, 1, 1, 8, 1]
 
     def understate(content):
-        content["metrics"][protocol.NORM] *= 0.55 if codec.startswith("quantize") else 0.4
+        factor = 0.55 if codec.startswith("quantize") else 0.4
+        restate(content, norm=factor * protocol.read_said(content).report.norm)
 
     lie = bad(understate)
     for policy in (f"fixed:0+ignore+{codec}", f"random:1+zero+{codec}"):
@@ -108,8 +107,8 @@ def test_a_sparse_update_is_not_too_long_for_a_codec_that_keeps_it():
 def reply(node: int, spoke: bool, chance: float, examples: float = 100.0) -> Reply:
     message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=node))
     weights = [np.zeros(1)] if spoke else None
-    return Reply(message, {}, weights, None, MetricRecord(), "m", examples, 1.0, None, chance,
-                 float32(), None)  # fmt: skip
+    return Reply(message, "m", MetricRecord(), examples, weights=weights, norm=1.0,
+                 probability=chance)  # fmt: skip
 
 
 @pytest.mark.parametrize(("speakers", "chance", "others"), [(6, 0.6, 0.05), (1, 0.05, 0.05)])
@@ -163,7 +162,7 @@ def test_the_fewer_speak_the_less_each_may_weigh(stand_in, speakers, most):
 def test_what_was_encoded_is_measured_and_not_what_a_node_says_of_its_update():
     def tamper(node, reply):
         if node == BAD:
-            reply.content["metrics"]["taciturn.norm"] = 1.0
+            restate(reply.content, norm=1.0)
         return reply
 
     policy, scales = "adaptive+ou+top_k:0.9,feedback=true", [1, 1, 1, 1e6, 1]

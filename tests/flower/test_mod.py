@@ -5,39 +5,52 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
-from federation import config, context, record
-from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
+from federation import context, record, said
+from flwr.app import Error, Message, MetricRecord, RecordDict
 
 from taciturn import TaciturnError, adaptive
-from taciturn.flower import speak
-from taciturn.flower.protocol import VERSION
+from taciturn.core import server
+from taciturn.core.policy import parse
+from taciturn.flower import protocol, speak
 
-RULE = {"taciturn.protocol": VERSION, "taciturn.rule": "fixed:1", "taciturn.context.threshold": 1.0,
-        "taciturn.exclude": []}  # fmt: skip
 SENT = {"w": np.zeros((2, 2), np.float32), "b": np.zeros(3, np.float32)}
 
 
-def ask(trained, mod=None, kind="train", settings=RULE, sent=SENT, metrics=None):
+def request(policy="fixed:1", **changes):
+    """What a server asks in its first round."""
+    policy = parse(policy)
+    memory = server.remember(policy, np.zeros(7, np.float32), 3)
+    opening = server.open(policy, memory, 2)
+    asked = protocol.Request(policy.rule, opening.context, policy.codec, (), "num-examples", 0, 1)
+    return replace(asked, **changes)
+
+
+def ask(trained, mod=None, asked=None, sent=SENT, change=None, state=None):
     """The reply that leaves a client whose app returns `trained`."""
-    asked = Message(RecordDict({"arrays": record(**sent), "config": config(**settings)}), 7, kind)
+    message = Message(RecordDict({"arrays": record(**sent)}), 7, "train")
+    if asked is not False:
+        message = protocol.ask(message, asked or request())
+        message.content[protocol.REQUEST].update(change or {})
 
     def app(message, context):
+        assert protocol.REQUEST not in message.content
         if isinstance(trained, Error):
             return Message(trained, reply_to=message)
-        content = RecordDict({"metrics": MetricRecord(metrics or {"num-examples": 5})})
+        content = RecordDict({"metrics": MetricRecord({"num-examples": 5})})
         if trained is not None:
             content["arrays"] = record(**trained)
         # An app may do with its copy of the message what it likes.
         message.content["arrays"].clear()
         return Message(content, reply_to=message)
 
-    return (mod or speak())(asked, context(0), app)
+    return (mod or speak())(message, state or context(0), app)
 
 
 def step(size, **others):
@@ -47,47 +60,35 @@ def step(size, **others):
     return SENT | {"w": w} | others
 
 
-def test_an_update_above_the_threshold_leaves_with_its_norm():
-    reply = ask(step(1.5))
-    assert dict(reply.content["metrics"]) == {"num-examples": 5, "taciturn.norm": 1.5}
-    np.testing.assert_array_equal(reply.content["arrays"]["w"].numpy(), step(1.5)["w"])
-
-
-def test_an_update_below_the_threshold_stays():
-    reply = ask(step(0.5))
-    assert dict(reply.content["metrics"]) == {"num-examples": 5, "taciturn.norm": 0.5}
-    assert not reply.content.array_records
+@pytest.mark.parametrize("size", [0.5, 1.5])
+def test_an_update_leaves_with_its_norm_where_that_is_above_the_threshold(size):
+    reply = ask(step(size))
+    assert said(reply).report == protocol.Report(size, size)
+    assert dict(said(reply).metrics) == {"num-examples": 5}
+    if size < 1:
+        assert list(reply.content) == ["metrics"]
+    else:
+        np.testing.assert_array_equal(reply.content["arrays"]["w"].numpy(), step(1.5)["w"])
 
 
 def test_all_layers_count_in_the_norm():
     reply = ask({"w": np.full((2, 2), 3.0, np.float32), "b": np.full(3, -2.0, np.float32)})
-    assert reply.content["metrics"]["taciturn.norm"] == pytest.approx(math.sqrt(36 + 12))
+    assert said(reply).report.norm == pytest.approx(math.sqrt(36 + 12))
 
 
 def test_the_order_of_elements_in_memory_does_not_matter():
     sent = {"w": np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))}
     trained = {"w": np.ascontiguousarray(sent["w"])}
-    assert ask(trained, sent=sent).content["metrics"]["taciturn.norm"] == 0.0
+    assert said(ask(trained, sent=sent)).report.norm == 0.0
 
 
 def test_a_model_of_other_precision_can_be_compared():
     trained = {name: array.astype(np.float64) for name, array in step(1.5).items()}
-    assert ask(trained).content["metrics"]["taciturn.norm"] == 1.5
-
-
-@pytest.mark.parametrize("kind", ["evaluate", "query"])
-def test_other_messages_are_left_alone(kind):
-    reply = ask(step(0.5), kind=kind)
-    assert dict(reply.content["metrics"]) == {"num-examples": 5}
-    assert "arrays" in reply.content
-
-
-def test_a_train_message_with_an_action_may_be_answered_with_silence():
-    assert not ask(step(0.5), kind="train.more").content.array_records
+    assert said(ask(trained)).report.norm == 1.5
 
 
 def test_a_server_without_taciturn_gets_full_replies():
-    reply = ask(step(0.5), settings={"lr": 0.1})
+    reply = ask(step(0.5), asked=False)
     assert dict(reply.content["metrics"]) == {"num-examples": 5}
     assert "arrays" in reply.content
 
@@ -99,24 +100,27 @@ def test_an_error_is_passed_on():
 @pytest.mark.parametrize("trained", [None, {"w": SENT["w"]}, SENT | {"b": np.zeros(4, "f4")}])
 def test_what_does_not_fit_the_model_is_left_to_the_server(trained):
     reply = ask(trained)
-    assert "taciturn.norm" not in reply.content["metrics"]
+    assert said(reply).report is None
     assert ("arrays" in reply.content) == (trained is not None)
 
 
-def test_a_broken_update_is_not_sent():
-    reply = ask(step(np.nan))
-    assert math.isnan(reply.content["metrics"]["taciturn.norm"])
+@pytest.mark.parametrize("must_speak", [False, True])
+def test_a_broken_update_is_not_sent(must_speak):
+    reply = ask(step(np.nan), asked=request(must_speak=must_speak))
+    assert math.isnan(said(reply).report.norm)
     assert not reply.content.array_records
+
+
+def test_who_must_speak_does():
+    assert "arrays" in ask(step(0.5), asked=request(must_speak=True)).content
 
 
 def test_counters_and_excluded_layers_always_leave():
     sent = SENT | {"count": np.array(3), "head": np.zeros(2, np.float32)}
     trained = step(0.5, count=np.array(4), head=np.full(2, 9.0, np.float32))
-    settings = RULE | {"taciturn.exclude": ["he*"]}
-    reply = ask(trained, sent=sent, settings=settings)
+    reply = ask(trained, sent=sent, asked=request(exclude=("he*",)))
     # The head moved far, but the norm is over what can be left out.
-    assert reply.content["metrics"]["taciturn.norm"] == 0.5
-    assert isinstance(reply.content["arrays"], ArrayRecord)
+    assert said(reply).report.norm == 0.5
     assert set(reply.content["arrays"]) == {"count", "head"}
     assert reply.content["arrays"]["count"].numpy() == 4
 
@@ -137,17 +141,29 @@ def test_a_rule_that_needs_others_cannot_be_a_clients_own(rule):
         speak(rule)
 
 
+@pytest.mark.parametrize("policy", ["optimal:0.5+zero", "budget"])
+def test_a_rule_of_its_own_must_be_random_where_speakers_count_more(policy, caplog):
+    reply = ask(step(1.5), speak("fixed:0.1"), request(policy))
+    assert 'speak("fixed")` cannot be combined with the server\'s rule' in reply.error.reason
+    assert said(ask(step(1.5), speak("random:0.5"), request(policy))).report.own == 0.5
+
+
 def test_a_rule_that_this_version_does_not_know_makes_it_speak(caplog):
-    reply = ask(step(0.5), settings=RULE | {"taciturn.rule": "telepathy:2"})
+    reply = ask(step(0.5), change={"rule": "telepathy:2"})
     assert "arrays" in reply.content
     assert "There is no rule called `telepathy`" in caplog.text
-    assert "no rule called `telepathy`" in reply.content["taciturn"]["problem"]
+    assert "no rule called `telepathy`" in protocol.read_remark(reply.content)
+
+
+def test_a_code_that_is_too_long_for_one_object_is_an_array(monkeypatch):
+    monkeypatch.setattr(protocol, "CHUNK", 2)
+    reply = ask(step(1.5), asked=request("full+eden:1"))
+    assert said(reply).code == b""
+    assert set(reply.content["arrays"]) == {protocol.CODE}
 
 
 def test_random_clients_draw_anew_every_time():
-    settings = {"taciturn.protocol": VERSION, "taciturn.rule": "random:0.5",
-                "taciturn.context.probability": 0.5, "taciturn.exclude": []}  # fmt: skip
-    spoke = sum("arrays" in ask(step(1.0), settings=settings).content for _ in range(200))
+    spoke = sum("arrays" in ask(step(1.0), asked=request("random:0.5")).content for _ in range(200))
     assert 50 < spoke < 150  # seven deviations
 
 
@@ -156,22 +172,14 @@ def test_a_device_needs_no_simulator():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_without_flower_the_install_command_is_printed():
-    code = "import sys; sys.modules['flwr'] = None; import taciturn.flower"
-    found = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True
-    )
-    assert "`flwr` is not installed. `taciturn[flower]` needs it." in found.stderr
-    assert 'nstall it with: pip install "' in found.stderr
-    assert '"taciturn' not in found.stderr
-
-
-def test_a_flower_that_is_too_old_is_named():
-    code = (
-        "import importlib.metadata as m; m.version = lambda name: '1.39.2'; import taciturn.flower"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True
-    )
-    assert "needs flwr 1.40 or later, this is 1.39.2. " in found.stderr
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [("import sys; sys.modules['flwr'] = None", "`flwr` is not installed. `taciturn[flower]`"),
+     ("import importlib.metadata as m; m.version = lambda name: '1.39.2'",
+      "needs flwr 1.40 or later, this is 1.39.2. ")],
+)  # fmt: skip
+def test_without_flower_or_with_an_old_one_the_install_command_is_printed(code, message):
+    command = [sys.executable, "-c", f"{code}; import taciturn.flower"]
+    found = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert message in found.stderr
     assert 'nstall it with: pip install "' in found.stderr

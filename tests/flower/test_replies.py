@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
-from federation import LocalGrid, flat, model, pulled, record
+from federation import LocalGrid, flat, model, pulled, record, restate
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
@@ -18,7 +18,7 @@ from test_flower import EXAMPLES, NODES, SIZE, Spy, targets
 
 from taciturn import TaciturnError
 from taciturn.core import parallel
-from taciturn.flower import Taciturn, byte_counts, mod, speak, sums
+from taciturn.flower import Taciturn, byte_counts, mod, protocol, records, speak
 
 BAD = 3
 
@@ -29,7 +29,7 @@ def bad(change):
     def tamper(node, reply):
         if node == BAD:
             content = RecordDict(dict(reply.content))
-            content["metrics"] = MetricRecord(dict(reply.content["metrics"]))
+            content["metrics"] = type(reply.content["metrics"])(dict(reply.content["metrics"]))
             if "arrays" in content:
                 content["arrays"] = ArrayRecord(dict(reply.content["arrays"]))
             reply = Message(content=content, metadata=reply.metadata)
@@ -75,19 +75,18 @@ GARBAGE = {
     "NaN": put(b=np.full(6, np.nan, np.float32)),
     "infinity": put(b=np.full(6, np.inf, np.float32)),
     "overflow": put(b=np.full(6, 3e38, np.float32)),
-    "a norm that does not fit": lambda c: c["metrics"].update({"taciturn.norm": 1e-3}),
-    "a norm that is NaN": lambda c: c["metrics"].update({"taciturn.norm": math.nan}),
-    "a norm below zero": lambda c: c["metrics"].update({"taciturn.norm": -1.0}),
-    "a list for a norm": lambda c: c["metrics"].update({"taciturn.norm": [1.0]}),
+    "a norm that does not fit": lambda c: restate(c, norm=1e-3),
+    "a norm that is NaN": lambda c: restate(c, norm=math.nan),
+    "a norm below zero": lambda c: restate(c, norm=-1.0),
+    "half a report": lambda c: c["metrics"].update({protocol.REPORT: bytes(31)}),
+    "a number for a report": lambda c: c["metrics"].update({protocol.REPORT: 1.0}),
+    "text for a metric": lambda c: c["metrics"].update({"train_loss": "low"}),
     "no examples": say(num_examples=0),
     "infinitely many examples": say(num_examples=math.inf),
     "more examples than there are": say(num_examples=1e39),
     "hardly an example": say(num_examples=1e-39),
     "a list of examples": say(num_examples=[1]),
-    "a norm beyond float32": lambda c: (
-        c["metrics"].update({"taciturn.norm": 1e39}),
-        c.pop("arrays"),
-    )[2:],
+    "a norm beyond float32": lambda c: (restate(c, norm=1e39), c.pop("arrays"))[2:],
     "a dtype that is none": lambda c: c["arrays"].update(
         {"b": Array("float31", (6,), "numpy.ndarray", c["arrays"]["b"].data)}
     ),
@@ -152,7 +151,7 @@ def test_arrays_that_always_travel_fit_the_models_type(inner, number):
 def test_of_two_one_cannot_name_its_metrics_like_the_arrays():
     def tamper(node, reply):
         if node == 0:
-            content = RecordDict({"arrays": MetricRecord(dict(reply.content["metrics"]))})
+            content = RecordDict({"arrays": reply.content["metrics"]})
             return Message(content=content, metadata=reply.metadata)
         return reply
 
@@ -175,8 +174,7 @@ def test_a_loss_that_has_no_power_is_rejected(loss):
 def test_an_encoded_norm_counts_with_feedback_alone():
     """One who says a tiny norm, and another one that fits its update, is not believed."""
     fits = float(0.5 * np.linalg.norm(targets()[BAD]))
-    lie = {"taciturn.norm": 1e-9, "taciturn.encoded_norm": fits}
-    tamper = bad(lambda content: content["metrics"].update(lie))
+    tamper = bad(lambda content: restate(content, norm=1e-9, encoded_norm=fits))
     grid = LocalGrid(pulled(targets(), EXAMPLES), NODES, tamper=tamper)
     strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), "full+quantize:8")
     strategy.start(grid, model(SIZE), num_rounds=1)
@@ -185,7 +183,7 @@ def test_an_encoded_norm_counts_with_feedback_alone():
 
 def test_how_likely_a_node_was_to_speak_is_the_rules_word_and_not_its_own(monkeypatch):
     ends = []
-    for tamper in (None, bad(lambda content: content["metrics"].update(unlikely))):
+    for tamper in (None, bad(lambda content: restate(content, probability=1e-6))):
         monkeypatch.setattr(mod, "_uniform", np.random.default_rng(1).random)
         grid = LocalGrid(pulled(targets(), EXAMPLES), NODES, tamper=tamper)
         strategy = Taciturn(
@@ -195,9 +193,6 @@ def test_how_likely_a_node_was_to_speak_is_the_rules_word_and_not_its_own(monkey
         assert strategy.nodes[BAD].spoke > 0
         assert min(row["spoke"] for row in strategy.history) < NODES
     np.testing.assert_array_equal(*ends)
-
-
-unlikely = {"taciturn.probability": 1e-6}
 
 
 def test_who_was_not_asked_is_rejected(caplog):
@@ -443,13 +438,13 @@ def test_threads_give_the_same_sums(monkeypatch):
     trained = [[x + draws.standard_normal(len(x), np.float32) for x in sent] for _ in range(3)]
     examples = [1.0, 2.0, 3.5]
     total, again = (np.full(103_006, np.nan, np.float32) for _ in range(2))
-    norms = sums.measure(sent, trained, np.float32, examples, total)
+    norms = records.measure(sent, trained, np.float32, examples, total)
     updates = np.stack([np.concatenate(t) - np.concatenate(sent) for t in trained])
     np.testing.assert_allclose(norms, np.linalg.norm(updates, axis=1), rtol=1e-5)
     np.testing.assert_allclose(total, examples @ updates, atol=1e-4)
     monkeypatch.setattr(parallel, "_ALONE", 1)
     monkeypatch.setattr(parallel, "WORKERS", 3)
-    several = sums.measure(sent, trained, np.float32, examples, again)
+    several = records.measure(sent, trained, np.float32, examples, again)
     np.testing.assert_allclose(several, norms, rtol=1e-6)
     np.testing.assert_array_equal(again, total)
 

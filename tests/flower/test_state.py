@@ -29,7 +29,7 @@ POLICY = "adaptive,k=0+ou"
 
 
 def start(folder, rounds, inner="FedAvg", policy=POLICY, first=None, **options):
-    strategy = Taciturn(MEAN_BASED[inner](), policy, folder=folder)
+    strategy = Taciturn(MEAN_BASED[inner](), policy, folder=folder, seed=1)
     grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
     result = strategy.start(grid, first or model(SIZE), num_rounds=rounds, **options)
     return strategy, result
@@ -156,7 +156,7 @@ def test_whatever_the_moment_of_its_death_at_most_one_round_is_lost(
     state = tmp_path / "state.json"
     done = runs.read_json(state)["round"] if state.exists() else 0
     # The first round is saved when arrays and `state.json` have been written and renamed.
-    if died and moment >= 4:
+    if died and moment >= 6:
         assert done >= 1
     strategy, result = start(tmp_path, 4)
     np.testing.assert_array_equal(flat(result.arrays), flat(expected.arrays))
@@ -186,7 +186,7 @@ start(sys.argv[2], 4)
 """
 
 
-@pytest.mark.parametrize(("sync", "file"), [(4, ".state-2.safetensors."), (5, ".state.json.")])
+@pytest.mark.parametrize(("sync", "file"), [(8, ".state-2.safetensors."), (9, ".state.json.")])
 def test_what_a_killed_server_leaves_is_removed(sync, file, undisturbed, tmp_path):
     run = tmp_path / "run"
     command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(run), str(sync)]
@@ -198,27 +198,6 @@ def test_what_a_killed_server_leaves_is_removed(sync, file, undisturbed, tmp_pat
     assert {path.name for path in run.iterdir()} == {path.name for path in undisturbed[0].iterdir()}
 
 
-@pytest.mark.parametrize(
-    "end", ["", "adaptive", "\n", "adaptive,k=0+ou,0,2,", "one more", "two more"]
-)
-def test_the_table_is_cut_where_the_state_ends(end, tmp_path):
-    first, _ = start(tmp_path, 3, evaluate_fn=evaluate)
-    table = tmp_path / "metrics.csv"
-    whole = table.read_text()
-    header, *rows = whole.splitlines(keepends=True)
-    if end.endswith("more"):
-        more = [row.replace(",0,2,", f",0,{t},") for row in rows[-1:] for t in (3, 4)]
-        table.write_text(whole + "".join(more[: 1 + (end == "two more")]))
-    else:
-        table.write_text("".join([header, *rows[:-1]]) + end)
-    again, _ = start(tmp_path, 3, evaluate_fn=evaluate)
-    assert table.read_text() == whole
-    assert again.history == first.history
-    went_on, _ = start(tmp_path, 4, evaluate_fn=evaluate)
-    assert [row["accuracy"] for row in went_on.history] == [0.1, 0.2, 0.3, 0.4]
-    assert table.read_text().startswith(whole)
-
-
 def test_the_history_is_what_it_was(tmp_path):
     first, _ = start(tmp_path, 3)
     again, _ = start(tmp_path, 3)
@@ -226,24 +205,13 @@ def test_the_history_is_what_it_was(tmp_path):
         assert repr(before) == repr(after)  # also the types, and NaN
 
 
-@pytest.mark.parametrize("lost", [slice(0, 1), slice(1, 2), slice(0, 3)])
-def test_a_table_that_lacks_rounds_says_so(lost, tmp_path):
+def test_results_that_lack_rounds_say_so(tmp_path):
     start(tmp_path, 4)
-    header, *rows = (tmp_path / "metrics.csv").read_text().splitlines(keepends=True)
-    del rows[lost]
-    (tmp_path / "metrics.csv").write_text(header + "".join(rows))
-    with pytest.raises(TaciturnError, match=r"metrics.csv lacks rounds before round 4"):
+    log = tmp_path / "results.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:2] + lines[4:]))
+    with pytest.raises(TaciturnError, match=r"results.jsonl lacks rounds before round 5"):
         start(tmp_path, 5)
-
-
-def test_a_table_that_counts_from_0_goes_on_from_1(undisturbed, tmp_path):
-    """As folders were until rounds were counted from 1 everywhere."""
-    start(tmp_path, 3)
-    table = tmp_path / "metrics.csv"
-    rows = [row | {"round": int(row["round"]) - 1} for row in runs.read_csv(table)]
-    runs.write_csv(table, rows)
-    start(tmp_path, 4)
-    assert table.read_text() == (undisturbed[0] / "metrics.csv").read_text()
 
 
 def test_a_table_that_is_removed_while_it_runs_is_written_again(tmp_path):
@@ -266,22 +234,6 @@ def test_a_round_costs_the_same_however_many_there_were(tmp_path):
     start(tmp_path, 8, evaluate_fn=look)
     assert max(sizes[::2]) - min(sizes[::2]) < 60  # digits, and the numbers of the first round
     assert len(set(sizes[1::2])) == 1  # appended to, not written anew
-
-
-@pytest.mark.parametrize("key", ["laconic", "taciturn"])
-def test_a_folder_of_the_first_layout_goes_on(key, undisturbed, tmp_path):
-    before, _ = start(tmp_path, 3)
-    about = runs.read_json(tmp_path / "state.json")
-    del about["row"], about["taciturn"]
-    runs.write_json(tmp_path / "state.json", {key: "0.1.0"} | about | {"history": before.history})
-    (tmp_path / "metrics.csv").write_text("whatever")  # it was written anew in every round
-    after, result = start(tmp_path, 4)
-    np.testing.assert_array_equal(flat(result.arrays), flat(undisturbed[1].arrays))
-    assert repr(after.history[:3]) == repr(before.history)
-    assert (tmp_path / "metrics.csv").read_text() == (undisturbed[0] / "metrics.csv").read_text()
-    about = runs.read_json(tmp_path / "state.json")
-    assert about["round"] == 4
-    assert not {"history", "laconic"} & set(about)
 
 
 def test_another_policy_cannot_go_on(tmp_path):

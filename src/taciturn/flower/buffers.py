@@ -11,8 +11,6 @@ from fnmatch import fnmatchcase
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from taciturn.flower.npy import view
-
 # Of PyTorch, Flax and Keras.
 PATTERNS = ("*running_mean", "*running_var", "*batch_stats*", "*moving_mean", "*moving_variance")
 _VARIANCE = re.compile(r"(?<![a-z])var(iance)?\W*$")
@@ -42,13 +40,12 @@ def _numbered(record: ArrayRecord) -> Iterator[tuple[str, str]]:
             continue
         like = (first.dtype, tuple(first.shape)) == (second.dtype, tuple(second.shape))
         if like and len(second.shape) == 1 and np.dtype(second.dtype).kind == "f":
-            values = view(second)
+            values = second.numpy()
             if (values >= 0).all() and values.any():
                 yield mean, variance
 
 
 def not_negative(array: Array) -> Array:
     """The array, with 0 for what is below."""
-    if not (view(array) < 0).any():
-        return array
-    return Array(np.asarray(np.maximum(array.numpy(), 0)))
+    values = array.numpy()
+    return Array(np.maximum(values, 0, out=values)) if (values < 0).any() else array

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import RecordDict
 from flwr.serverapp import strategy as flower
@@ -36,20 +36,19 @@ def averages(inner: Strategy) -> bool:
     return type(inner).aggregate_train in _AVERAGING
 
 
-def has_own_metrics(inner: Strategy) -> bool:
-    """Whether metrics of training are put together by a function of the user's."""
-    default = (None, aggregate_metricrecords)
-    return getattr(inner, "train_metrics_aggr_fn", None) not in default
+def own_metrics(inner: Strategy) -> Any:
+    """A function of the user's that puts metrics of training together; None for Flower's."""
+    function = getattr(inner, "train_metrics_aggr_fn", None)
+    return None if function is aggregate_metricrecords else function
 
 
 @contextmanager
 def metrics_of(inner: Strategy, each: list[RecordDict]) -> Iterator[None]:
     """A block in which the user's function sees these records, one per client."""
-    if not has_own_metrics(inner):
+    function, own = own_metrics(inner), cast(Any, inner)
+    if function is None:
         yield
         return
-    own: Any = inner
-    function = own.train_metrics_aggr_fn
     own.train_metrics_aggr_fn = lambda _, key: function(each, key)
     try:
         yield

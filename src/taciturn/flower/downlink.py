@@ -23,13 +23,11 @@ from taciturn.core.hashing import fold
 from taciturn.core.policy import Policy, least_error, parse_part, spell
 from taciturn.errors import InputError
 from taciturn.flower import records
-from taciturn.flower.npy import view
-from taciturn.flower.protocol import CHECKSUM, HAS_VERSION
+from taciturn.flower.protocol import HAS, metrics_of
 from taciturn.flower.records import Layout
-from taciturn.flower.sums import difference
 
 RECORD = "taciturn.down"  # the config record of a request, and the records of a node's state
-DOWNLINK = "downlink/"  # what begins the names of saved arrays
+_PUBLIC, _LOG = "downlink/public/", "downlink/log"  # names of saved arrays
 _MESSAGES = "taciturn.messages"  # the array with the bytes of messages
 
 
@@ -48,7 +46,7 @@ class Downlink:
       log: the last of them.
       has: the version that each node said it has, in this run.
       odd: nodes that made another model of messages, which get P whole from then on.
-      summed, sum: the version whose checksum is known, and the checksum.
+      sum: the checksum of P; None before it is needed.
     """
 
     codec: Codec
@@ -61,8 +59,7 @@ class Downlink:
     log: list[bytes] = field(default_factory=list)
     has: dict[int, int] = field(default_factory=dict)
     odd: set[int] = field(default_factory=set)
-    summed: int = -1
-    sum: int = 0
+    sum: int | None = None
 
     def send(self, messages: Iterable[Message]) -> list[Message]:
         """Messages of the inner strategy, with what their nodes need of P in place of its model."""
@@ -74,81 +71,76 @@ class Downlink:
             raise InputError(
                 f"`down` needs requests with one ArrayRecord, got {len(content.array_records)}."
             )
-        since = self.has.get(node, -1)
-        whole = since < 0 or node in self.odd or self.version - since > len(self.log)
-        name = next(iter(content.array_records))
-        content[name] = self.public if whole else self._since(since)
-        about = {
+        name, about = next(iter(content.array_records)), ConfigRecord({
             "codec": spell(self.codec, without="feedback"),
             "seed": self.seed,
             "version": self.version,
             "exclude": [glob.escape(name) for name, _, _ in self.layout.rest],  # no patterns
-        }
-        content[RECORD] = ConfigRecord(about if whole else about | {"since": since})
+        })  # fmt: skip
+        since = self.has.get(node, -1)
+        if since < 0 or node in self.odd or self.version - since > len(self.log):
+            content[name] = self.public
+        else:
+            about["since"] = since
+            sent = b"".join(self.log[len(self.log) - (self.version - since) :])
+            messages = {_MESSAGES: Array(np.frombuffer(sent, np.uint8))}
+            content[name] = ArrayRecord(self.layout.rest_of(self.public) | messages)
+        content[RECORD] = about
         return Message(content=content, metadata=message.metadata)
 
-    def _since(self, version: int) -> ArrayRecord:
-        """The messages since a version, and the arrays that always travel."""
-        sent = b"".join(self.log[len(self.log) - (self.version - version) :])
-        rest = {name: self.public[name] for name, _, _ in self.layout.rest}
-        return ArrayRecord(rest | {_MESSAGES: Array(np.frombuffer(sent, np.uint8))})
-
-    def check(self, message: Message) -> None:
+    def check(self, node: int, said: Any) -> None:
         """Notes what a node says that it has; raises where that is not P."""
-        node, metrics = message.metadata.src_node_id, _reported(message)
-        version, found = metrics.get(HAS_VERSION), metrics.get(CHECKSUM)
         knew = self.has.pop(node, None)
-        if version is None and knew is None:
+        if said is None and knew is None:
             return  # a node without the mod, which got P whole
+        version, found = said if isinstance(said, list) and len(said) == 2 else (None, None)
         if version != self.version:
             raise InputError(
                 f"it has version {version} of the public model, and this is {self.version}."
             )
-        if self.summed != self.version:
-            self.summed, self.sum = self.version, checksum(self.public, self.layout)
-        expected = self.sum
-        if found != expected:
+        if self.sum is None:
+            self.sum = checksum(self.public, self.layout)
+        if found != self.sum:
             if knew is not None:
                 self.odd.add(node)
             raise InputError(
-                f"its public model has the checksum {found}, and that of the server {expected}: "
+                f"its public model has the checksum {found}, and that of the server {self.sum}: "
                 "it gets the model whole."
             )
         log(INFO, "Taciturn: node %d has version %d of the public model, checksum %d.",
-            node, self.version, expected)  # fmt: skip
+            node, self.version, self.sum)  # fmt: skip
         self.has[node] = self.version
 
     def publish(self, weights: ArrayRecord) -> ArrayRecord:
         """P after a round that ended with these weights; the message goes to the log."""
         self.weights, size = weights, self.layout.size
-        ahead = difference(self.layout.views(self.public), self.layout.views(weights))
+        ahead = records.difference(self.layout.views(self.public), self.layout.views(weights))
         key = key_of(self.seed, self.version)
         code = downlink.difference(self.codec, ahead, np.zeros_like(ahead), key)
         sent = to_bytes(self.codec, code, size)
         self.public = _moved(self.codec, self.layout, self.public, sent, key, weights)
-        self.version += 1
-        self.log = [*self.log, sent][max(0, len(self.log) + 1 - self.kept) :] if self.kept else []
+        self.version, self.sum = self.version + 1, None
+        self.log = self._last([*self.log, sent])
         return self.public
 
     def go_on(
         self, version: int, seed: int, weights: ArrayRecord, tensors: Mapping[str, np.ndarray]
     ) -> ArrayRecord:
         """P of a run that is started again; what nodes have now is not known."""
-        self.version, self.seed, self.weights = version, seed, weights
-        self.public = ArrayRecord(
-            {name: Array(tensors[f"{DOWNLINK}public/{name}"]) for name in weights}
-        )
-        self.log = [row.tobytes() for row in tensors[f"{DOWNLINK}log"]]
-        self.log = self.log[max(0, len(self.log) - self.kept) :]
+        self.version, self.seed, self.weights, self.sum = version, seed, weights, None
+        self.public = ArrayRecord({name: Array(tensors[_PUBLIC + name]) for name in weights})
+        self.log = self._last([row.tobytes() for row in tensors[_LOG]])
         return self.public
 
     def tensors(self) -> dict[str, np.ndarray]:
         """What must not be lost: P, and the log."""
-        log = np.frombuffer(b"".join(self.log), np.uint8).reshape(
-            len(self.log), self.codec.nbytes(self.layout.size)
-        )
-        public = {f"{DOWNLINK}public/{name}": array.numpy() for name, array in self.public.items()}
-        return public | {f"{DOWNLINK}log": log}
+        sent = np.frombuffer(b"".join(self.log), np.uint8)
+        sent = sent.reshape(len(self.log), self.codec.nbytes(self.layout.size))
+        return {_LOG: sent} | {_PUBLIC + name: a.numpy() for name, a in self.public.items()}
+
+    def _last(self, messages: list[bytes]) -> list[bytes]:
+        """Those that are kept."""
+        return messages[max(0, len(messages) - self.kept) :]
 
 
 def begin(
@@ -162,7 +154,7 @@ def begin(
     return Downlink(policy.down, layout, seed, initial, initial, most)
 
 
-def receive(message: Message, context: Context) -> MetricRecord | None:
+def receive(message: Message, context: Context) -> list[int] | None:
     """On a node: puts the public model into a request in place of messages, and keeps it.
 
     Returns:
@@ -171,37 +163,33 @@ def receive(message: Message, context: Context) -> MetricRecord | None:
     Raises:
       InputError: the node lacks what the messages build on; its reply can only say so.
     """
-    about = message.content.config_records.get(RECORD)
+    about: Any = message.content.pop(RECORD, None)
     if about is None:
         return None
-    del message.content[RECORD]
     name, sent = next(iter(message.content.array_records.items()))
-    version, public = int(about["version"]), ArrayRecord(dict(sent))
-    exclude: Any = about["exclude"]
+    version, public = about["version"], ArrayRecord(dict(sent))
     if "since" in about:
         kept = context.state.array_records.get(RECORD)
-        had = int(context.state.metric_records.get(f"{RECORD}.version", {}).get("version", -1))
-        if kept is None or not int(about["since"]) <= had <= version:
+        had: Any = context.state.metric_records.get(f"{RECORD}.version", {}).get("version", -1)
+        if kept is None or not about["since"] <= had <= version:
             raise InputError(f"it has version {had} of the public model")
-        public = _caught_up(kept, sent, about, had, Layout.of(kept, exclude))
+        public = _caught_up(kept, sent, about, had, Layout.of(kept, about["exclude"]))
     context.state[RECORD] = public
     context.state[f"{RECORD}.version"] = MetricRecord({"version": version})
     message.content[name] = ArrayRecord(dict(public))
-    return MetricRecord(
-        {HAS_VERSION: version, CHECKSUM: checksum(public, Layout.of(public, exclude))}
-    )
+    return [version, checksum(public, Layout.of(public, about["exclude"]))]
 
 
 def lacking(message: Message) -> Message:
     """The reply of a node that cannot make the public model."""
-    said = MetricRecord({HAS_VERSION: -1})
-    return Message(RecordDict({"metrics": said}), reply_to=message)
+    return Message(RecordDict({"metrics": MetricRecord({HAS: [-1, 0]})}), reply_to=message)
 
 
-def tell(reply: Message, said: MetricRecord | None) -> None:
+def tell(reply: Message, has: list[int] | None) -> None:
     """Adds what a node has to its reply."""
-    if said is not None and not reply.has_error() and len(reply.content.metric_records) == 1:
-        next(iter(reply.content.metric_records.values())).update(said)
+    if has is not None and not reply.has_error():
+        for record in metrics_of(reply.content).values():
+            record[HAS] = has
 
 
 def checksum(record: ArrayRecord, layout: Layout) -> int:
@@ -222,14 +210,14 @@ def _caught_up(
     kept: ArrayRecord, sent: ArrayRecord, about: Mapping[str, Any], had: int, layout: Layout
 ) -> ArrayRecord:
     """The public model that messages make of the one that a node had."""
-    codec = least_error(parse_part("codec", str(about["codec"])))
-    length, since = codec.nbytes(layout.size), int(about["since"])
-    data = view(sent[_MESSAGES]).tobytes()
-    if len(data) != length * (int(about["version"]) - since):
+    codec = least_error(parse_part("codec", about["codec"]))
+    length, since = codec.nbytes(layout.size), about["since"]
+    data = records.view(sent[_MESSAGES]).tobytes()
+    if len(data) != length * (about["version"] - since):
         raise InputError(f"the messages have {len(data)} bytes")
-    for v in range(had, int(about["version"])):
+    for v in range(had, about["version"]):
         one = data[(v - since) * length : (v - since + 1) * length]
-        kept = _moved(codec, layout, kept, one, key_of(int(about["seed"]), v), kept)
+        kept = _moved(codec, layout, kept, one, key_of(about["seed"], v), kept)
     return ArrayRecord({name: sent[name] if name in sent else kept[name] for name in kept})
 
 
@@ -242,7 +230,3 @@ def _moved(
     update = downlink.moved(codec, zero, from_bytes(codec, sent, layout.size), key)
     weights = records.moved(layout, public, update)
     return ArrayRecord({name: weights.get(name, rest[name]) for name in public})
-
-
-def _reported(message: Message) -> MetricRecord:
-    return next(iter(message.content.metric_records.values()), MetricRecord())

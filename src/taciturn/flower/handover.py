@@ -1,134 +1,187 @@
 """What the inner strategy is given: complete, ordinary replies, with something for the silent."""
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp import strategy as flower
-from flwr.serverapp.strategy import Strategy
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
-from taciturn.core import server
 from taciturn.core.arrays import in_blocks
 from taciturn.core.policy import Policy
 from taciturn.core.server import Memory
-from taciturn.core.tally import Tally
-from taciturn.flower import records, replies, sums
+from taciturn.flower import protocol, records
+from taciturn.flower.buffers import not_negative
 from taciturn.flower.hearing import Heard, Round
 from taciturn.flower.records import Layout
-from taciturn.flower.replies import Details
+from taciturn.flower.replies import Reply
 
 
-@dataclass(frozen=True)
-class Handover:
-    """Makes the replies for a strategy.
+@dataclass
+class Details:
+    """What a reply to the inner strategy holds beside the weights.
 
     Attributes:
-      inner: the strategy.
-      policy: rule, stand-in and codec.
-      layout: that of the model.
-      weighted_by: the metric that says what a reply weighs.
-      name: that of the array record of replies when nobody spoke.
+      examples: how much it weighs in the mean.
+      metrics: what it reports.
+      name: that of the record with them.
+      rest: the arrays that always travel.
     """
 
-    inner: Strategy
-    policy: Policy
-    layout: Layout
-    weighted_by: str
+    examples: float
+    metrics: MetricRecord
     name: str
+    rest: Mapping[str, Array]
 
-    def of_everyone(self, heard: Heard) -> Details:
-        """The mean of what all report and always send, in silence too."""
-        everyone = heard.speakers + heard.silent
-        return replies.mean([replies.details(reply, self.layout) for reply in everyone])
 
-    def as_one(
-        self, heard: Heard, sent: ArrayRecord, whole: Details, mean: np.ndarray
-    ) -> list[Message]:
-        """The mean of all clients as one reply, for a strategy that would take it anyway.
+def of_everyone(heard: Heard, layout: Layout) -> Details:
+    """The mean of what all report and always send, in silence too."""
+    return _mean([_details(reply, layout) for reply in heard.everyone])
 
-        Args:
-          heard: the replies, whose arrays are given up.
-          sent: the model before the round.
-          whole: from `of_everyone`.
-          mean: the mean update.
-        """
-        pattern, name = (heard.speakers or heard.silent)[0].message, self._name(heard)
-        whole.metrics[self.weighted_by] = whole.examples
-        # Nothing but their sum is needed of the replies; a cohort's memory is worth having back.
-        for reply in heard.speakers:
-            reply.weights = None
-            for record in reply.message.content.array_records.values():
-                record.clear()
-        weights = records.moved(self.layout, sent, mean)
-        return [replies.write(pattern, name, sent, weights, whole)]
 
-    def metrics_of_each(self, heard: Heard) -> list[RecordDict]:
-        """What each client reported, for functions that put metrics together."""
-        everyone = sorted(heard.speakers + heard.silent, key=lambda reply: reply.node)
-        return [RecordDict({reply.name: reply.metrics}) for reply in everyone]
+def metrics_of_each(heard: Heard) -> list[RecordDict]:
+    """What each client reported, for functions that put metrics together."""
+    everyone = sorted(heard.everyone, key=lambda reply: reply.node)
+    return [RecordDict({reply.name: reply.metrics}) for reply in everyone]
 
-    def one_by_one(self, heard: Heard, now: Round, tallied: Tally, memory: Memory) -> list[Message]:
-        """Everyone who spoke, and the silent as one reply with their summed weight.
 
-        Args:
-          heard, now, tallied: the round.
-          memory: that before the round.
-        """
-        sent = now.model
-        name, layout, handed = self._name(heard), self.layout, []
-        for reply in heard.speakers:
-            arrays = reply.arrays
-            if reply.weights is not None and (reply.scale != 1 or now.model is not now.sent):
-                reply.update = sums.difference(layout.views(now.sent), reply.weights)
-                reply.update *= np.float32(reply.scale)
-            if reply.update is not None:
-                arrays, reply.update = records.moved(layout, sent, reply.update), None
-            part = replies.details(reply, layout)
-            if reply.probability < 1:  # it speaks for those who might have
-                part.metrics = MetricRecord(dict(part.metrics) | {self.weighted_by: reply.weight})
-            handed.append(replies.write(reply.message, name, sent, arrays, part))
-        if not self._stands_in(tallied):
-            return handed
-        weights = records.moved(layout, sent, self._forecast(tallied, memory))
-        whole, known = self._silent_details(heard, tallied), heard.silent or heard.speakers
-        if isinstance(self.inner, flower.QFedAvg):
-            # It weighs clients by their loss, each for itself. They share the arrays' memory.
-            each = [(reply, replies.details(reply, layout)) for reply in heard.silent]
-            each += [(known[0], whole)] * int(tallied.n_absent)
-        else:
-            whole.metrics[self.weighted_by] = whole.examples
-            each = [(known[0], whole)]
-        for reply, part in each:
-            handed.append(replies.write(reply.message, name, sent, weights, part))
+def as_one(heard: Heard, now: Round, whole: Details, mean: np.ndarray) -> Message:
+    """The mean of all clients as one reply, for a strategy that would take it anyway.
+
+    Args:
+      heard: the replies, whose arrays are given up.
+      now: the round.
+      whole: from `of_everyone`.
+      mean: the mean update.
+    """
+    # Nothing but their sum is needed of the replies; a cohort's memory is worth having back.
+    for reply in heard.speakers:
+        reply.weights = None
+        for record in reply.message.content.array_records.values():
+            record.clear()
+    weights = records.moved(now.layout, now.model, mean)
+    return _write(heard.everyone[0].message, now, weights, whole, whole.examples)
+
+
+def one_by_one(
+    heard: Heard, now: Round, policy: Policy, memory: Memory, absent: int, each: bool
+) -> list[Message]:
+    """A reply for everyone who spoke, and for the silent.
+
+    With a stand-in that counts, all replies weigh n. A client that spoke with probability p is
+    given the update Δ̂ + (Δ − Δ̂) / p: the mean is that of `server.learn`, and no weight is below 0.
+
+    Args:
+      heard, now: the round.
+      policy, memory: rule and stand-in, and what they knew before the round.
+      absent: how many of whom nothing was heard count as silent, of mean weight and norm.
+      each: whether the silent are given one reply each, and not one with their summed weight.
+    """
+    layout, model, handed = now.layout, now.model, []
+    counts, forecast = policy.stand_in.counts, None
+    silence = heard.silent or absent
+    if counts and (silence or any(reply.probability < 1 for reply in heard.speakers)):
+        forecast = _forecast(policy, memory, layout)
+    for reply in heard.speakers:
+        arrays, n = reply.arrays, reply.examples if counts else reply.weight
+        changed = reply.scale != 1 or model is not now.sent or (counts and reply.probability < 1)
+        if reply.weights is not None and changed:
+            reply.update = records.difference(layout.views(now.sent), reply.weights)
+            reply.update *= np.float32(reply.scale)
+        if (update := reply.update) is not None:
+            if forecast is not None and reply.probability < 1:
+                expected = forecast * np.float32(_share(reply.norm, now))
+                update = expected + (update - expected) / np.float32(reply.probability)
+            arrays, reply.update = records.moved(layout, model, update), None
+        handed.append(_write(reply.message, now, arrays, _details(reply, layout), n))
+    if forecast is None or not silence or not heard.everyone:
         return handed
+    silent = [_details(reply, layout) for reply in heard.silent]
+    shares = [(reply.examples, _share(reply.norm, now)) for reply in heard.silent]
+    if absent:
+        everyone = heard.everyone
+        n = sum(reply.examples for reply in everyone)
+        norm = sum(reply.examples * (reply.norm or 0.0) for reply in everyone) / n
+        typical = _mean(silent or [_details(reply, layout) for reply in heard.speakers])
+        typical.examples = n / len(everyone)
+        silent += [typical] * absent
+        shares += [(typical.examples, _share(norm, now))] * absent
+    total = sum(n for n, _ in shares)
+    forecast *= np.float32(sum(n * share for n, share in shares) / total)
+    weights = records.moved(layout, model, forecast)  # all share the memory of these
+    to = (heard.silent or heard.speakers)[0].message
+    for part in silent if each else [_mean(silent)]:
+        handed.append(_write(to, now, weights, part, part.examples))
+    return handed
 
-    def unmoved(self, heard: Heard, model: ArrayRecord) -> list[Message]:
-        """A reply for each silent client: the model as it is. They share the arrays' memory."""
-        name, layout = self._name(heard), self.layout
-        weights = {layer.name: model[layer.name] for layer in layout.layers}
-        return [
-            replies.write(reply.message, name, model, weights, replies.details(reply, layout))
-            for reply in heard.silent
-        ]
 
-    def _stands_in(self, tallied: Tally) -> bool:
-        return self.policy.stand_in.counts and bool(tallied.examples_silent > 0)
+def unmoved(heard: Heard, now: Round) -> list[Message]:
+    """A reply for each silent client: the model as it is. They share the arrays' memory."""
+    weights = {name: now.model[name] for name in now.layout.names}
+    return [
+        _write(reply.message, now, weights, _details(reply, now.layout), reply.examples)
+        for reply in heard.silent
+    ]
 
-    def _forecast(self, tallied: Tally, memory: Memory) -> np.ndarray:
-        """What stands in for the silent, a flat vector."""
-        weighed, policy = server.weigh(self.policy, tallied), self.policy
-        everyone = tallied.examples_silent
-        forecast: np.ndarray = in_blocks(
-            lambda pair: (server.stood_in(policy, pair[1], weighed) / everyone + pair[0], pair[1]),
-            (np.zeros_like(tallied.spoken), memory.stand_in), donate=True,
-        )[0]  # fmt: skip
-        return forecast
 
-    def _silent_details(self, heard: Heard, tallied: Tally) -> Details:
-        """The silent and the absent as one. Of the absent it is assumed that they are alike."""
-        known = [replies.details(reply, self.layout) for reply in heard.silent or heard.speakers]
-        return replies.mean(known, float(tallied.examples_silent))
+def _forecast(policy: Policy, memory: Memory, layout: Layout) -> np.ndarray:
+    """Δ̂, a flat vector."""
+    zeros = np.zeros(layout.size, layout.wide)
+    forecast: np.ndarray = in_blocks(
+        lambda pair: (pair[0] + policy.stand_in.predict(pair[1]), pair[1]),
+        (zeros, memory.stand_in), donate=True, keep=1,
+    )[0]  # fmt: skip
+    return forecast
 
-    def _name(self, heard: Heard) -> str:
-        found = (next(iter(reply.message.content.array_records)) for reply in heard.speakers)
-        return str(next(found, self.name))
+
+def _share(norm: float | None, now: Round) -> float:
+    """How much of Δ̂ stands in for a client with an update of this norm."""
+    longest = float(now.opening.stand_in_norm)
+    return min(1.0, (norm or 0.0) / longest) if 0 < longest < math.inf else 1.0
+
+
+def _details(reply: Reply, layout: Layout) -> Details:
+    """What a client's own reply holds beside the weights; no variance in it is below 0."""
+    rest = layout.rest_of(reply.arrays)
+    rest |= {name: not_negative(rest[name]) for name in layout.variances}
+    return Details(reply.examples, reply.metrics, reply.name, rest)
+
+
+def _mean(parts: Sequence[Details]) -> Details:
+    """Several as one, weighted; it weighs what they do together."""
+    total = sum(part.examples for part in parts)
+    metrics, rest = MetricRecord(), {}
+    for key, value in parts[0].metrics.items():
+        mean: Any = sum(part.examples / total * np.asarray(part.metrics[key], float)
+                        for part in parts)  # fmt: skip
+        metrics[key] = mean.tolist() if isinstance(value, list) else float(mean)
+    for name in parts[0].rest:
+        mean = sum(part.rest[name].numpy() * (part.examples / total) for part in parts)
+        rest[name] = Array(np.asarray(mean))
+    return Details(total, metrics, parts[0].name, rest)
+
+
+def _write(
+    to: Message, now: Round, weights: Mapping[str, Array], details: Details, examples: float
+) -> Message:
+    """A complete reply for the inner strategy.
+
+    Args:
+      to: a message whose metadata it takes, and the app's own configs.
+      now: the round.
+      weights: the arrays that are weights; others are left out.
+      details: the rest of them, and the metrics.
+      examples: what it weighs.
+    """
+    ours = {protocol.REMARK, *protocol.metrics_of(to.content)}
+    content = RecordDict(
+        {name: record for name, record in to.content.config_records.items() if name not in ours}
+    )
+    content[now.name] = ArrayRecord(
+        {name: details.rest[name] if name in details.rest else weights[name] for name in now.model}
+    )
+    content[details.name] = metrics = MetricRecord(dict(details.metrics))
+    if metrics.get(now.request.weighted_by) != examples:
+        metrics[now.request.weighted_by] = examples
+    return Message(content=content, metadata=to.metadata)

@@ -2,10 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from logging import WARNING
-from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -17,34 +16,11 @@ from taciturn.core.arrays import norm as norm_of
 from taciturn.core.codecs import Codec, float32, from_bytes
 from taciturn.core.tally import Opening, Tally
 from taciturn.errors import InputError
-from taciturn.flower import byte_counts, expected, replies, sums
+from taciturn.flower import byte_counts, protocol, records, replies
 from taciturn.flower.downlink import Downlink
-from taciturn.flower.limits import Limits
 from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
-from taciturn.flower.replies import Reply
-
-
-class Row(NamedTuple):
-    """What the history keeps of a round; an app's own columns have other names."""
-
-    round: int
-    asked: int
-    spoke: int
-    silent: int
-    rejected: int
-    errors: int
-    missing: int
-    threshold: float
-    norm_mean: float
-    norm_std: float
-    bytes_up: int
-    bytes_always: int
-    overhead_up: int
-    bytes_up_full: int
-    bytes_down: int
-    overhead_down: int
-    bytes_down_full: int
+from taciturn.flower.replies import Limits, Reply
 
 
 @dataclass
@@ -53,12 +29,15 @@ class Round:
 
     Attributes:
       opening: what the core knows.
-      request: what the clients are asked.
-      sent: the model that they train from.
+      request: what all clients are asked.
+      layout: that of the model.
+      name: that of the array record of a reply in which somebody speaks.
+      limits: how far a reply can move the mean.
+      sent: the model that clients train from.
       model: the server's own, which the inner strategy moves: the same without a codec for the way
         down.
-      asked: their nodes.
-      silence: how many times in a row each was silent, where it was.
+      asked: the clients' nodes.
+      must_speak: those of them that may not be silent.
       bytes_down, payload_down: all bytes that are sent, and those of arrays among them.
       bytes_down_full: all bytes if everyone were sent the model whole.
       downlink: what nodes have of the public model; None where they get the weights as they are.
@@ -66,10 +45,13 @@ class Round:
 
     opening: Opening
     request: Request
+    layout: Layout
+    name: str
+    limits: Limits
     sent: ArrayRecord
     model: ArrayRecord
     asked: set[int]
-    silence: Mapping[int, int]
+    must_speak: set[int]
     bytes_down: int
     payload_down: int
     bytes_down_full: int
@@ -84,8 +66,8 @@ class Heard:
       speakers, silent: the replies that count, in the order of their nodes.
       results: how many replies came that are no errors.
       errors, rejected, missing: how many there were of each.
-      bytes_up, payload_up, payload_always: all bytes that came, those of arrays among them, and of
-        arrays that always travel among these.
+      bytes_up, payload_up, payload_always: all bytes that came; those of codes and arrays among
+        them; and of arrays that always travel among these.
       bytes_up_full: what would have come if all had sent their weights whole.
     """
 
@@ -100,20 +82,17 @@ class Heard:
     payload_always: int = 0
     bytes_up_full: int = 0
 
+    @property
+    def everyone(self) -> list[Reply]:
+        return self.speakers + self.silent
+
     def reject(self, node: int, reason: object) -> None:
         self.rejected += 1
         log(WARNING, "Taciturn: the reply of node %d is rejected: %s", node, reason)
 
     def tally(self, total: np.ndarray, now: Round) -> Tally:
         """What was heard, with the sum of the speakers' updates."""
-        everyone = self.speakers + self.silent
-        # Who sent its weights whole is charged what the mod would have sent: the others cannot make
-        # up for the rest.
-        asked = now.request.rule, now.opening.context
-        nbytes = [
-            expected.nbytes(reply, *asked) if reply.code is None else len(reply.code)
-            for reply in everyone
-        ]
+        everyone, asked = self.everyone, now.request
         tallied = tally.of(
             total,
             np.asarray([reply.examples for reply in everyone], total.dtype),
@@ -121,30 +100,14 @@ class Heard:
             np.arange(len(everyone)) < len(self.speakers),
             now.opening,
             np.asarray([reply.probability for reply in everyone], total.dtype),
-            each=now.request.rule.each,
-            nbytes=np.asarray(nbytes),
+            each=asked.rule.each,
+            nbytes=np.asarray([replies.charged(reply, asked) for reply in everyone]),
         )
         return tallied._replace(n_rejected=tallied.n_rejected + self.rejected)
 
 
-def hear(
-    messages: Iterable[Message],
-    now: Round,
-    layout: Layout,
-    weighted_by: str,
-    name: str,
-    limits: Limits,
-) -> Heard:
-    """Reads the replies, sorts out what cannot be one, and bounds what each weighs.
-
-    Args:
-      messages: what Flower received.
-      now: the round.
-      layout: that of the model.
-      weighted_by: the metric that has n_k.
-      name: that of the array record of a reply that a silent client would have sent.
-      limits: how much a reply can weigh.
-    """
+def hear(messages: Iterable[Message], now: Round) -> Heard:
+    """Reads the replies, sorts out what cannot be one, and bounds what each weighs."""
     heard, found = Heard(), []
     answered: set[int] = set()
     whole = byte_counts.record_bytes(now.sent)
@@ -157,45 +120,57 @@ def hear(
             log(WARNING, "Taciturn: node %d failed: %s", node, message.error.reason)
             continue
         heard.results += 1
-        records = message.content.array_records
         heard.payload_up += byte_counts.payload_of(message)
         heard.payload_always += sum(
-            byte_counts.payload({name: part[name] for name, _, _ in layout.rest if name in part})
-            for part in records.values()
+            byte_counts.payload(now.layout.rest_of(part))
+            for part in message.content.array_records.values()
         )
         try:
-            if node not in now.asked or node in answered:
-                raise InputError("it was not asked, or had answered.")
-            answered.add(node)
-            if now.downlink is not None:
-                now.downlink.check(message)
-            reply = replies.read(message, layout, weighted_by, now.request)
-            if reply.name == name:
-                raise InputError(f"its metrics have the name `{name}`, which is that of arrays.")
-            _check_silence(reply, now)
-            expected.check_length(reply, now.request.rule, now.opening.context)
-            expected.set_probability(reply, now.request.rule, now.opening.context)
-            limits.check_loss(reply)
+            reply = _read(message, now, answered)
         except InputError as error:
             heard.reject(node, error)
             heard.bytes_up_full += written
             continue
         if reply.remark is not None:
             log(WARNING, "Taciturn: node %d does not do as it was asked: %s", node, reply.remark)
-        elif now.request.coded and reply.weights is not None:
-            log(WARNING, "Taciturn: node %d sent its weights whole: without `speak()`, or with one "
-                "of a version that knows no codecs.", node)  # fmt: skip
-        found.append(reply)
+        if protocol.CODE not in reply.arrays:
+            heard.payload_up += len(reply.code)
         if reply.weights is None:
-            written = byte_counts.message_bytes_with(message, {next(iter(records), name): whole})
+            name = next(iter(message.content.array_records), now.name)
+            written = byte_counts.message_bytes_with(message, {name: whole})
+            written -= 0 if protocol.CODE in reply.arrays else len(reply.code)
         heard.bytes_up_full += written
+        found.append(reply)
     heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
-    found.sort(key=lambda reply: reply.node)  # sums must not depend on who was first
-    found = _alike(heard, found)
-    limits.bound_weights(found, weighted_by)
-    for reply in found:
+    for reply in _comparable(heard, found, now.limits, now.request.weighted_by):
         (heard.speakers if reply.spoke else heard.silent).append(reply)
     return heard
+
+
+def _read(message: Message, now: Round, answered: set[int]) -> Reply:
+    """The reply in a message, or an `InputError` that says what is wrong with it."""
+    said = _said(message, now.asked, answered, now.downlink)
+    reply = replies.read(message, said, now.layout, now.request)
+    if reply.name == now.name:
+        raise InputError(f"its metrics have the name `{now.name}`, which is that of arrays.")
+    if not reply.spoke and reply.node in now.must_speak:
+        raise InputError(f"It is silent, and `{now.request.rule.name}` lets it be so no more.")
+    now.limits.check_loss(reply)
+    return reply
+
+
+def _said(
+    message: Message, asked: Collection[int], answered: set[int], downlink: Downlink | None
+) -> protocol.Said:
+    """What a node says that was asked, has not answered yet, and has the public model."""
+    node = message.metadata.src_node_id
+    if node not in asked or node in answered:
+        raise InputError("it was not asked, or had answered.")
+    answered.add(node)
+    said = protocol.read_said(message.content)
+    if downlink is not None:
+        downlink.check(node, said.has)
+    return said
 
 
 def hear_evaluation(
@@ -210,51 +185,33 @@ def hear_evaluation(
     Args:
       messages: what Flower received.
       asked: the nodes that were asked.
-      weighted_by, limits: as in `hear`.
-      downlink: as in `Round`.
+      weighted_by: the metric that has n_k.
+      limits, downlink: as in `Round`.
     """
     heard, found, kept = Heard(), [], []
     answered: set[int] = set()
     for message in messages:
-        node = message.metadata.src_node_id
         if message.has_error():
             kept.append(message)  # the inner strategy counts and logs it
             continue
         try:
-            if node not in asked or node in answered:
-                raise InputError("it was not asked, or had answered.")
-            answered.add(node)
-            if downlink is not None:
-                downlink.check(message)
-            found.append(replies.read_evaluation(message, weighted_by))
+            said = _said(message, asked, answered, downlink)
+            found.append(replies.read_metrics(message, said, weighted_by))
         except InputError as error:
-            heard.reject(node, error)
-    found = _alike(heard, sorted(found, key=lambda reply: reply.node))
-    limits.bound_weights(found, weighted_by)
+            heard.reject(message.metadata.src_node_id, error)
     return kept + [
         Message(content=RecordDict({reply.name: reply.metrics}), metadata=reply.message.metadata)
-        for reply in found
+        for reply in _comparable(heard, found, limits, weighted_by)
     ]
 
 
-def _check_silence(reply: Reply, now: Round) -> None:
-    """Raises where a client is silent that must not be."""
-    rule, silence = now.request.rule, now.silence.get(reply.node, 0)
-    if reply.spoke or rule.at_most is None or silence < rule.at_most:
-        return
-    if not rule.at_most:
-        raise InputError(f"It is silent, and `{rule.name}` lets nobody be silent.")
-    raise InputError(
-        f"It is silent again after {silence} times in a row, and `at_most` is {rule.at_most}."
-    )
-
-
-def _alike(heard: Heard, found: list[Reply]) -> list[Reply]:
-    """The replies whose metrics are those of most, or of as many as any others.
+def _comparable(heard: Heard, found: list[Reply], limits: Limits, weighted_by: str) -> list[Reply]:
+    """The replies whose metrics are those of most, in the order of nodes, with bounded weights.
 
     Flower's strategies fail the run where metrics differ: of forms that are equally common, what
     they have in common is left.
     """
+    found.sort(key=lambda reply: reply.node)  # sums must not depend on who was first
     forms = Counter(reply.form for reply in found)
     leading = [form for form, count in forms.items() if count == max(forms.values())]
     kept = [reply for reply in found if reply.form in leading]
@@ -268,50 +225,47 @@ def _alike(heard: Heard, found: list[Reply]) -> list[Reply]:
         for reply in kept:
             reply.name = leading[0][0]
             reply.metrics = MetricRecord({k: v for k, v in reply.metrics.items() if k in names})
+    limits.bound_weights(kept, weighted_by)
     return kept
 
 
-def add_up(
-    heard: Heard, now: Round, layout: Layout, total: np.ndarray, keep: bool, limits: Limits
-) -> None:
-    """Writes Σ n·Δ/p over the speakers to `total`; whose norm does not fit its update is rejected.
+def add_up(heard: Heard, now: Round, total: np.ndarray, keep: bool) -> None:
+    """Writes Σ n·Δ/p over the speakers to `total`; rejects updates that do not fit their norms.
 
     Args:
       heard: what came; its speakers get their norms.
       now: the round.
-      layout: that of the model.
       total: memory for the sum, a flat vector.
       keep: whether the updates that were decoded stay with the replies.
-      limits: how long an update can be.
     """
-    _sum(heard, now, layout, total, keep)
-    silent = [min(reply.norm or 0.0, float(now.opening.silent_at_most)) for reply in heard.silent]
-    most = limits.longest(heard.speakers, silent)
-    for reply in heard.silent:  # what stands in for it may be as long as it says it is
-        reply.norm = min(reply.norm or 0.0, most)
-    if limits.bound_norms(heard.speakers, silent):
-        _sum(heard, now, layout, total, keep)  # once more: nothing is left of what was too long
+    _sum(heard, now, total, keep)
+    most = max(float(now.opening.silent_at_most), 0.0)  # a threshold may lie below 0
+    silent = [min(reply.norm or 0.0, most) for reply in heard.silent]
+    longest = now.limits.longest(heard.speakers, silent)
+    for reply, norm in zip(heard.silent, silent, strict=True):
+        reply.norm = min(norm, longest)  # what stands in for it may be as long as it says it is
+    if now.limits.bound_norms(heard.speakers, silent):
+        _sum(heard, now, total, keep)  # once more: nothing is left of what was too long
         for reply in heard.speakers:
             reply.norm = (reply.norm or 0.0) * reply.scale
 
 
-def _sum(heard: Heard, now: Round, layout: Layout, total: np.ndarray, keep: bool) -> None:
+def _sum(heard: Heard, now: Round, total: np.ndarray, keep: bool) -> None:
     whole = [reply for reply in heard.speakers if reply.weights is not None]
-    coded = [reply for reply in heard.speakers if reply.code is not None]
-    whole = _add_whole(heard, whole, now, layout, total)
-    coded = [reply for reply in coded if _add_coded(heard, reply, now, layout, total, keep)]
+    coded = [reply for reply in heard.speakers if reply.code]
+    whole = _add_whole(heard, whole, now, total)
+    coded = [reply for reply in coded if _add_coded(heard, reply, now, total, keep)]
     heard.speakers = sorted(whole + coded, key=lambda reply: reply.node)
 
 
-def _add_whole(
-    heard: Heard, speakers: list[Reply], now: Round, layout: Layout, total: np.ndarray
-) -> list[Reply]:
+def _add_whole(heard: Heard, speakers: list[Reply], now: Round, total: np.ndarray) -> list[Reply]:
     """Sums the updates of those who sent their weights, and returns those that fit."""
-    before, exact = layout.views(now.sent), float32()
+    layout, exact = now.layout, float32()
+    before = layout.views(now.sent)
     while True:
         trained = [reply.weights or [] for reply in speakers]
         weights = [reply.weight * reply.scale for reply in speakers]
-        norms = sums.measure(before, trained, layout.wide, weights, total)
+        norms = records.measure(before, trained, layout.wide, weights, total)
         kept = [reply for reply, norm in zip(speakers, norms, strict=True)
                 if _accept(heard, reply, exact, norm, layout.size)]  # fmt: skip
         if len(kept) == len(speakers):
@@ -319,19 +273,18 @@ def _add_whole(
         speakers = kept  # the sum holds what was rejected: once more, without it
 
 
-def _add_coded(
-    heard: Heard, reply: Reply, now: Round, layout: Layout, total: np.ndarray, keep: bool
-) -> bool:
+def _add_coded(heard: Heard, reply: Reply, now: Round, total: np.ndarray, keep: bool) -> bool:
     """Adds the update in a code to the sum, and says whether it fits."""
-    codec = reply.codec
+    size = len(total)
     try:
-        code = from_bytes(codec, reply.code or b"", layout.size)
+        codec = now.request.codec_of(len(reply.code))
+        code = from_bytes(codec, reply.code, size)
     except InputError as error:
         heard.reject(reply.node, error)
         return False
     with np.errstate(over="ignore", invalid="ignore"):
-        update = codec.decode(code, now.request.key(reply.node), layout.size)
-        if not _accept(heard, reply, codec, float(norm_of(update)), layout.size):
+        update = codec.decode(code, now.request.key(reply.node), size)
+        if not _accept(heard, reply, codec, float(norm_of(update)), size):
             return False
     add_scaled(total, total.dtype.type(reply.weight * reply.scale), update, donate=True)
     reply.update = update * np.float32(reply.scale) if keep else None
@@ -354,25 +307,3 @@ def _accept(heard: Heard, reply: Reply, codec: Codec, actual: float, size: int) 
     if reply.norm is None or not codec.error(size):
         reply.norm = actual
     return True
-
-
-def row(round: int, now: Round, heard: Heard, info: Any) -> Row:
-    return Row(
-        round=round,
-        asked=len(now.asked),
-        spoke=int(info.spoke),
-        silent=int(info.silent),
-        rejected=heard.rejected,
-        errors=heard.errors,
-        missing=heard.missing,
-        threshold=float(info.threshold),
-        norm_mean=float(info.norm_mean),
-        norm_std=float(info.norm_std),
-        bytes_up=heard.payload_up,
-        bytes_always=heard.payload_always,
-        overhead_up=heard.bytes_up - heard.payload_up,
-        bytes_up_full=heard.bytes_up_full,
-        bytes_down=now.payload_down,
-        overhead_down=now.bytes_down - now.payload_down,
-        bytes_down_full=now.bytes_down_full,
-    )

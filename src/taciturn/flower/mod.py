@@ -1,43 +1,42 @@
 """The client mod: measures what training changed, and leaves the weights out of a silent reply."""
 
+import math
 from logging import WARNING
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MessageType, MetricRecord
+from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.supercore import log
 
 from taciturn.core import client
-from taciturn.core.arrays import norm as arrays_norm
+from taciturn.core.arrays import norm as norm_of
 from taciturn.core.codecs import to_bytes
 from taciturn.core.policy import parse_part
 from taciturn.core.rules import Rule, Situation
 from taciturn.errors import InputError
-from taciturn.flower import downlink, protocol
-from taciturn.flower.protocol import Request
+from taciturn.flower import downlink, protocol, records
+from taciturn.flower.protocol import Report, Request
 from taciturn.flower.records import Layout
-from taciturn.flower.sums import difference, norm
 
 _LOSSES = ("train_loss", "loss")  # what apps call it
-
-# Records in a node's state.
-_KEPT, _RESIDUAL = "taciturn", "taciturn.residual"
+_RESIDUAL = "taciturn.residual"  # the records of a node's state
+_LEAST = 1e-6  # probability that is reported
 
 
 def speak(rule: Rule | str | None = None) -> Mod:
     """A client mod that lets a client stay silent when the server's rule says so.
 
-    It compares the arrays that the app returns with those it was sent, adds the norm of the
-    difference to the reply's metrics and, in silence, takes the weights out of the reply. One who
-    speaks sends them in the codec that the server names. The mod must be listed first, so that it
-    sees what leaves the device. Evaluation, and a server that does not use `Taciturn`, are left
-    alone.
+    It compares the arrays that the app returns with those it was sent, reports the norm of the
+    difference and, in silence, takes the weights out of the reply. A client that speaks sends them
+    in the codec that the server names. The mod must be listed first, so that it sees what leaves
+    the device. Evaluation, and a server that does not use `Taciturn`, are left alone.
 
     Args:
       rule: a rule of the client's own, `fixed` or `random`, as an object or as text such as
         `fixed:0.5`. The client then speaks when both rules say so: its own can only make it
-        quieter.
+        quieter. Where the server counts who speaks 1/p times, as under `optimal` and `budget`,
+        only `random` can be taken into account, and clients with `fixed` answer with an error.
     """
     own = parse_part("rule", rule) if isinstance(rule, str) else rule
     if own is not None and (
@@ -53,103 +52,100 @@ def speak(rule: Rule | str | None = None) -> Mod:
         except InputError as error:
             log(WARNING, "taciturn: there is nothing to train from: %s", error)
             return downlink.lacking(message)
-        reply = work(message, context, call_next)
-        downlink.tell(reply, has)
-        return reply
-
-    def work(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        config = _config(message)
-        if config is None:
-            return call_next(message, context)
-        if len(message.content.array_records) != 1:
+        record: Any = message.content.pop(protocol.REQUEST, None)
+        if record is None:
             reply = call_next(message, context)
-            if not reply.has_error():
-                _leave(reply, f"the request has {len(message.content.array_records)} ArrayRecords, "
-                       "and `speak()` can compare with one alone")  # fmt: skip
-            return reply
-        # The app may change the records it is given; the arrays in them it can only replace.
-        sent = ArrayRecord(dict(next(iter(message.content.array_records.values()))))
-        node = message.metadata.dst_node_id
-        reply = call_next(message, context)
-        if reply.has_error():
-            return reply
-        try:
-            _answer(reply, sent, protocol.read_request(config), own, node, context)
-        except InputError as error:
-            _leave(reply, error)
+        else:
+            reply = _trained(message, context, call_next, record, own)
+        downlink.tell(reply, has)
         return reply
 
     return mod
 
 
-def _leave(reply: Message, problem: object) -> None:
-    """Leaves a reply as it is: sent whole, it counts like any other, if it can be read."""
-    log(WARNING, "taciturn: the reply is left as it is: %s", problem)
-    protocol.remark(reply.content, problem)
-
-
-def _config(message: Message) -> dict[str, Any] | None:
-    """The server's config if this is a message that may be answered with silence."""
-    if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
-        return None
-    if not message.has_content():
-        return None
-    for config in message.content.config_records.values():
-        if protocol.RULE in config:
-            return dict(config)
-    return None
+def _trained(
+    message: Message, context: Context, call_next: ClientAppCallable, record: Any, own: Rule | None
+) -> Message:
+    """The reply to a request; one that cannot be answered as asked leaves as it is."""
+    # The app may change the records it is given; the arrays in them it can only replace.
+    sent = [ArrayRecord(dict(arrays)) for arrays in message.content.array_records.values()]
+    node = message.metadata.dst_node_id
+    reply = call_next(message, context)
+    if reply.has_error():
+        return reply
+    try:
+        if len(sent) != 1:
+            raise InputError(
+                f"the request has {len(sent)} ArrayRecords, and `speak()` can compare with one only"
+            )
+        asked = protocol.read_request(record)
+        if own is not None and own.name == "fixed" and asked.rule.probability is not None:
+            problem = (
+                f'`speak("fixed")` cannot be combined with the server\'s rule `{asked.rule.name}`, '
+                "which counts who speaks 1/p times: a client's own rule must be `random` there."
+            )
+            log(WARNING, "taciturn: %s", problem)
+            return Message(Error(code=0, reason=problem), reply_to=message)
+        _answer(reply, sent[0], asked, own, node, context)
+    except InputError as error:
+        # Sent whole, it counts like any other, if the server can read it.
+        log(WARNING, "taciturn: the reply is left as it is: %s", error)
+        protocol.remark(reply.content, error)
+    return reply
 
 
 def _answer(
     reply: Message, sent: ArrayRecord, asked: Request, own: Rule | None, node: int, context: Context
 ) -> None:
-    """Adds the norm to the reply, and writes its weights in the codec or takes them out."""
+    """Adds the report to the reply, and writes its weights in the codec or takes them out."""
     if len(reply.content.array_records) != 1 or len(reply.content.metric_records) != 1:
         raise InputError("it needs one ArrayRecord and one MetricRecord")
     name, trained = next(iter(reply.content.array_records.items()))
     metrics = next(iter(reply.content.metric_records.values()))
     layout = Layout.of(sent, asked.exclude)
-    missing = [layer for layer in layout.names if layer not in trained]
-    if missing:
+    if missing := [layer for layer in layout.names if layer not in trained]:
         raise InputError(f"`{missing[0]}` is not in it")
     before, after = layout.views(sent), layout.views(trained)
-    situation = _situation(asked, norm(before, after, layout.wide), metrics, context)
+    norm = records.measure(before, [after], layout.wide)[0]
+    situation = _situation(asked, norm, metrics)
     decision = client.decide(asked.rule, situation, asked.context)
-    speaks = decision.speaks
-    if own is not None and speaks:
-        speaks = bool(
-            own.speaks(situation._replace(uniform=_uniform()), own.init(layout.size, None))
-        )
-    metrics[protocol.NORM] = float(decision.norm)
-    if asked.rule.probability is not None:
-        metrics[protocol.PROBABILITY] = float(decision.probability)
-    if "silence" in asked.rule.looks_at:
-        context.state[_KEPT] = MetricRecord({"silence": 0 if speaks else situation.silence + 1})
-    if speaks and not asked.coded:
-        return
-    arrays = {key: array for key, array in trained.items() if key not in set(layout.names)}
-    if speaks:
-        update = difference(before, after)
+    speaks = decision.speaks or (asked.must_speak and math.isfinite(norm))
+    report = Report(float(decision.norm), float(decision.norm), float(decision.probability))
+    if own is not None:
+        context_of_own = own.init(layout.size, None)
+        allowed = bool(own.speaks(situation._replace(uniform=_uniform()), context_of_own))
+        speaks = speaks and allowed
+        report = report._replace(own=max(getattr(context_of_own, "probability", 1.0), _LEAST))
+    code = b""
+    if asked.coded or not speaks:
+        arrays = {key: array for key, array in trained.items() if key not in set(layout.names)}
+        if arrays:
+            reply.content[name] = ArrayRecord(arrays)
+        else:
+            del reply.content[name]
+    if asked.coded and speaks:
+        update = records.difference(before, after)
         if asked.codec.feedback:
-            update += _residual(context, len(update))
-            metrics[protocol.ENCODED_NORM] = float(arrays_norm(update))
-        key, codec = asked.key(node), asked.codec
+            residual = _residual(context, asked, len(update))
+            update += residual
+            report = report._replace(encoded_norm=float(norm_of(update)))
+        codec, key = asked.codec, asked.key(node)
         if codec.lengths is not None and asked.rule.nbytes is not None:
             codec = codec.at(codec.lengths.fit(len(update), decision.nbytes))
-        code = codec.encode(update, key)
-        arrays[protocol.CODE] = _array(to_bytes(codec, code, len(update)))
+        encoded = codec.encode(update, key)
+        code = to_bytes(codec, encoded, len(update))
         if codec.feedback:
-            update -= codec.decode(code, key, len(update))
-            context.state[_RESIDUAL] = ArrayRecord({"residual": Array(update)})
-    if arrays:
-        reply.content[name] = ArrayRecord(arrays)
-    else:
-        del reply.content[name]
+            update -= codec.decode(encoded, key, len(update))
+            context.state[_RESIDUAL] = ArrayRecord(
+                {"accepted": Array(residual), "next": Array(update)}
+            )
+            context.state[f"{_RESIDUAL}.round"] = MetricRecord({"round": asked.round})
+    protocol.write_report(reply.content, report, code)
 
 
-def _situation(asked: Request, norm: float, metrics: MetricRecord, context: Context) -> Situation:
+def _situation(asked: Request, norm: float, metrics: MetricRecord) -> Situation:
     """What this client knows of itself, as far as the rule looks at it."""
-    rule, situation = asked.rule, Situation(norm, _uniform())
+    rule, situation = asked.rule, Situation(norm, _uniform(), silence=asked.silence)
     if "examples" in rule.looks_at:
         examples = metrics.get(asked.weighted_by)
         if not isinstance(examples, int | float):
@@ -160,21 +156,22 @@ def _situation(asked: Request, norm: float, metrics: MetricRecord, context: Cont
         if not isinstance(loss, int | float):
             raise InputError(f"`{rule.name}` looks at the loss: report it as `{_LOSSES[0]}`")
         situation = situation._replace(loss=float(loss))
-    if "silence" in rule.looks_at:
-        kept = context.state.metric_records.get(_KEPT, {}).get("silence", 0)
-        situation = situation._replace(silence=max(int(kept), asked.silence))
     return situation
 
 
-def _residual(context: Context, size: int) -> np.ndarray:
-    """What codecs left out before: 0 on a new node, or where the model has another size."""
-    record = context.state.array_records.get(_RESIDUAL)
-    kept = np.zeros(size, np.float32) if record is None else record["residual"].numpy()
-    return kept if kept.shape == (size,) else np.zeros(size, np.float32)
+def _residual(context: Context, asked: Request, size: int) -> np.ndarray:
+    """What the codec left out of all that the server took: 0 on a new node, or where the model has
+    another size.
 
-
-def _array(data: bytes) -> Array:
-    return Array(np.frombuffer(data, np.uint8))
+    What was left out of the last code counts once the server says that it took the code: of one
+    that was lost or rejected nothing has reached the model.
+    """
+    kept = context.state.array_records.get(_RESIDUAL)
+    if kept is None:
+        return np.zeros(size, np.float32)
+    said = int(context.state.metric_records[f"{_RESIDUAL}.round"]["round"])
+    residual = kept["next" if asked.accepted >= said else "accepted"].numpy()
+    return residual if residual.shape == (size,) else np.zeros(size, np.float32)
 
 
 def _uniform() -> float:

@@ -7,7 +7,9 @@ from logging import WARNING
 import numpy as np
 from flwr.supercore import log
 
-_PATIENCE = 10  # silences after which a node is missed, where the rule has no bound
+from taciturn.core.rules import Rule
+
+_PATIENCE = 10  # times that a node is asked and not heard before the log says so
 
 
 @dataclass
@@ -26,17 +28,23 @@ class Node:
     in_a_row: int = 0
     last_spoke: int = 0
 
+    def must_speak(self, rule: Rule) -> bool:
+        """Whether the rule lets the node be silent no more."""
+        return rule.at_most is not None and self.in_a_row >= rule.at_most
+
 
 class Nodes(dict[int, Node]):
     """Records by node id."""
 
+    def __missing__(self, node: int) -> Node:
+        return self.setdefault(node, Node())
+
     def note(
-        self, round: int, asked: Iterable[int], spoke: Iterable[int], silent: Iterable[int],
-        at_most: int | None,
-    ) -> None:  # fmt: skip
+        self, round: int, asked: Iterable[int], spoke: Iterable[int], silent: Iterable[int]
+    ) -> None:
         """Adds a round; says so when a node has been asked for long and was never heard."""
         for node in asked:
-            self.setdefault(node, Node()).asked += 1
+            self[node].asked += 1
         for node in spoke:
             own = self[node]
             own.spoke, own.in_a_row, own.last_spoke = own.spoke + 1, 0, round
@@ -45,7 +53,7 @@ class Nodes(dict[int, Node]):
             own.silent, own.in_a_row = own.silent + 1, own.in_a_row + 1
         for node in asked:
             own = self[node]
-            if not own.spoke and own.asked == (at_most or _PATIENCE) + 1:
+            if not own.spoke and own.asked == _PATIENCE + 1:
                 log(WARNING, "Taciturn: node %d was asked %d times, was silent %d times and has "
                     "never been heard.", node, own.asked, own.silent)  # fmt: skip
 
@@ -57,7 +65,7 @@ class Nodes(dict[int, Node]):
                 for node, own in sorted(self.items())]  # fmt: skip
 
     def table(self) -> np.ndarray:
-        """As numbers: a row per node, its id first."""
+        """A row per node, its id first."""
         rows = [(node, *astuple(own)) for node, own in sorted(self.items())]
         return np.array(rows, np.uint64).reshape(-1, 6)
 

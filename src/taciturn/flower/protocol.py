@@ -1,15 +1,20 @@
-"""What strategy and mod tell each other: the request's config, and what a reply holds besides.
+"""What strategy and mod tell each other: a record in the request, and an entry in the reply.
 
 Both sides come from this file; they need not be of the same version. A client that cannot read what
 it is asked sends its weights whole, says why, and the round goes on.
+
+Each record of a message costs 150 bytes in Flower. A reply therefore has the app's metrics, the
+mod's numbers and the code in one: a ConfigRecord, because only these hold bytes.
 """
 
-from collections.abc import Iterable, Mapping
+import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE as CHUNK
 
 from taciturn import __version__
 from taciturn.core.codecs import Codec, float32
@@ -18,24 +23,15 @@ from taciturn.core.policy import parse_part, spell
 from taciturn.core.rules import Rule
 from taciturn.errors import InputError
 
-VERSION = 4
+VERSION = 5
 
-# In the request's config.
-PROTOCOL, RULE, CONTEXT = "taciturn.protocol", "taciturn.rule", "taciturn.context."
-EXCLUDE, CODEC = "taciturn.exclude", "taciturn.codec"
-WEIGHTED_BY = "taciturn.weighted_by"
-SEED, ROUND = "taciturn.seed", "taciturn.round"
-SILENCE, SERVER = "taciturn.silence", "taciturn.version"
-
-# In the reply's metrics.
-NORM, ENCODED_NORM = "taciturn.norm", "taciturn.encoded_norm"
-PROBABILITY = "taciturn.probability"
-# Of the public model that a node has: see `downlink.py`.
-HAS_VERSION, CHECKSUM = "taciturn.has_version", "taciturn.checksum"
-REPORTED = (NORM, ENCODED_NORM, PROBABILITY, HAS_VERSION, CHECKSUM)
-
-CODE = "taciturn.code"  # the array with the bytes of all weights
-REMARK = "taciturn"  # the config record of a reply that says what was not understood
+REQUEST = "taciturn"  # the ConfigRecord of a request
+REPORT = "taciturn"  # the entry of a reply's metrics: the numbers of a `Report`, and the code
+CODE = "taciturn.code"  # the array with a code that is too long for one of Flower's objects
+HAS = "taciturn.has"  # the entry of a reply's metrics that `downlink.py` writes
+REMARK = "taciturn.remark"  # the ConfigRecord of a reply that is not as it was asked for
+_CONTEXT = "context."  # begins the names of what the rule broadcasts
+_NUMBERS = struct.Struct("<4d")
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,9 @@ class Request:
       exclude: names of arrays, or patterns, that are always sent.
       weighted_by: the metric that has n_k.
       seed, round: what the codec's key is made of; rounds are counted over all starts of a run.
+      must_speak: whether this client may not be silent now.
       silence: how many times in a row the server heard this client's silence.
+      accepted: the last round in which the server took what this client said.
     """
 
     rule: Rule
@@ -58,11 +56,17 @@ class Request:
     weighted_by: str
     seed: int
     round: int
+    must_speak: bool = False
     silence: int = 0
+    accepted: int = 0
 
     @property
     def coded(self) -> bool:
         return self.codec != float32()
+
+    def codec_of(self, nbytes: int) -> Codec:
+        """What a code of so many bytes is written in."""
+        return self.codec if self.rule.nbytes is None else self.codec.at(nbytes)
 
     def key(self, node: int) -> np.ndarray:
         """The words that a node's codec draws from."""
@@ -72,61 +76,120 @@ class Request:
         return words
 
 
-def write_request(asked: Request, config: ConfigRecord) -> None:
-    """Adds a request to the config of a message, but for the context."""
-    config[PROTOCOL], config[SERVER] = VERSION, __version__
-    config[RULE] = spell(asked.rule)
-    config[EXCLUDE] = list(asked.exclude)
-    config[WEIGHTED_BY] = asked.weighted_by
-    if asked.coded:
-        config[CODEC] = spell(asked.codec)
-        config[SEED] = asked.seed
-        config[ROUND] = asked.round
-
-
-def write_context(context: Any, messages: Iterable[Message]) -> None:
-    """Adds what the rule broadcasts to the configs that have a request; messages may share them."""
-    for message in messages:
-        for config in message.content.config_records.values():
-            if RULE in config:
-                for name, value in context._asdict().items():
-                    config[CONTEXT + name] = float(value)
-
-
-def tell_silence(message: Message, silence: int) -> Message:
-    """The message, telling its node how many times in a row it was silent.
-
-    A node that was started again has forgotten, and so has one in a new run of the same folder.
-    """
-    content = RecordDict(dict(message.content))
-    for name, config in message.content.config_records.items():
-        if RULE in config:
-            content[name] = ConfigRecord(dict(config) | {SILENCE: silence})
+def ask(message: Message, asked: Request) -> Message:
+    """The inner strategy's message, with the request in it."""
+    record = ConfigRecord({
+        "protocol": VERSION, "version": __version__, "rule": spell(asked.rule),
+        "codec": spell(asked.codec), "exclude": list(asked.exclude),
+        "weighted_by": asked.weighted_by, "seed": asked.seed, "round": asked.round,
+        "must_speak": asked.must_speak, "silence": asked.silence, "accepted": asked.accepted,
+    })  # fmt: skip
+    for name, value in asked.context._asdict().items():
+        record[_CONTEXT + name] = float(value)
+    # Messages may share their content: it is copied.
+    content = RecordDict({**message.content, REQUEST: record})
     return Message(content=content, metadata=message.metadata)
 
 
-def read_request(config: Mapping[str, Any]) -> Request:
-    """The request in a config, or an `InputError` that says what is not understood."""
-    version = config.get(PROTOCOL, 1)
-    if version != VERSION:
+def read_request(record: Mapping[str, Any]) -> Request:
+    """The request in a record, or an `InputError` that says what is not understood."""
+    if (version := record["protocol"]) != VERSION:
         raise InputError(
-            f"the server, taciturn {config.get(SERVER, 'of an older version')}, speaks version "
-            f"{version} of the protocol, this node speaks {VERSION}"
+            f"the server, taciturn {record['version']}, speaks version {version} of the protocol, "
+            f"this node speaks {VERSION}"
         )
-    rule = parse_part("rule", config[RULE])
-    first = rule.broadcast(rule.init(1, 1), 1)  # what it broadcasts is in the config
-    given = {key.removeprefix(CONTEXT): value for key, value in config.items()
-             if key.startswith(CONTEXT)}  # fmt: skip
-    if set(given) != set(first._fields):
+    rule = parse_part("rule", record["rule"])
+    first = rule.broadcast(rule.init(1, 1), 1)  # the type of the context
+    context = {name: record.get(_CONTEXT + name) for name in first._fields}
+    if missing := [name for name, value in context.items() if value is None]:
         raise InputError(
-            f"`{rule.name}` needs the numbers {sorted(first._fields)}, got {sorted(given)}"
+            f"`{rule.name}` needs the numbers {missing}, which the server did not send"
         )
-    codec = float32() if CODEC not in config else parse_part("codec", config[CODEC])
     return Request(
-        rule, first._replace(**given), codec, tuple(config[EXCLUDE]),
-        str(config.get(WEIGHTED_BY, "num-examples")), int(config.get(SEED, 0)),
-        int(config.get(ROUND, 0)), int(config.get(SILENCE, 0)),
+        rule, first._replace(**context), parse_part("codec", record["codec"]),
+        tuple(record["exclude"]), record["weighted_by"], record["seed"], record["round"],
+        record["must_speak"], record["silence"], record["accepted"],
     )  # fmt: skip
+
+
+class Report(NamedTuple):
+    """What the mod says of a client's update.
+
+    Attributes:
+      norm: m_k.
+      encoded_norm: that of what was encoded, with feedback; else m_k.
+      probability: how likely the server's rule let the client speak; 1 where it does not say.
+      own: how likely a rule of the client's own did.
+    """
+
+    norm: float
+    encoded_norm: float
+    probability: float = 1.0
+    own: float = 1.0
+
+
+def write_report(content: RecordDict, report: Report, code: bytes = b"") -> None:
+    """Adds a report, and the code of who speaks, to the app's metrics in a reply."""
+    name, metrics = next(iter(content.metric_records.items()))
+    if len(code) > CHUNK:
+        arrays = next(iter(content.array_records), "arrays")
+        content[arrays] = ArrayRecord(
+            {**content.get(arrays, {}), CODE: Array(np.frombuffer(code, np.uint8))}
+        )
+        code = b""
+    del content[name]  # Flower warns of records that are written over
+    content[name] = ConfigRecord({**metrics, REPORT: _NUMBERS.pack(*report) + code})
+
+
+def metrics_of(content: RecordDict) -> dict[str, Any]:
+    """The records with metrics in a reply: an app's, or what `write_report` made of it."""
+    return {name: record for name, record in content.items()
+            if isinstance(record, MetricRecord)
+            or (isinstance(record, ConfigRecord) and REPORT in record)}  # fmt: skip
+
+
+class Said(NamedTuple):
+    """What a reply says beside its arrays.
+
+    Attributes:
+      name: that of the record with the metrics.
+      metrics: what the app reported.
+      report: what the mod says; None from a client without it.
+      code: the bytes of what was encoded; none from one that is silent or sent its weights whole.
+      has: what the node says that it has of the public model.
+    """
+
+    name: str
+    metrics: MetricRecord
+    report: Report | None
+    code: bytes
+    has: Any
+
+
+def read_said(content: RecordDict) -> Said:
+    """What a reply says, or an `InputError` that says what is wrong with it."""
+    records = metrics_of(content)
+    if len(records) != 1 or len(content.array_records) > 1:
+        raise InputError(
+            f"It must have one record of metrics and at most one of arrays, got {len(records)} and "
+            f"{len(content.array_records)}."
+        )
+    name, metrics = next((name, dict(record)) for name, record in records.items())
+    packed, has = metrics.pop(REPORT, None), metrics.pop(HAS, None)
+    report, code = None, b""
+    if packed is not None:
+        if not isinstance(packed, bytes) or len(packed) < _NUMBERS.size:
+            raise InputError(f"Its `{REPORT}` is no report.")
+        report = Report(*_NUMBERS.unpack_from(packed))
+        code = packed[_NUMBERS.size :]
+    try:
+        found = MetricRecord(metrics)
+        for key, value in found.items():
+            if not np.isfinite(value).all():
+                raise InputError(f"The metric `{key}` must be finite, got {value!r}.")
+    except TypeError as error:
+        raise InputError(f"Its metrics must be numbers: {error}") from None
+    return Said(name, found, report, code, has)
 
 
 def remark(content: RecordDict, problem: object) -> None:
@@ -138,10 +201,4 @@ def remark(content: RecordDict, problem: object) -> None:
 def read_remark(content: RecordDict) -> str | None:
     """Why a reply is not as it was asked for, if it says so."""
     record = content.config_records.get(REMARK)
-    problem = None if record is None else record.get("problem")
-    return None if problem is None else f"{problem}"[:300]
-
-
-def without_reported(metrics: MetricRecord) -> MetricRecord:
-    """What the app reported, without what the mod added."""
-    return MetricRecord({key: value for key, value in metrics.items() if key not in REPORTED})
+    return None if record is None else f"{record.get('problem')}"[:300]

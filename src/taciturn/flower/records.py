@@ -7,9 +7,10 @@ and stood in for. The *rest*, arrays of other types (counters), buffers, and tho
 
 from __future__ import annotations
 
+import io
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -19,8 +20,35 @@ from flwr.app import Array, ArrayRecord
 from taciturn.core.parallel import in_parallel
 from taciturn.errors import InputError
 from taciturn.flower.buffers import variances_of
-from taciturn.flower.npy import blank, view
-from taciturn.flower.sums import segments
+
+_HEAD = 4096  # bytes in which the header of an array must lie
+_LARGEST = 1e18  # as of norms: strategies square numbers of clients in float32
+_SCRATCH = 1 << 19  # elements of all clients' blocks together: they stay in the cache
+_LONGEST = 1 << 16  # elements of one client's block
+
+
+def view(array: Array) -> np.ndarray:
+    """The array as a flat vector in C order that shares the record's memory.
+
+    `Array.numpy` copies: at fifty million weights that is most of a round. NumPy reads the header;
+    nothing is unpickled, and nothing is allocated whatever the header says.
+    """
+    head = io.BytesIO(array.data[:_HEAD])
+    try:
+        if array.stype != "numpy.ndarray" or np.lib.format.read_magic(head) != (1, 0):
+            raise ValueError("it must be written by NumPy")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(head)
+        flat = np.frombuffer(array.data, dtype, math.prod(shape), head.tell())
+    except Exception as error:  # NumPy reads a header as Python, which fails in many ways
+        raise InputError(f"An array cannot be read: {str(error)[:200]}.") from None
+    if (shape, str(dtype)) != (tuple(array.shape), array.dtype):
+        raise InputError(
+            f"What is called {array.dtype} of shape {tuple(array.shape)} "
+            f"is {dtype} of shape {shape}."
+        )
+    if fortran and len(shape) > 1:
+        flat = flat.reshape(shape, order="F").reshape(-1)
+    return flat if dtype.isnative else flat.astype(dtype.newbyteorder("="))
 
 
 class Layer(NamedTuple):
@@ -31,9 +59,6 @@ class Layer(NamedTuple):
     dtype: np.dtype[Any]
     start: int
     size: int
-
-
-_LARGEST = 1e18  # as of norms: strategies square numbers of clients in float32
 
 
 class Layout(NamedTuple):
@@ -84,9 +109,9 @@ class Layout(NamedTuple):
         """The names of the weights."""
         return [layer.name for layer in self.layers]
 
-    def cut(self, flat: np.ndarray) -> list[np.ndarray]:
-        """The parts of a flat vector, one per layer; nothing is copied."""
-        return [flat[layer.start : layer.start + layer.size] for layer in self.layers]
+    def rest_of(self, record: Mapping[str, Array]) -> dict[str, Array]:
+        """The arrays in `record` that always travel."""
+        return {name: record[name] for name, _, _ in self.rest if name in record}
 
     def views(self, record: Mapping[str, Array]) -> list[np.ndarray]:
         """The weights of `record`, a flat vector per layer, or an error that says what differs."""
@@ -108,12 +133,13 @@ class Layout(NamedTuple):
             values = view(record[name])
             if values.dtype.kind not in "fiub":
                 raise InputError(f"`{name}` must hold numbers, got {values.dtype}.")
-            with np.errstate(over="ignore"):
-                values = values.astype(dtype) if dtype.kind == "f" else values
-            if not np.isfinite(values).all():
+            if dtype.kind == "f":
+                with np.errstate(over="ignore"):
+                    values = values.astype(dtype)
+                if not (np.abs(values) < _LARGEST).all():
+                    raise InputError(f"`{name}` must have finite numbers below 1e18 in size.")
+            elif not np.isfinite(values).all():
                 raise InputError(f"`{name}` is not finite.")
-            if dtype.kind == "f" and not (np.abs(values) < _LARGEST).all():
-                raise InputError(f"`{name}` must have numbers below 1e18 in size.")
 
 
 def _named(name: str, patterns: Sequence[str]) -> bool:
@@ -123,6 +149,117 @@ def _named(name: str, patterns: Sequence[str]) -> bool:
 def _check(name: str, array: Array, shape: tuple[int, ...]) -> None:
     if tuple(array.shape) != shape:
         raise InputError(f"`{name}` must have shape {shape}, got {tuple(array.shape)}.")
+
+
+class Segment(NamedTuple):
+    """Elements of one layer: its number, and where they lie in it and in the flat vector of all."""
+
+    layer: int
+    cut: slice
+    flat: slice
+
+
+def _segments(layers: Sequence[np.ndarray], part: slice, most: int) -> Iterator[Segment]:
+    """The segments, of `most` elements at most, of a part of the flat vector in the layers."""
+    start = 0
+    for i, layer in enumerate(layers):
+        stop = start + len(layer)
+        for low in range(max(part.start, start), min(part.stop, stop), most):
+            high = min(low + most, part.stop, stop)
+            yield Segment(i, slice(low - start, high - start), slice(low, high))
+        start = stop
+
+
+def difference(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.ndarray:
+    """The difference of two models, a vector per layer, as one flat vector of float32."""
+    found = np.empty(sum(map(len, before)), np.float32)
+
+    def work(part: slice) -> None:
+        for i, cut, flat in _segments(before, part, sys.maxsize):
+            np.subtract(after[i][cut], before[i][cut], out=found[flat], casting="same_kind")
+
+    in_parallel(work, len(found))
+    return found
+
+
+def measure(
+    sent: Sequence[np.ndarray],
+    trained: Sequence[Sequence[np.ndarray]],
+    dtype: Any,
+    weights: Sequence[float] = (),
+    out: np.ndarray | None = None,
+) -> list[float]:
+    """The norms of the clients' updates and their weighted sum, in one pass over memory.
+
+    A block of every client's weights is turned into updates that stay in the cache while they are
+    measured and summed.
+
+    Args:
+      sent: the weights that the clients were sent, a vector per layer.
+      trained: what each client made of them.
+      dtype: that of updates and sums.
+      weights: what each update weighs in the sum.
+      out: where the sum goes, a flat vector; None where it is not needed.
+
+    Returns:
+      m_k = ‖Δ_k‖, one per client.
+    """
+    count, scales = len(trained), np.asarray(weights, dtype)
+    block = min(_LONGEST, max(1024, _SCRATCH // max(count, 1)))
+
+    def work(part: slice) -> np.ndarray:
+        scratch = np.empty((count, block), dtype)
+        squares = np.zeros(count)
+        # A client that overflows has a norm that is not finite, and is rejected for it.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for i, cut, flat in _segments(sent, part, block):
+                updates = scratch[:, : cut.stop - cut.start]
+                for k in range(count):
+                    np.subtract(trained[k][i][cut], sent[i][cut], out=updates[k], dtype=dtype)
+                squares += np.vecdot(updates, updates)
+                if out is not None:
+                    np.einsum("k,kb->b", scales, updates, out=out[flat])
+        return squares
+
+    if not count:
+        if out is not None:
+            out.fill(0)
+        return []
+    with np.errstate(invalid="ignore"):
+        return [float(x) for x in np.sqrt(sum(in_parallel(work, sum(map(len, sent)))))]
+
+
+def moved(layout: Layout, record: ArrayRecord, flat: np.ndarray) -> dict[str, Array]:
+    """The weights of θ + update, computed in the bytes of the files that they are written as.
+
+    Args:
+      layout: that of the model.
+      record: θ.
+      flat: the update, as a flat vector.
+    """
+    sent, files = layout.views(record), []
+    for layer in layout.layers:
+        head = io.BytesIO()
+        about = {"descr": np.lib.format.dtype_to_descr(layer.dtype), "fortran_order": False,
+                 "shape": layer.shape}  # fmt: skip
+        np.lib.format.write_array_header_1_0(head, about)
+        # Nobody else holds these bytes, so `getvalue` hands them out without a copy.
+        file = io.BytesIO(bytes(head.tell() + layer.size * layer.dtype.itemsize))
+        file.write(head.getvalue())
+        files.append(file)
+    after = [np.frombuffer(file.getbuffer(), layer.dtype, layer.size, file.tell())
+             for file, layer in zip(files, layout.layers, strict=True)]  # fmt: skip
+
+    def work(part: slice) -> None:
+        with np.errstate(over="ignore"):  # what is not finite is not taken
+            for i, cut, at in _segments(sent, part, sys.maxsize):
+                np.add(sent[i][cut], flat[at], out=after[i][cut], casting="same_kind")
+
+    in_parallel(work, layout.size)
+    return {
+        layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
+        for file, layer in zip(files, layout.layers, strict=True)
+    }
 
 
 def not_finite(record: ArrayRecord) -> list[str]:
@@ -157,28 +294,3 @@ def _whole(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     values = np.rint(values)
     within = np.clip(values, least, np.nextafter(float(most), 0.0))
     return np.asarray(np.where(values >= most, most, within.astype(dtype)), dtype)
-
-
-def moved(layout: Layout, record: ArrayRecord, flat: np.ndarray) -> dict[str, Array]:
-    """The arrays of θ + update, computed where they are written: no copy is made.
-
-    Args:
-      layout: that of the model.
-      record: θ.
-      flat: the update, as a flat vector.
-    """
-    sent, update = layout.views(record), layout.cut(flat)
-    files = [blank(layer.shape, layer.dtype) for layer in layout.layers]
-    after = [np.frombuffer(file.getbuffer(), layer.dtype, layer.size, file.tell())
-             for file, layer in zip(files, layout.layers, strict=True)]  # fmt: skip
-
-    def work(part: slice) -> None:
-        with np.errstate(over="ignore"):  # what is not finite is not taken
-            for i, cut, _ in segments(sent, part, sys.maxsize):
-                np.add(sent[i][cut], update[i][cut], out=after[i][cut], casting="same_kind")
-
-    in_parallel(work, layout.size)
-    return {
-        layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
-        for file, layer in zip(files, layout.layers, strict=True)
-    }

@@ -1,20 +1,24 @@
-"""Replies of clients: read with suspicion, and made complete for the inner strategy."""
+"""Replies of clients, read with suspicion: what one may say, what it weighs, how long it may be."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from logging import INFO
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.supercore import log
 
-from taciturn.core.codecs import Codec, float32
+from taciturn.core.rules import Situation
 from taciturn.errors import InputError
 from taciturn.flower import protocol
-from taciturn.flower.buffers import not_negative
-from taciturn.flower.npy import view
-from taciturn.flower.protocol import Request
-from taciturn.flower.records import Layout
+from taciturn.flower.protocol import Report, Request, Said
+from taciturn.flower.records import Layout, view
+
+_LEAST = 2.0  # what a limit shrinks to, and times the median what a silent reply weighs at most
+_LONGER = 1.1  # times what a rule gave a code, and it is too long: more than a rounding
+_KNOWN = {"norm", "uniform", "examples"}  # what the server knows of a client's situation
 
 
 @dataclass
@@ -23,34 +27,34 @@ class Reply:
 
     Attributes:
       message: as it came.
+      name: that of the record with its metrics.
+      metrics: what the app reported.
+      examples: n_k; `Limits` bounds it.
       arrays: all that came.
       weights: those of a client that sent them whole, a flat vector per layer.
       code: the bytes of one that sent its update in a codec.
-      metrics: what the app reported, without what the mod added.
-      name: that of the record with them.
-      examples: n_k, what it weighs; `hearing` bounds it.
       norm: m_k; None from a client without the mod, which always speaks.
-      encoded_norm: that of what was encoded, where it is not m_k.
+      encoded_norm: that of what was encoded.
       probability: how likely the client was to speak; 1 where the rule does not say.
-      codec: what its code is written in.
       remark: why the reply is not as it was asked for.
+      without_mod: whether it comes from a client without the mod.
       decoded_norm: that of what was decoded, over how much the codec stretches dense updates.
       update: what was decoded, where it is needed again.
       scale: by which its update is made shorter.
     """
 
     message: Message
-    arrays: Mapping[str, Array]
-    weights: list[np.ndarray] | None
-    code: bytes | None
-    metrics: MetricRecord
     name: str
+    metrics: MetricRecord
     examples: float
-    norm: float | None
-    encoded_norm: float | None
-    probability: float
-    codec: Codec
-    remark: str | None
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    weights: list[np.ndarray] | None = None
+    code: bytes = b""
+    norm: float | None = None
+    encoded_norm: float | None = None
+    probability: float = 1.0
+    remark: str | None = None
+    without_mod: bool = False
     decoded_norm: float = 0.0
     update: np.ndarray | None = None
     scale: float = 1.0
@@ -61,11 +65,11 @@ class Reply:
 
     @property
     def spoke(self) -> bool:
-        return self.weights is not None or self.code is not None
+        return self.weights is not None or bool(self.code)
 
     @property
     def weight(self) -> float:
-        """What it weighs: n/p with the update of one who spoke, n where something stands in."""
+        """What it weighs: n/p with the update of a speaker, n where something stands in."""
         return self.examples / self.probability if self.spoke else self.examples
 
     @property
@@ -81,86 +85,90 @@ class Reply:
         return (self.name, *lengths)
 
 
-def read(message: Message, layout: Layout, weighted_by: str, request: Request) -> Reply:
-    """The reply in a message, or an `InputError` that says what is wrong with it."""
-    name, reported = _metrics(message)
-    content = message.content
-    norm = reported.get(protocol.NORM)
-    # Without feedback it is the same; who says another one would be measured by it.
-    encoded_norm = reported.get(protocol.ENCODED_NORM) if request.codec.feedback else None
-    examples, chance = reported.get(weighted_by), 1.0
-    if request.rule.probability is not None:
-        chance = reported.get(protocol.PROBABILITY, 1.0)
-        if isinstance(chance, list) or not 1e-6 <= chance <= 1:
-            raise InputError(f"The probability must be in [1e-6, 1], got {chance!r}.")
-    _check_weight(weighted_by, examples, chance)
-    for value in (norm, encoded_norm):
-        if value is not None and (isinstance(value, list) or not 0 <= value < 1e18):
+def read(message: Message, said: Said, layout: Layout, asked: Request) -> Reply:
+    """The reply in a message, or an `InputError` that says what is wrong with it.
+
+    Args:
+      message: what Flower received.
+      said: what it says beside its arrays.
+      layout: that of the model.
+      asked: what all clients were asked.
+    """
+    reply, report, code = read_metrics(message, said, asked.weighted_by), said.report, said.code
+    reply.arrays = next(iter(message.content.array_records.values()), ArrayRecord())
+    reply.remark = protocol.read_remark(message.content)
+    reply.without_mod = report is None and reply.remark is None
+    expected = {name for name, _, _ in layout.rest}
+    if asked.coded and report is not None and protocol.CODE in reply.arrays and not code:
+        code = _bytes(reply.arrays[protocol.CODE])
+        expected.add(protocol.CODE)
+    whole = not code and (report is None or any(name in reply.arrays for name in layout.names))
+    expected.update(layout.names if whole else ())
+    if set(reply.arrays) != expected:
+        raise InputError(f"Its arrays must be {sorted(expected)}, got {sorted(reply.arrays)}.")
+    if code and not asked.coded:
+        raise InputError("It has a code, and nobody asked for one.")
+    layout.check_rest(reply.arrays)
+    reply.weights, reply.code = layout.views(reply.arrays) if whole else None, code
+    if report is not None:
+        _read_report(reply, report, asked)
+    return reply
+
+
+def read_metrics(message: Message, said: Said, weighted_by: str) -> Reply:
+    """What a reply says in its metrics: all that there is where a client evaluated."""
+    examples = said.metrics.get(weighted_by)
+    _check_weight(weighted_by, examples)
+    return Reply(message, said.name, said.metrics, float(examples))
+
+
+def _read_report(reply: Reply, report: Report, asked: Request) -> None:
+    """Checks what the mod says and adds it to the reply."""
+    for value in (report.norm, report.encoded_norm):
+        if not 0 <= value < 1e18:
             raise InputError(f"The norm of its update must be in [0, 1e18), got {value!r}.")
-    arrays = next(iter(content.array_records.values()), ArrayRecord())
-    rest = [name for name, _, _ in layout.rest]
-    coded = request.coded and protocol.CODE in arrays
-    whole = not coded and (norm is None or any(name in arrays for name in layout.names))
-    expected = [*(layout.names if whole else []), *rest, *([protocol.CODE] if coded else [])]
-    if set(arrays) != set(expected):
-        raise InputError(f"Its arrays must be {sorted(expected)}, got {sorted(arrays)}.")
-    if coded and norm is None:
-        raise InputError("It has a code, and does not say the norm of its update.")
-    layout.check_rest(arrays)
-    code = _bytes(arrays[protocol.CODE]) if coded else None
-    return Reply(
-        message,
-        arrays,
-        layout.views(arrays) if whole else None,
-        code,
-        protocol.without_reported(reported),
-        name,
-        float(examples),
-        None if norm is None else float(norm),
-        None if encoded_norm is None else float(encoded_norm),
-        float(chance),
-        _codec(request, code),
-        protocol.read_remark(content),
-    )
+    reply.norm = report.norm
+    # Without feedback it is the norm; a client that says another one would be measured by it.
+    reply.encoded_norm = report.encoded_norm if asked.codec.feedback else None
+    rule, situation = asked.rule, _situation(reply)
+    if rule.nbytes is not None:
+        given = int(rule.nbytes(situation, asked.context))
+        if len(reply.code) > _LONGER * given:
+            raise InputError(
+                f"its code has {len(reply.code)} bytes, and `{rule.name}` gave it {given}."
+            )
+    if rule.probability is not None:
+        chance = report.probability
+        if set(rule.looks_at) <= _KNOWN:
+            # A client that says a small number of itself would count many times.
+            chance = float(rule.probability(situation, asked.context))
+        for value in (chance, report.own):
+            if not 1e-6 <= value <= 1:
+                raise InputError(f"A probability must be in [1e-6, 1], got {value!r}.")
+        reply.probability = chance * report.own
+        _check_weight(asked.weighted_by, reply.examples / reply.probability)
 
 
-def read_evaluation(message: Message, weighted_by: str) -> Reply:
-    """The reply of a client that evaluated, which is one with metrics alone."""
-    name, reported = _metrics(message)
-    _check_weight(weighted_by, reported.get(weighted_by))
-    reported = protocol.without_reported(reported)
-    return Reply(
-        message, {}, [], None, reported, name, float(reported[weighted_by]), None, None, 1.0,
-        float32(), None,
-    )  # fmt: skip
+def charged(reply: Reply, asked: Request) -> int:
+    """The bytes of a reply's code that count towards a budget.
+
+    A client that sent its weights whole is charged what the mod would have sent: the others cannot
+    make up for the rest.
+    """
+    if reply.code or asked.rule.nbytes is None:
+        return len(reply.code)
+    return int(asked.rule.nbytes(_situation(reply), asked.context))
 
 
-def _metrics(message: Message) -> tuple[str, MetricRecord]:
-    """The metrics in a reply and their name."""
-    content = message.content
-    if len(content.metric_records) != 1 or len(content.array_records) > 1:
-        raise InputError(
-            f"It must have one MetricRecord and at most one ArrayRecord, "
-            f"got {len(content.metric_records)} and {len(content.array_records)}."
-        )
-    name, reported = next(iter(content.metric_records.items()))
-    for key, value in reported.items():
-        if not np.isfinite(value).all():
-            raise InputError(f"The metric `{key}` must be finite, got {value!r}.")
-    return name, reported
+def _situation(reply: Reply) -> Situation:
+    """What the server knows of what the client's rule looked at."""
+    return Situation(np.float64(reply.norm or 0.0), 0.5, examples=np.float64(reply.examples))
 
 
-def _check_weight(name: str, examples: Any, chance: float = 1.0) -> None:
+def _check_weight(name: str, examples: Any) -> None:
     # Within these bounds, sums over clients stay finite in float32.
-    if examples is None or isinstance(examples, list) or not 1e-18 < examples / chance < 1e18:
+    if examples is None or isinstance(examples, list) or not 1e-18 < examples < 1e18:
         raise InputError(f"`{name}` must be in (1e-18, 1e18), got {examples!r}.")
-
-
-def _codec(request: Request, code: bytes | None) -> Codec:
-    """What a code is written in: where a client chooses how long it is, that of this length."""
-    if code is None or request.rule.nbytes is None:
-        return request.codec
-    return request.codec.at(len(code))
 
 
 def _bytes(array: Array) -> bytes:
@@ -170,73 +178,97 @@ def _bytes(array: Array) -> bytes:
     return values.tobytes()
 
 
-@dataclass
-class Details:
-    """What a reply to the inner strategy holds beside the weights.
+@dataclass(frozen=True)
+class Limits:
+    """How far one reply can move the mean: bounds on what it weighs and how long its update is.
 
     Attributes:
-      examples: how much it weighs in the mean.
-      metrics: what it reports.
-      name: that of the record with them.
-      rest: the arrays that always travel.
+      weight: a reply that weighs more than so many times the median of all weighs that.
+      norm: an update that is longer than so many times the upper quartile is made as short as that.
+      alone: whether the mean is over speakers alone. Each is then heard louder the fewer they are,
+        and both limits shrink with the share that speaks, to 2 at the least.
+      loss: the metric that must not be negative, where the mean is weighted by powers of it.
     """
 
-    examples: float
-    metrics: MetricRecord
-    name: str
-    rest: Mapping[str, Array]
+    weight: float = math.inf
+    norm: float = math.inf
+    alone: bool = False
+    loss: str | None = None
+
+    def check_loss(self, reply: Reply) -> None:
+        """Raises where the power of a reply's loss would be no number, and the mean with it."""
+        found = 0.0 if self.loss is None else reply.metrics.get(self.loss, 0.0)
+        if isinstance(found, list) or not 0 <= found < math.inf:
+            raise InputError(f"`{self.loss}` must be 0 or more, got {found!r}.")
+
+    def bound_weights(self, found: Sequence[Reply], weighted_by: str) -> None:
+        """Lets no reply weigh more than so many times the (lower) median, and no silent one more
+        than twice that: what stands in for it is nothing that it has said.
+
+        A speaker weighs n/p, and is measured by what all would weigh if they had spoken; a silent
+        client weighs n, and is measured by all n.
+
+        Args:
+          found: all replies.
+          weighted_by: the metric that has n_k.
+        """
+        if math.isinf(self.weight) or not found:
+            return
+        speaking = _lower_median([reply.examples / reply.probability for reply in found])
+        silent = _lower_median([reply.examples for reply in found])
+        limit = self._shrunk(self.weight, sum(reply.spoke for reply in found), len(found))
+        for reply in found:
+            most = limit * speaking if reply.spoke else min(limit, _LEAST) * silent
+            if reply.weight > most:
+                log(INFO, "Taciturn: node %d weighs %g, which is too much beside the median: it "
+                    "counts %g.", reply.node, reply.weight, most)  # fmt: skip
+                reply.examples = most * reply.probability if reply.spoke else most
+                reply.metrics = MetricRecord({**reply.metrics, weighted_by: reply.examples})
+
+    def bound_norms(self, speakers: Sequence[Reply], silent: Sequence[float]) -> bool:
+        """Sets the `scale` of updates that are too long, and says whether there are any.
+
+        Args:
+          speakers: those whose updates are summed.
+          silent: the norms of the others.
+        """
+        most = self.longest(speakers, silent)
+        for reply in speakers:
+            if reply.length > most:
+                log(INFO, "Taciturn: the update of node %d has the norm %g, which is too long "
+                    "beside the upper quartile: it is made as short as %g.",
+                    reply.node, reply.length, most)  # fmt: skip
+                reply.scale = most / reply.length
+        return any(reply.scale != 1 for reply in speakers)
+
+    def longest(self, speakers: Sequence[Reply], silent: Sequence[float]) -> float:
+        """How long an update, or what stands in for one, can be; arguments as above."""
+        if math.isinf(self.norm):
+            return math.inf
+        limit = self._shrunk(self.norm, len(speakers), len(speakers) + len(silent))
+        said = [reply.length for reply in speakers if reply.length > 0]
+        others = [norm for norm in silent if norm > 0]
+        if said:
+            return limit * _upper_quartile(said, others, len(silent) - len(others))
+        # Where nobody speaks, the silent are measured by each other.
+        return limit * _lower_median(others) if others else math.inf
+
+    def _shrunk(self, limit: float, speakers: int, everyone: int) -> float:
+        share = speakers / everyone if self.alone and everyone else 1.0
+        return max(min(_LEAST, limit), limit * share)
 
 
-def details(reply: Reply, layout: Layout) -> Details:
-    """What a client's own reply holds beside the weights; no variance in it is below 0."""
-    rest = {name: reply.arrays[name] for name, _, _ in layout.rest}
-    rest |= {name: not_negative(rest[name]) for name in layout.variances}
-    return Details(reply.examples, reply.metrics, reply.name, rest)
+def _lower_median(values: Sequence[float]) -> float:
+    return sorted(values)[(len(values) - 1) // 2]
 
 
-def mean(parts: Sequence[Details], examples: float | None = None) -> Details:
-    """Several as one, weighted; it weighs what they do together, or `examples`."""
-    total = sum(part.examples for part in parts)
-    metrics, rest = MetricRecord(), {}
-    for key, value in parts[0].metrics.items():
-        mean: Any = sum(part.examples / total * np.asarray(part.metrics[key], float)
-                        for part in parts)  # fmt: skip
-        metrics[key] = mean.tolist() if isinstance(value, list) else float(mean)
-    for name in parts[0].rest:
-        mean = sum(part.rest[name].numpy() * (part.examples / total) for part in parts)
-        rest[name] = Array(np.asarray(mean))
-    return Details(total if examples is None else examples, metrics, parts[0].name, rest)
+def _upper_quartile(speakers: Sequence[float], silent: Sequence[float], zeros: int) -> float:
+    """That of the speakers' norms; where they are fewer than half, of the longer half of all.
 
-
-def write(
-    to: Message, name: str, order: Iterable[str], weights: Mapping[str, Array], details: Details
-) -> Message:
-    """A complete reply for the inner strategy.
-
-    Args:
-      to: a message whose metadata it takes.
-      name: that of its ArrayRecord.
-      order: the names of all arrays of the model.
-      weights: the weights among them.
-      details: the rest of them, and the metrics.
+    The quartile and not the median, because few may have much to say, and be honest. A client that
+    speaks alone is measured by the silent. Clients with a zero update are left out: so many `zeros`
+    are silent for that reason.
     """
-    content = RecordDict(
-        {key: record for key, record in to.content.config_records.items() if key != protocol.REMARK}
-    )
-    content[name] = ArrayRecord(
-        {key: details.rest[key] if key in details.rest else weights[key] for key in order}
-    )
-    content[details.name] = MetricRecord(dict(details.metrics))
-    return Message(content=content, metadata=to.metadata)
-
-
-def numbers(
-    metrics: Mapping[str, Any], taken: Collection[str], prefix: str = ""
-) -> dict[str, float]:
-    """The numbers of an app as columns: under their names, unless these are taken; NaN is none."""
-    columns = {}
-    for key, value in metrics.items():
-        if isinstance(value, int | float) and not math.isnan(value):
-            name = key if key.startswith(prefix) else prefix + key
-            columns[f"app_{name}" if name in taken else name] = float(value)
-    return columns
+    needed = (len(speakers) + len(silent) + zeros + 1) // 2 - len(speakers)
+    norms = sorted([*speakers, *sorted(silent, reverse=True)[: max(needed, 0)]])
+    return norms[3 * (len(norms) - 1) // 4]

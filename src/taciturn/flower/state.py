@@ -1,14 +1,12 @@
-"""What a server must not lose: saved after every round, and found again by the next start.
+"""The state of a server: saved after every round, and found again by the next start.
 
-The arrays of round t lie in `state-<t>.safetensors`. `state.json` names them and has the row of the
-round; it is what counts: whatever the moment at which a server dies, it points at a whole round.
-The row is then written to `metrics.csv`, after those of earlier rounds, which stay as they are.
-What Flower's `Result` has of a round was appended to `results.jsonl` before. A folder has one
-server at a time.
+The arrays of round t lie in `state-<t>.safetensors`, and `state.json` names them: whatever the
+moment at which a server dies, it points at a whole round. The row of the round and what Flower's
+`Result` has of it were appended to `results.jsonl` before. `metrics.csv` is written for readers
+alone. A folder has one server at a time.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,11 +20,12 @@ from taciturn.core.arrays import leaves_of, rebuilt
 from taciturn.core.policy import Policy, spell
 from taciturn.core.server import Memory
 from taciturn.errors import RunError
-from taciturn.flower.downlink import DOWNLINK, Downlink
 from taciturn.flower.nodes import Nodes
-from taciturn.flower.results_log import Results, ResultsLog
+from taciturn.flower.results_log import ROW, Results, ResultsLog
 from taciturn.summary import summarise
 
+_LAYOUT = 2  # of the folder
+_PARTS = ("rule", "stand_in")
 # Flower's optimisers keep the model that they were last given: it is saved already.
 _THE_MODEL = "current_arrays"
 _SUMS = (
@@ -35,212 +34,202 @@ _SUMS = (
 )  # fmt: skip
 
 
-class Saved(NamedTuple):
-    """A state that was found.
+class State(NamedTuple):
+    """What the next round needs.
 
     Attributes:
       round: the last that ended.
       history: a row per round.
-      arrays: the model.
+      model: the weights.
       memory: what rule and stand-in learned.
       seed: what codecs draw from.
       nodes: what is known of each.
-      results: the metrics in Flower's `Result`, by attribute and round.
-      downlink: what `Downlink.tensors` had, with a codec for the way down.
+      downlink: the tensors of `Downlink`; none without a codec for the way down.
     """
 
     round: int
     history: list[dict[str, Any]]
-    arrays: ArrayRecord
+    model: ArrayRecord
     memory: Memory
     seed: int
     nodes: Nodes
-    results: Results
     downlink: Mapping[str, np.ndarray]
 
 
 class Store:
     """A run folder with the state of a server in it."""
 
-    def __init__(self, folder: Path, inner: Strategy) -> None:
+    def __init__(self, folder: Path, policy: Policy, inner: Strategy) -> None:
         self.folder = folder
-        self._inner = inner
         self.results = ResultsLog(folder / "results.jsonl")
-        self._about: dict[str, Any] = {}
+        self._policy, self._inner = policy, inner
         self._table: runs.GrowingTable | None = None
-        self._columns: list[str] = []
-        # Numbers that differ from these later are state, the others are settings.
-        self._settings = {path: getattr(*where) for path, where in _numbers(inner)}
+        self._columns: set[str] = set()
+        # A number of the strategy that differs from this one later is state, others are settings.
+        self._settings = dict(_attributes(inner))
 
     def claimed(self) -> AbstractContextManager[Path]:
         """A block in which no other server has the folder."""
         return runs.claimed(self.folder)
 
     def exists(self) -> bool:
-        return (self.folder / "state.json").exists()
+        return self._path.exists()
 
-    def save(
-        self,
-        round: int,
-        policy: Policy,
-        history: list[dict[str, Any]],
-        arrays: ArrayRecord,
-        memory: Memory,
-        seed: int,
-        nodes: Nodes,
-        downlink: Downlink | None = None,
-    ) -> None:
+    @property
+    def _path(self) -> Path:
+        return self.folder / "state.json"
+
+    def save(self, state: State) -> None:
         """Saves everything that the next round needs."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        tensors = {f"model/{name}": array.numpy() for name, array in arrays.items()}
-        plain = []  # numbers of Python's, which do not decide what a sum with them is
-        for kind in ("rule", "stand_in"):
-            for i, value in enumerate(leaves_of(getattr(memory, kind))):
-                tensors[f"{kind}/{i}"] = np.asarray(value)
-                if not isinstance(value, np.ndarray | np.generic):
-                    plain.append(f"{kind}/{i}")
-        tensors["nodes/table"] = nodes.table()
-        if downlink is not None:
-            tensors |= downlink.tensors()
+        tensors: dict[str, np.ndarray] = {"nodes/table": state.nodes.table(), **state.downlink}
+        tensors |= {f"model/{name}": array.numpy() for name, array in state.model.items()}
+        plain = []  # numbers of Python's, which do not decide the dtype of a sum with them
+
+        def keep(name: str, value: Any) -> None:
+            tensors[name] = np.asarray(value)
+            if not isinstance(value, np.ndarray | np.generic):
+                plain.append(name)
+
+        for part in _PARTS:
+            for i, value in enumerate(leaves_of(getattr(state.memory, part))):
+                keep(f"{part}/{i}", value)
         kinds = {}
-        for path, where in _arrays(self._inner):
-            value = getattr(*where)
-            kinds[path] = type(value).__name__
-            items = value.items() if hasattr(value, "items") else _enumerated(value)
-            for name, item in items:
-                tensors[f"inner/{path}/{name}"] = item.numpy() if isinstance(item, Array) else item
-        numbers = {path: value for path, where in _numbers(self._inner)
-                   if (value := getattr(*where)) != self._settings.get(path)}  # fmt: skip
-        number_kinds = {path: value.dtype.name for path, value in numbers.items()
-                        if isinstance(value, np.generic)}  # fmt: skip
-        file = f"state-{round}.safetensors"
+        for path, value in _attributes(self._inner):
+            items = _items(value)
+            if items and not (_is_number(value) and self._settings.get(path) == value):
+                kinds[path] = type(value).__name__
+                for name, item in items.items():
+                    keep(f"inner/{path}/{name}", item)
+        file = f"state-{state.round}.safetensors"
+        self.results.add(state.round, ROW, state.history[-1])
         runs.write_arrays(self.folder / file, tensors)
-        self._about = {
-            "taciturn": __version__,
-            "round": round,
-            "policy": str(policy),
-            "seed": seed,
-            "arrays": file,
-            "model": list(arrays),
-            "strategy": _names(self._inner),
-            "plain": plain,
-            "inner": kinds,
-            "numbers": {path: _written(value) for path, value in numbers.items()},
-            "number_kinds": number_kinds,
+        about = {
+            "taciturn": __version__, "layout": _LAYOUT, "round": state.round,
+            "policy": str(self._policy), "strategy": _names(self._inner), "seed": state.seed,
+            "arrays": file, "model": list(state.model), "inner": kinds, "plain": plain,
         }  # fmt: skip
-        self._write_state(history[-1])
-        line = self._line(history[-1])
-        if self._table is None or not self._metrics.exists() or not self._has_columns(line):
-            self._begin_table(history)
-        else:
-            self._table.append(line)
-        self._tidy()
+        runs.write_json(self._path, about)
+        self._write_row(state.history, new=True)
+        self._tidy(file)
 
     def note(self, history: list[dict[str, Any]]) -> None:
         """Writes the row of the last round once more: more is known of it now."""
-        self._write_state(history[-1])
-        if self._table is not None:
-            line = self._line(history[-1])
-            if self._has_columns(line):
-                self._table.rewrite(line)
-            else:
-                self._begin_table(history)
+        self.results.add(history[-1]["round"], ROW, history[-1])
+        self._write_row(history, new=False)
 
-    def _has_columns(self, line: dict[str, Any]) -> bool:
-        return set(line) <= set(self._columns)
-
-    @property
-    def _metrics(self) -> Path:
-        return self.folder / "metrics.csv"
-
-    def _write_state(self, row: dict[str, Any]) -> None:
-        runs.write_json(self.folder / "state.json", self._about | {"row": row})
-
-    def _begin_table(self, history: list[dict[str, Any]]) -> None:
-        lines = [self._line(row) for row in history]
-        self._columns = list(dict.fromkeys(name for line in lines for name in line))
-        self._table = runs.GrowingTable(
-            self._metrics, [dict.fromkeys(self._columns, "") | line for line in lines]
-        )
+    def _write_row(self, history: list[dict[str, Any]], new: bool) -> None:
+        """Writes the last row to `metrics.csv`; all rows where it has new columns."""
+        path, last = self.folder / "metrics.csv", self._line(history[-1])
+        if self._table is None or not path.exists() or not set(last) <= self._columns:
+            lines = [self._line(row) for row in history]
+            columns = dict.fromkeys(name for line in lines for name in line)
+            self._columns = set(columns)
+            self._table = runs.GrowingTable(
+                path, [dict.fromkeys(columns, "") | line for line in lines]
+            )
+        elif new:
+            self._table.append(last)
+        else:
+            self._table.rewrite(last)
 
     def _line(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row as in a simulation's folder."""
-        return {"arm": self._about["policy"], "seed": 0} | row
+        return {"arm": str(self._policy), "seed": 0} | row
 
-    def load(self, policy: Policy, initial: ArrayRecord, memory: Memory) -> Saved:
-        """The state that was saved, checked against what this run was started with.
-
-        What `metrics.csv` has beyond it, of a round that was lost, is cut off.
+    def load(self, initial: ArrayRecord, memory: Memory) -> tuple[State, Results]:
+        """The state that was saved and the results so far, checked against this run.
 
         Args:
-          policy, initial: those of this run.
-          memory: one like that to load.
+          initial: the model that this run was started with.
+          memory: that of this run before the first round.
         """
-        path = self.folder / "state.json"
-        about = runs.read_json(path)
-        try:
-            if about["policy"] != str(policy):
-                raise RunError(
-                    f"{self.folder} holds a run with the policy {about['policy']}, "
-                    f"this one has {policy}."
-                )
-            strategy = _names(self._inner)
-            if about.get("strategy", strategy) != strategy:
-                raise RunError(
-                    f"{self.folder} holds a run of {_chain(about['strategy'])}, this one has "
-                    f"{_chain(strategy)}: what one has learned means nothing to the other."
-                )
-            tensors = runs.read_arrays(self.folder / about["arrays"])
-            arrays = {name: tensors[f"model/{name}"] for name in about["model"]}
-            shapes = {name: array.shape for name, array in arrays.items()}
-            if shapes != {name: tuple(array.shape) for name, array in initial.items()}:
-                raise RunError(f"{self.folder} holds a model of other arrays: {shapes}.")
-            found = {}
-            for kind in ("rule", "stand_in"):
-                form = getattr(memory, kind)
-                part = leaves_of(form)
-                # Where an earlier version had fewer numbers, they are those of the beginning.
-                values = [tensors.get(f"{kind}/{i}", np.asarray(part[i])) for i in range(len(part))]
-                if [np.shape(value) for value in values] != [np.shape(value) for value in part]:
-                    raise RunError(
-                        f"{self.folder} holds a state for {_size(values)} weights, and there are "
-                        f"{_size(part)}: was `exclude` another one?"
-                    )
-                plain = about.get("plain")
-                values = [
-                    value.item() if _is_plain(f"{kind}/{i}", value, part[i], plain)
-                    else value if value.ndim else value[()]
-                    for i, value in enumerate(values)
-                ]  # fmt: skip
-                found[kind] = rebuilt(form, iter(values))
-            self._load_inner(about, tensors)
-            history = self._history(about)
-            self._about = about
-            self._begin_table(history)
-            record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
-            seed = int(about.get("seed", 0))
-            done = int(about["round"])
-            nodes = Nodes.of(tensors.get("nodes/table", np.zeros((0, 6), np.uint64)))
-            results = self.results.load(done)
-            down = {name: tensor for name, tensor in tensors.items()
-                    if name.startswith(DOWNLINK)}  # fmt: skip
-            return Saved(done, history, record, Memory(**found), seed, nodes, results, down)
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunError(f"{path} cannot be read: {error!r}.") from None
+        about = runs.read_json(self._path)
+        self._check(about)
+        tensors = runs.read_arrays(self.folder / about["arrays"])
+        model = {name: tensors[f"model/{name}"] for name in about["model"]}
+        shapes = {name: array.shape for name, array in model.items()}
+        if shapes != {name: tuple(array.shape) for name, array in initial.items()}:
+            raise RunError(f"{self.folder} holds a model of other arrays: {shapes}.")
+        plain = set(about["plain"])
+        parts = [self._part(part, getattr(memory, part), tensors, plain) for part in _PARTS]
+        for path, kind in about["inner"].items():
+            self._restore(path, kind, tensors, plain)
+        done, results = about["round"], self.results.load(about["round"])
+        history = [results[ROW].get(t, {}) for t in range(1, done + 1)]
+        if not all(history):
+            raise RunError(f"{self.results.path} lacks rounds before round {done + 1}.")
+        self._write_row(history, new=False)
+        state = State(
+            done, history, ArrayRecord({name: Array(array) for name, array in model.items()}),
+            Memory(*parts), about["seed"], Nodes.of(tensors["nodes/table"]), tensors,
+        )  # fmt: skip
+        return state, results
 
-    def finish(
-        self, policy: Policy, history: list[dict[str, Any]], arrays: ArrayRecord, nodes: Nodes
+    def _check(self, about: Any) -> None:
+        """Raises unless the folder is of this version, policy and strategy."""
+        layout = about.get("layout") if isinstance(about, dict) else None
+        if layout != _LAYOUT:
+            raise RunError(
+                f"{self._path} cannot be read: it is of another version of Taciturn than "
+                f"{__version__}. Use a new folder."
+            )
+        if about["policy"] != str(self._policy):
+            raise RunError(
+                f"{self.folder} holds a run with the policy {about['policy']}, "
+                f"this one has {self._policy}."
+            )
+        strategy = _names(self._inner)
+        if about["strategy"] != strategy:
+            raise RunError(
+                f"{self.folder} holds a run of {' around '.join(about['strategy'])}, this one has "
+                f"{' around '.join(strategy)}: what one has learned means nothing to the other."
+            )
+
+    def _part(self, part: str, form: Any, tensors: Mapping[str, Any], plain: set[str]) -> Any:
+        """What rule or stand-in learned, in the form that it has at the beginning."""
+        before = leaves_of(form)
+        values = [_number(tensors, f"{part}/{i}", plain) for i in range(len(before))]
+        if [np.shape(value) for value in values] != [np.shape(value) for value in before]:
+            raise RunError(
+                f"{self.folder} holds a state for {max(map(np.size, values))} weights, and there "
+                f"are {max(map(np.size, before))}: was `exclude` another one?"
+            )
+        return rebuilt(form, iter(values))
+
+    def _restore(
+        self, path: str, kind: str, tensors: Mapping[str, np.ndarray], plain: set[str]
     ) -> None:
+        """Sets an attribute of the inner strategy to what it was."""
+        start = f"inner/{path}/"
+        found = {name.removeprefix(start): tensors[name] for name in tensors
+                 if name.startswith(start)}  # fmt: skip
+        value: Any = found
+        if kind == "list":
+            value = [found[str(i)] for i in range(len(found))]
+        elif kind == "ArrayRecord":
+            value = ArrayRecord({key: Array(array) for key, array in found.items()})
+        elif kind == "ndarray":
+            value = found["0"]
+        elif kind != "dict":
+            value = _number(tensors, f"{start}0", plain)
+        *owners, name = path.split(".")
+        owner: Any = self._inner
+        for one in owners:
+            owner = getattr(owner, one)
+        setattr(owner, name, value)
+
+    def finish(self, history: list[dict[str, Any]], model: ArrayRecord, nodes: Nodes) -> None:
         """Writes the final weights, the summary and who spoke."""
         if not history:
             return
-        weights = {name: array.numpy() for name, array in arrays.items()}
+        weights = {name: array.numpy() for name, array in model.items()}
         runs.write_arrays(self.folder / "weights.safetensors", weights)
         total = {key: sum(row.get(key, 0) for row in history) for key in _SUMS}
         columns = {key: np.array([[row.get(key, np.nan) for row in history]])
                    for key in history[-1]}  # fmt: skip
         if nodes:
             runs.write_csv(self.folder / "nodes.csv", nodes.rows(history[-1]["round"]))
+        policy = self._policy
         runs.write_json(
             self.folder / "summary.json",
             {"task": "flower", "rule": spell(policy.rule), "stand_in": spell(policy.stand_in),
@@ -248,131 +237,49 @@ class Store:
              "rounds": len(history), **summarise(columns), "total": total,
              "run": str(self.folder), "versions": {"taciturn": __version__}},
         )  # fmt: skip
-        self._tidy()
+        self._tidy(f"state-{history[-1]['round']}.safetensors")
 
-    def _tidy(self) -> None:
+    def _tidy(self, file: str) -> None:
         """Removes the arrays of earlier rounds."""
         for old in self.folder.glob("state-*.safetensors"):
-            if old.name != self._about["arrays"]:
+            if old.name != file:
                 old.unlink()
 
-    def _history(self, about: dict[str, Any]) -> list[dict[str, Any]]:
-        """The rows up to the round that was saved; takes them out of what `state.json` says."""
-        if "history" in about:  # as it was in the first folders, the key `laconic` beside it
-            about.pop("laconic", None)
-            return [_with_nan(row) for row in about.pop("history")]
-        last = _with_nan(about.pop("row"))
-        before = last["round"] - 1
-        lines = runs.read_csv(self._metrics)[:before] if before else []
-        rounds = [line["round"] for line in lines]
-        first = 0 if rounds[:1] == ["0"] else 1  # older folders count from 0
-        if rounds != [str(first + t) for t in range(before)]:
-            raise RunError(f"{self._metrics} lacks rounds before round {last['round']}.")
-        return [*(_row(line, t + 1) for t, line in enumerate(lines)), last]
 
-    def _load_inner(self, about: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-        for path, kind in about["inner"].items():
-            owner, name = _owner(self._inner, path)
-            start = f"inner/{path}/"
-            found = {key[len(start) :]: value for key, value in tensors.items()
-                     if key.startswith(start)}  # fmt: skip
-            value: Any = found
-            if kind == "list":
-                value = [found[str(i)] for i in range(len(found))]
-            elif kind == "ArrayRecord":
-                value = ArrayRecord({key: Array(array) for key, array in found.items()})
-            elif kind == "ndarray":
-                value = found["0"]
-            setattr(owner, name, value)
-        for path, value in about["numbers"].items():
-            owner, name = _owner(self._inner, path)
-            kind = about.get("number_kinds", {}).get(path)
-            value = float(value) if isinstance(value, str) else value
-            setattr(owner, name, value if kind is None else np.dtype(kind).type(value))
-
-
-def _written(number: Any) -> Any:
-    """A number as JSON has it: text where it is not finite."""
-    plain = number.item() if isinstance(number, np.generic) else number
-    return repr(plain) if isinstance(plain, float) and not math.isfinite(plain) else plain
-
-
-def _attributes(strategy: Strategy, start: str = "") -> Iterator[tuple[str, tuple[Any, str], Any]]:
-    """The attributes of a strategy and of those it wraps: path, where to get it, value."""
+def _attributes(strategy: Strategy, start: str = "") -> Iterator[tuple[str, Any]]:
+    """The attributes of a strategy and of those that it wraps, by path."""
     for name, value in vars(strategy).items():
         if isinstance(value, Strategy):
             yield from _attributes(value, f"{start}{name}.")
-        else:
-            yield f"{start}{name}", (strategy, name), value
+        elif name != _THE_MODEL:
+            yield f"{start}{name}", value
 
 
-def _arrays(strategy: Strategy) -> Iterator[tuple[str, tuple[Any, str]]]:
-    """Where a strategy keeps arrays: FedAdam's m_t and v_t, FedAvgM's momentum."""
-    for path, where, value in _attributes(strategy):
-        if where[1] == _THE_MODEL:
-            continue
-        items = list(value.values()) if isinstance(value, dict) else value
-        if isinstance(value, np.ndarray | ArrayRecord) or (
-            isinstance(items, list) and items and all(isinstance(x, np.ndarray) for x in items)
-        ):
-            yield path, where
+def _items(value: Any) -> dict[str, Any]:
+    """What can be saved of an attribute: FedAdam's m_t and v_t, FedAvgM's momentum, numbers."""
+    if _is_number(value) or isinstance(value, np.ndarray):
+        return {"0": value}
+    if isinstance(value, ArrayRecord):
+        return {name: array.numpy() for name, array in value.items()}
+    items = dict(enumerate(value)) if isinstance(value, list) else value
+    if isinstance(items, dict) and all(isinstance(item, np.ndarray) for item in items.values()):
+        return {str(name): item for name, item in items.items()}
+    return {}
 
 
-def _numbers(strategy: Strategy) -> Iterator[tuple[str, tuple[Any, str]]]:
-    for path, where, value in _attributes(strategy):
-        if isinstance(value, int | float | np.number) and not isinstance(value, bool):
-            yield path, where
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _number(tensors: Mapping[str, np.ndarray], name: str, plain: set[str]) -> Any:
+    """A vector, or a number of the type that it had."""
+    value = tensors[name]
+    if name in plain:
+        return value.item()
+    return value if value.ndim else value[()]
 
 
 def _names(strategy: Strategy) -> list[str]:
-    """The class of a strategy, and of those it wraps."""
+    """The class of a strategy, and of those that it wraps."""
     inner = [value for value in vars(strategy).values() if isinstance(value, Strategy)]
     return [type(strategy).__qualname__, *(name for one in inner for name in _names(one))]
-
-
-def _chain(names: list[str]) -> str:
-    return " around ".join(names)
-
-
-def _is_plain(name: str, value: np.ndarray, form: Any, plain: list[str] | None) -> bool:
-    """Whether a number was one of Python's: earlier folders do not say, but had float64 there."""
-    if plain is not None:
-        return name in plain
-    return not isinstance(form, np.ndarray | np.generic) and value.dtype == np.float64
-
-
-def _owner(strategy: Any, path: str) -> tuple[Any, str]:
-    *owners, name = path.split(".")
-    for owner in owners:
-        strategy = getattr(strategy, owner)
-    return strategy, name
-
-
-def _size(part: Iterable[Any]) -> int:
-    return max((np.size(value) for value in part), default=0)
-
-
-def _enumerated(value: Any) -> list[tuple[str, Any]]:
-    values = [value] if isinstance(value, np.ndarray) else value
-    return [(str(i), item) for i, item in enumerate(values)]
-
-
-def _row(line: dict[str, str], round: int) -> dict[str, Any]:
-    """A row of `metrics.csv` as it was in the history.
-
-    The app's columns come after `loss`; where a cell of these is empty, the round had none.
-    """
-    names = list(line)
-    own = names[: names.index("loss") + 1] if "loss" in names else names
-    numbers = {key: _number(text) for key, text in line.items()
-               if key not in ("arm", "seed") and (text or key in own)}  # fmt: skip
-    return numbers | {"round": round}
-
-
-def _number(text: str) -> float:
-    return int(text) if text.isdigit() else float(text or "nan")
-
-
-def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN: what is null in a row was one."""
-    return {key: float("nan") if value is None else value for key, value in row.items()}

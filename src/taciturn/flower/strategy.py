@@ -30,19 +30,19 @@ from taciturn.flower import (
     comparing,
     compatibility,
     downlink,
+    handover,
     hearing,
+    history,
     logs,
     protocol,
     records,
 )
-from taciturn.flower.handover import Handover
 from taciturn.flower.hearing import Heard, Round
-from taciturn.flower.limits import Limits
-from taciturn.flower.nodes import Nodes
+from taciturn.flower.nodes import Node, Nodes
 from taciturn.flower.records import Layout
-from taciturn.flower.replies import numbers
+from taciturn.flower.replies import Limits
 from taciturn.flower.results_log import Results
-from taciturn.flower.state import Store
+from taciturn.flower.state import State, Store
 from taciturn.track import Tracker
 
 DEFAULT = "budget"  # around a strategy that averages
@@ -113,37 +113,34 @@ class Taciturn(Strategy):
         policy = parse(policy) if isinstance(policy, str) else policy
         if absent not in ("ignore", "stand-in"):
             raise InputError(f"`absent` must be ignore or stand-in, got {absent!r}.")
-        silence = policy.rule.at_most != 0
-        least, needs, averaged = 1, 1, silence
+        silence = not Node().must_speak(policy.rule)
         if compares:
-            least, averaged = 3, False
-            needs = comparing.needs(inner) if silence else 1
             rule = comparing.robust(policy.rule)
             policy = replace(policy, stand_in=standins.ignore(), rule=rule)
         compatibility.refuse_own(policy.stand_in)
-        self.inner = inner
-        self.policy = policy
-        self.absent = absent
+        self.inner, self.policy, self.absent = inner, policy, absent
         self.exclude = [exclude] if isinstance(exclude, str) else list(exclude)
         self.buffers = [buffers] if isinstance(buffers, str) else buffers
-        self._buffers: Sequence[str] = ()
+        least = 3 if compares else 1
         self.min_clients = least if min_clients is None else whole("min_clients", min_clients, 1)
         self.seed = secrets.randbits(62) if seed is None else whole("seed", seed, 0, 2**62)
         weight, norm = _limit("weight_limit", weight_limit), _limit("norm_limit", norm_limit)
+        averaged = silence and not compares
         self.limits = Limits(
             weight, norm if averaged else math.inf, averaged and not policy.stand_in.counts,
             getattr(inner, "train_loss_key", None),
         )  # fmt: skip
-        self.kept_messages = kept_messages
         if kept_messages is not None:
             whole("kept_messages", kept_messages, 0)
+        self.kept_messages = kept_messages
         self.history: list[dict[str, Any]] = []
         self.nodes = Nodes()
         self._weighted_by: str = getattr(inner, "weighted_by_key", "num-examples")
         self._array_name: str = getattr(inner, "arrayrecord_key", "arrays")
         self._lenient = min_clients is None
-        self._needs = needs
-        self._store = None if folder is None else Store(Path(folder), inner)
+        self._needs = comparing.needs(inner) if compares and silence else 1
+        self._averages, self._compares = compatibility.averages(inner), compares
+        self._store = None if folder is None else Store(Path(folder), policy, inner)
         self._tracker: Tracker | None = None
         if track is not None:
             about = {"policy": str(policy), "inner": type(inner).__name__}
@@ -151,12 +148,14 @@ class Taciturn(Strategy):
         self._done = 0  # rounds of earlier starts
         self._rounds: int | None = None  # of the whole run, once it has been started
         self._evaluating: set[int] = set()
+        self._without_mod: set[int] = set()  # nodes that the log has named
+        # Known when the model is.
         self._layout: Layout | None = None
+        self._exclude: tuple[str, ...] = ()
         self._memory: Any = None
-        self._round: Round | None = None
-        self._averages, self._compares = compatibility.averages(inner), compares
         self._total = np.zeros(0)
         self._downlink: downlink.Downlink | None = None
+        self._round: Round | None = None
 
     def summary(self) -> None:
         """Logs the policy and the inner strategy's settings."""
@@ -183,7 +182,7 @@ class Taciturn(Strategy):
         Arguments and result are those of Flower's `Strategy.start`.
         """
         self._done, self.history, self.nodes = 0, [], Nodes()
-        self._rounds = num_rounds
+        self._rounds, self._without_mod = num_rounds, set()
         with ExitStack() as stack:
             if self._store is not None:
                 stack.enter_context(self._store.claimed())
@@ -212,22 +211,24 @@ class Taciturn(Strategy):
                 result.arrays = arrays
             for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp",
                          "evaluate_metrics_serverapp"):  # fmt: skip
+                old = {t: MetricRecord(metrics) for t, metrics in before.get(kind, {}).items()}
                 new = {t + done: metrics for t, metrics in getattr(result, kind).items()}
-                setattr(result, kind, dict(before.get(kind, {})) | new)
+                setattr(result, kind, old | new)
             if self._store is not None:
-                self._store.finish(self.policy, self.history, result.arrays, self.nodes)
+                self._store.finish(self.history, result.arrays, self.nodes)
+            history.log_upload(self.history)
         return result
 
     def _find(self, initial: ArrayRecord, rounds: int) -> tuple[ArrayRecord, Results]:
         """The model to begin with, and the results so far."""
         self._begin(initial)
-        if self._store is None or not self._store.exists():
-            if self._store is not None:
-                self._store.results.load(-1)  # half a line may be there, of a start that ended so
+        if self._store is None:
             return initial, {}
-        saved = self._store.load(self.policy, initial, self._memory)
-        self._done, self.history, self.nodes = saved.round, saved.history, saved.nodes
-        self._memory, self.seed = saved.memory, saved.seed
+        if not self._store.exists():
+            return initial, self._store.results.load(-1)  # what a first round left that was lost
+        state, results = self._store.load(initial, self._memory)
+        self._done, self.history, self.nodes = state.round, state.history, state.nodes
+        self._memory, self.seed = state.memory, state.seed
         rule = self._memory.rule
         if isinstance(rule, budget.Budget) and rule.run != rounds:
             log(WARNING, "Taciturn: the run had %d rounds and now has %d: bytes are spread anew.",
@@ -236,39 +237,63 @@ class Taciturn(Strategy):
             self._memory = self._memory._replace(rule=rule)
         log(INFO, "Taciturn: going on after round %d of %d.", self._done, rounds)
         if self._downlink is not None:
-            public = self._downlink.go_on(saved.round, saved.seed, saved.arrays, saved.downlink)
-            return public, saved.results
-        return saved.arrays, saved.results
+            return self._downlink.go_on(
+                state.round, state.seed, state.model, state.downlink
+            ), results
+        return state.model, results
+
+    def _begin(self, arrays: ArrayRecord) -> None:
+        """The layout of the model and the state before the first round."""
+        buffers = buffers_of.patterns_of(arrays) if self.buffers is None else self.buffers
+        layout = Layout.of(arrays, self.exclude, buffers)
+        if not layout.size:
+            raise InputError(
+                f"A model needs floating-point arrays that are not excluded, got {list(arrays)}."
+            )
+        if whole := layout.rest_of(arrays):
+            names = [*list(whole)[:_NAMED], "…"][: len(whole)]
+            log(INFO, "Taciturn: %d of %d arrays always travel whole, %s bytes in every reply: %s",
+                len(whole), len(arrays), f"{byte_counts.payload(whole):,}",
+                ", ".join(names))  # fmt: skip
+        # The core needs their number only: the weights themselves stay in Flower's records.
+        self._total = np.zeros(layout.size, layout.wide)
+        self._layout, self._exclude = layout, (*self.exclude, *buffers)
+        self._memory = server.remember(self.policy, self._total, self._rounds)
+        self._downlink = downlink.begin(self.policy, layout, self.seed, arrays, self.kept_messages)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The inner strategy's messages, with the rule and its context in their config."""
+        """The inner strategy's messages, with the request to each client in a record of its own."""
         compatibility.refuse_wrapper()
-        if self._memory is None:
+        if self._memory is None or self._layout is None:
             self._begin(arrays)
+        assert self._layout is not None
         server_round += self._done
-        request = protocol.Request(
-            self.policy.rule, None, self.policy.codec, (*self.exclude, *self._buffers),
-            self._weighted_by, self.seed, server_round,
-        )  # fmt: skip
+        rule, down = self.policy.rule, self._downlink
+        model = arrays if down is None else down.weights
         # A copy, because strategies write into the config that they are given.
         config = ConfigRecord(dict(config))
-        protocol.write_request(request, config)
-        down = self._downlink
-        model = arrays if down is None else down.weights
         messages = list(self.inner.configure_train(server_round, model, config, grid))
-        opening = server.open(self.policy, self._memory, max(1, len(messages)))
-        protocol.write_context(opening.context, messages)
-        if server_round == self._done + 1:
-            self._doubt(max(1, len(messages)))
-        silence = {node: own.in_a_row for node, own in self.nodes.items() if own.in_a_row}
-        if "silence" in self.policy.rule.looks_at:
-            messages = [
-                protocol.tell_silence(message, silence[message.metadata.dst_node_id])
-                if message.metadata.dst_node_id in silence else message
-                for message in messages
-            ]  # fmt: skip
+        cohort = max(1, len(messages))
+        if server_round == self._done + 1 and (
+            why := budget.doubt(rule, self._total.size, cohort, self._rounds or 1)
+        ):
+            log(WARNING, "Taciturn: %s.", why)
+        opening = server.open(self.policy, self._memory, cohort)
+        request = protocol.Request(
+            rule, opening.context, self.policy.codec, self._exclude, self._weighted_by, self.seed,
+            server_round,
+        )  # fmt: skip
+        asked = {message.metadata.dst_node_id for message in messages}
+        must_speak = {node for node in asked if self.nodes[node].must_speak(rule)}
+        messages = [
+            protocol.ask(message, replace(
+                request, must_speak=node in must_speak, silence=self.nodes[node].in_a_row,
+                accepted=self.nodes[node].last_spoke,
+            ))
+            for message in messages for node in [message.metadata.dst_node_id]
+        ]  # fmt: skip
         full = bytes_down = sum(map(byte_counts.message_bytes, messages))
         if down is not None:
             messages = down.send(messages)
@@ -276,10 +301,13 @@ class Taciturn(Strategy):
         self._round = Round(
             opening=opening,
             request=request,
+            layout=self._layout,
+            name=self._array_name,
+            limits=self.limits,
             sent=arrays if down is None else down.public,
             model=model,
-            asked={message.metadata.dst_node_id for message in messages},
-            silence=silence,
+            asked=asked,
+            must_speak=must_speak,
             bytes_down=bytes_down,
             payload_down=sum(map(byte_counts.payload_of, messages)),
             bytes_down_full=full,
@@ -291,48 +319,51 @@ class Taciturn(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Fills in the silent and lets the inner strategy aggregate."""
-        if self._round is None or self._layout is None:
+        if self._round is None:
             raise InputError("`configure_train` must be called before `aggregate_train`.")
-        now, layout, server_round = self._round, self._layout, server_round + self._done
-        heard = hearing.hear(replies, now, layout, self._weighted_by, self._array_name, self.limits)
+        now, server_round = self._round, server_round + self._done
+        heard = hearing.hear(replies, now)
         del replies
-        hearing.add_up(heard, now, layout, self._total, not self._averages, self.limits)
+        hearing.add_up(heard, now, self._total, keep=not self._averages)
+        self._name_those_without_mod(heard)
         self.nodes.note(
             server_round, now.asked, [reply.node for reply in heard.speakers],
-            [reply.node for reply in heard.silent], self.policy.rule.at_most,
+            [reply.node for reply in heard.silent],
         )  # fmt: skip
-        arrays, metrics, info = self._close(server_round, heard, now, layout)
-        row = hearing.row(server_round, now, heard, info)._asdict()
+        arrays, metrics, info = self._close(server_round, heard, now)
+        row = history.row(server_round, now, heard, info)._asdict()
         logs.received(heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
-        own = numbers(metrics, row, "train_")
+        own = history.numbers(metrics, row, "train_")
         for key, value in row.items():
             if key != "round" and not math.isnan(value):
                 metrics[f"taciturn.{key}"] = value
         self.history.append(row | {"accuracy": math.nan, "loss": math.nan} | own)
-        model = now.model if arrays is None else arrays
+        history.warn_of_little_saved(self.history, self._rounds)
+        model, tensors = now.model if arrays is None else arrays, {}
         if self._downlink is not None:
             arrays = self._downlink.publish(model)
+            tensors = self._downlink.tensors() if self._store is not None else {}
         if self._store is not None:
             self._store.results.add(server_round, "train_metrics_clientapp", metrics)
             self._store.save(
-                server_round, self.policy, self.history, model, self._memory, self.seed,
-                self.nodes, self._downlink,
-            )  # fmt: skip
+                State(
+                    server_round, self.history, model, self._memory, self.seed, self.nodes, tensors
+                )
+            )
         self._track(server_round, row | own)
         return arrays, metrics
 
     def _close(
-        self, server_round: int, heard: Heard, now: Round, layout: Layout
+        self, server_round: int, heard: Heard, now: Round
     ) -> tuple[ArrayRecord | None, MetricRecord | None, server.RoundInfo]:
         """Learns from the round and lets the inner strategy take the step."""
         absent = heard.errors + heard.missing if self.absent == "stand-in" else 0
-        tallied = heard.tally(self._total, now)
-        tallied = tally.with_absent(tallied, absent, now.opening)
-        handover = Handover(self.inner, self.policy, layout, self._weighted_by, self._array_name)
+        tallied = tally.with_absent(heard.tally(self._total, now), absent, now.opening)
         handed = []
         if not self._averages:  # the forecast is that of the memory before the round
-            handed = handover.one_by_one(heard, now, tallied, self._memory)
+            each = isinstance(self.inner, flower.QFedAvg)  # it weighs each client by its own loss
+            handed = handover.one_by_one(heard, now, self.policy, self._memory, absent, each)
         # Where fewer are asked than are needed, all of them are enough.
         least = min(self.min_clients, len(now.asked)) if self._lenient else self.min_clients
         mean, self._memory, info = server.learn(
@@ -342,29 +373,7 @@ class Taciturn(Strategy):
             log(WARNING, "Taciturn: %d spoke and %d were silent in round %d: the model stays.%s",
                 info.spoke, info.silent, server_round, self._hint(heard))  # fmt: skip
             return None, None, info
-        each, whole = handover.metrics_of_each(heard), handover.of_everyone(heard)
-        inner = self.inner
-        if self._averages:
-            handed = handover.as_one(heard, now.model, whole, mean)
-        elif len(handed) < self._needs:
-            log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
-                "takes its place.", info.spoke, server_round, type(inner).__name__,
-                self._needs)  # fmt: skip
-            handed += handover.unmoved(heard, now.model)
-            inner = comparing.trimmed_mean(inner, len(handed))
-        heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
-        if self._averages and type(self.inner).aggregate_train is flower.FedAvg.aggregate_train:
-            # The mean of one reply is that reply: no need to read and write it once more.
-            arrays = next(iter(handed[0].content.array_records.values()))
-            metrics = next(iter(handed[0].content.metric_records.values()))
-            del metrics[self._weighted_by]
-            if compatibility.has_own_metrics(self.inner):
-                metrics = self.inner.train_metrics_aggr_fn(each, self._weighted_by)
-        else:
-            with logs.received_already(), compatibility.metrics_of(inner, each):
-                arrays, metrics = inner.aggregate_train(server_round, handed)
-            if arrays is not None and not self._compares:
-                arrays.update({name: whole.rest[name] for name in layout.averaged})
+        arrays, metrics = self._step(server_round, heard, now, mean, handed)
         arrays = None if arrays is None else records.cast(arrays, now.model)
         if arrays is not None and (wrong := records.not_finite(arrays)):
             log(WARNING, "Taciturn: %s made weights of round %d that are not finite, first in "
@@ -372,6 +381,35 @@ class Taciturn(Strategy):
                 wrong[0])  # fmt: skip
             arrays = None
         return arrays, metrics, info
+
+    def _step(
+        self, server_round: int, heard: Heard, now: Round, mean: np.ndarray, handed: list[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The inner strategy's step: from the mean where it would take that first, else from the
+        replies that are handed to it."""
+        inner, each = self.inner, handover.metrics_of_each(heard)
+        whole = handover.of_everyone(heard, now.layout)
+        if self._averages:
+            handed = [handover.as_one(heard, now, whole, mean)]
+        elif len(handed) < self._needs:
+            log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
+                "takes its place.", len(handed), server_round, type(inner).__name__,
+                self._needs)  # fmt: skip
+            handed += handover.unmoved(heard, now)
+            inner = comparing.trimmed_mean(inner, len(handed))
+        heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
+        if type(inner).aggregate_train is flower.FedAvg.aggregate_train and self._averages:
+            # The mean of one reply is that reply: no need to read and write it once more.
+            content = handed[0].content
+            function = compatibility.own_metrics(inner)
+            del whole.metrics[self._weighted_by]
+            metrics = function(each, self._weighted_by) if function else whole.metrics
+            return content.array_records[now.name], metrics
+        with logs.received_already(), compatibility.metrics_of(inner, each):
+            arrays, metrics = inner.aggregate_train(server_round, handed)
+        if arrays is not None and not self._compares:
+            arrays.update({name: whole.rest[name] for name in now.layout.averaged})
+        return arrays, metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -395,38 +433,21 @@ class Taciturn(Strategy):
         self._note(server_round + self._done, "evaluate_metrics_clientapp", metrics)
         return metrics
 
-    def _begin(self, arrays: ArrayRecord) -> None:
-        """The layout of the model and the state before the first round."""
-        self._buffers = buffers_of.patterns_of(arrays) if self.buffers is None else self.buffers
-        layout = Layout.of(arrays, self.exclude, self._buffers)
-        if not layout.size:
-            raise InputError(
-                f"A model needs floating-point arrays that are not excluded, got {list(arrays)}."
-            )
-        if layout.rest:
-            whole = {name: arrays[name] for name, _, _ in layout.rest}
-            names = [*list(whole)[:_NAMED], "…"][: len(whole)]
-            log(INFO, "Taciturn: %d of %d arrays always travel whole, %s bytes in every reply: %s",
-                len(whole), len(arrays), f"{byte_counts.payload(whole):,}",
-                ", ".join(names))  # fmt: skip
-        # The core needs their number only: the weights themselves stay in Flower's records.
-        self._total = np.zeros(layout.size, layout.wide)
-        self._layout, self._memory = layout, server.remember(self.policy, self._total, self._rounds)
-        self._downlink = downlink.begin(self.policy, layout, self.seed, arrays, self.kept_messages)
-
-    def _doubt(self, cohort: int) -> None:
-        """Warns of a budget that cannot be kept, or is very small, when so many are asked."""
-        if why := budget.doubt(self.policy.rule, self._total.size, cohort, self._rounds or 1):
-            log(WARNING, "Taciturn: %s.", why)
-
     def _hint(self, heard: Heard) -> str:
-        """What to do if it stays for good."""
-        stand_in = self.policy.stand_in
-        if heard.speakers or not heard.silent or stand_in.counts:
+        """What to do if the model stays for good."""
+        if heard.speakers or not heard.silent or self.policy.stand_in.counts:
             return ""
         if self.policy.rule.name != "adaptive":
             return " All were silent and are left out."
         return " All were silent and are left out; `adaptive,k=2` or a larger k lets more speak."
+
+    def _name_those_without_mod(self, heard: Heard) -> None:
+        """Says once which nodes can be neither silent nor short."""
+        new = {reply.node for reply in heard.speakers if reply.without_mod} - self._without_mod
+        if new:
+            self._without_mod |= new
+            log(WARNING, "Taciturn: nodes without `speak()` among their mods send their weights "
+                "whole, in every round: %s.", ", ".join(map(str, sorted(new))))  # fmt: skip
 
     def _note(self, round: int, kind: str, metrics: MetricRecord | None) -> None:
         """Keeps what was evaluated after a round."""
@@ -435,7 +456,7 @@ class Taciturn(Strategy):
         if self._store is not None:
             self._store.results.add(round, kind, metrics)
         if self.history and self.history[-1]["round"] == round:
-            tested = numbers(metrics, hearing.Row._fields)
+            tested = history.numbers(metrics, history.Row._fields)
             self.history[-1] |= tested
             if self._store is not None:
                 self._store.note(self.history)

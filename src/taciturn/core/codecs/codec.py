@@ -29,10 +29,11 @@ Code = tuple[Array, ...]
 
 
 class Form(NamedTuple):
-    """The dtype and shape of an array of a code; of dtype `halves.DTYPE`, it has upper halves."""
+    """The dtype and shape of an array of a code, and whether it holds upper halves of float32."""
 
     dtype: str
     shape: tuple[int, ...]
+    upper: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -126,7 +127,7 @@ def from_bytes(codec: Codec, data: bytes, size: int) -> Code:
     found, start = [], 0
     for form in codec.forms(size):
         flat = np.frombuffer(data, np.dtype(form.dtype), math.prod(form.shape), start)
-        finite = halves.finite if form.dtype == halves.DTYPE else np.isfinite
+        finite = halves.finite if form.upper else np.isfinite
         if not finite(flat).all():
             raise InputError(f"A code of `{codec.name}` has numbers that are not finite.")
         found.append(flat.reshape(form.shape).astype(flat.dtype.newbyteorder("=")))

@@ -61,7 +61,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
     def forms(size: int) -> tuple[Form, ...]:
         blocks = hadamard.blocks_of(size)
         return Form("u1", (packed_bytes(blocks * kept(size, share), whole),)), Form(
-            halves.DTYPE, (blocks,)
+            halves.DTYPE, (blocks,), True
         )
 
     def encode(update: Array, key: Array) -> Code:

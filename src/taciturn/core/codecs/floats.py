@@ -46,7 +46,7 @@ def bfloat16() -> Codec:
         "bfloat16",
         encode=lambda update, key: (halves.nearest(update),),
         decode=lambda code, key, size: halves.read(code[0]),
-        forms=lambda size: (Form(halves.DTYPE, (size,)),),
+        forms=lambda size: (Form(halves.DTYPE, (size,), True),),
         norm_range=lambda norm, size: (0.995 * norm, 1.005 * norm),
         error=lambda size: 2.0**-17, unbiased=False,
     )  # fmt: skip

@@ -50,7 +50,7 @@ def forms(size: int, nbytes: int) -> tuple[Form, ...]:
         *(elias_fano.forms(slots, hadamard.blocks_of(size) + 1) if listed else ()),
         Form("u1", (packed_bytes(slots, DEPTH),)),
         Form("u1", (packed_bytes(slots, SCALE),)),
-        Form(halves.DTYPE, (1,)),
+        Form(halves.DTYPE, (1,), True),
         Form("u1", (room // 8,)),
     )
 

@@ -45,7 +45,8 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
     steps = 2**bits - 1
 
     def forms(size: int) -> tuple[Form, ...]:
-        return Form("u1", (packed_bytes(size, bits),)), Form(halves.DTYPE, (-(-size // _BLOCK),))
+        scales = Form(halves.DTYPE, (-(-size // _BLOCK),), True)
+        return Form("u1", (packed_bytes(size, bits),)), scales
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)

@@ -27,7 +27,7 @@ def sparse_ternary(share: float, feedback: bool = False) -> Codec:
     def forms(size: int) -> tuple[Form, ...]:
         count = kept(size, share)
         return (*elias_fano.forms(count, size), Form("u1", (packed_bytes(count, 1),)),
-                Form(halves.DTYPE, (1,)))  # fmt: skip
+                Form(halves.DTYPE, (1,), True))  # fmt: skip
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 
@@ -43,7 +43,7 @@ def tampering(message: Message, context: Context, call_next) -> Message:
         metrics["more"] = 1.0
     record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
     return Message(
-        RecordDict({"arrays": record, "metrics": MetricRecord(metrics)}), reply_to=message
+        RecordDict({"arrays": record, "metrics": ConfigRecord(metrics)}), reply_to=message
     )
 
 

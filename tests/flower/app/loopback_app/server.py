@@ -12,6 +12,7 @@ from flwr.serverapp import strategy as flower
 
 from loopback_app import data
 from taciturn.flower import Taciturn
+from taciturn.flower.protocol import read_said
 
 app = ServerApp()
 
@@ -25,10 +26,11 @@ class Recording(Taciturn):
         replies = list(replies)
         self.codes = getattr(self, "codes", {})
         for reply in replies:
-            metrics, name = reply.content["metrics"], f"{server_round}/{reply.metadata.src_node_id}"
-            self.codes[f"{name}/code"] = reply.content["arrays"]["taciturn.code"].numpy()
-            numbers = (metrics["num-examples"], metrics["taciturn.norm"])
-            self.codes[f"{name}/numbers"] = np.array(numbers)
+            said, name = read_said(reply.content), f"{server_round}/{reply.metadata.src_node_id}"
+            self.codes[f"{name}/code"] = np.frombuffer(said.code, np.uint8)
+            self.codes[f"{name}/numbers"] = np.array(
+                [said.metrics["num-examples"], said.report.norm]
+            )
         return super().aggregate_train(server_round, replies)
 
 
