@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
-from federation import LocalGrid, flat, model, pulled, record, restate, said
+from federation import LocalGrid, flat, model, pulled, record, restate
 from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp import strategy as flower
 from hypothesis import given, settings

@@ -33,33 +33,21 @@ _MESSAGES = "taciturn.messages"  # the array with the bytes of messages
 
 @dataclass
 class Downlink:
-    """The server's side.
+    """The server's side."""
 
-    Attributes:
-      codec: the policy's `down`.
-      layout: that of the model.
-      seed: what the codec draws from.
-      public: P, with the arrays that always travel as they were last.
-      weights: θ, the inner strategy's model.
-      kept: how many messages are kept at the most.
-      version: how many messages there were.
-      log: the last of them.
-      has: the version that each node said it has, in this run.
-      odd: nodes that made another model of messages, which get P whole from then on.
-      sum: the checksum of P; None before it is needed.
-    """
-
-    codec: Codec
-    layout: Layout
-    seed: int
-    public: ArrayRecord
-    weights: ArrayRecord
-    kept: int
-    version: int = 0
-    log: list[bytes] = field(default_factory=list)
+    codec: Codec  # the policy's `down`
+    layout: Layout  # that of the model
+    seed: int  # what the codec draws from
+    public: ArrayRecord  # P, with the arrays that always travel as they were last
+    weights: ArrayRecord  # θ, the inner strategy's model
+    kept: int  # how many messages are kept at the most
+    version: int = 0  # how many messages there were
+    log: list[bytes] = field(default_factory=list)  # the last of them
+    # the version that each node said it has, in this run
     has: dict[int, int] = field(default_factory=dict)
+    # nodes that made another model of messages, which get P whole from then on
     odd: set[int] = field(default_factory=set)
-    sum: int | None = None
+    sum: int | None = None  # the checksum of P; None before it is needed
 
     def send(self, messages: Iterable[Message]) -> list[Message]:
         """Messages of the inner strategy, with what their nodes need of P in place of its model."""
@@ -125,12 +113,11 @@ class Downlink:
 
     def go_on(
         self, version: int, seed: int, weights: ArrayRecord, tensors: Mapping[str, np.ndarray]
-    ) -> ArrayRecord:
-        """P of a run that is started again; what nodes have now is not known."""
+    ) -> None:
+        """Goes on with a run that is started again; what nodes have now is not known."""
         self.version, self.seed, self.weights, self.sum = version, seed, weights, None
         self.public = ArrayRecord({name: Array(tensors[_PUBLIC + name]) for name in weights})
         self.log = self._last([row.tobytes() for row in tensors[_LOG]])
-        return self.public
 
     def tensors(self) -> dict[str, np.ndarray]:
         """What must not be lost: P, and the log."""

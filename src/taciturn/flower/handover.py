@@ -3,15 +3,18 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from logging import WARNING
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.supercore import log
 
 from taciturn.core.arrays import in_blocks
 from taciturn.core.policy import Policy
 from taciturn.core.server import Memory
-from taciturn.flower import protocol, records
+from taciturn.flower import comparing, compatibility, logs, protocol, records
 from taciturn.flower.buffers import not_negative
 from taciturn.flower.hearing import Heard, Round
 from taciturn.flower.records import Layout
@@ -20,48 +23,66 @@ from taciturn.flower.replies import Reply
 
 @dataclass
 class Details:
-    """What a reply to the inner strategy holds beside the weights.
+    """What a reply to the inner strategy holds beside the weights."""
 
-    Attributes:
-      examples: how much it weighs in the mean.
-      metrics: what it reports.
-      name: that of the record with them.
-      rest: the arrays that always travel.
-    """
-
-    examples: float
-    metrics: MetricRecord
-    name: str
-    rest: Mapping[str, Array]
+    examples: float  # how much it weighs in the mean
+    metrics: MetricRecord  # what it reports
+    name: str  # that of the record with them
+    rest: Mapping[str, Array]  # the arrays that always travel
 
 
-def of_everyone(heard: Heard, layout: Layout) -> Details:
-    """The mean of what all report and always send, in silence too."""
-    return _mean([_details(reply, layout) for reply in heard.everyone])
-
-
-def metrics_of_each(heard: Heard) -> list[RecordDict]:
-    """What each client reported, for functions that put metrics together."""
-    everyone = sorted(heard.everyone, key=lambda reply: reply.node)
-    return [RecordDict({reply.name: reply.metrics}) for reply in everyone]
-
-
-def as_one(heard: Heard, now: Round, whole: Details, mean: np.ndarray) -> Message:
-    """The mean of all clients as one reply, for a strategy that would take it anyway.
+def step(
+    inner: Strategy, round: int, heard: Heard, now: Round, mean: np.ndarray,
+    handed: list[Message], needs: int, compares: bool,
+) -> tuple[ArrayRecord | None, MetricRecord | None]:  # fmt: skip
+    """The inner strategy's step; no arrays where it makes weights that are not finite.
 
     Args:
-      heard: the replies, whose arrays are given up.
-      now: the round.
-      whole: from `of_everyone`.
-      mean: the mean update.
+      inner, round: the strategy, and the round's number.
+      heard, now: the replies, whose arrays are given up, and the round.
+      mean: the mean update, all that a strategy is given that would take it anyway.
+      handed: what others are given, from `one_by_one`.
+      needs: with fewer of these, a trimmed mean takes the strategy's place.
+      compares: whether the strategy compares replies.
     """
-    # Nothing but their sum is needed of the replies; a cohort's memory is worth having back.
-    for reply in heard.speakers:
-        reply.weights = None
-        for record in reply.message.content.array_records.values():
-            record.clear()
-    weights = records.moved(now.layout, now.model, mean)
-    return _write(heard.everyone[0].message, now, weights, whole, whole.examples)
+    layout, name = now.layout, type(inner).__name__
+    # For functions of the user's that put metrics together: what each client reported.
+    each = [RecordDict({reply.name: reply.metrics})
+            for reply in sorted(heard.everyone, key=lambda reply: reply.node)]  # fmt: skip
+    # What all report and always send, in silence too.
+    whole = _mean([_details(reply, layout) for reply in heard.everyone])
+    if compatibility.averages(inner):
+        # Nothing but their sum is needed of the replies; a cohort's memory is worth having back.
+        for reply in heard.speakers:
+            reply.weights = None
+            for record in reply.message.content.array_records.values():
+                record.clear()
+        weights = records.moved(layout, now.model, mean)
+        handed = [_write(heard.everyone[0].message, now, weights, whole, whole.examples)]
+    elif len(handed) < needs:
+        log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
+            "takes its place.", len(handed), round, name, needs)  # fmt: skip
+        handed += _unmoved(heard, now)
+        inner = comparing.trimmed_mean(inner, len(handed))
+    heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
+    if type(inner).aggregate_train is FedAvg.aggregate_train and not compares:
+        # The mean of one reply is that reply: no need to read and write it once more.
+        arrays, own = handed[0].content.array_records[now.name], compatibility.own_metrics(inner)
+        del whole.metrics[now.request.weighted_by]
+        metrics = own(each, now.request.weighted_by) if own else whole.metrics
+    else:
+        with logs.received_already(), compatibility.metrics_of(inner, each):
+            arrays, metrics = inner.aggregate_train(round, handed)
+        if arrays is None:
+            return None, metrics
+        if not compares:
+            arrays.update({name: whole.rest[name] for name in layout.averaged})
+    arrays = records.cast(arrays, now.model)
+    if wrong := next((name for name in arrays if not records.finite(arrays[name])), None):
+        log(WARNING, "Taciturn: %s made weights of round %d that are not finite, first in `%s`: "
+            "the model stays.", name, round, wrong)  # fmt: skip
+        return None, metrics
+    return arrays, metrics
 
 
 def one_by_one(
@@ -116,7 +137,7 @@ def one_by_one(
     return handed
 
 
-def unmoved(heard: Heard, now: Round) -> list[Message]:
+def _unmoved(heard: Heard, now: Round) -> list[Message]:
     """A reply for each silent client: the model as it is. They share the arrays' memory."""
     weights = {name: now.model[name] for name in now.layout.names}
     return [

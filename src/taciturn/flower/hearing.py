@@ -25,62 +25,43 @@ from taciturn.flower.replies import Limits, Reply
 
 @dataclass
 class Round:
-    """What is known of a round when its messages are sent.
+    """What is known of a round when its messages are sent."""
 
-    Attributes:
-      opening: what the core knows.
-      request: what all clients are asked.
-      layout: that of the model.
-      name: that of the array record of a reply in which somebody speaks.
-      limits: how far a reply can move the mean.
-      sent: the model that clients train from.
-      model: the server's own, which the inner strategy moves: the same without a codec for the way
-        down.
-      asked: the clients' nodes.
-      must_speak: those of them that may not be silent.
-      bytes_down, payload_down: all bytes that are sent, and those of arrays among them.
-      bytes_down_full: all bytes if everyone were sent the model whole.
-      downlink: what nodes have of the public model; None where they get the weights as they are.
-    """
-
-    opening: Opening
-    request: Request
-    layout: Layout
-    name: str
-    limits: Limits
-    sent: ArrayRecord
+    opening: Opening  # what the core knows
+    request: Request  # what all clients are asked
+    layout: Layout  # that of the model
+    name: str  # that of the array record of a reply in which somebody speaks
+    limits: Limits  # how far a reply can move the mean
+    sent: ArrayRecord  # the model that clients train from
+    # the server's own, which the inner strategy moves: the same without a codec for the way
+    # down
     model: ArrayRecord
-    asked: set[int]
-    must_speak: set[int]
-    bytes_down: int
+    asked: set[int]  # the clients' nodes
+    must_speak: set[int]  # those of them that may not be silent
+    bytes_down: int  # all bytes that are sent, and those of arrays among them
     payload_down: int
-    bytes_down_full: int
+    bytes_down_full: int  # all bytes if everyone were sent the model whole
+    # what nodes have of the public model; None where they get the weights as they are
     downlink: Downlink | None
 
 
 @dataclass
 class Heard:
-    """What came back in a round.
+    """What came back in a round."""
 
-    Attributes:
-      speakers, silent: the replies that count, in the order of their nodes.
-      results: how many replies came that are no errors.
-      errors, rejected, missing: how many there were of each.
-      bytes_up, payload_up, payload_always: all bytes that came; those of codes and arrays among
-        them; and of arrays that always travel among these.
-      bytes_up_full: what would have come if all had sent their weights whole.
-    """
-
+    # the replies that count, in the order of their nodes
     speakers: list[Reply] = field(default_factory=list)
     silent: list[Reply] = field(default_factory=list)
-    results: int = 0
-    errors: int = 0
+    results: int = 0  # how many replies came that are no errors
+    errors: int = 0  # how many there were of each
     rejected: int = 0
     missing: int = 0
+    # all bytes that came; those of codes and arrays among them; and of arrays that always
+    # travel among these
     bytes_up: int = 0
     payload_up: int = 0
     payload_always: int = 0
-    bytes_up_full: int = 0
+    bytes_up_full: int = 0  # what would have come if all had sent their weights whole
 
     @property
     def everyone(self) -> list[Reply]:

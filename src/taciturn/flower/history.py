@@ -35,30 +35,19 @@ class Row(NamedTuple):
     bytes_down_full: int
 
 
-def row(round: int, now: Round, heard: Heard, info: RoundInfo) -> Row:
+def row(round: int, now: Round, heard: Heard, info: RoundInfo) -> dict[str, Any]:
+    """The row of a round."""
+    norms = (float(info.threshold), float(info.norm_mean), float(info.norm_std))
+    up = (heard.payload_up, heard.payload_always, heard.bytes_up - heard.payload_up)
+    down = (now.payload_down, now.bytes_down - now.payload_down, now.bytes_down_full)
     return Row(
-        round=round,
-        asked=len(now.asked),
-        spoke=int(info.spoke),
-        silent=int(info.silent),
-        rejected=heard.rejected,
-        errors=heard.errors,
-        missing=heard.missing,
-        threshold=float(info.threshold),
-        norm_mean=float(info.norm_mean),
-        norm_std=float(info.norm_std),
-        bytes_up=heard.payload_up,
-        bytes_always=heard.payload_always,
-        overhead_up=heard.bytes_up - heard.payload_up,
-        bytes_up_full=heard.bytes_up_full,
-        bytes_down=now.payload_down,
-        overhead_down=now.bytes_down - now.payload_down,
-        bytes_down_full=now.bytes_down_full,
-    )
+        round, len(now.asked), int(info.spoke), int(info.silent), heard.rejected, heard.errors,
+        heard.missing, *norms, *up, heard.bytes_up_full, *down,
+    )._asdict()  # fmt: skip
 
 
 def numbers(
-    metrics: Mapping[str, Any], taken: Collection[str], prefix: str = ""
+    metrics: Mapping[str, Any], taken: Collection[str] = Row._fields, prefix: str = ""
 ) -> dict[str, float]:
     """The numbers of an app as columns: under their names, unless these are taken; NaN is none."""
     columns = {}
@@ -69,26 +58,22 @@ def numbers(
     return columns
 
 
-def log_upload(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Says what was uploaded in a run, beside what everyone's weights would have taken."""
-    messages, own, full = _upload(rows)
-    if full:
-        log(INFO, "Taciturn: uploaded %s of %s bytes (%.3g %%), of which messages %s, Flower's own "
-            "%s.", f"{messages + own:,}", f"{full:,}", 100 * (messages + own) / full,
-            f"{messages:,}", f"{own:,}")  # fmt: skip
+def log_upload(rows: Sequence[Mapping[str, Any]], ended: bool, rounds: int | None = None) -> None:
+    """Says at the end of a run what was uploaded, beside what everyone's weights would have taken;
+    and once while it runs, where that is more than half.
 
-
-def warn_of_little_saved(rows: Sequence[Mapping[str, Any]], rounds: int | None) -> None:
-    """Says once, early in a run, that more than half of all is uploaded."""
-    messages, own, full = _upload(rows)
-    if len(rows) == min(_ENOUGH, rounds or _ENOUGH) and messages + own > full / 2:
-        log(WARNING, "Taciturn: after %d rounds, the upload is %.3g %% of what it would be if "
-            "everyone sent their weights.", len(rows), 100 * (messages + own) / full)  # fmt: skip
-
-
-def _upload(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
-    """Bytes of what clients said, of what Flower puts around it, and if all had sent weights."""
-    messages, own, full = (
+    Args:
+      rows: the history.
+      ended: whether this is the end.
+      rounds: how many the run has, where that is known.
+    """
+    up, own, full = (
         sum(row[key] for row in rows) for key in ("bytes_up", "overhead_up", "bytes_up_full")
     )
-    return messages, own, full
+    share = 100 * (up + own) / full if full else 0.0
+    if ended:
+        log(INFO, "Taciturn: uploaded %s of %s bytes (%.3g %%), of which messages %s, Flower's own "
+            "%s.", f"{up + own:,}", f"{full:,}", share, f"{up:,}", f"{own:,}")  # fmt: skip
+    elif share > 50 and len(rows) == min(_ENOUGH, rounds or _ENOUGH):
+        log(WARNING, "Taciturn: after %d rounds, the upload is %.3g %% of what it would be if "
+            "everyone sent their weights.", len(rows), share)  # fmt: skip

@@ -8,25 +8,21 @@ import numpy as np
 from flwr.supercore import log
 
 from taciturn.core.rules import Rule
+from taciturn.flower.hearing import Heard
 
 _PATIENCE = 10  # times that a node is asked and not heard before the log says so
 
 
 @dataclass
 class Node:
-    """A node's record.
-
-    Attributes:
-      asked, spoke, silent: how often it was, in rounds in which its reply counted.
-      in_a_row: how often it was silent since it last spoke.
-      last_spoke: the round in which it did; 0 if never.
-    """
+    """A node's record, over the rounds in which its reply counted."""
 
     asked: int = 0
     spoke: int = 0
     silent: int = 0
-    in_a_row: int = 0
-    last_spoke: int = 0
+    in_a_row: int = 0  # how often it was silent since it last spoke
+    last_spoke: int = 0  # the round in which it did; 0 if never
+    without_mod: int = 0  # 1 once it has replied without `speak()`
 
     def must_speak(self, rule: Rule) -> bool:
         """Whether the rule lets the node be silent no more."""
@@ -39,18 +35,22 @@ class Nodes(dict[int, Node]):
     def __missing__(self, node: int) -> Node:
         return self.setdefault(node, Node())
 
-    def note(
-        self, round: int, asked: Iterable[int], spoke: Iterable[int], silent: Iterable[int]
-    ) -> None:
-        """Adds a round; says so when a node has been asked for long and was never heard."""
+    def note(self, round: int, asked: Iterable[int], heard: Heard) -> None:
+        """Adds a round. Says once which nodes lack the mod, and which are asked and never heard."""
         for node in asked:
             self[node].asked += 1
-        for node in spoke:
-            own = self[node]
+        for reply in heard.speakers:
+            own = self[reply.node]
             own.spoke, own.in_a_row, own.last_spoke = own.spoke + 1, 0, round
-        for node in silent:
-            own = self[node]
+        for reply in heard.silent:
+            own = self[reply.node]
             own.silent, own.in_a_row = own.silent + 1, own.in_a_row + 1
+        if new := [reply.node for reply in heard.speakers
+                   if reply.without_mod > self[reply.node].without_mod]:  # fmt: skip
+            log(WARNING, "Taciturn: nodes without `speak()` among their mods send their weights "
+                "whole, in every round: %s.", ", ".join(map(str, new)))  # fmt: skip
+        for node in new:
+            self[node].without_mod = 1
         for node in asked:
             own = self[node]
             if not own.spoke and own.asked == _PATIENCE + 1:
@@ -67,7 +67,7 @@ class Nodes(dict[int, Node]):
     def table(self) -> np.ndarray:
         """A row per node, its id first."""
         rows = [(node, *astuple(own)) for node, own in sorted(self.items())]
-        return np.array(rows, np.uint64).reshape(-1, 6)
+        return np.array(rows, np.uint64).reshape(len(self), -1)
 
     @classmethod
     def of(cls, table: np.ndarray) -> "Nodes":

@@ -36,29 +36,18 @@ _NUMBERS = struct.Struct("<4d")
 
 @dataclass(frozen=True)
 class Request:
-    """What a client is asked.
+    """What a client is asked."""
 
-    Attributes:
-      rule, context: who speaks, and what the server broadcasts.
-      codec: how the weights are written; with `float32` they stay as they are.
-      exclude: names of arrays, or patterns, that are always sent.
-      weighted_by: the metric that has n_k.
-      seed, round: what the codec's key is made of; rounds are counted over all starts of a run.
-      must_speak: whether this client may not be silent now.
-      silence: how many times in a row the server heard this client's silence.
-      accepted: the last round in which the server took what this client said.
-    """
-
-    rule: Rule
+    rule: Rule  # who speaks, and what the server broadcasts
     context: Any
-    codec: Codec
-    exclude: tuple[str, ...]
-    weighted_by: str
-    seed: int
+    codec: Codec  # how the weights are written; with `float32` they stay as they are
+    exclude: tuple[str, ...]  # names of arrays, or patterns, that are always sent
+    weighted_by: str  # the metric that has n_k
+    seed: int  # what the codec's key is made of; rounds are counted over all starts of a run
     round: int
-    must_speak: bool = False
-    silence: int = 0
-    accepted: int = 0
+    must_speak: bool = False  # whether this client may not be silent now
+    silence: int = 0  # how many times in a row the server heard this client's silence
+    accepted: int = 0  # the last round in which the server took what this client said
 
     @property
     def coded(self) -> bool:
@@ -113,19 +102,13 @@ def read_request(record: Mapping[str, Any]) -> Request:
 
 
 class Report(NamedTuple):
-    """What the mod says of a client's update.
+    """What the mod says of a client's update."""
 
-    Attributes:
-      norm: m_k.
-      encoded_norm: that of what was encoded, with feedback; else m_k.
-      probability: how likely the server's rule let the client speak; 1 where it does not say.
-      own: how likely a rule of the client's own did.
-    """
-
-    norm: float
-    encoded_norm: float
+    norm: float  # m_k
+    encoded_norm: float  # that of what was encoded, with feedback; else m_k
+    # how likely the server's rule let the client speak; 1 where it does not say
     probability: float = 1.0
-    own: float = 1.0
+    own: float = 1.0  # how likely a rule of the client's own did
 
 
 def write_report(content: RecordDict, report: Report, code: bytes = b"") -> None:
@@ -149,21 +132,14 @@ def metrics_of(content: RecordDict) -> dict[str, Any]:
 
 
 class Said(NamedTuple):
-    """What a reply says beside its arrays.
+    """What a reply says beside its arrays."""
 
-    Attributes:
-      name: that of the record with the metrics.
-      metrics: what the app reported.
-      report: what the mod says; None from a client without it.
-      code: the bytes of what was encoded; none from one that is silent or sent its weights whole.
-      has: what the node says that it has of the public model.
-    """
-
-    name: str
-    metrics: MetricRecord
-    report: Report | None
+    name: str  # that of the record with the metrics
+    metrics: MetricRecord  # what the app reported
+    report: Report | None  # what the mod says; None from a client without it
+    # the bytes of what was encoded; none from one that is silent or sent its weights whole
     code: bytes
-    has: Any
+    has: Any  # what the node says that it has of the public model
 
 
 def read_said(content: RecordDict) -> Said:

@@ -62,20 +62,15 @@ class Layer(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How a model's arrays make up one flat vector.
+    """How a model's arrays make up one flat vector."""
 
-    Attributes:
-      layers: the weights, in the record's order.
-      rest: name, shape and dtype of every array that always travels.
-      averaged: those of the rest that get their mean, whatever a strategy makes of the weights:
-        counters and buffers.
-      variances: those of the buffers that are.
-    """
-
-    layers: tuple[Layer, ...]
+    layers: tuple[Layer, ...]  # the weights, in the record's order
+    # name, shape and dtype of every array that always travels
     rest: tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
+    # those of the rest that get their mean, whatever a strategy makes of the weights:
+    # counters and buffers
     averaged: frozenset[str]
-    variances: frozenset[str]
+    variances: frozenset[str]  # those of the buffers that are
 
     @classmethod
     def of(
@@ -151,22 +146,17 @@ def _check(name: str, array: Array, shape: tuple[int, ...]) -> None:
         raise InputError(f"`{name}` must have shape {shape}, got {tuple(array.shape)}.")
 
 
-class Segment(NamedTuple):
-    """Elements of one layer: its number, and where they lie in it and in the flat vector of all."""
-
-    layer: int
-    cut: slice
-    flat: slice
-
-
-def _segments(layers: Sequence[np.ndarray], part: slice, most: int) -> Iterator[Segment]:
-    """The segments, of `most` elements at most, of a part of the flat vector in the layers."""
+def _segments(
+    layers: Sequence[np.ndarray], part: slice, most: int = sys.maxsize
+) -> Iterator[tuple[int, slice, slice]]:
+    """A part of the flat vector of all layers, cut into segments of `most` elements at most: the
+    number of the layer, and where the segment lies in it and in the flat vector."""
     start = 0
     for i, layer in enumerate(layers):
         stop = start + len(layer)
         for low in range(max(part.start, start), min(part.stop, stop), most):
             high = min(low + most, part.stop, stop)
-            yield Segment(i, slice(low - start, high - start), slice(low, high))
+            yield i, slice(low - start, high - start), slice(low, high)
         start = stop
 
 
@@ -175,7 +165,7 @@ def difference(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.
     found = np.empty(sum(map(len, before)), np.float32)
 
     def work(part: slice) -> None:
-        for i, cut, flat in _segments(before, part, sys.maxsize):
+        for i, cut, flat in _segments(before, part):
             np.subtract(after[i][cut], before[i][cut], out=found[flat], casting="same_kind")
 
     in_parallel(work, len(found))
@@ -252,7 +242,7 @@ def moved(layout: Layout, record: ArrayRecord, flat: np.ndarray) -> dict[str, Ar
 
     def work(part: slice) -> None:
         with np.errstate(over="ignore"):  # what is not finite is not taken
-            for i, cut, at in _segments(sent, part, sys.maxsize):
+            for i, cut, at in _segments(sent, part):
                 np.add(sent[i][cut], flat[at], out=after[i][cut], casting="same_kind")
 
     in_parallel(work, layout.size)
@@ -262,9 +252,9 @@ def moved(layout: Layout, record: ArrayRecord, flat: np.ndarray) -> dict[str, Ar
     }
 
 
-def not_finite(record: ArrayRecord) -> list[str]:
-    """The names of arrays with numbers that are not."""
-    return [name for name, array in record.items() if not np.isfinite(view(array)).all()]
+def finite(array: Array) -> bool:
+    """Whether all numbers of an array are."""
+    return bool(np.isfinite(view(array)).all())
 
 
 def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:

@@ -23,41 +23,25 @@ _KNOWN = {"norm", "uniform", "examples"}  # what the server knows of a client's 
 
 @dataclass
 class Reply:
-    """A reply that can be read.
+    """A reply that can be read."""
 
-    Attributes:
-      message: as it came.
-      name: that of the record with its metrics.
-      metrics: what the app reported.
-      examples: n_k; `Limits` bounds it.
-      arrays: all that came.
-      weights: those of a client that sent them whole, a flat vector per layer.
-      code: the bytes of one that sent its update in a codec.
-      norm: m_k; None from a client without the mod, which always speaks.
-      encoded_norm: that of what was encoded.
-      probability: how likely the client was to speak; 1 where the rule does not say.
-      remark: why the reply is not as it was asked for.
-      without_mod: whether it comes from a client without the mod.
-      decoded_norm: that of what was decoded, over how much the codec stretches dense updates.
-      update: what was decoded, where it is needed again.
-      scale: by which its update is made shorter.
-    """
-
-    message: Message
-    name: str
-    metrics: MetricRecord
-    examples: float
-    arrays: Mapping[str, Array] = field(default_factory=dict)
+    message: Message  # as it came
+    name: str  # that of the record with its metrics
+    metrics: MetricRecord  # what the app reported
+    examples: float  # n_k; `Limits` bounds it
+    arrays: Mapping[str, Array] = field(default_factory=dict)  # all that came
+    # those of a client that sent them whole, a flat vector per layer
     weights: list[np.ndarray] | None = None
-    code: bytes = b""
-    norm: float | None = None
-    encoded_norm: float | None = None
-    probability: float = 1.0
-    remark: str | None = None
-    without_mod: bool = False
+    code: bytes = b""  # the bytes of one that sent its update in a codec
+    norm: float | None = None  # m_k; None from a client without the mod, which always speaks
+    encoded_norm: float | None = None  # that of what was encoded
+    probability: float = 1.0  # how likely the client was to speak; 1 where the rule does not say
+    remark: str | None = None  # why the reply is not as it was asked for
+    without_mod: bool = False  # whether it comes from a client without the mod
+    # that of what was decoded, over how much the codec stretches dense updates
     decoded_norm: float = 0.0
-    update: np.ndarray | None = None
-    scale: float = 1.0
+    update: np.ndarray | None = None  # what was decoded, where it is needed again
+    scale: float = 1.0  # by which its update is made shorter
 
     @property
     def node(self) -> int:
@@ -180,19 +164,16 @@ def _bytes(array: Array) -> bytes:
 
 @dataclass(frozen=True)
 class Limits:
-    """How far one reply can move the mean: bounds on what it weighs and how long its update is.
+    """How far one reply can move the mean: bounds on what it weighs and how long its update is."""
 
-    Attributes:
-      weight: a reply that weighs more than so many times the median of all weighs that.
-      norm: an update that is longer than so many times the upper quartile is made as short as that.
-      alone: whether the mean is over speakers alone. Each is then heard louder the fewer they are,
-        and both limits shrink with the share that speaks, to 2 at the least.
-      loss: the metric that must not be negative, where the mean is weighted by powers of it.
-    """
-
+    # a reply that weighs more than so many times the median of all weighs that
     weight: float = math.inf
+    # an update that is longer than so many times the upper quartile is made as short as that
     norm: float = math.inf
+    # whether the mean is over speakers alone. Each is then heard louder the fewer they are,
+    # and both limits shrink with the share that speaks, to 2 at the least.
     alone: bool = False
+    # the metric that must not be negative, where the mean is weighted by powers of it
     loss: str | None = None
 
     def check_loss(self, reply: Reply) -> None:

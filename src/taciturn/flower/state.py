@@ -20,6 +20,7 @@ from taciturn.core.arrays import leaves_of, rebuilt
 from taciturn.core.policy import Policy, spell
 from taciturn.core.server import Memory
 from taciturn.errors import RunError
+from taciturn.flower.history import Row
 from taciturn.flower.nodes import Nodes
 from taciturn.flower.results_log import ROW, Results, ResultsLog
 from taciturn.summary import summarise
@@ -28,31 +29,19 @@ _LAYOUT = 2  # of the folder
 _PARTS = ("rule", "stand_in")
 # Flower's optimisers keep the model that they were last given: it is saved already.
 _THE_MODEL = "current_arrays"
-_SUMS = (
-    "asked", "spoke", "silent", "rejected", "errors", "missing", "bytes_up", "bytes_always",
-    "overhead_up", "bytes_up_full", "bytes_down", "overhead_down", "bytes_down_full",
-)  # fmt: skip
+_SUMS = [name for name, kind in Row.__annotations__.items() if kind is int and name != "round"]
 
 
 class State(NamedTuple):
-    """What the next round needs.
+    """What the next round needs."""
 
-    Attributes:
-      round: the last that ended.
-      history: a row per round.
-      model: the weights.
-      memory: what rule and stand-in learned.
-      seed: what codecs draw from.
-      nodes: what is known of each.
-      downlink: the tensors of `Downlink`; none without a codec for the way down.
-    """
-
-    round: int
-    history: list[dict[str, Any]]
-    model: ArrayRecord
-    memory: Memory
-    seed: int
-    nodes: Nodes
+    round: int  # the last that ended
+    history: list[dict[str, Any]]  # a row per round
+    model: ArrayRecord  # the weights
+    memory: Memory  # what rule and stand-in learned
+    seed: int  # what codecs draw from
+    nodes: Nodes  # what is known of each
+    # the tensors of `Downlink`; none without a codec for the way down
     downlink: Mapping[str, np.ndarray]
 
 

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp import strategy as flower
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import QFedAvg, Result, Strategy
 from flwr.supercore import log
 
 from taciturn.checks import number, whole
@@ -35,7 +34,6 @@ from taciturn.flower import (
     history,
     logs,
     protocol,
-    records,
 )
 from taciturn.flower.hearing import Heard, Round
 from taciturn.flower.nodes import Node, Nodes
@@ -55,20 +53,17 @@ class Taciturn(Strategy):
 
     Args:
       inner: the strategy that takes the step: FedAvg, FedAdam, FedYogi, FedAdagrad, FedAvgM,
-        FedProx, QFedAvg or another that averages. From one that compares replies (Krum, MultiKrum,
-        Bulyan, FedMedian, FedTrimmedAvg) silent clients are left out: copies of one stand-in would
-        win. Where fewer speak than it needs, a trimmed mean takes its place, in which the silent
-        stay where they are. Flower's wrappers for central differential privacy are refused, see
-        docs/flower.md.
+        FedProx, QFedAvg or another that averages. One that compares replies (Krum, MultiKrum,
+        Bulyan, FedMedian, FedTrimmedAvg) is given the speakers alone, or, where they are too few,
+        replaced by a trimmed mean. Flower's wrappers for central privacy are refused.
       policy: who speaks, what stands in for the silent, and the codec, as an object or text. By
         default `budget`, 4 kB for each client; around a strategy that compares replies, clients
         whose update is small are silent.
       absent: what happens to clients whose reply is an error, late or missing: `ignore` leaves them
         out of the mean, `stand-in` treats them as silent clients of mean weight.
       exclude: names of arrays, or patterns such as `head.*`, that are always sent.
-      buffers: names or patterns of arrays that are no weights, such as running means and variances:
-        they are always sent, and averaged whatever `inner` is. By default those that PyTorch, Flax
-        and Keras name so, and those of BatchNorm in a list of PyTorch's arrays.
+      buffers: names or patterns of arrays that are no weights, such as running means: they are
+        always sent, and averaged whatever `inner` is. By default those of PyTorch, Flax and Keras.
       min_clients: with fewer clients that count in a round, the model stays: 1 by default, and 3
         where replies are compared, as far as so many are asked: of two, either may be the bad one.
       folder: a run folder. The state is saved there after every round, and a run that is started
@@ -80,8 +75,7 @@ class Taciturn(Strategy):
         None without a bound. A silent one weighs twice the median at the most.
       norm_limit: where clients may be silent and replies are averaged, an update that is longer
         than so many times the upper quartile counts as one of that length; None without a bound.
-        Where the silent are left out (`ignore`), each speaker is heard louder: both limits shrink
-        with the share that speaks, to 2 at the least.
+        With the stand-in `ignore`, both limits shrink with the share that speaks, to 2 at least.
       kept_messages: with a codec for the way down, how many messages are kept for nodes that were
         away; by default as many as are shorter than the model.
 
@@ -148,7 +142,6 @@ class Taciturn(Strategy):
         self._done = 0  # rounds of earlier starts
         self._rounds: int | None = None  # of the whole run, once it has been started
         self._evaluating: set[int] = set()
-        self._without_mod: set[int] = set()  # nodes that the log has named
         # Known when the model is.
         self._layout: Layout | None = None
         self._exclude: tuple[str, ...] = ()
@@ -182,7 +175,7 @@ class Taciturn(Strategy):
         Arguments and result are those of Flower's `Strategy.start`.
         """
         self._done, self.history, self.nodes = 0, [], Nodes()
-        self._rounds, self._without_mod = num_rounds, set()
+        self._rounds = num_rounds
         with ExitStack() as stack:
             if self._store is not None:
                 stack.enter_context(self._store.claimed())
@@ -199,14 +192,9 @@ class Taciturn(Strategy):
                 return metrics
 
             result = super().start(
-                grid,
-                arrays,
-                max(num_rounds - done, 0),
-                timeout,
-                train_config,
-                evaluate_config,
+                grid, arrays, max(num_rounds - done, 0), timeout, train_config, evaluate_config,
                 evaluate if evaluate_fn else None,
-            )
+            )  # fmt: skip
             if not result.arrays:  # no round changed the model
                 result.arrays = arrays
             for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp",
@@ -216,7 +204,7 @@ class Taciturn(Strategy):
                 setattr(result, kind, old | new)
             if self._store is not None:
                 self._store.finish(self.history, result.arrays, self.nodes)
-            history.log_upload(self.history)
+            history.log_upload(self.history, True)
         return result
 
     def _find(self, initial: ArrayRecord, rounds: int) -> tuple[ArrayRecord, Results]:
@@ -237,9 +225,8 @@ class Taciturn(Strategy):
             self._memory = self._memory._replace(rule=rule)
         log(INFO, "Taciturn: going on after round %d of %d.", self._done, rounds)
         if self._downlink is not None:
-            return self._downlink.go_on(
-                state.round, state.seed, state.model, state.downlink
-            ), results
+            self._downlink.go_on(state.round, state.seed, state.model, state.downlink)
+            return self._downlink.public, results
         return state.model, results
 
     def _begin(self, arrays: ArrayRecord) -> None:
@@ -325,21 +312,17 @@ class Taciturn(Strategy):
         heard = hearing.hear(replies, now)
         del replies
         hearing.add_up(heard, now, self._total, keep=not self._averages)
-        self._name_those_without_mod(heard)
-        self.nodes.note(
-            server_round, now.asked, [reply.node for reply in heard.speakers],
-            [reply.node for reply in heard.silent],
-        )  # fmt: skip
+        self.nodes.note(server_round, now.asked, heard)
         arrays, metrics, info = self._close(server_round, heard, now)
-        row = history.row(server_round, now, heard, info)._asdict()
+        row = history.row(server_round, now, heard, info)
         logs.received(heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
-        own = history.numbers(metrics, row, "train_")
+        own = history.numbers(metrics, prefix="train_")
         for key, value in row.items():
             if key != "round" and not math.isnan(value):
                 metrics[f"taciturn.{key}"] = value
         self.history.append(row | {"accuracy": math.nan, "loss": math.nan} | own)
-        history.warn_of_little_saved(self.history, self._rounds)
+        history.log_upload(self.history, False, self._rounds)
         model, tensors = now.model if arrays is None else arrays, {}
         if self._downlink is not None:
             arrays = self._downlink.publish(model)
@@ -362,7 +345,7 @@ class Taciturn(Strategy):
         tallied = tally.with_absent(heard.tally(self._total, now), absent, now.opening)
         handed = []
         if not self._averages:  # the forecast is that of the memory before the round
-            each = isinstance(self.inner, flower.QFedAvg)  # it weighs each client by its own loss
+            each = isinstance(self.inner, QFedAvg)  # it weighs each client by its own loss
             handed = handover.one_by_one(heard, now, self.policy, self._memory, absent, each)
         # Where fewer are asked than are needed, all of them are enough.
         least = min(self.min_clients, len(now.asked)) if self._lenient else self.min_clients
@@ -370,46 +353,16 @@ class Taciturn(Strategy):
             self.policy, self._memory, tallied, at_least=least, donate=True
         )
         if not info.counts:
+            left_out = info.silent and not info.spoke and not self.policy.stand_in.counts
             log(WARNING, "Taciturn: %d spoke and %d were silent in round %d: the model stays.%s",
-                info.spoke, info.silent, server_round, self._hint(heard))  # fmt: skip
+                info.spoke, info.silent, server_round,
+                " The silent are left out: a larger k of `adaptive`, or a stand-in that counts, "
+                "avoids this." if left_out else "")  # fmt: skip
             return None, None, info
-        arrays, metrics = self._step(server_round, heard, now, mean, handed)
-        arrays = None if arrays is None else records.cast(arrays, now.model)
-        if arrays is not None and (wrong := records.not_finite(arrays)):
-            log(WARNING, "Taciturn: %s made weights of round %d that are not finite, first in "
-                "`%s`: the model stays.", type(self.inner).__name__, server_round,
-                wrong[0])  # fmt: skip
-            arrays = None
+        arrays, metrics = handover.step(
+            self.inner, server_round, heard, now, mean, handed, self._needs, self._compares
+        )
         return arrays, metrics, info
-
-    def _step(
-        self, server_round: int, heard: Heard, now: Round, mean: np.ndarray, handed: list[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The inner strategy's step: from the mean where it would take that first, else from the
-        replies that are handed to it."""
-        inner, each = self.inner, handover.metrics_of_each(heard)
-        whole = handover.of_everyone(heard, now.layout)
-        if self._averages:
-            handed = [handover.as_one(heard, now, whole, mean)]
-        elif len(handed) < self._needs:
-            log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
-                "takes its place.", len(handed), server_round, type(inner).__name__,
-                self._needs)  # fmt: skip
-            handed += handover.unmoved(heard, now)
-            inner = comparing.trimmed_mean(inner, len(handed))
-        heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
-        if type(inner).aggregate_train is flower.FedAvg.aggregate_train and self._averages:
-            # The mean of one reply is that reply: no need to read and write it once more.
-            content = handed[0].content
-            function = compatibility.own_metrics(inner)
-            del whole.metrics[self._weighted_by]
-            metrics = function(each, self._weighted_by) if function else whole.metrics
-            return content.array_records[now.name], metrics
-        with logs.received_already(), compatibility.metrics_of(inner, each):
-            arrays, metrics = inner.aggregate_train(server_round, handed)
-        if arrays is not None and not self._compares:
-            arrays.update({name: whole.rest[name] for name in now.layout.averaged})
-        return arrays, metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -433,22 +386,6 @@ class Taciturn(Strategy):
         self._note(server_round + self._done, "evaluate_metrics_clientapp", metrics)
         return metrics
 
-    def _hint(self, heard: Heard) -> str:
-        """What to do if the model stays for good."""
-        if heard.speakers or not heard.silent or self.policy.stand_in.counts:
-            return ""
-        if self.policy.rule.name != "adaptive":
-            return " All were silent and are left out."
-        return " All were silent and are left out; `adaptive,k=2` or a larger k lets more speak."
-
-    def _name_those_without_mod(self, heard: Heard) -> None:
-        """Says once which nodes can be neither silent nor short."""
-        new = {reply.node for reply in heard.speakers if reply.without_mod} - self._without_mod
-        if new:
-            self._without_mod |= new
-            log(WARNING, "Taciturn: nodes without `speak()` among their mods send their weights "
-                "whole, in every round: %s.", ", ".join(map(str, sorted(new))))  # fmt: skip
-
     def _note(self, round: int, kind: str, metrics: MetricRecord | None) -> None:
         """Keeps what was evaluated after a round."""
         if metrics is None:
@@ -456,7 +393,7 @@ class Taciturn(Strategy):
         if self._store is not None:
             self._store.results.add(round, kind, metrics)
         if self.history and self.history[-1]["round"] == round:
-            tested = history.numbers(metrics, history.Row._fields)
+            tested = history.numbers(metrics)
             self.history[-1] |= tested
             if self._store is not None:
                 self._store.note(self.history)
