@@ -33,7 +33,7 @@ from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.task_identity import TaskIdentity
 from pages import RESULTS, SECURITY, put
 
-from taciturn.flower import Taciturn, comparing, protocol, speak
+from taciturn.flower import Taciturn, compatibility, protocol, speak
 from taciturn.flower import mod as client_mod
 from taciturn.flower.strategy import DEFAULT, ROBUST
 
@@ -222,7 +222,7 @@ def text_of(policy: str, inner: str, codec: str) -> str:
     """A policy around a strategy, with a codec or none."""
     text = POLICIES[policy]
     if policy == "default":
-        if not comparing.compares(STRATEGIES[inner]()):
+        if not compatibility.compares(STRATEGIES[inner]()):
             return BUDGET if codec else DEFAULT
         text = ROBUST
     return f"{text}+{codec}" if codec else text

@@ -11,7 +11,7 @@ from federation import LocalGrid, flat, model, pulled
 from flwr.app import MetricRecord
 from flwr.serverapp import strategy as flower
 
-from taciturn.flower import Taciturn, comparing
+from taciturn.flower import Taciturn, compatibility
 
 ASKED, SIZE = 8, 6
 WITHOUT = {"fraction_evaluate": 0.0}
@@ -34,7 +34,7 @@ WITHOUT = {"fraction_evaluate": 0.0}
     ],
 )
 def test_what_a_strategy_needs(inner, replies):
-    assert comparing.needs(inner) == replies
+    assert compatibility.needs(inner) == replies
     if isinstance(inner, flower.FedTrimmedAvg) and inner.beta:
         assert int(inner.beta * replies) == 1
         assert int(inner.beta * (replies - 1)) == 0
@@ -43,12 +43,12 @@ def test_what_a_strategy_needs(inner, replies):
 @pytest.mark.parametrize("replies", range(2, 40))
 @pytest.mark.parametrize("bad", [0, 1, 3])
 def test_the_trimmed_mean_trims_as_many_as_the_strategy_bears(bad, replies):
-    trimmed = comparing.trimmed_mean(flower.Bulyan(num_malicious_nodes=bad), replies)
+    trimmed = compatibility.trimmed_mean(flower.Bulyan(num_malicious_nodes=bad), replies)
     assert int(trimmed.beta * replies) == min(max(bad, 1), (replies - 1) // 2)
 
 
 def test_a_share_that_is_trimmed_is_that_of_all_replies():
-    trimmed = comparing.trimmed_mean(flower.FedTrimmedAvg(beta=0.2), 10)
+    trimmed = compatibility.trimmed_mean(flower.FedTrimmedAvg(beta=0.2), 10)
     assert int(trimmed.beta * 10) == 2
 
 
@@ -82,14 +82,14 @@ def test_with_too_few_speakers_a_trimmed_mean_takes_its_place(
     moved, said, _ = few(kind(**WITHOUT, **options), speakers)
     expected = np.sort(said, axis=0)[trimmed : ASKED - trimmed].mean(0)
     np.testing.assert_allclose(moved, expected, rtol=1e-4, atol=1e-6)
-    needed = comparing.needs(kind(**options))
+    needed = compatibility.needs(kind(**options))
     assert f"{speakers} spoke in round 1, and {kind.__name__} needs {needed} replies" in caplog.text
     assert f"Replies that {kind.__name__} needs: {needed}" in caplog.text
 
 
 @pytest.mark.parametrize(("kind", "options", "speakers", "trimmed"), STRATEGIES)
 def test_with_enough_speakers_it_does_as_it_is(kind, options, speakers, trimmed, caplog):
-    needed = comparing.needs(kind(**options))
+    needed = compatibility.needs(kind(**options))
     few(kind(**WITHOUT, **options), needed)
     assert "takes its place" not in caplog.text
 

@@ -22,7 +22,7 @@ from test_flower import EXAMPLES, MEAN_BASED, NODES, SIZE, targets
 
 from taciturn import TaciturnError, runs
 from taciturn.flower import Taciturn
-from taciturn.flower.results_log import ResultsLog
+from taciturn.flower.state import ResultsLog
 from taciturn.report import series
 
 POLICY = "adaptive,k=0+ou"

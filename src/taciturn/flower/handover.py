@@ -14,7 +14,7 @@ from flwr.supercore import log
 from taciturn.core.arrays import in_blocks
 from taciturn.core.policy import Policy
 from taciturn.core.server import Memory
-from taciturn.flower import comparing, compatibility, logs, protocol, records
+from taciturn.flower import compatibility, history, protocol, records
 from taciturn.flower.buffers import not_negative
 from taciturn.flower.hearing import Heard, Round
 from taciturn.flower.records import Layout
@@ -41,8 +41,8 @@ def step(
       inner, round: the strategy, and the round's number.
       heard, now: the replies, whose arrays are given up, and the round.
       mean: the mean update, all that a strategy is given that would take it anyway.
-      handed: what others are given, from `one_by_one`.
-      needs: with fewer of these, a trimmed mean takes the strategy's place.
+      handed, needs: what others are given, and how many they need; with fewer, a trimmed mean takes
+        their place.
       compares: whether the strategy compares replies.
     """
     layout, name = now.layout, type(inner).__name__
@@ -63,7 +63,7 @@ def step(
         log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
             "takes its place.", len(handed), round, name, needs)  # fmt: skip
         handed += _unmoved(heard, now)
-        inner = comparing.trimmed_mean(inner, len(handed))
+        inner = compatibility.trimmed_mean(inner, len(handed))
     heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
     if type(inner).aggregate_train is FedAvg.aggregate_train and not compares:
         # The mean of one reply is that reply: no need to read and write it once more.
@@ -71,7 +71,7 @@ def step(
         del whole.metrics[now.request.weighted_by]
         metrics = own(each, now.request.weighted_by) if own else whole.metrics
     else:
-        with logs.received_already(), compatibility.metrics_of(inner, each):
+        with history.received_already(), compatibility.metrics_of(inner, each):
             arrays, metrics = inner.aggregate_train(round, handed)
         if arrays is None:
             return None, metrics
@@ -186,15 +186,7 @@ def _mean(parts: Sequence[Details]) -> Details:
 def _write(
     to: Message, now: Round, weights: Mapping[str, Array], details: Details, examples: float
 ) -> Message:
-    """A complete reply for the inner strategy.
-
-    Args:
-      to: a message whose metadata it takes, and the app's own configs.
-      now: the round.
-      weights: the arrays that are weights; others are left out.
-      details: the rest of them, and the metrics.
-      examples: what it weighs.
-    """
+    """A complete reply for the inner strategy, with the metadata and the configs of `to`."""
     ours = {protocol.REMARK, *protocol.metrics_of(to.content)}
     content = RecordDict(
         {name: record for name, record in to.content.config_records.items() if name not in ours}

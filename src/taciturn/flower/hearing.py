@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from logging import WARNING
 
@@ -123,14 +123,14 @@ def hear(messages: Iterable[Message], now: Round) -> Heard:
         heard.bytes_up_full += written
         found.append(reply)
     heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
-    for reply in _comparable(heard, found, now.limits, now.request.weighted_by):
+    for reply in _comparable(heard, found, now):
         (heard.speakers if reply.spoke else heard.silent).append(reply)
     return heard
 
 
 def _read(message: Message, now: Round, answered: set[int]) -> Reply:
     """The reply in a message, or an `InputError` that says what is wrong with it."""
-    said = _said(message, now.asked, answered, now.downlink)
+    said = _said(message, now.asked, answered, now)
     reply = replies.read(message, said, now.layout, now.request)
     if reply.name == now.name:
         raise InputError(f"its metrics have the name `{now.name}`, which is that of arrays.")
@@ -140,35 +140,20 @@ def _read(message: Message, now: Round, answered: set[int]) -> Reply:
     return reply
 
 
-def _said(
-    message: Message, asked: Collection[int], answered: set[int], downlink: Downlink | None
-) -> protocol.Said:
+def _said(message: Message, asked: set[int], answered: set[int], now: Round) -> protocol.Said:
     """What a node says that was asked, has not answered yet, and has the public model."""
     node = message.metadata.src_node_id
     if node not in asked or node in answered:
         raise InputError("it was not asked, or had answered.")
     answered.add(node)
     said = protocol.read_said(message.content)
-    if downlink is not None:
-        downlink.check(node, said.has)
+    if now.downlink is not None:
+        now.downlink.check(node, said.has)
     return said
 
 
-def hear_evaluation(
-    messages: Iterable[Message],
-    asked: Collection[int],
-    weighted_by: str,
-    limits: Limits,
-    downlink: Downlink | None,
-) -> list[Message]:
-    """The replies of clients that evaluated, without those that would fail the run.
-
-    Args:
-      messages: what Flower received.
-      asked: the nodes that were asked.
-      weighted_by: the metric that has n_k.
-      limits, downlink: as in `Round`.
-    """
+def hear_evaluation(messages: Iterable[Message], asked: set[int], now: Round) -> list[Message]:
+    """The replies of the clients that were asked to evaluate, without those that fail the run."""
     heard, found, kept = Heard(), [], []
     answered: set[int] = set()
     for message in messages:
@@ -176,17 +161,17 @@ def hear_evaluation(
             kept.append(message)  # the inner strategy counts and logs it
             continue
         try:
-            said = _said(message, asked, answered, downlink)
-            found.append(replies.read_metrics(message, said, weighted_by))
+            said = _said(message, asked, answered, now)
+            found.append(replies.read_metrics(message, said, now.request.weighted_by))
         except InputError as error:
             heard.reject(message.metadata.src_node_id, error)
     return kept + [
         Message(content=RecordDict({reply.name: reply.metrics}), metadata=reply.message.metadata)
-        for reply in _comparable(heard, found, limits, weighted_by)
+        for reply in _comparable(heard, found, now)
     ]
 
 
-def _comparable(heard: Heard, found: list[Reply], limits: Limits, weighted_by: str) -> list[Reply]:
+def _comparable(heard: Heard, found: list[Reply], now: Round) -> list[Reply]:
     """The replies whose metrics are those of most, in the order of nodes, with bounded weights.
 
     Flower's strategies fail the run where metrics differ: of forms that are equally common, what
@@ -206,18 +191,14 @@ def _comparable(heard: Heard, found: list[Reply], limits: Limits, weighted_by: s
         for reply in kept:
             reply.name = leading[0][0]
             reply.metrics = MetricRecord({k: v for k, v in reply.metrics.items() if k in names})
-    limits.bound_weights(kept, weighted_by)
+    now.limits.bound_weights(kept, now.request.weighted_by)
     return kept
 
 
 def add_up(heard: Heard, now: Round, total: np.ndarray, keep: bool) -> None:
     """Writes Σ n·Δ/p over the speakers to `total`; rejects updates that do not fit their norms.
 
-    Args:
-      heard: what came; its speakers get their norms.
-      now: the round.
-      total: memory for the sum, a flat vector.
-      keep: whether the updates that were decoded stay with the replies.
+    With `keep`, the updates that were decoded stay with the replies.
     """
     _sum(heard, now, total, keep)
     most = max(float(now.opening.silent_at_most), 0.0)  # a threshold may lie below 0
@@ -232,26 +213,19 @@ def add_up(heard: Heard, now: Round, total: np.ndarray, keep: bool) -> None:
 
 
 def _sum(heard: Heard, now: Round, total: np.ndarray, keep: bool) -> None:
-    whole = [reply for reply in heard.speakers if reply.weights is not None]
+    layout, exact, before = now.layout, float32(), now.layout.views(now.sent)
     coded = [reply for reply in heard.speakers if reply.code]
-    whole = _add_whole(heard, whole, now, total)
-    coded = [reply for reply in coded if _add_coded(heard, reply, now, total, keep)]
-    heard.speakers = sorted(whole + coded, key=lambda reply: reply.node)
-
-
-def _add_whole(heard: Heard, speakers: list[Reply], now: Round, total: np.ndarray) -> list[Reply]:
-    """Sums the updates of those who sent their weights, and returns those that fit."""
-    layout, exact = now.layout, float32()
-    before = layout.views(now.sent)
+    fits = [reply for reply in heard.speakers if reply.weights is not None]
     while True:
-        trained = [reply.weights or [] for reply in speakers]
-        weights = [reply.weight * reply.scale for reply in speakers]
+        whole, trained = fits, [reply.weights or [] for reply in fits]
+        weights = [reply.weight * reply.scale for reply in whole]
         norms = records.measure(before, trained, layout.wide, weights, total)
-        kept = [reply for reply, norm in zip(speakers, norms, strict=True)
+        fits = [reply for reply, norm in zip(whole, norms, strict=True)
                 if _accept(heard, reply, exact, norm, layout.size)]  # fmt: skip
-        if len(kept) == len(speakers):
-            return kept
-        speakers = kept  # the sum holds what was rejected: once more, without it
+        if len(fits) == len(whole):  # else the sum holds what was rejected: once more, without it
+            break
+    fits += [reply for reply in coded if _add_coded(heard, reply, now, total, keep)]
+    heard.speakers = sorted(fits, key=lambda reply: reply.node)
 
 
 def _add_coded(heard: Heard, reply: Reply, now: Round, total: np.ndarray, keep: bool) -> bool:

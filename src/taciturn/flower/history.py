@@ -1,7 +1,9 @@
-"""What people see of a run: a row per round, and what was uploaded."""
+"""What people see of a run: a row per round, and lines in the log."""
 
+import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from logging import INFO, WARNING
 from typing import Any, NamedTuple
 
@@ -10,6 +12,8 @@ from flwr.supercore import log
 from taciturn.core.server import RoundInfo
 from taciturn.flower.hearing import Heard, Round
 
+_ROUND, _ROUNDS = "[ROUND %s/%s]", "\t├── Number of rounds: %d"  # Flower's own lines
+_RECEIVED = "%s: Received %s results and %s failures"
 _ENOUGH = 10  # rounds after which a run that saves little says so
 
 
@@ -60,13 +64,7 @@ def numbers(
 
 def log_upload(rows: Sequence[Mapping[str, Any]], ended: bool, rounds: int | None = None) -> None:
     """Says at the end of a run what was uploaded, beside what everyone's weights would have taken;
-    and once while it runs, where that is more than half.
-
-    Args:
-      rows: the history.
-      ended: whether this is the end.
-      rounds: how many the run has, where that is known.
-    """
+    and once while it runs, where that is more than half. `rounds` is how many the run has."""
     up, own, full = (
         sum(row[key] for row in rows) for key in ("bytes_up", "overhead_up", "bytes_up_full")
     )
@@ -77,3 +75,41 @@ def log_upload(rows: Sequence[Mapping[str, Any]], ended: bool, rounds: int | Non
     elif share > 50 and len(rows) == min(_ENOUGH, rounds or _ENOUGH):
         log(WARNING, "Taciturn: after %d rounds, the upload is %.3g %% of what it would be if "
             "everyone sent their weights.", len(rows), share)  # fmt: skip
+
+
+@contextmanager
+def counting_on(done: int, total: int) -> Iterator[None]:
+    """A block in which Flower's rounds are counted over all starts."""
+
+    def change(record: logging.LogRecord) -> bool:
+        if record.msg == _ROUND and isinstance(record.args, tuple):
+            now: object = record.args[0]
+            record.args = (int(f"{now}") + done, total)
+        elif record.msg == _ROUNDS:
+            record.args = (total,)
+        return True
+
+    with _filtered(change):
+        yield
+
+
+def received(results: int, failures: int) -> None:
+    """Flower's line about the replies of a round."""
+    log(INFO, _RECEIVED, "aggregate_train", results, failures)
+
+
+@contextmanager
+def received_already() -> Iterator[None]:
+    """A block in which a strategy does not count what it was handed."""
+    with _filtered(lambda record: record.msg != _RECEIVED):
+        yield
+
+
+@contextmanager
+def _filtered(keep: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
+    logger = logging.getLogger("flwr")
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)

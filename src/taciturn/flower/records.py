@@ -220,13 +220,7 @@ def measure(
 
 
 def moved(layout: Layout, record: ArrayRecord, flat: np.ndarray) -> dict[str, Array]:
-    """The weights of θ + update, computed in the bytes of the files that they are written as.
-
-    Args:
-      layout: that of the model.
-      record: θ.
-      flat: the update, as a flat vector.
-    """
+    """The weights of `record` moved by an update, computed in the bytes that are sent: no copy."""
     sent, files = layout.views(record), []
     for layer in layout.layers:
         head = io.BytesIO()

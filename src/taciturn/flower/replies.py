@@ -70,14 +70,7 @@ class Reply:
 
 
 def read(message: Message, said: Said, layout: Layout, asked: Request) -> Reply:
-    """The reply in a message, or an `InputError` that says what is wrong with it.
-
-    Args:
-      message: what Flower received.
-      said: what it says beside its arrays.
-      layout: that of the model.
-      asked: what all clients were asked.
-    """
+    """The reply in a message, or an `InputError` that says what is wrong with it."""
     reply, report, code = read_metrics(message, said, asked.weighted_by), said.report, said.code
     reply.arrays = next(iter(message.content.array_records.values()), ArrayRecord())
     reply.remark = protocol.read_remark(message.content)
@@ -188,10 +181,6 @@ class Limits:
 
         A speaker weighs n/p, and is measured by what all would weigh if they had spoken; a silent
         client weighs n, and is measured by all n.
-
-        Args:
-          found: all replies.
-          weighted_by: the metric that has n_k.
         """
         if math.isinf(self.weight) or not found:
             return
@@ -207,12 +196,8 @@ class Limits:
                 reply.metrics = MetricRecord({**reply.metrics, weighted_by: reply.examples})
 
     def bound_norms(self, speakers: Sequence[Reply], silent: Sequence[float]) -> bool:
-        """Sets the `scale` of updates that are too long, and says whether there are any.
-
-        Args:
-          speakers: those whose updates are summed.
-          silent: the norms of the others.
-        """
+        """Sets the `scale` of updates that are too long beside those of the speakers and the norms
+        of the silent, and says whether there are any."""
         most = self.longest(speakers, silent)
         for reply in speakers:
             if reply.length > most:
@@ -223,7 +208,7 @@ class Limits:
         return any(reply.scale != 1 for reply in speakers)
 
     def longest(self, speakers: Sequence[Reply], silent: Sequence[float]) -> float:
-        """How long an update, or what stands in for one, can be; arguments as above."""
+        """How long an update, or what stands in for one, can be."""
         if math.isinf(self.norm):
             return math.inf
         limit = self._shrunk(self.norm, len(speakers), len(speakers) + len(silent))

@@ -6,6 +6,9 @@ moment at which a server dies, it points at a whole round. The row of the round 
 alone. A folder has one server at a time.
 """
 
+import json
+import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -22,14 +25,48 @@ from taciturn.core.server import Memory
 from taciturn.errors import RunError
 from taciturn.flower.history import Row
 from taciturn.flower.nodes import Nodes
-from taciturn.flower.results_log import ROW, Results, ResultsLog
 from taciturn.summary import summarise
 
+ROW = "row"  # the kind of a round's row in the results; others are attributes of Flower's `Result`
+Results = Mapping[str, dict[int, dict[str, Any]]]  # by kind and round
 _LAYOUT = 2  # of the folder
 _PARTS = ("rule", "stand_in")
 # Flower's optimisers keep the model that they were last given: it is saved already.
 _THE_MODEL = "current_arrays"
 _SUMS = [name for name, kind in Row.__annotations__.items() if kind is int and name != "round"]
+
+
+class ResultsLog:
+    """The file `results.jsonl` of a run folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, round: int, kind: str, figures: Mapping[str, Any]) -> None:
+        """Appends figures of a round; of two lines of the same kind, the later one counts."""
+        line = {"round": round, "kind": kind, "metrics": dict(figures)}
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def load(self, last: int) -> Results:
+        """The figures up to the round `last`; later lines are cut off."""
+        found: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
+        if not self.path.exists():
+            return found
+        kept, there = "", self.path.read_text("utf-8")
+        for text in there.splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                break  # the server died while it wrote this line
+            if line["round"] <= last:
+                found[line["kind"]][line["round"]] = line["metrics"]
+                kept += text + "\n"
+        if kept != there:
+            runs.write_text(self.path, kept)
+        return found
 
 
 class State(NamedTuple):

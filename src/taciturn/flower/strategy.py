@@ -26,26 +26,24 @@ from taciturn.errors import InputError
 from taciturn.flower import buffers as buffers_of
 from taciturn.flower import (
     byte_counts,
-    comparing,
     compatibility,
     downlink,
     handover,
     hearing,
     history,
-    logs,
     protocol,
 )
 from taciturn.flower.hearing import Heard, Round
 from taciturn.flower.nodes import Node, Nodes
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Limits
-from taciturn.flower.results_log import Results
-from taciturn.flower.state import State, Store
+from taciturn.flower.state import Results, State, Store
 from taciturn.track import Tracker
 
 DEFAULT = "budget"  # around a strategy that averages
 ROBUST = "adaptive,robust=true,at_most=10+ou,cap=true"  # around one that compares replies
 _NAMED = 6  # arrays that are named in the log
+_METRICS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
 
 
 class Taciturn(Strategy):
@@ -102,14 +100,14 @@ class Taciturn(Strategy):
         kept_messages: int | None = None,
     ) -> None:
         compatibility.refuse(inner)
-        compares = comparing.compares(inner) if compares is None else compares
+        compares = compatibility.compares(inner) if compares is None else compares
         policy = (ROBUST if compares else DEFAULT) if policy is None else policy
         policy = parse(policy) if isinstance(policy, str) else policy
         if absent not in ("ignore", "stand-in"):
             raise InputError(f"`absent` must be ignore or stand-in, got {absent!r}.")
         silence = not Node().must_speak(policy.rule)
         if compares:
-            rule = comparing.robust(policy.rule)
+            rule = compatibility.robust(policy.rule)
             policy = replace(policy, stand_in=standins.ignore(), rule=rule)
         compatibility.refuse_own(policy.stand_in)
         self.inner, self.policy, self.absent = inner, policy, absent
@@ -132,7 +130,7 @@ class Taciturn(Strategy):
         self._weighted_by: str = getattr(inner, "weighted_by_key", "num-examples")
         self._array_name: str = getattr(inner, "arrayrecord_key", "arrays")
         self._lenient = min_clients is None
-        self._needs = comparing.needs(inner) if compares and silence else 1
+        self._needs = compatibility.needs(inner) if compares and silence else 1
         self._averages, self._compares = compatibility.averages(inner), compares
         self._store = None if folder is None else Store(Path(folder), policy, inner)
         self._tracker: Tracker | None = None
@@ -181,7 +179,7 @@ class Taciturn(Strategy):
                 stack.enter_context(self._store.claimed())
             arrays, before = self._find(initial_arrays, num_rounds)
             done = self._done
-            stack.enter_context(logs.counting_on(done, num_rounds))
+            stack.enter_context(history.counting_on(done, num_rounds))
             if self._tracker is not None:
                 self._tracker.open(str(self.policy))
                 stack.callback(self._tracker.close)
@@ -197,8 +195,7 @@ class Taciturn(Strategy):
             )  # fmt: skip
             if not result.arrays:  # no round changed the model
                 result.arrays = arrays
-            for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp",
-                         "evaluate_metrics_serverapp"):  # fmt: skip
+            for kind in _METRICS:
                 old = {t: MetricRecord(metrics) for t, metrics in before.get(kind, {}).items()}
                 new = {t + done: metrics for t, metrics in getattr(result, kind).items()}
                 setattr(result, kind, old | new)
@@ -229,8 +226,8 @@ class Taciturn(Strategy):
             return self._downlink.public, results
         return state.model, results
 
-    def _begin(self, arrays: ArrayRecord) -> None:
-        """The layout of the model and the state before the first round."""
+    def _begin(self, arrays: ArrayRecord) -> Layout:
+        """The layout of the model; sets what is known before the first round."""
         buffers = buffers_of.patterns_of(arrays) if self.buffers is None else self.buffers
         layout = Layout.of(arrays, self.exclude, buffers)
         if not layout.size:
@@ -247,20 +244,17 @@ class Taciturn(Strategy):
         self._layout, self._exclude = layout, (*self.exclude, *buffers)
         self._memory = server.remember(self.policy, self._total, self._rounds)
         self._downlink = downlink.begin(self.policy, layout, self.seed, arrays, self.kept_messages)
+        return layout
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The inner strategy's messages, with the request to each client in a record of its own."""
         compatibility.refuse_wrapper()
-        if self._memory is None or self._layout is None:
-            self._begin(arrays)
-        assert self._layout is not None
-        server_round += self._done
+        layout, server_round = self._layout or self._begin(arrays), server_round + self._done
         rule, down = self.policy.rule, self._downlink
         model = arrays if down is None else down.weights
-        # A copy, because strategies write into the config that they are given.
-        config = ConfigRecord(dict(config))
+        config = ConfigRecord(dict(config))  # strategies write into what they are given
         messages = list(self.inner.configure_train(server_round, model, config, grid))
         cohort = max(1, len(messages))
         if server_round == self._done + 1 and (
@@ -272,34 +266,24 @@ class Taciturn(Strategy):
             rule, opening.context, self.policy.codec, self._exclude, self._weighted_by, self.seed,
             server_round,
         )  # fmt: skip
+        for i, message in enumerate(messages):
+            own = self.nodes[message.metadata.dst_node_id]
+            messages[i] = protocol.ask(message, replace(
+                request, must_speak=own.must_speak(rule), silence=own.in_a_row,
+                accepted=own.last_spoke,
+            ))  # fmt: skip
         asked = {message.metadata.dst_node_id for message in messages}
-        must_speak = {node for node in asked if self.nodes[node].must_speak(rule)}
-        messages = [
-            protocol.ask(message, replace(
-                request, must_speak=node in must_speak, silence=self.nodes[node].in_a_row,
-                accepted=self.nodes[node].last_spoke,
-            ))
-            for message in messages for node in [message.metadata.dst_node_id]
-        ]  # fmt: skip
         full = bytes_down = sum(map(byte_counts.message_bytes, messages))
         if down is not None:
             messages = down.send(messages)
             bytes_down = sum(map(byte_counts.message_bytes, messages))
         self._round = Round(
-            opening=opening,
-            request=request,
-            layout=self._layout,
-            name=self._array_name,
-            limits=self.limits,
-            sent=arrays if down is None else down.public,
-            model=model,
-            asked=asked,
-            must_speak=must_speak,
-            bytes_down=bytes_down,
-            payload_down=sum(map(byte_counts.payload_of, messages)),
-            bytes_down_full=full,
-            downlink=down,
-        )
+            opening=opening, request=request, layout=layout, name=self._array_name,
+            limits=self.limits, sent=arrays if down is None else down.public, model=model,
+            asked=asked, must_speak={n for n in asked if self.nodes[n].must_speak(rule)},
+            bytes_down=bytes_down, payload_down=sum(map(byte_counts.payload_of, messages)),
+            bytes_down_full=full, downlink=down,
+        )  # fmt: skip
         return messages
 
     def aggregate_train(
@@ -315,7 +299,7 @@ class Taciturn(Strategy):
         self.nodes.note(server_round, now.asked, heard)
         arrays, metrics, info = self._close(server_round, heard, now)
         row = history.row(server_round, now, heard, info)
-        logs.received(heard.results, heard.errors)
+        history.received(heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
         own = history.numbers(metrics, prefix="train_")
         for key, value in row.items():
@@ -379,9 +363,9 @@ class Taciturn(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """The inner strategy's metrics, of replies that can be put together."""
-        replies = hearing.hear_evaluation(
-            replies, self._evaluating, self._weighted_by, self.limits, self._downlink
-        )
+        if self._round is None:
+            raise InputError("`configure_train` must be called before `aggregate_evaluate`.")
+        replies = hearing.hear_evaluation(replies, self._evaluating, self._round)
         metrics = self.inner.aggregate_evaluate(server_round + self._done, replies)
         self._note(server_round + self._done, "evaluate_metrics_clientapp", metrics)
         return metrics
