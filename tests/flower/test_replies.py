@@ -231,8 +231,9 @@ def run(policy, wanted=None, rounds=1, inner=None, **options):
     wanted = targets() if wanted is None else wanted
     nodes = {key: options.pop(key) for key in ("late", "broken") if key in options}
     grid = grid or LocalGrid(pulled(wanted, EXAMPLES), NODES, **nodes)
+    start = options.pop("start", model(SIZE))
     strategy = Taciturn(inner or flower.FedAvg(fraction_evaluate=0.0), policy, **options)
-    return strategy, strategy.start(grid, model(SIZE), num_rounds=rounds)
+    return strategy, strategy.start(grid, start, num_rounds=rounds)
 
 
 def test_errors_and_missing_replies_are_counted_apart_and_left_out():
@@ -383,14 +384,55 @@ def test_who_is_left_out_of_the_mean_still_reports_and_sends_what_always_travels
     np.testing.assert_allclose(result.arrays["head"].numpy(), expected)
 
 
-def test_a_strategy_of_ones_own_weighs_who_speaks_by_chance_as_the_mean_does(monkeypatch):
-    ends = []
+@pytest.mark.parametrize("stand_in", ["ignore", "zero", "last", "ou", "ou,cap=true"])
+def test_a_strategy_of_ones_own_weighs_who_speaks_by_chance_as_the_mean_does(stand_in, monkeypatch):
+    """Also where the speakers count for more than all: no stand-in has a negative weight."""
+    ends, spoke = [], []
     for inner in (flower.FedAvg, Spy):
         monkeypatch.setattr(mod, "_uniform", np.random.default_rng(0).random)
-        strategy, result = run("optimal:0.5+ignore", rounds=5, inner=inner(fraction_evaluate=0.0))
-        assert min(row["spoke"] for row in strategy.history) < NODES
+        inner = inner(fraction_evaluate=0.0)
+        strategy, result = run(f"optimal:0.5+{stand_in}", rounds=8, inner=inner)
+        spoke = [row["spoke"] for row in strategy.history]
         ends.append(flat(result.arrays))
-    np.testing.assert_allclose(ends[1], ends[0], rtol=1e-5)
+    assert len(set(spoke)) > 2
+    np.testing.assert_allclose(ends[1], ends[0], rtol=1e-4, atol=1e-6)
+
+
+def test_a_clients_own_chance_counts(monkeypatch):
+    """The mean over both draws of its own rule is the mean of all."""
+
+    def own(message, context, call_next):
+        mod = speak("random:0.5" if context.node_id == BAD else None)
+        return mod(message, context, call_next)
+
+    def end(draw, mods):
+        monkeypatch.setattr(mod, "_uniform", lambda: draw)
+        grid = LocalGrid(pulled(targets(), EXAMPLES, mods=mods), NODES)
+        _, result = run("optimal:0.5+zero", grid=grid, weight_limit=None, norm_limit=None)
+        return flat(result.arrays)
+
+    both = [end(draw, [own]) for draw in (0.0, 0.9)]
+    assert (both[0] != both[1]).all()
+    np.testing.assert_allclose(np.mean(both, axis=0), end(0.0, None), rtol=1e-5)
+
+
+def test_the_log_says_what_was_uploaded_and_early_where_little_is_saved(caplog):
+    strategy, _ = run("adaptive,k=9+ou", rounds=12)
+    total = {key: sum(row[key] for row in strategy.history) for key in strategy.history[0]}
+    up, own, full = total["bytes_up"], total["overhead_up"], total["bytes_up_full"]
+    assert (
+        f"uploaded {up + own:,} of {full:,} bytes ({100 * (up + own) / full:.3g} %)" in caplog.text
+    )
+    assert f"of which messages {up:,}, Flower's own {own:,}." in caplog.text
+    assert caplog.text.count("after 10 rounds, the upload is") == 1
+    caplog.clear()
+    run("fixed:1e9+zero", np.ones((NODES, 5000), "f4"), rounds=12, start=model(5000))
+    assert "the upload is" not in caplog.text
+
+
+def test_a_reply_has_few_bytes_beside_its_code():
+    strategy, _ = run("budget", np.ones((NODES, 5000), "f4"), start=model(5000))
+    assert 0 < strategy.history[0]["overhead_up"] / NODES < 400
 
 
 def written(message):
