@@ -104,15 +104,10 @@ def test_what_does_not_fit_the_model_is_left_to_the_server(trained):
     assert ("arrays" in reply.content) == (trained is not None)
 
 
-@pytest.mark.parametrize("must_speak", [False, True])
-def test_a_broken_update_is_not_sent(must_speak):
-    reply = ask(step(np.nan), asked=request(must_speak=must_speak))
+def test_a_broken_update_is_not_sent():
+    reply = ask(step(np.nan), asked=request())
     assert math.isnan(said(reply).report.norm)
     assert not reply.content.array_records
-
-
-def test_who_must_speak_does():
-    assert "arrays" in ask(step(0.5), asked=request(must_speak=True)).content
 
 
 def test_counters_and_excluded_layers_always_leave():

@@ -52,7 +52,6 @@ class Rule(Part):
       probability: on the client, `(situation, context) -> p`, how likely it was to speak, for rules
         that choose at random and by more than chance. The update of one who spoke then counts 1/p
         times, so that the mean over all draws is that of everyone. None counts everyone once.
-      at_most: how many times in a row a client may be silent; 0 where nobody may, None without end.
       nbytes: on the client, `(situation, context) -> bytes` of its code, for rules that give each
         client a length of its own. The policy needs a codec with `lengths`, such as `peaks`.
     """
@@ -70,7 +69,6 @@ class Rule(Part):
     probability: Callable[[Situation, Any], Scalar] | None = field(
         default=None, kw_only=True, compare=False, repr=False
     )
-    at_most: int | None = field(default=None, kw_only=True, compare=False, repr=False)
     nbytes: Callable[[Situation, Any], Scalar] | None = field(
         default=None, kw_only=True, compare=False, repr=False
     )
@@ -124,7 +122,7 @@ class Robust(NamedTuple):
 
 def full() -> Rule:
     """Everyone speaks: plain federated averaging."""
-    return Rule("full", init=lambda size, rounds: Nothing(), at_most=0,
+    return Rule("full", init=lambda size, rounds: Nothing(),
                 speaks=lambda situation, context: situation.norm >= 0)  # fmt: skip
 
 
@@ -205,8 +203,7 @@ def adaptive(
                 broadcast=lambda state, asked: Threshold(state.threshold),
                 speaks=_above if most is None else patient,
                 learn=learn_robustly if robust else learn, each=robust,
-                looks_at=("norm",) if most is None else ("norm", "silence"),
-                at_most=most)  # fmt: skip
+                looks_at=("norm",) if most is None else ("norm", "silence"))  # fmt: skip
 
 
 def random(probability: float) -> Rule:

@@ -151,7 +151,7 @@ def _forecast(policy: Policy, memory: Memory, layout: Layout) -> np.ndarray:
     zeros = np.zeros(layout.size, layout.wide)
     forecast: np.ndarray = in_blocks(
         lambda pair: (pair[0] + policy.stand_in.predict(pair[1]), pair[1]),
-        (zeros, memory.stand_in), donate=True, keep=1,
+        (zeros, memory.stand_in), donate=True,
     )[0]  # fmt: skip
     return forecast
 

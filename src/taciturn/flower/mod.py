@@ -1,6 +1,5 @@
 """The client mod: measures what training changed, and leaves the weights out of a silent reply."""
 
-import math
 from logging import WARNING
 from typing import Any
 
@@ -10,7 +9,6 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.supercore import log
 
 from taciturn.core import client
-from taciturn.core.arrays import norm as norm_of
 from taciturn.core.codecs import to_bytes
 from taciturn.core.policy import parse_part
 from taciturn.core.rules import Rule, Situation
@@ -109,7 +107,7 @@ def _answer(
     norm = records.measure(before, [after], layout.wide)[0]
     situation = _situation(asked, norm, metrics)
     decision = client.decide(asked.rule, situation, asked.context)
-    speaks = decision.speaks or (asked.must_speak and math.isfinite(norm))
+    speaks = bool(decision.speaks)
     report = Report(float(decision.norm), float(decision.norm), float(decision.probability))
     if own is not None:
         context_of_own = own.init(layout.size, None)
@@ -125,19 +123,17 @@ def _answer(
             del reply.content[name]
     if asked.coded and speaks:
         update = records.difference(before, after)
-        if asked.codec.feedback:
+        feedback, residual = asked.codec.feedback, None
+        if feedback:
             residual = _residual(context, asked, len(update))
-            update += residual
-            report = report._replace(encoded_norm=float(norm_of(update)))
-        codec, key = asked.codec, asked.key(node)
-        if codec.lengths is not None and asked.rule.nbytes is not None:
-            codec = codec.at(codec.lengths.fit(len(update), decision.nbytes))
-        encoded = codec.encode(update, key)
-        code = to_bytes(codec, encoded, len(update))
-        if codec.feedback:
-            update -= codec.decode(encoded, key, len(update))
+        encoded = client.encode(
+            asked.codec, update, asked.key(node), residual, int(decision.nbytes)
+        )
+        code = to_bytes(encoded.codec, encoded.code, len(update))
+        if feedback:
+            report = report._replace(encoded_norm=float(encoded.norm or 0.0))
             context.state[_RESIDUAL] = ArrayRecord(
-                {"accepted": Array(residual), "next": Array(update)}
+                {"accepted": Array(residual), "next": Array(encoded.residual)}
             )
             context.state[f"{_RESIDUAL}.round"] = MetricRecord({"round": asked.round})
     protocol.write_report(reply.content, report, code)

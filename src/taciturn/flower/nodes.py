@@ -7,7 +7,6 @@ from logging import WARNING
 import numpy as np
 from flwr.supercore import log
 
-from taciturn.core.rules import Rule
 from taciturn.flower.hearing import Heard
 
 _PATIENCE = 10  # times that a node is asked and not heard before the log says so
@@ -23,10 +22,6 @@ class Node:
     in_a_row: int = 0  # how often it was silent since it last spoke
     last_spoke: int = 0  # the round in which it did; 0 if never
     without_mod: int = 0  # 1 once it has replied without `speak()`
-
-    def must_speak(self, rule: Rule) -> bool:
-        """Whether the rule lets the node be silent no more."""
-        return rule.at_most is not None and self.in_a_row >= rule.at_most
 
 
 class Nodes(dict[int, Node]):

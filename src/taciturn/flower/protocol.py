@@ -45,7 +45,6 @@ class Request:
     weighted_by: str  # the metric that has n_k
     seed: int  # what the codec's key is made of; rounds are counted over all starts of a run
     round: int
-    must_speak: bool = False  # whether this client may not be silent now
     silence: int = 0  # how many times in a row the server heard this client's silence
     accepted: int = 0  # the last round in which the server took what this client said
 
@@ -71,7 +70,7 @@ def ask(message: Message, asked: Request) -> Message:
         "protocol": VERSION, "version": __version__, "rule": spell(asked.rule),
         "codec": spell(asked.codec), "exclude": list(asked.exclude),
         "weighted_by": asked.weighted_by, "seed": asked.seed, "round": asked.round,
-        "must_speak": asked.must_speak, "silence": asked.silence, "accepted": asked.accepted,
+        "silence": asked.silence, "accepted": asked.accepted,
     })  # fmt: skip
     for name, value in asked.context._asdict().items():
         record[_CONTEXT + name] = float(value)
@@ -97,7 +96,7 @@ def read_request(record: Mapping[str, Any]) -> Request:
     return Request(
         rule, first._replace(**context), parse_part("codec", record["codec"]),
         tuple(record["exclude"]), record["weighted_by"], record["seed"], record["round"],
-        record["must_speak"], record["silence"], record["accepted"],
+        record["silence"], record["accepted"],
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import QFedAvg, Result, Strategy
 from flwr.supercore import log
 
 from taciturn.checks import number, whole
-from taciturn.core import budget, server, standins, tally
+from taciturn.core import budget, client, rules, server, standins, tally
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError
 from taciturn.flower import buffers as buffers_of
@@ -34,7 +34,7 @@ from taciturn.flower import (
     protocol,
 )
 from taciturn.flower.hearing import Heard, Round
-from taciturn.flower.nodes import Node, Nodes
+from taciturn.flower.nodes import Nodes
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Limits
 from taciturn.flower.state import Results, State, Store
@@ -105,7 +105,7 @@ class Taciturn(Strategy):
         policy = parse(policy) if isinstance(policy, str) else policy
         if absent not in ("ignore", "stand-in"):
             raise InputError(f"`absent` must be ignore or stand-in, got {absent!r}.")
-        silence = not Node().must_speak(policy.rule)
+        silence = policy.rule != rules.full()
         if compares:
             rule = compatibility.robust(policy.rule)
             policy = replace(policy, stand_in=standins.ignore(), rule=rule)
@@ -268,10 +268,9 @@ class Taciturn(Strategy):
         )  # fmt: skip
         for i, message in enumerate(messages):
             own = self.nodes[message.metadata.dst_node_id]
-            messages[i] = protocol.ask(message, replace(
-                request, must_speak=own.must_speak(rule), silence=own.in_a_row,
-                accepted=own.last_spoke,
-            ))  # fmt: skip
+            messages[i] = protocol.ask(
+                message, replace(request, silence=own.in_a_row, accepted=own.last_spoke)
+            )
         asked = {message.metadata.dst_node_id for message in messages}
         full = bytes_down = sum(map(byte_counts.message_bytes, messages))
         if down is not None:
@@ -280,7 +279,10 @@ class Taciturn(Strategy):
         self._round = Round(
             opening=opening, request=request, layout=layout, name=self._array_name,
             limits=self.limits, sent=arrays if down is None else down.public, model=model,
-            asked=asked, must_speak={n for n in asked if self.nodes[n].must_speak(rule)},
+            asked=asked, must_speak={
+                node for node in asked
+                if client.must_speak(rule, opening.context, self.nodes[node].in_a_row)
+            },
             bytes_down=bytes_down, payload_down=sum(map(byte_counts.payload_of, messages)),
             bytes_down_full=full, downlink=down,
         )  # fmt: skip
