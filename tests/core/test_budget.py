@@ -13,7 +13,6 @@ from taciturn.core.amounts import Amount
 from taciturn.core.budget import Rates, budget, doubt, extended
 from taciturn.core.policy import parse
 from taciturn.core.rules import Situation
-from taciturn.errors import InputError
 
 OPENING, SIZE = tally.Opening((), np.inf, np.inf), 40_000
 
@@ -49,13 +48,20 @@ def spend(
     return np.array(spent)
 
 
-@pytest.mark.parametrize(("spread", "most"), [(0.6, 0.1), (1.0, 0.15)])
 @pytest.mark.parametrize(
     ("text", "run", "wanted"),
-    [("budget", None, 40_000), ("budget", 300, 40_000), ("budget:1%", None, 16_002),
-     ("budget:1%", 300, 16_002), ("budget:400B,per=client", None, 4_000),
-     ("budget:3MB,per=run", 300, 10_000)],
-)  # fmt: skip
+    [
+        ("budget", None, 40_000),
+        ("budget:3MB,per=run", 300, 10_000),
+        pytest.param("budget", 300, 40_000, marks=pytest.mark.nightly),
+        pytest.param("budget:1%", None, 16_002, marks=pytest.mark.nightly),
+        pytest.param("budget:1%", 300, 16_002, marks=pytest.mark.nightly),
+        pytest.param("budget:400B,per=client", None, 4_000, marks=pytest.mark.nightly),
+    ],
+)
+@pytest.mark.parametrize(
+    ("spread", "most"), [(0.6, 0.1), pytest.param(1.0, 0.15, marks=pytest.mark.nightly)]
+)
 def test_any_fifty_rounds_spend_what_was_asked_for(
     text: str, run: int | None, wanted: float, spread: float, most: float
 ) -> None:
@@ -194,29 +200,6 @@ def test_amounts_as_people_write_them() -> None:
     assert parse("budget:1%").rule.init(100, None).each == pytest.approx(4.24)
     assert taciturn.budget("4 kB", per="client") == parse("budget:4kB,per=client")
     assert str(taciturn.budget()) == "budget"
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("budget:1", "above 0 and have a unit, as in 1%, 200kB or 2GB, got 1.0"),
-        ("budget:0%", "got '0%'"),
-        ("budget:-1%", "got '-1%'"),
-        ("budget:1 mile", "got '1 mile'"),
-        ("budget:1..2%", r"got '1\.\.2%'"),
-        ("budget:1%,per=week", "`per` must be round or client or run"),
-        ("budget,per=run", "`per=run` needs an amount, as in budget:4kB,per=run"),
-        ("budget:1%+eden:1", "do not go together: .* needs a codec of any length, such as `peaks`"),
-    ],
-)
-def test_bad_budgets(text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        parse(text)
-
-
-def test_what_a_run_may_spend_needs_its_rounds() -> None:
-    with pytest.raises(InputError, match="needs the number of rounds"):
-        parse("budget:2GB,per=run").rule.init(100, None)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from taciturn.core.hashing import bits, fold, mix
 KEY = np.array([0xDEADBEEF, 0x12345678], np.uint32)
 
 
-@pytest.mark.parametrize("number", [0, 1, 7, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("number", [0, 7, 2**32 - 1])
 def test_numpy_and_jax_hash_alike(number: int) -> None:
     folded = fold(KEY, number)
     traced = jax.jit(fold)(jnp.asarray(KEY), jnp.asarray(np.uint32(number)))

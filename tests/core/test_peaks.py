@@ -52,7 +52,7 @@ def error_of(codec: Codec, update: np.ndarray, count: int = 8) -> float:
 # As many bytes as are wanted.
 
 
-@pytest.mark.parametrize("size", [1, 65, 4096, 10_000, 300_000])
+@pytest.mark.parametrize("size", [1, 65, 10_000])
 def test_a_code_of_any_length_fits_and_a_program_decodes_the_same(size: int) -> None:
     update = 0.01 * np.random.default_rng(size).standard_t(3, size).astype("f4")
     through, fit = jax.jit(LENGTHS.through), jax.jit(LENGTHS.fit, static_argnums=0)
@@ -74,10 +74,7 @@ def test_a_code_of_any_length_fits_and_a_program_decodes_the_same(size: int) -> 
     np.testing.assert_array_equal(read, update)  # float32 where that fits
 
 
-@pytest.mark.parametrize(
-    ("size", "nbytes"),
-    [(65, 32), (4096, 100), (10_000, 1_000), (300_000, 32), (300_000, 400), (300_000, 4_000)],
-)
+@pytest.mark.parametrize(("size", "nbytes"), [(65, 32), (10_000, 1_000), (300_000, 400)])
 def test_numpy_and_jax_write_the_same_bytes(size: int, nbytes: int) -> None:
     codec, key = LENGTHS.at(nbytes), np.array([size, nbytes], np.uint32)
     update = 0.01 * np.random.default_rng(size).standard_t(3, size).astype("f4")
@@ -118,14 +115,13 @@ def test_any_bytes_of_any_length_are_an_update_or_an_error(data: Any) -> None:
     most = min(4 * size, 700)
     raw = data.draw(st.binary(max_size=most) | st.integers(0, most).map(lambda n: bytes([255]) * n))
     try:
-        codec = peaks().at(len(raw))
+        codec = LENGTHS.at(len(raw))
         with np.errstate(all="ignore"):
             update = codec.decode(from_bytes(codec, raw, size), keys(1)[0], size)
     except InputError:
         return
     assert len(raw) == LENGTHS.fit(size, len(raw))
-    assert update.shape == (size,)
-    assert update.dtype == np.float32
+    assert (update.shape, update.dtype) == ((size,), np.float32)
 
 
 def test_nothing_in_a_code_grows_with_the_model() -> None:
@@ -148,16 +144,7 @@ def test_nothing_in_a_code_grows_with_the_model() -> None:
 
 @pytest.mark.parametrize(
     ("size", "nbytes", "count"),
-    [
-        (1024, 32, 99),
-        (4096, 100, 40),
-        (3 * BLOCK, 200, 60),
-        (16 * BLOCK, 64, 99),
-        (16 * BLOCK, 1_000, 12),
-        (64 * BLOCK, 200, 60),
-        (64 * BLOCK, 4_000, 9),
-        (64 * BLOCK, 20_000, 9),
-    ],
+    [(1024, 32, 99), (3 * BLOCK, 200, 60), (16 * BLOCK, 64, 99), (64 * BLOCK, 20_000, 9)],
 )
 def test_the_error_is_what_is_declared(size: int, nbytes: int, count: int) -> None:
     """Of normal weights, within 5 %, be there bits for every block or for few of them."""
@@ -219,7 +206,7 @@ def kinds() -> dict[str, np.ndarray]:
     return {name: 0.01 * update.astype("f4") for name, update in found.items()}
 
 
-@pytest.mark.parametrize("nbytes", [32, 150, 1_000, 15_000])
+@pytest.mark.parametrize("nbytes", [32, 1_000, 15_000])
 def test_the_decoded_norm_is_in_its_range(nbytes: int) -> None:
     codec = LENGTHS.at(nbytes)
     for name, update in kinds().items():
@@ -228,7 +215,7 @@ def test_the_decoded_norm_is_in_its_range(nbytes: int) -> None:
             assert low <= np.linalg.norm(read_back(codec, update, key)) <= high, name
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_weights_of_a_large_model_in_4_kb() -> None:
     size, codec = 138_000_000, peaks()
     update = 0.01 * np.random.default_rng(0).standard_normal(size, "f4")

@@ -68,8 +68,8 @@ HONEST = [
 ]
 
 
-@pytest.mark.parametrize("norm", [1e-9, 0.5, 5.0, 50.0, 1e3, 1e5, 1e17])
-@pytest.mark.parametrize("examples", [1e-6, 1.0, 1e9])
+@pytest.mark.parametrize("norm", [1e-9, 5.0, 1e17])
+@pytest.mark.parametrize("examples", [1e-6, 1e9])
 def test_one_of_ten_cannot_move_it_beyond_the_honest(norm: float, examples: float) -> None:
     """Neither above the smaller half of the honest norms, nor so low that nobody is silent."""
     rounds = [[*row, norm] for row in [*HONEST[:1], *HONEST[1:] * 9]]
@@ -102,18 +102,6 @@ def test_norms_are_kept_where_they_are_needed_alone() -> None:
     assert plain.each is None
     with pytest.raises(InputError, match="needs each norm"):
         parse("adaptive,robust=true").rule.learn(parse("adaptive").rule.init(1, None), plain)
-
-
-@pytest.mark.parametrize("text", ["adaptive,robust=true", "adaptive,robust=true,at_most=10",
-                                  "adaptive,k=0,at_most=3"])  # fmt: skip
-def test_it_can_be_written_down(text: str) -> None:
-    assert str(parse(text)).startswith(text)
-
-
-@pytest.mark.parametrize("wrong", ["0", "2.5", "-1", "inf", "often"])
-def test_patience_is_a_whole_number(wrong: str) -> None:
-    with pytest.raises(InputError, match="`at_most`"):
-        parse(f"adaptive,at_most={wrong}")
 
 
 def federation(policy: Policy, nodes: int, steps: int, decay: float, rounds: int = 24) -> list[int]:
@@ -152,7 +140,7 @@ def federation(policy: Policy, nodes: int, steps: int, decay: float, rounds: int
 def test_no_small_federation_falls_silent_for_good(policy: str) -> None:
     rule = parse(policy)
     first_round_decides = 0
-    for nodes, steps, decay in itertools.product((4, 6, 10), (1, 5, 10, 20), (1.0, 0.97, 0.9)):
+    for nodes, steps, decay in itertools.product((4, 10), (1, 5, 20), (1.0, 0.9)):
         spoke = federation(rule, nodes, steps, decay)
         first_round_decides += spoke[1] == 0
         assert all(a or b for a, b in itertools.pairwise(spoke)), (nodes, steps, decay)

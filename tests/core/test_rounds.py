@@ -12,7 +12,6 @@ from taciturn.core import client, server, tally
 from taciturn.core.messages import Message
 from taciturn.core.policy import parse
 from taciturn.core.rules import Situation
-from taciturn.errors import InputError
 
 # Three clients, n = 1, 1, 2, with updates of norm 5, 2 and 1.
 #   Σ n·Δ = (3, 4) + (0, 2) + 2·(1, 0) = (5, 6),   Σ n = 4,   mean = (1.25, 1.5)
@@ -256,9 +255,8 @@ def test_full_speaks_even_with_nothing_to_say() -> None:
         (math.inf, 1.0, None),
     ],
 )
-@pytest.mark.parametrize("donate", [False, True])
 def test_a_message_that_cannot_be_is_counted_and_changes_nothing(
-    examples: float, norm: float, update: list[float] | None, donate: bool
+    examples: float, norm: float, update: list[float] | None
 ) -> None:
     policy, state = begin("adaptive,k=0+ou,cap=true")
     state, _ = play(policy, state, FIRST)
@@ -266,10 +264,11 @@ def test_a_message_that_cannot_be_is_counted_and_changes_nothing(
     honest = tally.add(tally.start(state.weights), Message(1, 5.0, np.array([3.0, 4.0])), opening)
     expected, _ = server.close(policy, state, honest)
     bad = Message(examples, norm, None if update is None else np.array(update))
-    after, info = server.close(policy, state, tally.add(honest, bad, opening, donate=donate))
-    assert (info.spoke, info.silent, info.rejected) == (1, 0, 1)
-    np.testing.assert_array_equal(after.weights, expected.weights)
-    assert after.memory.rule == expected.memory.rule
+    for donate in (False, True):
+        after, info = server.close(policy, state, tally.add(honest, bad, opening, donate=donate))
+        assert (info.spoke, info.silent, info.rejected) == (1, 0, 1)
+        np.testing.assert_array_equal(after.weights, expected.weights)
+        assert after.memory.rule == expected.memory.rule
 
 
 def test_rounding_of_the_norm_on_its_way_is_no_lie() -> None:
@@ -298,13 +297,6 @@ def test_a_silent_norm_under_a_threshold_below_zero_is_taken_as_zero() -> None:
         state.memory.rule.threshold, state.memory.rule.threshold, 2.0))  # fmt: skip
     assert heard.norms.mean == 0
     assert heard.examples_capped == 0
-
-
-def test_an_update_of_the_wrong_length_raises() -> None:
-    policy, state = begin("full")
-    opening = server.open(policy, state.memory, ASKED)
-    with pytest.raises(InputError, match=r"2 weights like the model, got shape \(3,\)"):
-        tally.add(tally.start(state.weights), Message(1, 1.0, np.ones(3)), opening)
 
 
 def test_an_honest_client_whose_training_broke_says_so() -> None:

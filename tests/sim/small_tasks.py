@@ -67,6 +67,27 @@ def tiny(poisoned: int | None = None) -> Task:
     )
 
 
+def few() -> Task:
+    """Six clients and a linear model of 105 weights."""
+    rng = np.random.default_rng(0)
+    sizes = [2, 7, 12, 5, 10, 17]
+    n = sum(sizes)
+    y = rng.integers(0, 5, n + 20).astype(np.int32)
+    x = (rng.normal(0, 1, (5, 20))[y] + rng.normal(0, 1, (len(y), 20))).astype(np.float32)
+    loss, metrics = classification(lambda p, x, key: x @ p["w"] + p["b"])
+    return Task(
+        "few",
+        Stored.of({"x": x[:n], "y": y[:n]}, sizes),
+        init=lambda key: {"w": jax.random.normal(key, (20, 5)) * 0.1, "b": jnp.zeros(5)},
+        loss=loss,
+        metrics=metrics,
+        test={"x": x[n:], "y": y[n:]},
+        test_clients=np.arange(20) % 11,
+        batch=5,
+        lr=0.1,
+    )
+
+
 class TinyCNN(eqx.Module):
     """One layer of each kind that the package's convolutional models are made of."""
 

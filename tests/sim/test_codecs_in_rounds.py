@@ -7,49 +7,16 @@ that slots fill up, are emptied and fill again.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_tasks import STAND_INS, assert_agree, cnn, distance, tiny
+from small_tasks import assert_agree, tiny
 
 import taciturn
-from taciturn.core.policy import CODECS, RULES
 from taciturn.models import MLP
 from taciturn.tasks import load
-
-FORMS = {
-    "float32": ["float32"], "float16": ["float16"], "bfloat16": ["bfloat16"],
-    "quantize": ["quantize:2"], "eden": ["eden:0.5", "eden:2"], "top_k": ["top_k:0.1"],
-    "sparse_ternary": ["sparse_ternary:0.1"], "peaks": ["peaks:0.2", "peaks:3"],
-}  # fmt: skip
-RULE_FORMS = {
-    "full": "full",
-    "fixed": "fixed:0.2",
-    "adaptive": "adaptive,k=0",
-    "random": "random:0.5",
-    "optimal": "optimal:0.5",
-}
-
-
-def arms() -> dict[str, str]:
-    """As few as have every pair of a codec with a rule and of a codec with a stand-in."""
-    assert set(FORMS) == set(CODECS)
-    assert set(RULE_FORMS) == set(RULES) - {"budget"}  # it goes with `peaks` alone: see below
-    codecs = list(itertools.chain(*FORMS.values()))
-    most = max(len(RULE_FORMS), len(STAND_INS))
-    rules, stand_ins = itertools.cycle(RULE_FORMS.values()), itertools.cycle(STAND_INS)
-    pairs = list(itertools.islice(zip(rules, stand_ins, strict=False), most))
-    texts = [f"{rule}+{stand_in}+{codec}" for codec in codecs for rule, stand_in in pairs]
-    return {text: text for text in texts}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_every_codec_with_every_rule_and_stand_in_is_the_plain_loop(lanes: int) -> None:
-    assert_agree(load("synthetic"), arms(), cohort=5, rounds=4, seeds=2, lanes=lanes)
 
 
 def words(size: int) -> taciturn.Task:
@@ -67,11 +34,7 @@ def words(size: int) -> taciturn.Task:
 
 
 @pytest.mark.parametrize(
-    ("size", "codec"),
-    [
-        *((128, codec) for codec in ("eden:1", "eden:0.5", "eden:2", "quantize:2", "peaks:1")),
-        (4096, "peaks:0.1"),
-    ],
+    ("size", "codec"), [*((128, codec) for codec in ("eden:1", "eden:0.5")), (4096, "peaks:0.1")]
 )
 def test_nobody_is_rejected_whose_weights_are_alike(size: int, codec: str) -> None:
     """The plain loop checks norms; of coordinates that are turned to 0, rounding has the sign."""
@@ -100,10 +63,10 @@ BUDGETS = {
 @pytest.mark.parametrize(
     ("task", "lanes"),
     [
-        ("wide", 3),
         ("synthetic", 1),
-        pytest.param("wide", 1, marks=pytest.mark.slow),
-        pytest.param("synthetic", 3, marks=pytest.mark.slow),
+        pytest.param("synthetic", 3, marks=pytest.mark.nightly),
+        pytest.param("wide", 1, marks=pytest.mark.nightly),
+        pytest.param("wide", 3, marks=pytest.mark.nightly),
     ],
 )
 def test_budgets_are_the_plain_loop(task: str, lanes: int) -> None:
@@ -122,8 +85,8 @@ def test_budgets_are_the_plain_loop(task: str, lanes: int) -> None:
     ("task", "text", "planned"),
     [
         ("synthetic", "budget:100B,per=client", 100_000),
-        pytest.param("glyphs", "budget", 4_000_000, marks=pytest.mark.slow),
-        pytest.param("glyphs", "budget:2MB,per=run", 2_000_000, marks=pytest.mark.slow),
+        pytest.param("glyphs", "budget", 4_000_000, marks=pytest.mark.nightly),
+        pytest.param("glyphs", "budget:2MB,per=run", 2_000_000, marks=pytest.mark.nightly),
     ],
 )
 def test_a_run_keeps_to_its_budget(task: str, text: str, planned: int) -> None:
@@ -134,35 +97,15 @@ def test_a_run_keeps_to_its_budget(task: str, text: str, planned: int) -> None:
 
 def test_a_budget_that_cannot_be_kept_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     arms = {text: text for text in ("full", "budget:2%", "budget:12%")}
-    taciturn.compare("synthetic", arms, rounds=1, cohort=2)
+    taciturn.compare("synthetic", arms, rounds=1, cohort=2, plain=True)
     (told,) = (r.getMessage() for r in caplog.records if r.name == "taciturn")
-    assert told.startswith("budget:2%: the budget of 2% cannot be kept: with 101 weights, headers ")
-
-
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_codecs_side_by_side_are_the_plain_loop(lanes: int) -> None:
-    some = ("full", "adaptive,k=0+ou+eden:0.5", "random:0.5+zero+quantize:2", "full+top_k:0.1")
-    found = assert_agree(
-        load("synthetic"), {text: text for text in some}, cohort=5, rounds=3, lanes=lanes
-    )
-    for text, history in found.items():
-        codec = taciturn.parse(text).codec
-        assert history.bytes_up.sum() == history.spoke.sum() * codec.nbytes(101)
-    # What is lost shows: a codec that wrote nothing would not move the model at all.
-    exact = found["full"].weights
-    assert 1e-3 < distance(found["full+top_k:0.1"].weights, exact) < 1
-
-
-@pytest.mark.slow
-def test_a_convolutional_model_with_codecs_is_the_plain_loop() -> None:
-    some = ("full+eden:0.1", "adaptive,k=0+ignore+eden:1", "adaptive,k=0+ou+quantize:4")
-    for lanes in (1, 3):
-        assert_agree(cnn(), {text: text for text in some}, cohort=4, lanes=lanes)
+    assert told.startswith("budget:2%: ")
+    assert "101 weights" in told
 
 
 def test_no_adaptive_arm_falls_silent_for_good() -> None:
     """The rule learns from the norms of every round, also where all are silent and left out."""
-    settings: dict[str, Any] = {"rounds": 40, "cohort": 4, "epochs": 10, "batch": 10, "seeds": 3}
+    settings: dict[str, Any] = {"rounds": 30, "cohort": 4, "epochs": 5, "batch": 10}
     arms = {text: text for text in ("adaptive+ignore", "adaptive,k=0+ignore")}
     for history in taciturn.compare("synthetic", arms, **settings).values():
         for row in history.spoke[:, 10:]:

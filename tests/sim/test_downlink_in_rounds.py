@@ -7,29 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_tasks import ARRAYS, assert_agree, distance
-from test_feedback import few
+from small_tasks import ARRAYS, distance, few
 
 import taciturn
 from taciturn.core import downlink, messages
 from taciturn.core.policy import parse
-from taciturn.errors import InputError
-from taciturn.settings import Settings
 from taciturn.sim import draws, engine, journal
-from taciturn.sim.defaults import fill_in
-from taciturn.tasks import load
 
-ARMS = {
-    text: text
-    for text in (
-        "full",
-        "full+down=eden:1",
-        "adaptive,k=0+ou+eden:0.5+down=eden:0.5",
-        "random:0.5+ignore+top_k:0.1,feedback=true+down=sparse_ternary:0.2",
-        "full+down=quantize:2",
-        "adaptive,k=0+zero+down=top_k:0.1",
-    )
-}
 SIZE = 105  # weights of the model of `few`
 DOWNLOADS = ("bytes_down", "bytes_down_silos")
 
@@ -40,33 +24,10 @@ def assert_alike(ours: Any, theirs: Any) -> None:
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_the_engine_is_the_plain_loop(lanes: int) -> None:
-    settings: dict[str, Any] = {"cohort": 4, "rounds": 6, "seeds": 2, "dropout": 0.3}
-    found = assert_agree(few(), ARMS, lanes=lanes, **settings)
-    plain = taciturn.compare(few(), ARMS, plain=True, evaluate_every=2, **settings)
-    for name, history in found.items():
-        for column in DOWNLOADS:
-            np.testing.assert_array_equal(
-                getattr(history, column), getattr(plain[name], column), f"{name} {column}"
-            )
-    assert found["full"].missing.sum() > 0
-
-
-@pytest.mark.slow
-def test_every_codec_down_under_every_rule_is_the_plain_loop() -> None:
-    codecs = ("eden:0.5", "eden:2", "quantize:1", "top_k:0.1", "sparse_ternary:0.2", "float16")
-    rules = ("full+ou+eden:1", "adaptive,k=0+ignore+eden:0.5", "optimal:0.5+last")
-    arms = [f"{rule}+down={codec}" for codec in codecs for rule in rules]
-    assert_agree(few(), {arm: arm for arm in arms}, cohort=4, rounds=5, lanes=3)
-
-
-@pytest.mark.parametrize("plain", [True, False])
-def test_off_changes_nothing_not_a_bit(plain: bool) -> None:
+def test_off_changes_nothing_not_a_bit() -> None:
     """An arm without a codec for the way down is the same beside arms that have one."""
     alone = {"full+eden:0.5": "full+eden:0.5", "adaptive,k=0+ou": "adaptive,k=0+ou"}
-    settings: dict[str, Any] = {"cohort": 4, "rounds": 5, "seeds": 2, "plain": plain}
-    settings |= {} if plain else {"lanes": 1, "devices": 1}
+    settings: dict[str, Any] = {"cohort": 4, "rounds": 5, "seeds": 2, "lanes": 1, "devices": 1}
     without = taciturn.compare(few(), alone, **settings)
     named = {name: f"{text}+down=float32" for name, text in alone.items()}
     for name, history in taciturn.compare(few(), named, **settings).items():
@@ -85,9 +46,6 @@ def test_two_downlinks_of_one_codec_are_two_programs() -> None:
     arms = ["full+eden:1+down=eden:1", "full+eden:1+down=eden:2", "full+eden:2+down=eden:1"]
     keys = [engine._Structure(parse(text)) for text in arms]
     assert len(set(keys)) == 3
-    found = [taciturn.simulate(few(), text, cohort=4, rounds=3).weights for text in arms]
-    for i in range(3):
-        assert distance(found[i], found[i - 1]) > 1e-5
 
 
 def counted(text: str, rounds: int, seed: int, kept: int | None, dropout: float = 0.0) -> list[int]:
@@ -110,9 +68,11 @@ def counted(text: str, rounds: int, seed: int, kept: int | None, dropout: float 
     return found
 
 
-@pytest.mark.parametrize("plain", [True, False])
-@pytest.mark.parametrize(("kept", "dropout"), [(None, 0.0), (2, 0.0), (0, 0.0), (None, 0.4)])
-def test_clients_download_what_they_lack(plain: bool, kept: int | None, dropout: float) -> None:
+@pytest.mark.parametrize(
+    ("kept", "dropout", "plain"),
+    [(None, 0.0, True), (2, 0.0, False), (0, 0.0, True), (None, 0.4, False), (2, 0.4, True)],
+)
+def test_clients_download_what_they_lack(kept: int | None, dropout: float, plain: bool) -> None:
     text = "full+down=quantize:4"  # seven messages are shorter than the model, eight are not
     assert downlink.most_kept(parse(text).down, SIZE) == 7
     history = taciturn.simulate(
@@ -169,16 +129,3 @@ def test_a_killed_run_goes_on_bit_for_bit(
     again = taciturn.compare(few(), arms, plain=plain, folder=tmp_path, **settings)
     for name in arms:
         assert_alike(again[name], whole[name])
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (-1, "`kept_messages` must be at least 0, got -1"),
-        (1.5, "`kept_messages` must be a whole number, got 1.5"),
-        ("many", "`kept_messages` must be a whole number, got 'many'"),
-    ],
-)
-def test_bad_numbers_of_messages(value: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        fill_in(Settings(kept_messages=value), load("synthetic"))

@@ -4,177 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import logging
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from float64 import enable_x64
-from small_tasks import (
-    ARRAYS,
-    SEVERAL,
-    STAND_INS,
-    assert_agree,
-    assert_same,
-    cnn,
-    distance,
-    lstm,
-    program_of,
-    tiny,
-)
+from small_tasks import ARRAYS, SEVERAL, assert_agree, assert_same, cnn, distance, program_of, tiny
 
 import taciturn
 from taciturn.core.messages import OVERHEAD
-from taciturn.core.policy import RULES
 from taciturn.models import MLP
 from taciturn.progress import Compiling, Progress
 from taciturn.sim import devices, engine
 from taciturn.sim import rounds as rounds_module
-from taciturn.tasks import load
 from taciturn.tasks.task import Task, classification
 
-# Task, a threshold between the norms that its clients have, and the settings of a run.
-CASES: dict[str, tuple[Callable[[], Task], float, dict[str, Any]]] = {
-    # In this seed's run every cap is reached.
-    "tiny": (tiny, 0.3, {"cohort": 4, "seeds": (28,)}),
-    "synthetic": (lambda: load("synthetic"), 0.205, {"cohort": 5, "batch": 32}),
-    "cnn": (cnn, 0.4, {"cohort": 4}),
-    "lstm": (lstm, 0.19, {"cohort": 3}),
-}
-STAND_IN_FORMS = {
-    "ou": ["ou", "ou,cap=true"],
-    **{name: [name] for name in STAND_INS if name != "ou"},
-}
 
-
-def rule_forms(threshold: float) -> dict[str, list[str]]:
-    return {
-        "full": ["full"],
-        "fixed": [f"fixed:{threshold}"],
-        "adaptive": [
-            "adaptive,k=0",
-            "adaptive,k=0.5,weighted=false",
-            "adaptive,k=-1,robust=true,at_most=1",
-        ],
-        "random": ["random:0.5"],
-        "optimal": ["optimal:0.4"],
-        "budget": ["budget:200B"],
-    }
-
-
-def every_policy(threshold: float, stand_ins: dict[str, list[str]]) -> dict[str, str]:
-    rules = rule_forms(threshold)
-    assert set(rules) == set(RULES), "a new rule belongs into these tests"
-    pairs = [
-        f"{rule}+{stand_in}"
-        for rule in itertools.chain(*rules.values())
-        for stand_in in itertools.chain(*stand_ins.values())
-        # Where what is decoded cancels to 0, `ou` would fit a path to what rounding left.
-        if not (rule.startswith("budget") and stand_in.startswith("ou"))
-    ]
-    return {pair: pair for pair in pairs}
-
-
-def some_silent(histories: dict[str, taciturn.History]) -> bool:
-    """Whether rules heard some and missed some: else nothing was compared. With `full` nobody is
-    silent, and with budgets hardly anyone: see `test_budgets_are_the_plain_loop`."""
-    return all(
-        0 < history.spoke.sum() < history.spoke.size * history.cohort
-        for name, history in histories.items()
-        if not name.startswith(("full", "budget"))
-    )
-
-
-@pytest.mark.parametrize(
-    "case",
-    ["tiny", *(pytest.param(case, marks=pytest.mark.slow) for case in CASES if case != "tiny")],
-)
-def test_every_rule_and_stand_in_is_the_plain_loop(case: str) -> None:
-    make, threshold, settings = CASES[case]
-    arms = every_policy(threshold, STAND_IN_FORMS)
-    lanes = {"tiny": 3, "synthetic": 1, "cnn": 3, "lstm": 2}[case]
-    found = assert_agree(make(), arms, lanes=lanes, **settings)
-    assert some_silent(found)
-    if case == "tiny":
-        # What stands in makes a difference under every rule, and the cap is reached: else two
-        # programs that left them out would agree as well.
-        for rule in (f"fixed:{threshold}", "adaptive,k=0.5,weighted=false", "random:0.5"):
-            ends = [found[f"{rule}+{stand_in}"].weights for stand_in in ("ou", "ou,cap=true",
-                    "zero", "ignore", "last")]  # fmt: skip
-            for one, other in itertools.combinations(ends, 2):
-                assert distance(one, other) > 1e-3, rule
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["synthetic", "lstm"])
-def test_the_papers_unbounded_fit_is_the_plain_loop_in_float64(case: str) -> None:
-    """It amplifies rounding by itself: in float32 two right programs differ."""
-    make, threshold, settings = CASES[case]
-    stand_ins = {"ou": ["ou,mode=paper", "ou,mode=paper,cap=true"]}
-    with enable_x64(True):
-        # Codecs write single precision, and the fit would amplify that.
-        policies = {
-            text: text for text in every_policy(threshold, stand_ins) if "budget" not in text
-        }
-        ours = assert_agree(make(), policies, lanes=2, **settings)
-    assert all(history.weights.dtype == np.float64 for history in ours.values())
-    # The cap is reached, so that it was compared as well.
-    free, capped = (ours[f"adaptive,k=0+ou,mode=paper{cap}"] for cap in ("", ",cap=true"))
-    assert not np.array_equal(free.weights, capped.weights)
-
-
-MOMENTUM_TO_ADAM = {"epochs": 2, "client_optimizer": "momentum", "lr": 0.1, "lanes": 3,
-                    "server_optimizer": "adam", "server_lr": 0.1}  # fmt: skip
-
-
-# Every setting that carries a state from step to step or from round to round; the next test has the
-# rest. Clients have one to twelve steps, and most of them a last batch that is not full.
-@pytest.mark.parametrize(
-    ("make", "settings"),
-    [
-        pytest.param(cnn, MOMENTUM_TO_ADAM, marks=pytest.mark.slow),
-        (tiny, MOMENTUM_TO_ADAM),
-        (tiny, {"epochs": 3, "client_optimizer": "adam", "lr": 0.05, "lanes": 1, "seeds": (3, 5),
-                "server_optimizer": "momentum", "server_lr": 0.5}),
-    ],
-    ids=["momentum to adam, CNN", "momentum to adam, two epochs", "adam to momentum, three epochs"],
-)  # fmt: skip
-def test_optimizers_and_epochs_are_those_of_the_plain_loop(
-    make: Callable[[], Task], settings: dict[str, Any]
-) -> None:
-    assert some_silent(assert_agree(make(), SEVERAL, rounds=4, cohort=4, **settings))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"epochs": 2, "client_optimizer": "momentum", "clip": math.inf, "lanes": 3, "lr": 0.1},
-        {"server_optimizer": "adam", "server_lr": 0.1, "clip": 0.05, "lanes": 1},
-        {"server_optimizer": "yogi", "server_lr": 0.1, "epochs": 2, "seeds": (3, 5), "lanes": 3},
-        {"server_optimizer": "momentum", "server_lr": 0.5, "client_optimizer": "adam", "lr": 0.05},
-        {"client_optimizer": optax.adamw(0.02), "server_optimizer": optax.sgd(0.7), "lanes": 9},
-        {"server_lr": 0.5, "batch": 1, "lanes": 2},
-    ],
-    ids=lambda settings: " ".join(key for key in settings if key != "lanes"),
-)
-def test_settings_mean_the_same_in_both(settings: dict[str, Any]) -> None:
-    arms = {name: name for name in ("full", "adaptive,k=0+ou", "random:0.5+last")}
-    assert_agree(tiny(), arms, cohort=4, **settings)
-
-
-@pytest.mark.slow
 def test_epochs_clipping_and_momentum_are_not_left_out() -> None:
     """The loop shares the local step with the engine: a setting that both forget would agree."""
     runs = {
-        key: taciturn.simulate(tiny(), "full", rounds=1, cohort=5, **settings).weights
+        key: taciturn.simulate(tiny(), "full", rounds=1, cohort=5, plain=True, **settings).weights
         for key, settings in {
             "plain": {}, "epochs": {"epochs": 2}, "clip": {"clip": 0.01},
             "momentum": {"client_optimizer": "momentum"},
@@ -186,7 +40,7 @@ def test_epochs_clipping_and_momentum_are_not_left_out() -> None:
 
 
 # With 15 lanes every client has one of its own: none begins a second one.
-@pytest.mark.parametrize("lanes", [pytest.param(1, marks=pytest.mark.slow), 3, 15])
+@pytest.mark.parametrize("lanes", [3, pytest.param(15, marks=pytest.mark.nightly)])
 def test_a_client_with_nan_data_is_rejected_and_counted(lanes: int) -> None:
     arms = {name: name for name in ("full", "adaptive,k=0+ou,cap=true", "random:0.5+ignore")}
     found = assert_agree(tiny(poisoned=3), arms, cohort=5, lanes=lanes)
@@ -209,7 +63,6 @@ def test_clients_that_never_answer_are_missing_and_count_nothing() -> None:
     np.testing.assert_array_equal(full.spoke, 5 - full.missing - full.rejected)
 
 
-@pytest.mark.slow
 def test_when_everyone_is_rejected_nothing_changes() -> None:
     task = tiny()
     broken = dataclasses.replace(
@@ -317,7 +170,7 @@ def test_what_sets_a_shape_is_another_program(monkeypatch: pytest.MonkeyPatch) -
         assert len({id(one) for one in different}) == 1 + len(others)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_task_can_run_in_float32_and_float64() -> None:
     task = tiny()
     narrow = taciturn.simulate(task, "full", rounds=1, cohort=2)
@@ -368,15 +221,6 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rounds == [1, 3, 4, 5, 7]
     for name in SEVERAL:
         assert_same(in_twos[name], one_by_one[name], 1e-6)
-
-
-@pytest.mark.slow
-def test_neighbours_change_rounding_alone() -> None:
-    together = taciturn.compare(cnn(), SEVERAL, rounds=1, cohort=4, seeds=(4, 7), lanes=3)
-    for name in SEVERAL:
-        alone = taciturn.simulate(cnn(), name, rounds=1, cohort=4, seeds=(7,), lanes=1)
-        assert distance(together[name].weights[1:], alone.weights) < 1e-6
-        assert together[name].spoke[1] == alone.spoke[0]
 
 
 def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(
@@ -433,7 +277,7 @@ def test_runs_that_do_not_fit_into_memory_go_in_groups_and_it_says_so(
 # Precision.
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_bfloat16_is_close_and_not_the_same() -> None:
     exact, coarse = (
         taciturn.simulate(cnn(), "full", rounds=3, cohort=6, precision=precision)

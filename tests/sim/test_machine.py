@@ -71,6 +71,7 @@ taciturn.simulate(task, "full", rounds=1, cohort=2, seeds=2)
 """
 
 
+@pytest.mark.slow
 def test_seeds_of_an_lstm_begin_on_two_cores() -> None:
     """Its first weights come from two QR factorisations per seed; with the seeds of both batched,
     each takes one of the two threads and waits for the other one for ever."""

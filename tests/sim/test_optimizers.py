@@ -41,7 +41,7 @@ TRANSFORMATIONS = {
 @pytest.mark.parametrize(
     "name",
     [
-        name if name == "a dict of numbers" else pytest.param(name, marks=pytest.mark.slow)
+        name if name == "a dict of numbers" else pytest.param(name, marks=pytest.mark.nightly)
         for name in TRANSFORMATIONS
     ],
 )

@@ -17,9 +17,7 @@ import taciturn
 from taciturn.core.policy import parse
 from taciturn.errors import InputError
 from taciturn.progress import Progress
-from taciturn.settings import Settings
 from taciturn.sim import reference
-from taciturn.sim.defaults import fill_in
 from taciturn.tasks.task import Generated, Stored, Task, classification, held_out, with_test
 
 SIZES = [3, 12, 5, 20, 7]
@@ -138,17 +136,6 @@ def test_full_communication_is_federated_averaging_by_hand() -> None:
     np.testing.assert_allclose(got, jax.flatten_util.ravel_pytree(moved)[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("rounds", "every", "tested"),
-    [(5, 1, [0, 1, 2, 3, 4]), (5, 2, [1, 3, 4]), (4, 10, [3]), (4, None, [0, 1, 2, 3])],
-)
-def test_testing_every_so_many_rounds_and_after_the_last(
-    rounds: int, every: int | None, tested: list[int]
-) -> None:
-    settings = fill_in(Settings(cohort=3, rounds=rounds, evaluate_every=every), TINY)
-    assert [t for t in range(rounds) if settings.evaluates(t)] == tested
-
-
 def test_progress_is_told_after_every_round() -> None:
     told: list[Progress] = []
     history = run("random:0.5+zero", rounds=3, cohort=2, seeds=(5, 6), progress=told.append)
@@ -158,14 +145,6 @@ def test_progress_is_told_after_every_round() -> None:
     assert told[2].spoke == history.spoke[0].sum()
     assert told[2].bytes_up == history.bytes_up[0].sum()
     assert told[2].accuracy == history.accuracy[0, -1]
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "yogi"])
-def test_every_server_optimizer_trains(optimizer: str) -> None:
-    rate = {"adam": 0.1, "yogi": 0.1}.get(optimizer)
-    history = run("full", rounds=8, cohort=5, server_optimizer=optimizer, server_lr=rate)
-    assert history.loss[0, -1] < 0.75 * math.log(3)
-    assert history.rejected.sum() == 0
 
 
 def test_half_the_server_rate_is_half_the_step() -> None:
@@ -203,47 +182,6 @@ def test_the_plain_loop_honours_the_precision_and_refuses_what_is_the_engines() 
     for name in ("devices", "lanes"):
         with pytest.raises(InputError, match=f"`{name}` is the engine's"):
             taciturn.simulate(TINY, "full", plain=True, rounds=1, cohort=1, **{name: 1})
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"cohort": 6}, "at most the population of 5 clients, got 6"),
-        ({"cohort": 0}, "`cohort` must be at least 1, got 0"),
-        ({"rounds": 0}, "`rounds` must be at least 1, got 0"),
-        ({"rounds": 1.5}, "`rounds` must be a whole number, got 1.5"),
-        ({"rounds": True}, "`rounds` must be at least 1, got True"),
-        ({"seeds": ()}, r"`seeds` must be different whole numbers, got \[\]"),
-        ({"seeds": (1, 1)}, r"`seeds` must be different whole numbers, got \[1, 1\]"),
-        ({"seeds": 0}, "`seeds` must be at least 1, got 0"),
-        ({"seeds": (-1,)}, "`seeds` must be at least 0, got -1"),
-        ({"seeds": (2**32,)}, "`seeds` must be at most 4294967295, got 4294967296"),
-        ({"seed": 2**40}, "`seed` must be at most 4294967295, got 1099511627776"),
-        ({"seeds": 10**12}, "`seeds` must be at most 1000000, got 1000000000000"),
-        ({"seed": 7, "seeds": 3}, "`seed` is one run and `seeds` are several"),
-        ({"batch": 0}, "`batch` must be at least 1, got 0"),
-        ({"epochs": -1}, "`epochs` must be at least 1, got -1"),
-        ({"lr": -0.1}, r"`lr` must be in \[0, inf\), got -0.1"),
-        ({"lr": math.inf}, r"`lr` must be in \[0, inf\), got inf"),
-        ({"clip": 0}, r"`clip` must be in \(0, inf\], got 0"),
-        ({"server_lr": "fast"}, "`server_lr` must be a number, got 'fast'"),
-        ({"evaluate_every": 0}, "`evaluate_every` must be at least 1, got 0"),
-        ({"client_optimizer": "adm"}, "no optimizer called `adm`. Did you mean `adam`"),
-        ({"server_optimizer": "lion"}, "no optimizer called `lion`. Known: adam"),
-    ],
-)
-def test_bad_settings(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        fill_in(Settings(**({"cohort": 5} | settings)), TINY)
-
-
-def test_a_wrong_task_policy_or_comparison() -> None:
-    with pytest.raises(InputError, match=r"no task called `synthetc`. Did you mean `synthetic`"):
-        taciturn.simulate("synthetc", "full")
-    with pytest.raises(InputError, match=r"called `fulll`. Did you mean `full`"):
-        taciturn.simulate(tiny(), "fulll")
-    with pytest.raises(InputError, match="at least one policy, got none"):
-        taciturn.compare(tiny(), {})
 
 
 def test_simulate_and_compare_are_the_loop() -> None:
@@ -318,13 +256,6 @@ def test_generated_clients_hold_out_their_last_tenth() -> None:
     assert clients.rows_of(jnp.arange(3)).tolist() == [9, 18, 10]
     assert clients.examples_of(jnp.arange(3)).tolist() == [9, 18, 10]
     assert clients.batch(jnp.int32(1), jnp.array([0, 17]))["x"].tolist() == [100, 117]
-
-
-def test_a_task_with_its_own_test_part_keeps_all_examples() -> None:
-    task = tiny()
-    clients, (test, *_) = with_test(task)
-    assert clients is task.clients
-    assert test is task.test
 
 
 def test_a_run_without_a_test_part() -> None:

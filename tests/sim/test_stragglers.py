@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-from small_tasks import assert_agree, tiny
+from small_tasks import tiny
 
 import taciturn
 from taciturn.sim import draws
@@ -26,14 +26,10 @@ def test_stragglers_do_an_even_draw_of_their_steps_one_at_the_least() -> None:
     assert draws.local_steps(KEYS, jnp.ones(50, int), 1.0).tolist() == [1] * 50
 
 
-def test_engine_and_plain_loop_agree_on_stragglers() -> None:
-    arms = {name: name for name in ("adaptive,k=0+ou", "full")}
-    slow = assert_agree(
-        tiny(), arms, rounds=3, cohort=4, seeds=2, stragglers=0.7, epochs=2, lanes=2, dropout=0.2
+def test_stragglers_are_asked_and_weigh_the_same_and_come_less_far() -> None:
+    settings = {"rounds": 2, "cohort": 4, "seeds": 2, "epochs": 2, "dropout": 0.2, "plain": True}
+    slow, fast = (
+        taciturn.simulate(tiny(), "full", stragglers=share, **settings) for share in (0.7, 0.0)
     )
-    all_steps = taciturn.compare(
-        tiny(), arms, rounds=3, cohort=4, seeds=2, epochs=2, lanes=2, dropout=0.2
-    )
-    # The same clients are asked, weigh the same, and come less far.
-    np.testing.assert_array_equal(slow["full"].voices, all_steps["full"].voices)
-    assert (slow["full"].norm_mean[:, 0] < all_steps["full"].norm_mean[:, 0]).all()
+    np.testing.assert_array_equal(slow.voices, fast.voices)
+    assert (slow.norm_mean[:, 0] < fast.norm_mean[:, 0]).all()

@@ -53,28 +53,25 @@ def by_examples() -> Rule:
                 nbytes=lambda own, context: 29.9 + own.examples / 3)  # fmt: skip
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_engine_and_plain_loop_agree_on_what_a_client_sees(lanes: int) -> None:
+def test_engine_and_plain_loop_agree_on_what_a_client_sees() -> None:
     arms = {
         "impatient": Policy(impatient(2), ignore()),
         "struggling": Policy(struggling(0.6), zero()),
-        "by norm": Policy(by_norm(0.3), ignore()),
-        "by norm, forecast": Policy(by_norm(0.3), last()),
-        "by norm, coded": Policy(by_norm(0.3), zero(), parse("quantize:8").codec),
+        "by norm": Policy(by_norm(0.3), last()),
         "by examples": Policy(by_examples()),
-        "adaptive": parse("adaptive,k=0+ou"),
-        "robust": parse("adaptive,k=-2,robust=true,at_most=2+ou"),
     }
-    found = assert_agree(tiny(), arms, rounds=7, cohort=3, seeds=(0, 1), lanes=lanes)
+    found = assert_agree(tiny(), arms, rounds=7, cohort=3, lanes=3)
     # Of nine weights: 4 bits for each and a scale, and float32 of the client with most examples.
     assert np.unique(found["by examples"].bytes_up).tolist() == [30, 56]
     for name, history in found.items():
-        assert 0 < history.spoke.sum() < 2 * 7 * 3 or name == "by examples", name
+        assert 0 < history.spoke.sum() < 7 * 3 or name == "by examples", name
 
 
 def test_a_client_speaks_at_the_latest_when_its_patience_is_over() -> None:
     """All five are asked in every round: silent, silent, and everyone speaks."""
-    history = taciturn.simulate(tiny(), Policy(impatient(2), ignore()), rounds=6, cohort=5)
+    history = taciturn.simulate(
+        tiny(), Policy(impatient(2), ignore()), rounds=6, cohort=5, plain=True
+    )
     assert history.spoke[0].tolist() == [0, 0, 5, 0, 0, 5]
 
 
@@ -113,14 +110,9 @@ def test_with_probabilities_the_mean_is_right_on_average(stand_in: Any) -> None:
 
 def test_optimal_sampling_lets_about_as_many_speak_as_asked_for() -> None:
     task = taciturn.tasks.load("synthetic")
-    found = taciturn.compare(
-        task, {"a": "optimal:0.3+zero", "b": "random:0.3+ignore", "c": "full"},
-        rounds=60, cohort=10, seeds=3,
-    )  # fmt: skip
-    shares = found["a"].spoke[:, 1:].mean() / 10
-    assert found["a"].spoke[:, 0].tolist() == [10, 10, 10]  # nothing is known before
-    assert 0.2 < shares < 0.4
-    assert abs(found["a"].loss[:, -1] - found["c"].loss[:, -1]).max() < 0.5
+    found = taciturn.simulate(task, "optimal:0.3+zero", rounds=40, cohort=10, lanes=1)
+    assert found.spoke[0, 0] == 10  # nothing is known before
+    assert 0.2 < found.spoke[:, 1:].mean() / 10 < 0.4
 
 
 def test_optimal_sampling_is_the_formula() -> None:

@@ -6,12 +6,11 @@ import csv
 import dataclasses
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_tasks import assert_agree, assert_same, tiny
+from small_tasks import assert_same, tiny
 
 import taciturn
 from taciturn.errors import InputError
@@ -21,7 +20,7 @@ from taciturn.sim.voices import NO_ANSWER, SILENT, SPOKE
 from taciturn.studies import comparison
 from taciturn.tasks.task import with_test
 
-ARMS = {name: name for name in ("full", "adaptive,k=0+ou", "random:0.5+ignore")}
+ARMS = {name: name for name in ("full", "adaptive,k=0+ou")}
 QUICK = {"rounds": 6, "cohort": 3, "seeds": (3, 1), "evaluate_every": 2}
 
 
@@ -31,10 +30,9 @@ def test_the_worst_tenth_is_the_mean_over_the_clients_that_fare_worst() -> None:
     assert worst_tenth(jnp.array([1.0]), jnp.array([4.0])) == 0.25
 
 
-def test_engine_and_plain_loop_agree_on_it_and_it_is_that_of_the_weights() -> None:
+def test_the_worst_tenth_is_that_of_the_weights() -> None:
     task = tiny()
-    found = assert_agree(task, ARMS, **QUICK)
-    for history in found.values():
+    for history in taciturn.compare(task, ARMS, plain=True, **QUICK).values():
         tested = ~np.isnan(history.accuracy)
         assert (np.isnan(history.worst_tenth) == ~tested).all()
         model = taciturn.as_model(task, history.weights[1])
@@ -58,24 +56,16 @@ def test_what_is_held_out_belongs_to_its_client() -> None:
 
 def test_a_test_set_that_is_nobodys_has_no_worst_tenth() -> None:
     task = dataclasses.replace(tiny(), test_clients=None)
-    history = taciturn.simulate(task, "full", **QUICK)
+    history = taciturn.simulate(task, "full", plain=True, **QUICK)
     assert np.isnan(history.worst_tenth).all()
     assert history.summary()["worst_tenth"] is None
 
 
-@pytest.mark.parametrize(
-    ("whose", "message"),
-    [
-        (np.zeros(29, int), r"a whole number for each of the 30 test examples, got int64 of shape"),
-        (np.zeros(30), r"got float64 of shape \(30,\)"),
-    ],
-)
-def test_test_clients_are_checked(whose: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        taciturn.simulate(dataclasses.replace(tiny(), test_clients=whose), "full", **QUICK)
-    without = dataclasses.replace(tiny(), test=None)
-    with pytest.raises(InputError, match="`test_clients` of task `tiny` needs a `test` set"):
-        taciturn.simulate(without, "full", **QUICK)
+def test_test_clients_are_checked() -> None:
+    for wrong in ({"test_clients": np.zeros(29, int)}, {"test_clients": np.zeros(30)},
+                  {"test": None}):  # fmt: skip
+        with pytest.raises(InputError, match=r"`test_clients`|test examples"):
+            taciturn.simulate(dataclasses.replace(tiny(), **wrong), "full", **QUICK)
 
 
 def test_who_was_asked_is_counted() -> None:
@@ -98,10 +88,6 @@ def test_who_was_asked_is_counted() -> None:
     assert (history.voices.asked - answered).sum() == history.missing.sum() > 0
     sizes = np.array([3, 12, 5, 20, 7])[history.voices.client]
     np.testing.assert_array_equal(history.voices.examples[answered > 0], sizes[answered > 0])
-
-
-def test_engine_and_plain_loop_count_those_that_never_answer() -> None:
-    assert_agree(tiny(), ARMS, dropout=0.3, **QUICK)
 
 
 def test_a_reply_that_is_rejected_is_neither_spoken_nor_silent() -> None:
