@@ -1,8 +1,10 @@
 # Everything is set up on first use: `make run` and `make test` need Python 3.11 or later and make.
 PYTHON ?= python3
 BIN := .venv/bin
-# Slow tests whose programs XLA optimises as it does for users; for the others it optimises little.
-AS_USERS := tests/sim/test_engine.py tests/data/test_real_data.py
+QUICK := -m "not slow and not nightly"
+SLOW := -m "slow and not nightly"
+# Its programs run for long, so XLA optimises them as it does for users; for other tests but little.
+REAL := tests/data/test_real_data.py
 
 .PHONY: run test test-slow test-all test-nightly test-versions test-gpu soak check format clean
 
@@ -10,20 +12,20 @@ run: .venv/sim  ## train federatedly on embedded data, and compare with full com
 	$(BIN)/taciturn run
 
 test: .venv/dev  ## the quick tests
-	$(BIN)/pytest -n 2 -m "not slow and not nightly"
+	$(BIN)/pytest -n 2 $(QUICK)
 
-test-all: test test-slow  ## all tests but the nightly ones and those that need a GPU
+test-all: test test-slow  ## the quick and the slow tests
 
 test-slow: .venv/dev .venv/track  ## what needs servers, Chromium, trackers, real data (TACITURN_DATA) or minutes
 	@echo "Federations first; the other slow tests run while they wait, and report after them."
 	@log="$$(mktemp)"; \
-	{ XLA_FLAGS= nice -n 19 $(BIN)/pytest -n 2 -m "slow and not nightly" $(AS_USERS) && \
-	  nice -n 19 $(BIN)/pytest -n 2 -m "slow and not nightly" --ignore tests/flower $(AS_USERS:%=--ignore %); } > "$$log" 2>&1 & \
-	XLA_FLAGS= $(BIN)/pytest -m "slow and not nightly" tests/flower; federations=$$?; \
+	{ XLA_FLAGS= nice -n 19 $(BIN)/pytest $(SLOW) $(REAL) && \
+	  nice -n 19 $(BIN)/pytest -n 2 $(SLOW) --ignore tests/flower --ignore $(REAL); } > "$$log" 2>&1 & \
+	XLA_FLAGS= $(BIN)/pytest $(SLOW) tests/flower; federations=$$?; \
 	wait $$!; others=$$?; cat "$$log"; rm -f "$$log"; \
 	[ $$federations = 0 ] && [ $$others = 0 ]
 
-test-nightly: .venv/dev  ## the whole grids of which the quick and the slow tests have a part
+test-nightly: .venv/dev  ## whole grids of which other tests have a part, and federations for half an hour
 	XLA_FLAGS= $(BIN)/pytest -n 2 -m nightly
 
 test-gpu:  ## what needs a GPU, with the interpreter that has a JAX for it; leaves tests/records/gpu.json

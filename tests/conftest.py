@@ -4,7 +4,8 @@ Strict dtype and rank promotion hold in the tests of the core, which is written 
 library. Tasks are user code and Optax's adam and yogi mix dtypes, so simulations run without.
 
 Programs of tests run for milliseconds and are compiled for seconds, so XLA optimises little unless
-XLA_FLAGS says otherwise; `make test-slow` leaves it as users have it for federations and engine.
+XLA_FLAGS says otherwise; `make test-slow` leaves it as users have it for federations and real data,
+`make test-nightly` for all.
 
 Tests marked `gpu` need JAX to have one: `JAX_PLATFORMS=cuda,cpu`, as `tests/gpu.py` sets it. With
 TACITURN_GPU_TESTS=cpu they run on a CPU, kernels interpreted, to see that the tests are right.

@@ -401,7 +401,7 @@ def test_any_bytes_of_any_codec_are_rejected_or_counted(codec, data, norm, as_lo
     add_any_bytes(codec, data, norm, as_long)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("codec", CODECS)
 @settings(max_examples=3_000, deadline=None)
 @anything

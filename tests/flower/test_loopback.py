@@ -89,6 +89,7 @@ def counts(metrics: dict[int, dict[str, float]], name: str) -> list[float]:
     return [metrics[t][f"taciturn.{name}"] for t in sorted(metrics)]
 
 
+@pytest.mark.nightly
 def test_a_federation_of_processes(tmp_path):
     federation = Federation(tmp_path / "flower")
     try:
@@ -119,6 +120,7 @@ def five_rounds(federation):
     assert sum(counts(metrics, "bytes_up_full")) == pytest.approx(2 * counted, rel=0.01)
 
 
+@pytest.mark.nightly
 def test_codes_on_the_wire(tmp_path):
     """A million weights, eden:0.1: a fiftieth of FedAvg's upload, all of Flower's own included.
 

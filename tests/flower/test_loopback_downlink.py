@@ -17,7 +17,7 @@ from test_loopback import saved
 
 from taciturn.core.policy import parse
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 POLICY, ROUNDS = "full+eden:1+down=eden:1", 20
 SIZE = 101 * 5000

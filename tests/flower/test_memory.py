@@ -19,7 +19,7 @@ def flat(found):
     return found["least"] > 0.95 and found["most"] < 1.05
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
 def test_five_hundred_rounds_need_no_more_than_fifty():
     command = [sys.executable, str(PROGRAM)]

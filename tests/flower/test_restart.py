@@ -207,7 +207,9 @@ def written(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 3))]
+)
 def test_killed_processes_go_on_bit_for_bit(seed, tmp_path):
     """`kill −9` after a random time, five times over."""
     draws = np.random.default_rng(seed)

@@ -91,7 +91,7 @@ def test_patches_are_in_row_major_order() -> None:
 
 # 100 pixels are fewer than a block of a kernel, 169 are one block and a part of another.
 @pytest.mark.parametrize(
-    ("batch", "height"), [(2, 12), pytest.param(6, 15, marks=pytest.mark.slow)]
+    ("batch", "height"), [(2, 12), pytest.param(6, 15, marks=pytest.mark.nightly)]
 )
 def test_the_kernels_are_the_product_over_patches(batch: int, height: int) -> None:
     x, kernel = drawn(0, batch, height, height, 16), drawn(1, 9 * 16, 32) / 12
@@ -100,7 +100,7 @@ def test_the_kernels_are_the_product_over_patches(batch: int, height: int) -> No
     assert_near(ours, theirs)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_kernels_under_vmap() -> None:
     x, kernel = drawn(0, 2, 2, 7, 6, 16), drawn(1, 2, 9 * 16, 16) / 12
     ours = jax.jit(jax.vmap(with_gradients(kernels, 3)))(x, kernel)
@@ -108,7 +108,7 @@ def test_the_kernels_under_vmap() -> None:
     assert_near(ours, theirs)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_kernels_in_bfloat16() -> None:
     x = drawn(0, 2, 8, 8, 16).astype(jnp.bfloat16)
     kernel = (drawn(1, 9 * 16, 16) / 12).astype(jnp.bfloat16)

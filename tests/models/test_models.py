@@ -124,7 +124,7 @@ def test_conv_pooled_is_conv_and_pooling() -> None:
 
 @pytest.mark.parametrize(
     ("backend", "times"),
-    [("cpu", 12), ("gpu", 12), pytest.param("gpu", 10, marks=pytest.mark.slow)],
+    [("cpu", 12), ("gpu", 12), pytest.param("gpu", 10, marks=pytest.mark.nightly)],
     ids=["one after another", "overlapping", "times that blocks do not divide"],
 )
 def test_two_lstms_are_the_plain_ones(
@@ -211,7 +211,7 @@ def test_without_a_key_nothing_is_dropped() -> None:
 # Precision.
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_step_in_bfloat16_is_close_to_one_in_float32() -> None:
     loss, metrics = classification(lambda model, x, key: model(x, key))
     x = jax.random.normal(KEY, (20, 28, 28))
