@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from taciturn.core.policy import parse
 from taciturn.data import places
-from taciturn.errors import DataError
+from taciturn.errors import DataError, RunError
 from taciturn.studies import experiment as plain
 from taciturn.studies import pieces
 from taciturn.studies.pieces import Options, Say
-from taciturn.studies.results import Results, read
+from taciturn.studies.results import Results, content, results_of
 
 MATCHED = "?"  # the probability of an arm that speaks as often as an adaptive one
 NEAR = 0.01  # a probability as near as this to the adaptive arm's rate is kept
@@ -97,7 +97,10 @@ class Experiment:
 
     def read(self, folder: Path) -> Results:
         """What the experiment's file has; nothing is run."""
-        return read(self.plain(), folder)
+        path = folder / f"{self.name}.json"
+        if not path.exists():
+            raise RunError(f"{path} is missing: the experiment {self.name} has not been run.")
+        return results_of(self.plain(), content(path))
 
     def missing(self, folder: Path) -> dict[str, int]:
         """How many seeds each arm lacks; arms that lack none are left out."""

@@ -60,6 +60,18 @@ def threshold_spread(result: Results, arm: str) -> np.ndarray:
     return thresholds(result.arms[arm])[:, 1:ROUNDS].std(1)
 
 
+def late_spread(result: Results, arm: str) -> np.ndarray:
+    """The deviation of the threshold over the second half of the rounds."""
+    return thresholds(result.arms[arm])[:, ROUNDS // 2 : ROUNDS].std(1)
+
+
+def swing(result: Results, arm: str) -> np.ndarray:
+    """The deviation of accuracy's change from test to test, in the second half of the rounds."""
+    own = result.arms[arm]
+    late = (own.tested > ROUNDS // 2) & (own.tested <= ROUNDS)
+    return np.diff(own.accuracy[:, late], axis=1).std(1)
+
+
 def reached(result: Results, arm: str) -> tuple[float, int] | None:
     """Bytes and rounds until the median over seeds has the target; None where it never has."""
     goal = TARGET * float(np.median(result.arms["full"].at(ROUNDS)))

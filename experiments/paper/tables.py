@@ -39,11 +39,14 @@ from experiments.paper.measures import (
     ROUNDS,
     collapsed,
     compared,
+    late_spread,
     mean_threshold,
     reached,
     rejected,
+    swing,
     threshold_spread,
 )
+from experiments.paper.measures import thresholds as measured
 from taciturn.studies.results import Results
 from taciturn.studies.table import Spread, Table
 
@@ -260,6 +263,24 @@ def thresholds(found: Found, arms: Iterable[str] = _ADAPTIVE) -> Table:
     return Table(f"Thresholds of rounds 2 to {ROUNDS}.", tuple(columns), rows)
 
 
+def steadiness(found: Found) -> Table:
+    """How much accuracy and thresholds swing, and how often a threshold is 0 or below."""
+    columns = ("data set", "method", "swing of accuracy", "late deviation of τ", "rounds of τ ≤ 0")
+    rows = [
+        (
+            result.experiment.title,
+            label(arm),
+            Spread(swing(result, arm), 3),
+            Spread(late_spread(result, arm), 4),
+            _of_all((measured(result.arms[arm])[:, 1:ROUNDS] <= 0).ravel()),
+        )
+        for result in some(found, MAIN).values()
+        for arm in _ADAPTIVE
+        if arm in result.arms
+    ]
+    return Table(f"Steadiness in rounds {ROUNDS // 2} to {ROUNDS}.", columns, rows)
+
+
 def to_target(found: Found) -> Table:
     """GiB and rounds until the median over seeds has 90 % of what full communication ends with."""
     results = some(found, MAIN)
@@ -385,6 +406,7 @@ TABLES: dict[str, Made] = {
     "upload": upload,
     "thresholds": thresholds,
     "thresholds-unweighted": lambda found: thresholds(found, _UNWEIGHTED),
+    "steadiness": steadiness,
     "to-target": to_target,
     "fixed": fixed,
     "emnist-settings": emnist_settings,

@@ -6,6 +6,8 @@ experiments/frontier/README.md says whose ideas they are.
 from collections.abc import Mapping
 from typing import Any
 
+from taciturn.studies.comparison import policies_of
+
 FULL, RECOMMENDED = "full", "budget"
 
 GRID = {
@@ -37,11 +39,8 @@ OWN: Mapping[str, Mapping[str, Any]] = {"power of choice": {"choice": 30}}
 
 def named(text: str) -> dict[str, str]:
     """Policies with semicolons between them, as texts or as names of the grid, by their names."""
-    from taciturn.studies.comparison import policies_of
-
     parts = [part.strip() for part in text.split(";")]
     found = {name: GRID[name] for name in parts if name in GRID}
-    texts = [part for part in parts if part not in GRID]
+    texts = "; ".join(part for part in parts if part not in GRID)
     names = {policy: name for name, policy in GRID.items() if name not in OWN}
-    return found | {names.get(one, one): one for one in policies_of("; ".join(texts) or FULL)
-                    if texts}  # fmt: skip
+    return found | {names.get(one, one): one for one in (policies_of(texts) if texts else ())}

@@ -1,6 +1,4 @@
-"""Numbers and lists for people."""
-
-from collections.abc import Iterable
+"""Numbers for people."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 SPEEDS = (1, 10, 100)  # Mbit/s
@@ -16,16 +14,6 @@ def byte_text(count: float) -> str:
     """A number of bytes: 4.49 GiB."""
     size, name = unit(count)
     return f"{count / size:.4g} {name}"
-
-
-def listed(parts: Iterable[str]) -> str:
-    """One after another, the last after an `and`; parts that have commas end with semicolons."""
-    *first, last = [*parts] or [""]
-    if not first:
-        return last
-    if any("," in part for part in (*first, last)):
-        return f"{'; '.join(first)}; and {last}"
-    return f"{', '.join(first)} and {last}"
 
 
 def percent(share: float | None, form: str) -> str:

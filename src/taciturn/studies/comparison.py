@@ -78,15 +78,9 @@ def policies_of(text: str) -> dict[str, Policy]:
 def start(
     values: Mapping[str, Any], out: Path | None, told: Told = TOLD
 ) -> tuple[Path, dict[str, Any]]:
-    """Runs a plan, or every combination of its lists, in a new folder.
+    """The folder of a plan that is run, `out` or a new one in `runs/`, and its summary.
 
-    Args:
-      values: fields of a `Plan`; a list is a sweep.
-      out: the folder; one in `runs/` by default.
-      told: how people learn of it.
-
-    Returns:
-      The folder, and what its `summary.json` has.
+    Of fields of the plan that have a list, a sweep, every combination is run.
     """
     ready = _prepare(values)  # what is wrong leaves no folder behind
     with runs.create(out, next(iter(ready.values())).task.name) as folder:

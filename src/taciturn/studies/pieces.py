@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 
+from taciturn import runs
 from taciturn.core.policy import parse
 from taciturn.errors import InputError, Stopped
 from taciturn.report import terminal
@@ -22,7 +23,7 @@ from taciturn.sim import compare, doubts, fill_in
 from taciturn.sim.history import History
 from taciturn.studies.experiment import Experiment
 from taciturn.studies.results import Results
-from taciturn.studies.results_file import ResultsFile, claimed
+from taciturn.studies.results_file import ResultsFile
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 
@@ -51,7 +52,7 @@ class Options(NamedTuple):
 
 def run(experiment: Experiment, options: Options, say: Say) -> Results:
     """All runs of an experiment; those that its file lacks are made."""
-    with claimed(options.folder / f"{experiment.name}.json"):
+    with runs.claimed(options.folder):
         file = ResultsFile(experiment, options.folder, options.precision)
         file.forget(options.again)
         task: Task | None = None
@@ -90,12 +91,12 @@ def _left_out(task: Task, policies: Mapping[str, str], settings: dict[str, Any])
 
 def _most(experiment: Experiment, options: Options, arms: int) -> tuple[int, int]:
     """How many arms, and how many seeds of each, a piece has at the most."""
-    runs = options.side_by_side
-    if runs is None and jax.default_backend() == "cpu":
+    most = options.side_by_side
+    if most is None and jax.default_backend() == "cpu":
         return arms, 1
-    runs = runs or experiment.side_by_side or arms * experiment.seeds
-    seeds = min(experiment.seeds, runs)
-    return max(1, runs // seeds), seeds
+    most = most or experiment.side_by_side or arms * experiment.seeds
+    seeds = min(experiment.seeds, most)
+    return max(1, most // seeds), seeds
 
 
 def cut(

@@ -16,23 +16,14 @@ ACCURACY, EXPLAINED = "accuracy", "explained variance"
 
 
 class Arm(NamedTuple):
-    """All seeds of an arm; arrays are (seeds, tests).
-
-    Attributes:
-      policy: as text.
-      seeds: in ascending order.
-      tested: the rounds of the tests, counted from 1, (tests,).
-      accuracy: in %; of numbers that are predicted, the explained variance.
-      uploaded: bytes since the start, headers included.
-      runs: the seeds' entries in the file.
-    """
+    """All seeds of an arm; arrays are (seeds, tests)."""
 
     policy: str
     seeds: tuple[int, ...]
-    tested: np.ndarray
-    accuracy: np.ndarray
-    uploaded: np.ndarray
-    runs: Sequence[Mapping[str, Any]] = ()
+    tested: np.ndarray  # the rounds of the tests, counted from 1, (tests,)
+    accuracy: np.ndarray  # in %; of numbers that are predicted, `EXPLAINED`
+    uploaded: np.ndarray  # bytes since the start, headers included
+    runs: Sequence[Mapping[str, Any]] = ()  # the seeds' entries in the file
 
     def test(self, round: int | None) -> int:
         """The index of the test after so many rounds, or of the last if there were fewer."""
@@ -91,14 +82,6 @@ class Results(NamedTuple):
         """The difference of two arms' accuracies, over the seeds that both have."""
         one, other = self.common(first, second)
         return difference(self.arms[first].at(rounds)[one], self.arms[second].at(rounds)[other])
-
-
-def read(experiment: Experiment, folder: Path, seeds: int | None = None) -> Results:
-    """What the experiment's file has, of the first `seeds` seeds or of all; nothing is run."""
-    path = folder / f"{experiment.name}.json"
-    if not path.exists():
-        raise RunError(f"{path} is missing: the experiment {experiment.name} has not been run.")
-    return results_of(experiment, content(path), seeds)
 
 
 def content(path: Path) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +19,6 @@ from taciturn.sim.history import History
 from taciturn.studies.experiment import Experiment
 from taciturn.studies.results import Results, content, results_of
 from taciturn.tasks.task import Task, with_test
-
-
-@contextmanager
-def claimed(path: Path) -> Iterator[None]:
-    """A block in which no other process adds to the file: what two had read, one would lose."""
-    lock = path.with_name(f".{path.name}.lock")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = files.try_lock(lock)
-    except OSError as error:
-        raise RunError(f"{lock} cannot be made: {error.strerror}.") from None
-    if file is None:
-        raise RunError(f"{path} is in use: another process is adding to it.")
-    with file:
-        yield
 
 
 class ResultsFile:
