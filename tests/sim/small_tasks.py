@@ -22,8 +22,8 @@ from taciturn.tasks.task import Stored, Task, classification
 
 ARRAYS = ("spoke", "rejected", "threshold", "norm_mean", "norm_std", "accuracy", "loss",
           "worst_tenth", "weights")  # fmt: skip
-# Without those that `experiments.paper` registers: whether a test has imported it depends on what else
-# is run, and `author_sums` amplifies rounding until two right programs differ.
+# Without those that `experiments.paper` registers: whether a test has imported it depends on what
+# else is run, and `author_sums` amplifies rounding until two right programs differ.
 STAND_INS = [
     name for name, make in policy.STAND_INS.items() if make.__module__ == standins.__name__
 ]
