@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -10,16 +10,15 @@ from matplotlib.figure import Figure
 
 from experiments.common.experiment import Experiment
 from taciturn import runs
-from taciturn.errors import TaciturnError, UnknownName
+from taciturn.errors import InputError, TaciturnError, UnknownName
 from taciturn.sim import prepare
 from taciturn.studies import figure
 from taciturn.studies.pieces import Options
 from taciturn.studies.results import Results
 from taciturn.studies.table import Table
 
-Found = Mapping[
-    str, Any
-]  # what a folder has, by the names of experiments: `Results` but for `other`
+# What a folder has, by name: the `Results` of an experiment, the content of another file.
+Found = Mapping[str, Any]
 _Made = TypeVar("_Made")
 _ABOUT = "Finished runs are kept: a stopped command goes on where it was."
 
@@ -44,14 +43,18 @@ class Study(NamedTuple):
 
     def found(self, folder: Path) -> dict[str, Any]:
         """What the folder has."""
-        there = {
-            n: e.read(folder) for n, e in self.experiments.items() if _file(folder, n).exists()
+        there = [name for name in self._all if _file(folder, name).exists()]
+        return {
+            name: self.experiments[name].read(folder)
+            if name in self.experiments
+            else runs.read_json(_file(folder, name))
+            for name in there
         }
-        return there | {
-            name: runs.read_json(_file(folder, name))
-            for name in self.other
-            if _file(folder, name).exists()
-        }
+
+    @property
+    def _all(self) -> tuple[str, ...]:
+        """The names of everything that can be run."""
+        return (*self.experiments, *self.other)
 
     def main(self, arguments: Sequence[str] | None = None) -> None:
         """Does what the command line says; an error is one line, and the exit status 1."""
@@ -79,23 +82,25 @@ class Study(NamedTuple):
         return parser
 
     def _do(self, asked: argparse.Namespace) -> None:
-        known = {"run": (*self.experiments, *self.other), "table": (*self.tables,),
-                 "figure": (*self.figures,)}  # fmt: skip
-        for name in asked.names:
-            if name not in known.get(asked.action, ()):
-                raise UnknownName(asked.action.replace("run", "experiment"), name,
-                                  known.get(asked.action, ()))  # fmt: skip
+        known = {"run": self._all, "table": self.tables, "figure": self.figures}
+        if asked.action in known:
+            for name in asked.names:
+                if name not in known[asked.action]:
+                    raise UnknownName(asked.action, name, known[asked.action])
+        elif asked.names:
+            raise InputError(f"`{asked.action}` takes no names.")
+        if asked.action == "run" and not asked.names:
+            raise InputError("`run` needs names of experiments; `all` runs all of them.")
         if asked.action == "list":
             _print(self.listing(asked.out))
         if asked.action in ("run", "all"):
             prepare()
-            for name in asked.names or known["run"]:
+            for name in asked.names or self._all:
                 self.run(name, asked)
         if asked.action in ("table", "all"):
-            _print(self.write_tables(asked.out, asked.names if asked.action == "table" else ()))
+            _print(self.write_tables(asked.out, asked.names))
         if asked.action in ("figure", "all"):
-            names = asked.names if asked.action == "figure" else ()
-            _print(map(str, self.draw(asked.out, names)))
+            _print(map(str, self.draw(asked.out, asked.names)))
 
     def run(self, name: str, asked: argparse.Namespace) -> None:
         """Runs what is missing of an experiment."""
@@ -111,13 +116,13 @@ class Study(NamedTuple):
         say(f"{name}: {count} runs, {sum(piece['seconds'] for piece in result.pieces):.0f} s")
 
     def listing(self, folder: Path) -> list[str]:
-        """What can be made, and which runs are missing."""
+        """What can be made, and which runs are missing: how many seeds of which arms."""
         lines = [f"tables: {', '.join(self.tables)}", f"figures: {', '.join(self.figures)}"]
         for name, experiment in self.experiments.items():
             missing = experiment.missing(folder)
             lacks = "; ".join(f"{arm}: {count}" for arm, count in missing.items())
-            lines.append(f"{name}: {experiment.title}, {len(experiment.arms)} arms, "
-                         f"{f'seeds missing of {lacks}' if lacks else 'complete'}")  # fmt: skip
+            state = f"seeds missing of {lacks}" if lacks else "complete"
+            lines.append(f"{name}: {experiment.title}, {len(experiment.arms)} arms, {state}")
         for name in self.other:
             lines.append(f"{name}: {'complete' if _file(folder, name).exists() else 'not run'}")
         return lines
@@ -171,7 +176,7 @@ def say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-def _print(lines: Any) -> None:
+def _print(lines: Iterable[str]) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
