@@ -135,17 +135,8 @@ class Totals:
             tested = tested[~np.isnan(tested)]
             accuracy = float(tested[-1]) if tested.size else self._accuracy.get(key, np.nan)
             self._spoke[key], self._bytes[key], self._accuracy[key] = spoke, sent, accuracy
-            told.append(
-                Progress(
-                    arm=arm,
-                    seed=seeds[0] if len(seeds) == 1 else None,
-                    round=chunk.group.done,
-                    accuracy=accuracy,
-                    spoke=spoke,
-                    asked=chunk.group.done * self._cohort,
-                    bytes_up=sent,
-                    seeds=seeds,
-                    new=new,
-                )
-            )
+            seed = seeds[0] if len(seeds) == 1 else None
+            asked = chunk.group.done * self._cohort
+            told.append(Progress(arm, seed, chunk.group.done, accuracy, spoke, asked, sent, seeds,
+                                 new))  # fmt: skip
         return told

@@ -19,20 +19,17 @@ def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         `overhead_up`, `accuracy`; and `asked`, `bytes_up_full`, `bytes_down`, `overhead_down`,
         `bytes_down_full`, `rejected`, `worst_tenth` and `loss`, which some folders lack.
     """
-    last = [row[~np.isnan(row)][-1:] for row in columns["accuracy"]]
-    tested = all(len(row) for row in last)
-    accuracy = 100 * np.concatenate(last) if tested else np.array([])
+    accuracy = 100 * _last(columns["accuracy"])
+    worst, loss = _last(columns.get("worst_tenth")), _last(columns.get("loss"))
     payload, overhead = columns["bytes_up"].sum(1), columns["overhead_up"].sum(1)
     down, both, everything = _both_ways(columns)
     thresholds = columns["threshold"][np.isfinite(columns["threshold"])]
     return {
         "accuracy": accuracy.tolist(),
-        "accuracy_mean": float(accuracy.mean()) if tested else None,
+        "accuracy_mean": _mean(accuracy),
         "accuracy_std": float(accuracy.std(ddof=1)) if len(accuracy) > 1 else None,
-        "worst_tenth": None
-        if (worst := _last_mean(columns.get("worst_tenth"))) is None
-        else 100 * worst,
-        "loss_mean": _last_mean(columns.get("loss")),
+        "worst_tenth": _mean(100 * worst),
+        "loss_mean": _mean(loss),
         "spoke_share": _share(columns["spoke"], columns.get("asked")),
         "rejected_share": _share(columns.get("rejected"), columns.get("asked")),
         "upload_bytes": float(payload.mean()),
@@ -41,7 +38,7 @@ def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "download_share": _share(down, columns.get("bytes_down_full")),
         "traffic_bytes": None if both is None else float(both.sum(1).mean()),
         "traffic_share": _share(both, everything),
-        "threshold_mean": float(thresholds.mean()) if thresholds.size else None,
+        "threshold_mean": _mean(thresholds),
     }
 
 
@@ -64,10 +61,14 @@ def _both_ways(
     return down, both, columns["bytes_up_full"] + columns["bytes_down_full"]
 
 
-def _last_mean(scores: np.ndarray | None) -> float | None:
-    """The mean over seeds of what the last test has."""
+def _last(scores: np.ndarray | None) -> np.ndarray:
+    """The score of every seed's last test; empty if a seed has none."""
     last = [] if scores is None else [row[~np.isnan(row)][-1:] for row in scores]
-    return float(np.concatenate(last).mean()) if last and all(map(len, last)) else None
+    return np.concatenate(last) if last and all(map(len, last)) else np.array([])
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return float(values.mean()) if values.size else None
 
 
 def _share(part: np.ndarray | None, whole: np.ndarray | None) -> float | None:

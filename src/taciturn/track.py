@@ -24,7 +24,6 @@ log = logging.getLogger("taciturn")
 _PROJECT = "taciturn"
 _MODULES = {"tensorboard": "tensorboard.summary", "wandb": "wandb", "mlflow": "mlflow",
             "trackio": "trackio"}  # fmt: skip
-NAMES = tuple(_MODULES)
 
 Rows = Sequence[tuple[int, Mapping[str, float]]]  # rounds, counted from 1, and their figures
 
@@ -50,7 +49,7 @@ class Tracker:
     """Passes on what a simulation tells, or the rows of a federation.
 
     Args:
-      name: one of `NAMES`.
+      name: tensorboard, wandb, mlflow or trackio.
       folder: the run folder. Its name is the group of the tracked runs, and TensorBoard's and
         Weights & Biases' files lie in it; the other two write where they are set up to.
       settings: shown beside the figures.
@@ -62,8 +61,8 @@ class Tracker:
     ) -> None:
         self._name, self._folder, self._seeds = name, folder, tuple(seeds)
         self._library = library(name)
-        self._settings = {key: _plain(value) for key, value in settings.items()
-                          if value is not None}  # fmt: skip
+        self._settings = {key: value if isinstance(value, str | int | float) else str(value)
+                          for key, value in settings.items() if value is not None}  # fmt: skip
         self._runs: dict[str, Run] = {}
         self._failed = False
 
@@ -116,8 +115,7 @@ class Tracker:
 
 
 def _tensorboard(library: Any, run: str, folder: Path, settings: Mapping[str, Any]) -> Run:
-    place = folder / "tensorboard" / re.sub(r"[^\w.,=+-]", "_", run)
-    writer = library.Writer(str(place))
+    writer = library.Writer(str(folder / "tensorboard" / re.sub(r"[^\w.,=+-]", "_", run)))
 
     def add(rows: Rows) -> None:
         for t, figures in rows:
@@ -130,15 +128,23 @@ def _tensorboard(library: Any, run: str, folder: Path, settings: Mapping[str, An
 
 def _wandb(library: Any, run: str, folder: Path, settings: Mapping[str, Any]) -> Run:
     folder.mkdir(parents=True, exist_ok=True)
-    made = library.init(
-        project=_PROJECT,
-        group=folder.resolve().name,
-        name=run,
-        config=dict(settings),
-        dir=str(folder),
-        reinit="create_new",  # arms run side by side
-        settings=library.Settings(console="off"),
-    )
+    quiet = library.Settings(console="off")
+    about = {"project": _PROJECT, "group": folder.resolve().name, "name": run,
+             "config": dict(settings)}  # fmt: skip
+    # Arms run side by side.
+    return _logged(library.init(**about, dir=str(folder), reinit="create_new", settings=quiet))
+
+
+def _trackio(library: Any, run: str, folder: Path, settings: Mapping[str, Any]) -> Run:
+    about = {"project": _PROJECT, "group": folder.resolve().name, "name": run,
+             "config": dict(settings)}  # fmt: skip
+    # It ends the run before when another one begins in the same context.
+    return _logged(contextvars.Context().run(
+        lambda: library.init(**about, auto_log_gpu=False, auto_log_cpu=False)))  # fmt: skip
+
+
+def _logged(made: Any) -> Run:
+    """A run of Weights & Biases, whose calls Trackio has too."""
 
     def add(rows: Rows) -> None:
         for t, figures in rows:
@@ -164,31 +170,7 @@ def _mlflow(library: Any, run: str, folder: Path, settings: Mapping[str, Any]) -
     return Run(add, lambda: client.set_terminated(made))
 
 
-def _trackio(library: Any, run: str, folder: Path, settings: Mapping[str, Any]) -> Run:
-    # It ends the run before when another one begins in the same context.
-    made = contextvars.Context().run(
-        lambda: library.init(
-            project=_PROJECT,
-            group=folder.resolve().name,
-            name=run,
-            config=dict(settings),
-            auto_log_gpu=False,
-            auto_log_cpu=False,
-        )
-    )
-
-    def add(rows: Rows) -> None:
-        for t, figures in rows:
-            made.log(dict(figures), step=t)
-
-    return Run(add, made.finish)
-
-
 _OPEN = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio}
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool) else str(value)
 
 
 def _line(error: Exception) -> str:

@@ -9,14 +9,13 @@ import sys
 import types
 
 import h5py
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from made import images, write_emnist, write_leaf, write_tff
+from made import images, write_emnist, write_leaf
 
 from taciturn.data import hugging_face
-from taciturn.errors import DataError, InputError, MissingExtra
+from taciturn.errors import DataError
 from taciturn.tasks import load
 from taciturn.tasks.task import unit
 
@@ -41,20 +40,6 @@ def test_tff_files_come_back_without_loss(tmp_path):
     np.testing.assert_allclose(unit(whole["x"]), made, rtol=2e-7)
     np.testing.assert_array_equal(whole["y"], images(5, 3)["label"])
     assert len(task.test["y"]) == 3  # the union of those of f0 and f2
-
-
-def test_the_model_can_be_trained_on_it(tmp_path):
-    task = load("emnist", data=write_emnist(tmp_path))
-    batch = task.clients.batch(jnp.int32(1), jnp.arange(5))
-    model = jax.jit(task.init)(jax.random.key(0))
-    losses = jax.jit(task.loss)(model, batch, jax.random.key(1))
-    assert losses.shape == (5,)
-    np.testing.assert_allclose(losses, np.log(62), atol=1)  # nothing is known yet
-
-
-def test_data_lie_in_a_folder_of_their_name_too(tmp_path):
-    write_emnist(tmp_path / "emnist")
-    assert load("emnist", data=tmp_path).clients.population == 3
 
 
 def test_leaf_files_are_the_same_data(tmp_path):
@@ -140,56 +125,6 @@ def test_a_client_whose_bytes_are_gone_is_named(tmp_path):
         emnist.read(tmp_path)
 
 
-def test_a_file_without_its_group_says_what_it_has(tmp_path):
-    write_emnist(tmp_path)
-    with h5py.File(tmp_path / "fed_emnist_train.h5", "w") as file:
-        file.create_group("samples")
-    with pytest.raises(DataError, match=r"no group `examples`; it has \['samples'\]"):
-        emnist.read(tmp_path)
-
-
-def test_no_client_with_examples_is_an_error(tmp_path):
-    write_emnist(tmp_path, {"f0": images(0)})
-    with pytest.raises(DataError, match="no client with a training example"):
-        emnist.read(tmp_path)
-
-
-def test_no_test_example_for_the_clients_is_an_error(tmp_path):
-    write_emnist(tmp_path, None, {"f9": images(2)})
-    with pytest.raises(DataError, match="no test examples for its clients"):
-        emnist.read(tmp_path)
-
-
-LEAF = leaf_clients(f0=images(2))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_samples": [3]}, "client `f0`: must have 3 examples, got 2 `x` and 2 `y`"),
-        ({"num_samples": [2, 2]}, "names 1 users and the row counts of 2"),
-        ({"user_data": {}}, "client `f0`: has no lists `x` and `y`"),
-        ({"user_data": {"f0": {"x": [[0.5] * 783] * 2, "y": [1, 2]}}}, "784 numbers"),
-        ({"user_data": {"f0": {"x": [[0.5] * 784] * 2, "y": [1, 99]}}}, "0 to 61, got 99"),
-    ],
-)
-def test_a_wrong_leaf_file_is_named(tmp_path, changes, message):
-    write_leaf(tmp_path / "a.json", LEAF, **changes)
-    with pytest.raises(DataError, match=message) as error:
-        emnist.read(tmp_path)
-    assert "a.json" in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [('{"users": [', "no whole JSON file"), ("[1]", "no `users`"), ("{}", "not in LEAF's layout")],
-)
-def test_other_json_is_no_leaf(tmp_path, text, message):
-    (tmp_path / "a.json").write_text(text)
-    with pytest.raises(DataError, match=message):
-        emnist.read(tmp_path)
-
-
 def table(*writers):
     """Blocks of the columns of `flwrlabs/femnist`."""
     from PIL import Image
@@ -268,29 +203,3 @@ def test_a_folder_of_tables_is_read_again_when_it_changes(tmp_path, monkeypatch)
             os.utime(folder / "train.parquet", (1, 1))
         load("emnist", source="huggingface", data=folder)
     assert asked == [str(folder)] * 2
-
-
-def test_a_table_without_its_columns_says_so():
-    columns = ("writer", "image", "character")
-    with pytest.raises(DataError, match="no column `writer`; it has image, writer_id"):
-        hugging_face.read("some/table", table(["a"]), columns, emnist._from_table)
-
-
-def test_without_the_library_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingExtra, match=r"taciturn\[data\]"):
-        load("emnist", source="huggingface")
-
-
-def test_an_unknown_source_is_named(tmp_path):
-    with pytest.raises(InputError, match="`source` must be files or huggingface, got 'web'"):
-        load("emnist", source="web")
-
-
-def test_a_client_that_is_no_group_is_named(tmp_path):
-    write_emnist(tmp_path)
-    write_tff(tmp_path / "fed_emnist_train.h5", {"f0": images(2)})
-    with h5py.File(tmp_path / "fed_emnist_train.h5", "r+") as file:
-        file["examples"].create_dataset("f1", data=[1, 2])
-    with pytest.raises(DataError, match="client `f1`: pixels or label is missing"):
-        emnist.read(tmp_path)

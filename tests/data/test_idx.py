@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import logging
 import struct
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +13,8 @@ import pytest
 
 from taciturn.data.idx import read_idx
 from taciturn.data.splits import dirichlet
-from taciturn.errors import DataError, InputError
+from taciturn.errors import DataError
 from taciturn.tasks import load
-
-FASHION = Path("/usr/share/datasets/fashion-mnist")
 
 
 def write_idx(path, array, kind=8):
@@ -118,60 +115,3 @@ def test_a_file_that_is_cut_short_is_named(tmp_path):
         path.write_bytes(content)
         with pytest.raises(DataError, match=message):
             read_idx(path)
-
-
-def test_a_broken_gzip_is_named(tmp_path):
-    path = write_idx(tmp_path / "a.gz", np.arange(200, dtype=np.uint8))
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"a\.gz cannot be read"):
-        read_idx(path)
-
-
-@pytest.mark.parametrize(
-    ("file", "array", "message"),
-    [
-        ("train-labels-idx1-ubyte.gz", np.arange(3), "3 labels for the 60 images"),
-        ("train-labels-idx1-ubyte.gz", np.full(60, 10), "train-labels.*0 to 9, got 10"),
-        ("t10k-images-idx3-ubyte.gz", np.zeros((20, 7, 7)), "differ in size"),
-        ("t10k-images-idx3-ubyte.gz", np.zeros(20), "must hold images of bytes"),
-    ],
-)
-def test_a_wrong_set_is_named(tmp_path, file, array, message):
-    write_set(tmp_path)
-    write_idx(tmp_path / file, array.astype(np.uint8))
-    with pytest.raises(DataError, match=message):
-        load("fashion", data=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"split": "even"}, "`split` must be iid or dirichlet, got 'even'"),
-        ({"split": "dirichlet", "alpha": 0}, r"`alpha` must be in \(0, inf\), got 0"),
-        ({"clients": 61}, "`clients` must be at most 60 examples, got 61"),
-    ],
-)
-def test_wrong_options_are_named(tmp_path, options, message):
-    write_set(tmp_path)
-    with pytest.raises(InputError, match=message):
-        load("fashion", data=tmp_path, **({"clients": 5} | options))
-
-
-def test_an_idx_set_needs_a_folder_and_files(tmp_path):
-    with pytest.raises(InputError, match="needs `data`"):
-        load("idx")
-    with pytest.raises(DataError, match=r"no file called \*train-images\*"):
-        load("idx", data=tmp_path)
-    for name in ("a-train-images", "b-train-images"):
-        (tmp_path / name).write_bytes(b"")
-    with pytest.raises(DataError, match="several files of train-images"):
-        load("idx", data=tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not FASHION.is_dir(), reason="Debian's dataset-fashion-mnist is not installed")
-def test_fashion_mnist_itself():
-    task = load("fashion", split="dirichlet", alpha=0.3)
-    assert task.clients.rows.sum() == 60_000
-    assert np.bincount(task.clients.arrays["y"]).tolist() == [6_000] * 10
-    assert len(task.test["y"]) == 10_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 
 import h5py
 import jax
@@ -13,7 +12,7 @@ import pytest
 from made import write_leaf, write_tff
 
 from taciturn.data import hugging_face
-from taciturn.errors import DataError, InputError
+from taciturn.errors import DataError
 from taciturn.tasks import load
 
 shakespeare = importlib.import_module("taciturn.data.shakespeare")
@@ -25,14 +24,6 @@ def write(folder, train, test=None):
         features = {name: {"snippets": np.array(texts)} for name, texts in clients.items()}
         write_tff(folder / f"shakespeare_{split}.h5", features)
     return folder
-
-
-def test_the_vocabulary_is_that_of_the_papers_predecessor():
-    assert shakespeare.VOCABULARY == 90
-    assert len(set(shakespeare.CHARACTERS)) == 86
-    assert (shakespeare.PADDING, shakespeare.UNKNOWN) == (0, UNKNOWN)
-    assert (shakespeare.BEGIN, shakespeare.END) == (BEGIN, END)
-    assert len(set(shakespeare.LEAF_CHARACTERS)) == 80
 
 
 def test_a_snippet_is_begin_characters_end_and_padding():
@@ -103,22 +94,6 @@ def test_accuracy_leaves_padding_out_and_loss_does_not(tmp_path):
     np.testing.assert_allclose(metrics["loss"][0], every.mean(1), rtol=1e-6)
 
 
-def test_a_file_of_other_things_is_named(tmp_path):
-    write(tmp_path, {"R": [b"a"]})
-    write_tff(tmp_path / "shakespeare_train.h5", {"R": {"snippets": np.arange(3)}})
-    with pytest.raises(DataError, match=r"train.h5, client `R`: snippets must be a list of bytes"):
-        shakespeare.read(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"limit": 0}, "`limit` must be at least 1"), ({"weigh": "x"}, "tokens or sequences")],
-)
-def test_wrong_options_are_named(options, message):
-    with pytest.raises(InputError, match=message):
-        load("shakespeare", **options)
-
-
 WINDOW = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suf"
 
 
@@ -150,17 +125,3 @@ def test_the_hub_has_leafs_windows_by_role(monkeypatch):
     monkeypatch.setattr(hugging_face, "rows", lambda name: blocks)
     task = load("shakespeare-leaf", source="huggingface")
     assert task.clients.rows.tolist() == [1, 1]
-
-
-def test_without_files_it_says_where_it_looked(tmp_path):
-    with pytest.raises(DataError, match=f"in {tmp_path}, {tmp_path}/shakespeare-leaf") as error:
-        load("shakespeare-leaf", data=tmp_path)
-    assert "source=huggingface" in str(error.value)
-
-
-def test_importing_tasks_needs_no_data_library():
-    code = "import sys, taciturn.tasks; assert 'h5py' not in sys.modules, 'h5py'; " \
-        "assert 'matplotlib' not in sys.modules, 'matplotlib'"  # fmt: skip
-    import subprocess
-
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -202,14 +202,6 @@ def test_what_is_wrong_is_named(file, text, asked, message):
         load("table", **{"data": file} | WHO | asked)
 
 
-def test_words_that_say_nothing_are_words_among_words(file):
-    """Such as the code of Namibia."""
-    file.write_text(CSV.replace("walk", "NA"))
-    labels = np.asarray(load("table", data=file, **WHO).clients.arrays["y"])
-    assert set(labels) <= {0, 1, 2}
-    assert labels.dtype.kind == "i"
-
-
 def test_wrong_files_and_frames_are_named(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00")
     for data, message in (
@@ -258,11 +250,6 @@ def test_arrays_of_arrays_in_a_frame_are_an_input():
         windows[i][:] = [np.array([i, 1.0]), np.array([2.0, 3.0])]
     found = read({"user": ["a", "b"], "y": [0, 1], "window": windows}, "user", "y")
     assert found.train["x"].tolist() == [[[0, 1], [2, 3]], [[1, 1], [2, 3]]]
-
-
-def test_a_row_that_is_nobodys_is_named():
-    with pytest.raises(DataError, match="`user` must name a client in every row, row 2 of the"):
-        read({"user": ["a", None, "b"], "y": [0, 1, 0], "x": [1.0, 2.0, 3.0]}, "user", "y")
 
 
 def test_sets_of_hugging_face_as_the_library_makes_them():

@@ -84,17 +84,13 @@ def _join(parts: list[Examples]) -> dict[str, np.ndarray]:
 
 def check_labels(place: Any, client: str, labels: np.ndarray, classes: int) -> np.ndarray:
     """The labels of one client as int32, or an error that names file and client."""
-    labels = np.asarray(labels)
+    labels, where = np.asarray(labels), f"{place}, client `{client}`: labels must be"
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
-        raise DataError(
-            f"{place}, client `{client}`: labels must be whole numbers, one per example, "
-            f"got {labels.dtype} of shape {labels.shape}."
-        )
+        seen = f"{labels.dtype} of shape {labels.shape}"
+        raise DataError(f"{where} whole numbers, one per example, got {seen}.")
     if labels.size and not (labels.min() >= 0 and labels.max() < classes):
         worst = labels.min() if labels.min() < 0 else labels.max()
-        raise DataError(
-            f"{place}, client `{client}`: labels must be in 0 to {classes - 1}, got {worst}."
-        )
+        raise DataError(f"{where} in 0 to {classes - 1}, got {worst}.")
     return labels.astype(np.int32)
 
 
@@ -104,20 +100,11 @@ def check_pixels(place: Any, client: str, pixels: np.ndarray, side: int = 28) ->
     The published files hold k / 255 in float32, which uint8 keeps without loss in a quarter of the
     memory: all of EMNIST is 0.5 GB on a device and not 2.1.
     """
-    pixels = np.asarray(pixels)
+    pixels, where = np.asarray(pixels), f"{place}, client `{client}`: pixels must"
     if pixels.ndim != 3 or pixels.shape[1:] != (side, side):
-        raise DataError(
-            f"{place}, client `{client}`: pixels must have the shape n × {side} × {side}, "
-            f"got {pixels.shape}."
-        )
+        raise DataError(f"{where} have the shape n × {side} × {side}, got {pixels.shape}.")
     if not np.issubdtype(pixels.dtype, np.floating):
-        raise DataError(
-            f"{place}, client `{client}`: pixels must be floating-point numbers, "
-            f"got {pixels.dtype}."
-        )
+        raise DataError(f"{where} be floating-point numbers, got {pixels.dtype}.")
     if pixels.size and not (pixels.min() >= 0 and pixels.max() <= 1):  # also false for NaN
-        raise DataError(
-            f"{place}, client `{client}`: pixels must be in [0, 1], "
-            f"got {pixels.min()} to {pixels.max()}."
-        )
+        raise DataError(f"{where} be in [0, 1], got {pixels.min()} to {pixels.max()}.")
     return np.rint(pixels * 255).astype(np.uint8)

@@ -32,11 +32,9 @@ def listing(data: Any = None) -> list[str]:
         lines.append(f"{name:<18}{source.about:<44}{state}")
     for name, table in places.HUGGING_FACE.items():
         lines.append(f"{name:<18}{table + ' (Hugging Face Hub)':<44}`source=huggingface`")
-    for name, about in (
-        ("glyphs", "drawn handwriting"),
-        ("synthetic", "logistic regression"),
-        ("synthetic-niid", "SYNTHETIC(1,1)"),
-    ):
+    embedded = {"glyphs": "drawn handwriting", "synthetic": "logistic regression",
+                "synthetic-niid": "SYNTHETIC(1,1)"}  # fmt: skip
+    for name, about in embedded.items():
         lines.append(f"{name:<18}{about:<44}embedded, needs nothing")
     return lines
 

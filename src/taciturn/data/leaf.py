@@ -54,19 +54,16 @@ def _read(paths: list[Path], parse: Parse) -> dict[str, Examples]:
                 f"{len(content['num_samples'])}."
             )
         for client, count in zip(content["users"], content["num_samples"], strict=True):
+            where = f"{path}, client `{client}`:"
             try:
                 x, y = content["user_data"][client]["x"], content["user_data"][client]["y"]
                 if not isinstance(x, list) or not isinstance(y, list):
                     raise TypeError
-                lengths = (len(x), len(y))
             except (KeyError, TypeError):
+                raise DataError(f"{where} has no lists `x` and `y` in `user_data`.") from None
+            if (len(x), len(y)) != (count, count):
                 raise DataError(
-                    f"{path}, client `{client}`: has no lists `x` and `y` in `user_data`."
-                ) from None
-            if lengths != (count, count):
-                raise DataError(
-                    f"{path}, client `{client}`: must have {count} examples, got {lengths[0]} `x` "
-                    f"and {lengths[1]} `y`."
+                    f"{where} must have {count} examples, got {len(x)} `x` and {len(y)} `y`."
                 )
             examples = parse(path, client, x, y)
             if client in clients:

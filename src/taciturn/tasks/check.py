@@ -40,8 +40,7 @@ def check(task: Task) -> None:
     _check_test_clients(task)
     key = jax.eval_shape(lambda: jax.random.key(0))
     params = _traced(task, "init", task.init, key)
-    batch = _traced(task, "clients", lambda clients: clients.batch(
-        jnp.int32(0), jnp.arange(_EXAMPLES)), task.clients)  # fmt: skip
+    batch = _traced(task, "clients", lambda: _few(task.clients))
     losses = _traced(task, "loss", task.loss, params, batch, key)
     if getattr(losses, "shape", None) != (_EXAMPLES,):
         got = getattr(losses, "shape", type(losses).__name__)
@@ -67,9 +66,7 @@ def check(task: Task) -> None:
 def check_loss(task: Task) -> None:
     """Raises unless the task's metrics tell a loss of rows that clients train on."""
     params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    batch = jax.eval_shape(lambda clients: clients.batch(jnp.int32(0), jnp.arange(_EXAMPLES)),
-                           task.clients)  # fmt: skip
-    if "loss" not in _traced(task, "metrics", task.metrics, params, batch):
+    if "loss" not in _traced(task, "metrics", task.metrics, params, _few(task.clients)):
         raise InputError(f"`choice` needs a metric `loss`, task `{task.name}` has none.")
 
 
@@ -77,11 +74,14 @@ def check_loss(task: Task) -> None:
 def metric_names(task: Task) -> tuple[str, ...]:
     """What the task's `metrics` are called."""
     params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    first = jnp.arange(_EXAMPLES)
-    tested = task.test
-    if tested is None:
-        tested = jax.eval_shape(lambda clients: clients.batch(jnp.int32(0), first), task.clients)
+    tested = _few(task.clients) if task.test is None else task.test
     return tuple(jax.eval_shape(task.metrics, params, tested))
+
+
+def _few(clients: Any) -> Batch:
+    """A batch of the first client, in shapes and dtypes."""
+    rows = jnp.arange(_EXAMPLES)
+    return jax.eval_shape(lambda clients: clients.batch(jnp.int32(0), rows), clients)
 
 
 def check_arrays(task: str, which: str, arrays: Batch) -> None:
