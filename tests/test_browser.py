@@ -110,24 +110,6 @@ def test_curves_are_there(folder, open_page):
     assert "80.50 ± 0.71 %" in page.locator("#tables").inner_text()
 
 
-def test_pointing_at_a_curve_names_it(folder, open_page):
-    page = open_page(written(folder))
-    spot = page.evaluate(
-        """() => {
-          const plot = document.querySelector('#plot-accuracy'), line = plot.data[3];
-          const {xaxis, yaxis} = plot._fullLayout, box = plot.getBoundingClientRect();
-          return [box.x + xaxis._offset + xaxis.d2p(20), box.y + yaxis._offset + yaxis.d2p(40.5)];
-        }"""
-    )
-    page.mouse.move(*spot)
-    label = page.locator(f"{BY_ROUND} .hoverlayer .hovertext")
-    label.wait_for()
-    text = label.text_content()
-    assert "adaptive+ou" in text
-    assert "round: 20" in text
-    assert "40.5 %" in text
-
-
 def test_the_legend_hides_and_shows_an_arm_in_every_figure(folder, open_page):
     page = open_page(written(folder))
     button = page.locator("#legend button", has_text="eden")
@@ -153,21 +135,6 @@ def test_a_phone_shows_it_without_scrolling_sideways(folder, open_page):
     )
     assert max(widths) <= 360
     assert min(widths) > 250
-
-
-@pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
-def test_text_can_be_read_on_its_ground(folder, open_page, scheme, dark):
-    page = open_page(written(folder), color_scheme=scheme)
-
-    def brightness(selector, kind):
-        colour = page.locator(selector).first.evaluate(f"one => getComputedStyle(one).{kind}")
-        red, green, blue = (int(x) for x in colour[colour.index("(") + 1 : -1].split(",")[:3])
-        return (red + green + blue) / 3 / 255
-
-    ground = brightness("body", "backgroundColor")
-    assert (ground < 0.2) is dark
-    for selector, kind in (("td", "color"), (f"{BY_ROUND} .xtick text", "fill")):
-        assert abs(brightness(selector, kind) - ground) > 0.6
 
 
 def test_a_page_that_is_watched_grows(tmp_path, open_page, monkeypatch):

@@ -82,14 +82,6 @@ def test_a_run_for_people_shows_a_table_beside_full_communication(taciturn: Any)
     assert lines[-1] == f"Results are in {folder}"
 
 
-def test_a_log_of_a_run_has_its_progress_and_a_quiet_run_has_none(taciturn: Any) -> None:
-    code, out, err = taciturn("run", *SMALL, "--no-baseline", "--out", "loud")
-    assert code == 0
-    assert "adaptive+ou: round 2/2, accuracy" in err
-    code, out, err = taciturn("run", *SMALL, "--no-baseline", "--out", "quiet", "--quiet")
-    assert (code, out, err) == (0, "quiet\n", "")
-
-
 def test_when_no_reply_counts_the_table_says_so(taciturn: Any) -> None:
     code, out, _ = taciturn("run", *SMALL, "--lr", "1e30", "--no-baseline", "--out", "x")
     assert code == 0
@@ -204,13 +196,6 @@ def test_help_names_the_options(taciturn: Any) -> None:
         assert option in out
     assert "{None}" not in out
     assert "default: None" not in out
-
-
-def test_list_names_what_there_is(taciturn: Any) -> None:
-    code, out, _ = taciturn("list")
-    assert code == 0
-    for name in ("synthetic", "synthetic-niid", "adaptive", "ou", "ignore", "float32"):
-        assert f"  {name} " in out
 
 
 def test_as_a_program_with_and_without_a_traceback(tmp_path: Path) -> None:

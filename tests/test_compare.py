@@ -17,7 +17,7 @@ from test_resume import assert_same_files, when_two_rounds_are_told
 
 import taciturn as package
 from taciturn import runs
-from taciturn.errors import InputError, MissingExtra, UnknownName
+from taciturn.errors import InputError, UnknownName
 from taciturn.settings import Plan, points, read_values
 from taciturn.sim import engine, journal
 from taciturn.studies.difference import difference
@@ -102,17 +102,6 @@ def test_the_noise_floor_is_measured_and_reported(
 
 def test_a_noise_floor_is_how_far_seeds_lie_apart() -> None:
     assert noise_floor([50.0, 60.0], [49.0, 63.0]) == {"mean": 2.0, "most": 3.0}
-
-
-def test_a_noise_floor_needs_an_accuracy(taciturn: Any) -> None:
-    rows = "\n".join(f"{i % 4},{i},{i / 3}" for i in range(40))
-    Path("numbers.csv").write_text(f"who,x,y\n{rows}\n")
-    code, _, err = taciturn(
-        "run", "table", "--data", "numbers.csv", "--client", "who", "--label", "y",
-        "--cohort", "2", "--noise-floor",
-    )  # fmt: skip
-    assert code == 1
-    assert err == "taciturn: `noise_floor` is measured in accuracy, which task `table` has not.\n"
 
 
 def test_the_folders_own_configuration_runs_the_same_again(taciturn: Any) -> None:
@@ -296,23 +285,6 @@ def test_a_history_as_a_frame_of_pandas(history: package.History) -> None:
         assert {key: value for key, value in row.items() if key != "arm"} == pytest.approx(
             wanted, nan_ok=True
         )
-
-
-def test_a_history_as_a_frame_of_polars(history: package.History) -> None:
-    pytest.importorskip("polars")
-    frame = history.to_polars()
-    assert frame["seed"].to_list() == [4] * 3 + [2] * 3
-    assert frame["spoke"].to_list() == history.spoke.reshape(-1).tolist()
-    assert frame["accuracy"].to_list() == history.accuracy.reshape(-1).tolist()
-
-
-@pytest.mark.parametrize("name", ["pandas", "polars"])
-def test_without_the_library_its_extra_is_named(
-    name: str, history: package.History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, name, None)
-    with pytest.raises(MissingExtra, match=rf"`{name}` is not installed. `taciturn\[frames\]`"):
-        getattr(history, f"to_{name}")()
 
 
 def test_a_summary_knows_what_was_not_measured() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
-import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -36,25 +33,6 @@ def test_an_app_depends_on_no_name_that_a_stranger_could_take(path: Path) -> Non
 def test_no_page_asks_an_index_for_taciturn(path: Path) -> None:
     asked = re.findall(r"pip install [^`\n]*", path.read_text("utf-8"))
     assert not [line for line in asked if re.search(r"""[ '"]taciturn(\[|['" ]|$)""", line)]
-
-
-def test_nodes_of_the_larger_app_have_glyphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its model needs PyTorch, which is not installed here; its data do not."""
-    torch, data = ModuleType("torch"), ModuleType("torch.utils.data")
-    torch.nn = SimpleNamespace(Module=object)  # type: ignore[attr-defined]
-    torch.no_grad = lambda: lambda function: function  # type: ignore[attr-defined]
-    data.DataLoader = data.TensorDataset = object  # type: ignore[attr-defined]
-    for name, module in (("torch", torch), ("torch.utils", torch), ("torch.utils.data", data)):
-        monkeypatch.setitem(sys.modules, name, module)
-    path = EXAMPLES / "flower-pytorch" / "glyphs_cnn" / "task.py"
-    spec = importlib.util.spec_from_file_location("task", path)
-    task = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(task)
-    images, labels = task.draw(range(3, 5))
-    assert images.shape == (len(labels), 1, 28, 28)
-    assert images.dtype == np.float32
-    assert 0.1 < images.max() <= 1
-    assert set(labels) <= set(range(task.CLASSES))
 
 
 def run_example(name: str) -> list[tuple[str, float, float]]:

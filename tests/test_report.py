@@ -115,25 +115,6 @@ def test_the_picture_has_losses_and_norms_where_there_is_nothing_else(tmp_path, 
     assert norms.get_ylabel() == "mean norm of updates"
 
 
-def test_several_folders_are_told_apart(folder, tmp_path, drawn):
-    others = [tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "c"]
-    for other in others:
-        other.mkdir(parents=True)
-        (other / "metrics.csv").write_bytes((folder / "metrics.csv").read_bytes())
-    found = series.read_all(others)
-    assert list(found) == [f"{name}: adaptive+ou" for name in (*map(str, others[:2]), "c")]
-    cli.main(["report", *map(str, others), "--out", str(tmp_path / "both.png")])
-    assert size(tmp_path / "both.png") == ("PNG", (1210, 770))
-    assert [line.get_label() for line in drawn[0].axes[0].get_lines()] == list(found)
-
-
-@pytest.mark.parametrize("text", ["", "arm,seed\na,0\n", "arm,seed,round\n"])
-def test_what_is_no_run_is_named(tmp_path, text):
-    (tmp_path / "metrics.csv").write_text(text)
-    with pytest.raises(RunError, match=r"metrics\.csv"):
-        series.read(tmp_path)
-
-
 def test_a_folder_is_needed(tmp_path):
     with pytest.raises(InputError, match="run folder"):
         cli.main(["report", "-o", "x.html"])
@@ -149,11 +130,3 @@ def test_uploads_that_differ_by_far_are_drawn_on_a_log_axis(tmp_path, drawn, fac
     runs.write_csv(tmp_path / "metrics.csv", table)
     picture.draw(series.read(tmp_path), tmp_path / "report.png")
     assert drawn[0].axes[1].get_xscale() == scale
-
-
-def test_a_row_that_is_cut_is_named(tmp_path):
-    head = "arm,seed,round,spoke,threshold,bytes_up,overhead_up,accuracy\n"
-    rows = "full,0,0,4,,100,16,0.5\nfull,0,1,4,,1\nfull,0,2,4,,100,16,0.75\n"
-    (tmp_path / "metrics.csv").write_text(head + rows)
-    with pytest.raises(RunError, match="at row 2 with 6 columns"):
-        series.read(tmp_path)

@@ -165,31 +165,6 @@ def test_settings_and_the_command_that_repeats_them(folder):
         "full; adaptive,k=0+ou", (0, 1), True)  # fmt: skip
 
 
-def test_what_a_folder_lacks_is_left_out(tmp_path):
-    """As while a federation runs: neither settings nor a summary."""
-    (tmp_path / "run").mkdir()
-    runs.write_csv(tmp_path / "run" / "metrics.csv", rows("full", asked=20))
-    shown = content(tmp_path / "run")
-    assert set(lines(shown, "spoke")["full"][1]) == {50}
-    for title in ("Settings", "Versions", "The same again"):
-        assert title not in shown["tables"]
-    runs.write_json(tmp_path / "run" / "summary.json", {
-        "task": "flower", "rule": "full", "versions": {"taciturn": "1.2.3"}})  # fmt: skip
-    shown = content(tmp_path / "run")
-    assert ["rule", "full"] in cells(shown, "Settings")
-    assert ["taciturn", "1.2.3"] in cells(shown, "Versions")
-
-
-def test_several_runs_overlay(folder, tmp_path):
-    other = make(tmp_path / "other", rows("full", best=0.9), config={"lr": 0.3})
-    shown = content(folder, other)
-    assert [(arm["name"], arm["dash"]) for arm in shown["arms"]] == [
-        ("run: full", "solid"), ("run: adaptive,k=0+ou", "solid"), ("other: full", "dash"),
-    ]  # fmt: skip
-    assert shown["arms"][0]["colour"] == shown["arms"][2]["colour"] == colours.GREY
-    assert ["lr", "0.1", "0.3"] in cells(shown, "Settings")
-
-
 def test_the_folder_of_a_sweep_is_the_folders_in_it(tmp_path, folder, capsys):
     sweep = tmp_path / "sweep"
     sweep.mkdir()
@@ -245,13 +220,6 @@ def test_thinning_keeps_ends_and_extremes(count):
     assert curve[chosen].min() == curve.min()
 
 
-def test_a_page_of_many_arms_stays_small(tmp_path):
-    tables = [rows(f"random:{i / 60}+ignore", seed, rounds=200)
-              for i in range(60) for seed in (0, 1)]  # fmt: skip
-    text = page.render(content(make(tmp_path / "run", *tables)))
-    assert len(text.encode()) < 2_500_000
-
-
 def test_what_differs_from_round_to_round_is_drawn_as_means(tmp_path):
     table = rows("full", rounds=1010)
     for row in table:
@@ -275,16 +243,6 @@ def test_a_log_axis_has_no_place_for_nothing(tmp_path):
     nothing = rows("full", bytes_up=0)
     keys = {panel["key"] for panel in content(make(tmp_path / "run", nothing))["panels"]}
     assert "bits" not in keys
-
-
-def test_an_arm_keeps_its_colour():
-    alone = colours.colours(["adaptive+ou"])["adaptive+ou"]
-    others = [f"random:{i}+zero" for i in range(30)]
-    assert colours.colours([*others, "adaptive+ou", "full"])["adaptive+ou"] == alone
-    few = colours.colours([*others[:8], "full"])
-    assert len(set(few.values())) == 9
-    assert few["full"] == colours.GREY
-    assert few[others[0]] == colours.colours([others[0]])[others[0]]
 
 
 @pytest.mark.parametrize(
@@ -378,3 +336,23 @@ def test_ctrl_c_ends_it(folder):
             assert run.stderr.read() == ""
         finally:
             run.kill()
+
+
+def test_several_runs_overlay(folder, tmp_path):
+    other = make(tmp_path / "other", rows("full", best=0.9), config={"lr": 0.3})
+    shown = content(folder, other)
+    assert [(arm["name"], arm["dash"]) for arm in shown["arms"]] == [
+        ("run: full", "solid"), ("run: adaptive,k=0+ou", "solid"), ("other: full", "dash"),
+    ]  # fmt: skip
+    assert shown["arms"][0]["colour"] == shown["arms"][2]["colour"] == colours.GREY
+    assert ["lr", "0.1", "0.3"] in cells(shown, "Settings")
+
+
+def test_an_arm_keeps_its_colour():
+    alone = colours.colours(["adaptive+ou"])["adaptive+ou"]
+    others = [f"random:{i}+zero" for i in range(30)]
+    assert colours.colours([*others, "adaptive+ou", "full"])["adaptive+ou"] == alone
+    few = colours.colours([*others[:8], "full"])
+    assert len(set(few.values())) == 9
+    assert few["full"] == colours.GREY
+    assert few[others[0]] == colours.colours([others[0]])[others[0]]

@@ -51,16 +51,6 @@ def test_a_programs_key_is_the_static_fields_and_the_number_of_seeds() -> None:
         assert fill_in(Settings(**({"seeds": 2} | other)), task).form != base.form, other
 
 
-def test_one_seed_by_its_number() -> None:
-    alone = taciturn.simulate("synthetic", "full", seed=7, **QUICK)
-    among = taciturn.simulate("synthetic", "full", seeds=(3, 7), **QUICK)
-    assert alone.seeds == (7,)
-    np.testing.assert_array_equal(alone.weights[0], among.weights[1])
-    assert cli.read(["run", "--seed", "7"]).all_seeds == (7,)
-    assert cli.read(["run", "--seeds", "7"]).all_seeds == tuple(range(7))
-    assert cli.read(["run", "--seeds", "7", "8"]).all_seeds == (7, 8)
-
-
 def test_the_largest_seed_runs_in_both() -> None:
     ours, theirs = (
         taciturn.simulate("synthetic", "full", seed=2**32 - 1, rounds=1, cohort=2, plain=plain)

@@ -48,15 +48,6 @@ def test_a_log_file_gets_lines_at_intervals():
     assert len(lines) == 1 + 2 * 10
 
 
-def test_a_long_run_does_not_fill_a_disk():
-    live, file, clock = shown(arms=["full"], rounds=100_000)
-    for t in range(1, 100_000, 10):
-        clock.now = float(t)
-        live(done("full", t))
-    lines = file.getvalue().splitlines()
-    assert 150 < len(lines) < 250  # one every ten minutes in the end
-
-
 def test_where_seeds_run_one_after_another_rounds_are_those_of_all():
     live, file, clock = shown(arms=["full"], seeds=(3, 5))
     clock.now = 100.0
@@ -148,12 +139,6 @@ def test_what_is_saved_is_said_below_the_table(capsys):
                  {"full": full, "few": few | {"accuracy_mean": None}}):  # fmt: skip
         terminal.print_table(arms)
         assert "instead of" not in capsys.readouterr().out
-
-
-def test_a_larger_model_has_four_kilobytes_for_each_client():
-    for cohort in (10, 1000):
-        assert "budget would upload 0.1 % of full" in terminal.larger(cohort)
-    assert "budget would upload 1 % of full" in terminal.larger(1)
 
 
 def test_the_widest_table_has_eighty_characters(capsys, monkeypatch):

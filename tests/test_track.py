@@ -59,14 +59,6 @@ def test_a_tracker_gets_means_over_seeds_of_every_round(monkeypatch, tmp_path):
     assert recorded.closed == ["full"]
 
 
-def test_where_seeds_run_one_after_another_each_is_a_run(monkeypatch, tmp_path):
-    recorded = Recorded(monkeypatch)
-    tracker = track.Tracker("wandb", tmp_path, {}, seeds=(3, 5))
-    for seed in (3, 5):
-        tracker(told(seeds=(seed,), spoke=[[seed]]))
-    assert list(recorded.runs) == ["full, seed 3", "full, seed 5"]
-
-
 def test_a_tracker_that_fails_on_the_way_does_not_stop_a_run(monkeypatch, tmp_path, caplog):
     Recorded(monkeypatch, fails="add")
     with closing(track.Tracker("wandb", tmp_path, {}, seeds=(0, 1))) as tracker:

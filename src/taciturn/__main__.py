@@ -21,25 +21,19 @@ def main() -> None:
         debug = command.debug
         command.go()
         sys.stdout.flush()
-    except TaciturnError as error:
-        if debug:
-            raise
-        sys.stderr.write(f"taciturn: {error}\n")
-        sys.exit(128 + error.signal if isinstance(error, Stopped) else 1)
-    except MemoryError as error:
-        if debug:
-            raise
-        sys.stderr.write(f"taciturn: there is not enough memory: {error}\n")
-        sys.exit(1)
     except BrokenPipeError:  # the reader of `taciturn list | head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except OSError as error:  # a folder that may not be read, and the like
+    except (TaciturnError, MemoryError, OSError) as error:
         if debug:
             raise
-        where = f"{error.filename}: " if error.filename else ""
-        sys.stderr.write(f"taciturn: {where}{error.strerror or error}\n")
-        sys.exit(1)
+        text = str(error)
+        if isinstance(error, MemoryError):
+            text = f"there is not enough memory: {error}"
+        elif isinstance(error, OSError):  # a folder that may not be read, and the like
+            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        sys.stderr.write(f"taciturn: {text}\n")
+        sys.exit(128 + error.signal if isinstance(error, Stopped) else 1)
     except KeyboardInterrupt:
         sys.stderr.write("taciturn: stopped\n")
         sys.exit(130)

@@ -104,16 +104,6 @@ def silence(_: Progress | Compiling) -> None:
     """Tells nobody."""
 
 
-def to_all(*tells: Tell) -> Tell:
-    """Tells several."""
-
-    def tell(told: Progress | Compiling) -> None:
-        for one in tells:
-            one(told)
-
-    return tell
-
-
 class Totals:
     """Adds chunks up: what people are told of them."""
 

@@ -191,12 +191,6 @@ def test_wrong_bytes_are_thrown_away(server, folder):
     assert files(folder) == []
 
 
-def test_a_file_that_is_right_is_not_fetched_again(server, folder):
-    for _ in range(2):
-        assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
-    assert server.ranges == [None]
-
-
 FETCHES = """
 import sys
 from pathlib import Path
@@ -305,26 +299,6 @@ def test_nobody_there_is_one_line(folder):
         fetch(Download(server.url, SHA), folder)
 
 
-def test_a_server_that_falls_silent_is_given_up(server, folder, monkeypatch):
-    monkeypatch.setattr(downloading, "_PATIENCE", 0.05)
-    monkeypatch.setattr(downloading, "_ATTEMPTS", 2)
-    wait = threading.Event()
-
-    def silent(number, handler):
-        wait.wait(5)
-
-    server.behave = silent
-    with pytest.raises(DataError, match="timed out, 2 times in a row"):
-        fetch(Download(server.url, SHA), folder)
-    wait.set()
-
-
-def test_a_folder_that_cannot_be_made_is_named(server, tmp_path):
-    (tmp_path / "data").write_text("a file")
-    with pytest.raises(DataError, match="data cannot be written to"):
-        fetch(Download(server.url, SHA), tmp_path / "data")
-
-
 def archive(path, members):
     """A tar file of (name, content or a TarInfo type)."""
     with tarfile.open(path, "w:bz2") as tar:
@@ -382,3 +356,17 @@ def test_a_broken_archive_is_named(tmp_path):
     packed.write_bytes(packed.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"a\.tar\.bz2 cannot be unpacked"):
         unpack(packed, tmp_path)
+
+
+def test_a_server_that_falls_silent_is_given_up(server, folder, monkeypatch):
+    monkeypatch.setattr(downloading, "_PATIENCE", 0.05)
+    monkeypatch.setattr(downloading, "_ATTEMPTS", 2)
+    wait = threading.Event()
+
+    def silent(number, handler):
+        wait.wait(5)
+
+    server.behave = silent
+    with pytest.raises(DataError, match="timed out, 2 times in a row"):
+        fetch(Download(server.url, SHA), folder)
+    wait.set()

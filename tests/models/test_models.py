@@ -36,21 +36,6 @@ def test_weights_are_counted() -> None:
     assert weights(SmallCNN) == (25 * 8 + 8) + (25 * 8 * 16 + 16) + (256 * 62 + 62)
 
 
-@pytest.mark.parametrize(
-    ("make", "inputs", "outputs"),
-    [
-        (EmnistCNN, jnp.zeros((2, 28, 28)), (2, 62)),
-        (SmallCNN, jnp.zeros((2, 28, 28)), (2, 62)),
-        (MLP, jnp.zeros((2, 28, 28)), (2, 10)),
-        (CharLSTM, jnp.zeros((2, 80), jnp.int32), (2, 80, 90)),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_logits(make: Any, inputs: jax.Array, outputs: tuple[int, ...]) -> None:
-    for key in (None, KEY):
-        assert jax.eval_shape(lambda key=key: make(KEY)(inputs, key)).shape == outputs
-
-
 # Initial values are Keras's.
 
 
@@ -83,25 +68,11 @@ def test_initial_values_of_an_lstm() -> None:
     assert not np.concatenate([i, g, o]).any()
 
 
-def test_initial_values_of_the_embedding() -> None:
-    embedding = np.asarray(CharLSTM(KEY, units=4).embedding)
-    assert embedding.shape == (90, 8)
-    assert 0.048 < embedding.max() <= 0.05
-    assert -0.048 > embedding.min() >= -0.05
-
-
 def test_orthogonal_matrices_are_drawn_evenly() -> None:
     """Without the sign of R's diagonal, QR's matrices lean to one side."""
     corners = jax.vmap(lambda key: LSTM(key, 1, 2).recurrent[0, 0])(jax.random.split(KEY, 400))
     # Of variance 1/8, as the entry of a unit vector in eight dimensions.
     assert abs(float(corners.mean())) < 5 * (1 / 8 / 400) ** 0.5
-
-
-def test_layers_have_values_of_their_own() -> None:
-    model = EmnistCNN(KEY)
-    lstm = CharLSTM(KEY, 10, 8, 8)
-    assert not np.array_equal(model.dense1.kernel[:128, :62], model.dense2.kernel)
-    assert not np.array_equal(lstm.lstm1.recurrent, lstm.lstm2.recurrent)
 
 
 # Layers.

@@ -13,7 +13,7 @@ import taciturn
 from taciturn.errors import InputError
 from taciturn.tasks import load
 from taciturn.tasks.check import check
-from taciturn.tasks.task import Generated, Stored, Task, classification, how_tested
+from taciturn.tasks.task import Generated, Stored, Task, classification
 
 X = np.zeros((6, 2), np.float32)
 Y = np.array([0, 1, 2, 0, 1, 2])
@@ -85,19 +85,6 @@ def test_drawn_tasks_are_checked_too() -> None:
     check(task(clients=drawn))
     with pytest.raises(InputError, match="not their mean"):
         check(task(clients=drawn, loss=mean(task().loss)))
-
-
-@pytest.mark.parametrize(
-    ("made", "words"),
-    [
-        (task(), "a tenth of each client's rows, at random by label"),
-        (task(y=np.zeros((6, 4))), "a tenth of each client's rows, at random"),
-        (task(hold_out="last"), "the last tenth of each client's rows"),
-        (task(test={"x": X, "y": Y}), "6 examples that came as a test set"),
-    ],
-)
-def test_how_the_test_set_came_about(made: Task, words: str) -> None:
-    assert how_tested(made) == words
 
 
 @pytest.mark.parametrize("name", ["glyphs", "synthetic", "synthetic-niid"])

@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from taciturn.progress import Tell, to_all
+from taciturn.progress import Compiling, Progress, Tell
 from taciturn.report.terminal import Live
 from taciturn.settings import Plan
 from taciturn.track import Tracker
@@ -34,4 +34,9 @@ def following(
             # What is wrong shows before anything is compiled. Of the plain loop, a seed is a run.
             for arm in () if plan.plain else arms:
                 tracker.open(arm)
-        yield to_all(*tells)
+
+        def tell(told: Progress | Compiling) -> None:
+            for one in tells:
+                one(told)
+
+        yield tell

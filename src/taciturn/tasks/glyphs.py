@@ -11,7 +11,7 @@ ink: they stay smooth under any affine map, and a stroke is thickened by adding 
 
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,19 +25,10 @@ from taciturn.tasks.task import Generated, Task, classification
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 FACES = (  # such as every allowed matplotlib has, with all characters
-    "DejaVuSans",
-    "DejaVuSans-Bold",
-    "DejaVuSansMono",
-    "DejaVuSerif",
-    "DejaVuSerif-Italic",
-    "STIXGeneral",
-    "STIXGeneralBol",
-    "STIXGeneralItalic",
-    "cmr10",
-    "cmss10",
-    "STIXGeneralBolIta",
+    "DejaVuSans", "DejaVuSans-Bold", "DejaVuSansMono", "DejaVuSerif", "DejaVuSerif-Italic",
+    "STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "cmr10", "cmss10", "STIXGeneralBolIta",
     "cmtt10",
-)
+)  # fmt: skip
 SIDE = 28
 FEWEST, MOST = 20, 200
 
@@ -69,31 +60,21 @@ def glyphs(population: int = 1_000, seed: int = 0) -> Task:
     )
 
 
-class _Hand(NamedTuple):
-    """What is a writer's own."""
-
-    face: jax.Array
-    slant: jax.Array
-    width: jax.Array
-    size: jax.Array
-    turn: jax.Array
-    stroke: jax.Array
-    wobble: jax.Array
-    right: jax.Array
-    down: jax.Array
-    soft: jax.Array
-    noise: jax.Array
+# What is a writer's own, drawn evenly between two ends.
+_HAND = {
+    "face": (0.0, len(FACES)), "slant": (-0.25, 0.4), "width": (0.75, 1.15), "size": (0.8, 1.15),
+    "turn": (-0.12, 0.12), "stroke": (-0.3, 1.4), "wobble": (0.0, 1.2), "right": (-2.0, 2.0),
+    "down": (-1.5, 1.5), "soft": (0.6, 1.6), "noise": (0.0, 0.3),
+}  # fmt: skip
 
 
 def _writer(client: Any, data: Any) -> jax.Array:
     return mix(jnp.asarray(client).astype(jnp.uint32) + mix(jnp.asarray(data["seed"])))
 
 
-def _hand(writer: jax.Array) -> _Hand:
-    u = _uniforms(writer, 0, len(_Hand._fields))
-    low = jnp.array([0.0, -0.25, 0.75, 0.8, -0.12, -0.3, 0.0, -2.0, -1.5, 0.6, 0.0])
-    high = jnp.array([len(FACES), 0.4, 1.15, 1.15, 0.12, 1.4, 1.2, 2.0, 1.5, 1.6, 0.3])
-    return _Hand(*(low + (high - low) * u))
+def _hand(writer: jax.Array) -> dict[str, jax.Array]:
+    low, high = jnp.array([*_HAND.values()]).T
+    return dict(zip(_HAND, low + (high - low) * _uniforms(writer, 0, len(_HAND)), strict=True))
 
 
 def _rows(client: Any, data: Any) -> jax.Array:
@@ -118,33 +99,33 @@ def _example(client: Any, index: Any, data: Any) -> dict[str, jax.Array]:
     label = jnp.sum(u[0] >= _favourites(writer)[:-1]).astype(jnp.int32)
 
     # Nobody writes the same character twice the same way.
-    slant = hand.slant + 0.12 * (u[1] - 0.5)
-    width = hand.width * (1 + 0.14 * (u[2] - 0.5))
-    size = hand.size * (1 + 0.14 * (u[3] - 0.5))
-    turn = hand.turn + 0.12 * (u[4] - 0.5)
-    right = hand.right + 2 * (u[5] - 0.5)
-    down = hand.down + 2 * (u[6] - 0.5)
-    stroke = hand.stroke + 0.4 * (u[7] - 0.5)
+    slant = hand["slant"] + 0.12 * (u[1] - 0.5)
+    width = hand["width"] * (1 + 0.14 * (u[2] - 0.5))
+    size = hand["size"] * (1 + 0.14 * (u[3] - 0.5))
+    turn = hand["turn"] + 0.12 * (u[4] - 0.5)
+    right = hand["right"] + 2 * (u[5] - 0.5)
+    down = hand["down"] + 2 * (u[6] - 0.5)
+    stroke = hand["stroke"] + 0.4 * (u[7] - 0.5)
     waves = 2 * jnp.pi * u[8:10]
 
     # Backwards from a pixel of the image to the cell of the field that it shows: moved and wobbled,
     # turned, slanted, scaled. Each line is a sum over `_GROUND`.
     zero, one = jnp.zeros(()), jnp.ones(())
-    wave = hand.wobble * jnp.stack([jnp.sin(waves), jnp.cos(waves)])
+    wave = hand["wobble"] * jnp.stack([jnp.sin(waves), jnp.cos(waves)])
     x = jnp.stack([one, zero, -right, wave[0, 0], wave[1, 0], zero, zero])
     y = jnp.stack([zero, one, -down, zero, zero, wave[0, 1], wave[1, 1]])
     x, y = jnp.cos(turn) * x + jnp.sin(turn) * y, jnp.cos(turn) * y - jnp.sin(turn) * x
     cells = _GRID / SIDE / size
     column, row = cells / width * (x + slant * y), cells * y
     constant = jnp.asarray(np.eye(len(_GROUND))[2], jnp.float32)
-    character = hand.face.astype(jnp.int32) * len(CHARACTERS) + label
+    character = hand["face"].astype(jnp.int32) * len(CHARACTERS) + label
     alike = jnp.stack(  # what all pixels of the image share
         [
             (character * (_GRID * _GRID)).astype(jnp.float32),
             (moment >> 8).astype(jnp.float32),
-            0.5 + stroke / (2 * hand.soft),
-            1 / (2 * hand.soft),
-            hand.noise,
+            0.5 + stroke / (2 * hand["soft"]),
+            1 / (2 * hand["soft"]),
+            hand["noise"],
         ]
     )
     lines = jnp.concatenate(
