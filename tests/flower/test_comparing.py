@@ -47,11 +47,6 @@ def test_the_trimmed_mean_trims_as_many_as_the_strategy_bears(bad, replies):
     assert int(trimmed.beta * replies) == min(max(bad, 1), (replies - 1) // 2)
 
 
-def test_a_share_that_is_trimmed_is_that_of_all_replies():
-    trimmed = compatibility.trimmed_mean(flower.FedTrimmedAvg(beta=0.2), 10)
-    assert int(trimmed.beta * 10) == 2
-
-
 def few(inner, speakers, policy="fixed:{}+ou", **options):
     """The first step where the longest so many updates are spoken, the very longest of them bad."""
     wanted = np.random.default_rng(3).standard_normal((ASKED, SIZE)).astype(np.float32)
@@ -85,13 +80,6 @@ def test_with_too_few_speakers_a_trimmed_mean_takes_its_place(
     needed = compatibility.needs(kind(**options))
     assert f"{speakers} spoke in round 1, and {kind.__name__} needs {needed} replies" in caplog.text
     assert f"Replies that {kind.__name__} needs: {needed}" in caplog.text
-
-
-@pytest.mark.parametrize(("kind", "options", "speakers", "trimmed"), STRATEGIES)
-def test_with_enough_speakers_it_does_as_it_is(kind, options, speakers, trimmed, caplog):
-    needed = compatibility.needs(kind(**options))
-    few(kind(**WITHOUT, **options), needed)
-    assert "takes its place" not in caplog.text
 
 
 def test_where_nobody_may_be_silent_a_strategy_does_as_in_plain_flower(caplog):

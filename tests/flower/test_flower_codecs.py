@@ -21,7 +21,6 @@ from test_replies import BAD, bad
 from taciturn.core import client, server, tally
 from taciturn.core import messages as written
 from taciturn.core.codecs import Form, from_bytes, to_bytes
-from taciturn.core.codecs.peaks import LEAST
 from taciturn.core.policy import parse, spell
 from taciturn.core.rules import Rule, Threshold
 from taciturn.flower import Taciturn, hearing, mod, protocol
@@ -36,8 +35,8 @@ CODED = "full+eden:1"
 
 
 def plain_loop(text, wanted, rounds):
-    """The round of the core, its messages written down and read again."""
-    policy = parse(text)
+    """The weights after rounds of the core, and what its clients keep."""
+    policy, kept = parse(text), [None] * len(wanted)
     state = server.init(policy, np.zeros(wanted.shape[1], np.float32), rounds=rounds)
     for t in range(1, rounds + 1):
         opening = server.open(policy, state.memory, len(wanted))
@@ -49,26 +48,7 @@ def plain_loop(text, wanted, rounds):
                 policy.rule, state.weights, trained, EXAMPLES[k], opening.context, 0.0
             )
             key = request.key(k)
-            read, _ = client.through(said, policy.codec, key)
-            heard = tally.add(heard, read, opening, policy.codec)
-        state, _ = server.close(policy, state, heard)
-    return state.weights
-
-
-def plain_loop_with_feedback(text, wanted, rounds):
-    """As above, with what every client keeps."""
-    policy, kept = parse(text), [None] * len(wanted)
-    state = server.init(policy, np.zeros(wanted.shape[1], np.float32))
-    for t in range(1, rounds + 1):
-        opening = server.open(policy, state.memory, len(wanted))
-        request = Request(policy.rule, opening.context, policy.codec, (), "n", SEED, t)
-        heard = tally.start(state.weights)
-        for k, target in enumerate(wanted):
-            trained = state.weights + np.float32(0.5) * (target - state.weights)
-            said = client.respond(
-                policy.rule, state.weights, trained, EXAMPLES[k], opening.context, 0.0
-            )
-            read, kept[k] = client.through(said, policy.codec, request.key(k), kept[k])
+            read, kept[k] = client.through(said, policy.codec, key, kept[k])
             heard = tally.add(heard, read, opening, policy.codec)
         state, _ = server.close(policy, state, heard)
     return state.weights, kept
@@ -84,7 +64,7 @@ def test_what_a_codec_leaves_out_stays_on_the_node(codec):
     for policy in (f"full+{codec}", f"adaptive,k=0+ignore+{codec}"):
         # The loop has no limits: `test_limits.py` is about those.
         strategy, result, grid = run(policy, 6, wanted=wanted, norm_limit=None)
-        expected, kept = plain_loop_with_feedback(policy, wanted, 6)
+        expected, kept = plain_loop(policy, wanted, 6)
         np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
         assert sum(row["rejected"] for row in strategy.history) == 0
         for node, residual in enumerate(kept):
@@ -175,7 +155,7 @@ def test_a_federation_is_the_plain_loop(codec, inner):
     wanted = targets(size=SIZE)
     for policy in (f"full+{codec}", f"adaptive,k=0+ou+{codec}", f"adaptive,k=0+ignore+{codec}"):
         strategy, result, _ = run(policy, 4, inner(fraction_evaluate=0.0), wanted)
-        expected = plain_loop(policy, wanted, 4)
+        expected, _ = plain_loop(policy, wanted, 4)
         np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
         assert sum(row["rejected"] for row in strategy.history) == 0
 
@@ -194,20 +174,12 @@ def test_a_budget_is_spent_and_its_model_is_that_of_the_plain_loop(text, monkeyp
     monkeypatch.setattr(mod, "_uniform", lambda: 0.0)  # who may speak does, as in the loop
     wanted, rounds = targets(size=SIZE), 4
     strategy, result, _ = run(text, rounds, wanted=wanted, norm_limit=None)
-    expected = plain_loop(text, wanted, rounds)
+    expected, _ = plain_loop(text, wanted, rounds)
     np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
     assert [row["spoke"] for row in strategy.history] == [NODES] * rounds
     spent = [row["bytes_up"] / NODES + written.OVERHEAD for row in strategy.history]
     # Of so few weights there are few lengths: a code may be half as long as it could be.
     assert 0.6 * BUDGETS[text] <= np.mean(spent) <= 1.05 * BUDGETS[text]
-
-
-def test_a_budget_is_for_all_who_are_asked(caplog):
-    """One node alone could keep to these bytes."""
-    run("budget:100B", 1)
-    least = written.OVERHEAD + 0.05 * LEAST
-    assert least < 100 < NODES * least
-    assert f"float32 upload, {NODES * least:,.0f} bytes in a round" in caplog.text
 
 
 def test_what_comes_whole_is_charged_as_what_the_mod_would_have_sent():
@@ -238,14 +210,6 @@ def test_a_code_that_is_longer_than_the_rule_gives_is_rejected(caplog):
     assert "its code has 1200 bytes, and `budget` gave it" in caplog.text
 
 
-def test_a_code_is_as_long_as_what_its_node_reports_is_worth():
-    """Of a million examples few count in the mean, and all in the bytes that the node takes."""
-    grid = LocalGrid(pulled(targets(size=SIZE), [10, 20, 30, 40, 10**6]), NODES)
-    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), "budget:50%", seed=SEED)
-    strategy.start(grid, model(SIZE), num_rounds=3)
-    assert [row["rejected"] for row in strategy.history] == [0] * 3
-
-
 def test_the_bytes_in_the_history_are_those_that_travel():
     strategy, _, grid = run(CODED, inner=Spy(fraction_evaluate=0.0))
     row, codec = strategy.history[0], parse(CODED).codec
@@ -254,19 +218,6 @@ def test_the_bytes_in_the_history_are_those_that_travel():
     plain, _, _ = run("full")
     extra = row["bytes_up_full"] - plain.history[0]["bytes_up"] - plain.history[0]["overhead_up"]
     assert abs(extra) < 10 * NODES
-
-
-@pytest.mark.parametrize("inner", [flower.FedMedian, flower.Krum, flower.FedAdam, flower.QFedAvg])
-def test_every_strategy_gets_complete_replies(inner):
-    options = {"client_learning_rate": 0.1} if inner is flower.QFedAvg else {}
-    strategy, result, _ = run("full+quantize:8", 3, inner(fraction_evaluate=0.0, **options))
-    plain = inner(fraction_evaluate=0.0, **options)
-    wanted = targets(size=SIZE)
-    whole = plain.start(LocalGrid(pulled(wanted, EXAMPLES, mods=[]), NODES), model(SIZE), 3)
-    assert [row["spoke"] for row in strategy.history] == [NODES] * 3
-    assert set(result.arrays) == set(whole.arrays)
-    gap = np.linalg.norm(flat(result.arrays) - flat(whole.arrays))
-    assert gap < 0.03 * np.linalg.norm(flat(whole.arrays))
 
 
 def test_other_arrays_travel_as_they_are():
@@ -364,19 +315,6 @@ def any_bytes(codec, data, as_long):
     return (data * length)[:length].ljust(length, b"\0") if as_long else data
 
 
-@settings(max_examples=100, deadline=None)
-@given(data=st.binary(max_size=80), norm=st.floats(0, 1e3), as_long=st.booleans())
-def test_any_bytes_are_rejected_or_a_finite_update(data, norm, as_long):
-    data = any_bytes(parse(CODED).codec, data, as_long)
-
-    def tamper(content):
-        restate(content, data, norm=norm)
-
-    strategy, result, _ = run(CODED, tamper=bad(tamper))
-    assert strategy.history[0]["rejected"] + strategy.history[0]["spoke"] == NODES
-    assert np.isfinite(flat(result.arrays)).all()
-
-
 def add_any_bytes(text, data, norm, as_long):
     """The sum of a round stays as it was, or gets an update of the norm that was reported."""
     codec, heard, total = parse(f"full+{text}").codec, hearing.Heard(), np.ones(SIZE)
@@ -398,14 +336,6 @@ anything = given(data=st.binary(max_size=80), norm=st.floats(0, 1e3), as_long=st
 @settings(max_examples=100, deadline=None)
 @anything
 def test_any_bytes_of_any_codec_are_rejected_or_counted(codec, data, norm, as_long):
-    add_any_bytes(codec, data, norm, as_long)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=3_000, deadline=None)
-@anything
-def test_thousands_of_any_bytes_of_any_codec_are(codec, data, norm, as_long):
     add_any_bytes(codec, data, norm, as_long)
 
 

@@ -16,7 +16,6 @@ from flwr.serverapp import strategy as flower
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from test_flower import EXAMPLES, NODES, SIZE, Spy, targets
 
-from taciturn import TaciturnError
 from taciturn.core import parallel
 from taciturn.flower import Taciturn, byte_counts, mod, protocol, records, speak
 
@@ -213,19 +212,6 @@ def record_config():
     return ConfigRecord({"lr": 0.1})
 
 
-def test_the_config_of_the_app_is_not_written_into():
-    settings = record_config()
-    grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
-    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0))
-    strategy.start(grid, model(SIZE), num_rounds=1, train_config=settings)
-    assert dict(settings) == {"lr": 0.1}
-
-
-def test_aggregation_needs_a_round():
-    with pytest.raises(TaciturnError, match="must be called before"):
-        Taciturn(flower.FedAvg()).aggregate_train(1, [])
-
-
 def run(policy, wanted=None, rounds=1, inner=None, **options):
     grid = options.pop("grid", None)
     wanted = targets() if wanted is None else wanted
@@ -283,15 +269,6 @@ def test_with_too_few_clients_the_model_stays(least, moves):
     # The rule learns from the norms, the stand-in from nothing.
     assert strategy._memory.rule.threshold == pytest.approx(strategy.history[0]["norm_mean"])
     assert (strategy._memory.stand_in.t == 1) == moves
-
-
-def test_a_threshold_above_all_norms_does_not_stay():
-    """All are silent in the second round and left out; in the third the threshold has come down."""
-    strategy, _ = run("adaptive,k=-1.5+ignore", rounds=3)
-    first, second, third = strategy.history
-    assert (first["spoke"], second["spoke"]) == (5, 0)
-    assert third["threshold"] == pytest.approx(second["norm_mean"] + 1.5 * second["norm_std"])
-    assert third["threshold"] != second["threshold"]
 
 
 def test_silent_clients_count_towards_the_least_unless_they_are_ignored():
@@ -489,12 +466,3 @@ def test_threads_give_the_same_sums(monkeypatch):
     several = records.measure(sent, trained, np.float32, examples, again)
     np.testing.assert_allclose(several, norms, rtol=1e-6)
     np.testing.assert_array_equal(again, total)
-
-
-def test_threads_give_the_same_rounds(monkeypatch):
-    _, alone = run("adaptive,k=0+ou", rounds=5)
-    monkeypatch.setattr(parallel, "_ALONE", 1)
-    monkeypatch.setattr(parallel, "WORKERS", 3)
-    for inner in (flower.FedAvg, Spy):
-        _, result = run("adaptive,k=0+ou", rounds=5, inner=inner(fraction_evaluate=0.0))
-        np.testing.assert_allclose(flat(result.arrays), flat(alone.arrays), atol=1e-6)

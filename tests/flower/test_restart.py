@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import subprocess
@@ -18,7 +17,6 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 
 from federation import LocalGrid, flat, model, pulled, record
 from flwr.app import MetricRecord
-from flwr.serverapp import strategy as flower
 from test_flower import EXAMPLES, MEAN_BASED, NODES, SIZE, targets
 from test_state import Killed
 
@@ -102,22 +100,6 @@ def test_results_and_log_count_on(tmp_path, caplog):
     ]  # fmt: skip
 
 
-def test_rounds_keep_the_columns_that_they_had(tmp_path):
-    """A metric that some rounds lack, or have as NaN, is in the rows of the others alone."""
-
-    def sometimes(round, arrays):
-        found = {"accuracy": 0.5, "f1": math.nan if round == 2 else 0.25}
-        return MetricRecord(found | ({"late": 1.0} if round > 2 else {}))
-
-    whole = start(None, 4, "full", evaluate_fn=sometimes)
-    for rounds in (1, 2, 3, 4):
-        last = start(tmp_path, rounds, "full", evaluate_fn=sometimes)
-    assert_same(last, whole)
-    assert [sorted({"f1", "late"} & set(row)) for row in last[0].history] == [
-        ["f1"], [], ["f1", "late"], ["f1", "late"]
-    ]  # fmt: skip
-
-
 def test_a_folder_has_one_server(tmp_path):
     def second(round, arrays):
         if round == 1:
@@ -125,72 +107,6 @@ def test_a_folder_has_one_server(tmp_path):
                 start(tmp_path, 2, "full")
 
     start(tmp_path, 2, "full", evaluate_fn=second)
-
-
-def test_another_strategy_is_refused(tmp_path):
-    start(tmp_path, 1, "adaptive+ou", "FedAdam")
-    with pytest.raises(TaciturnError, match="a run of FedAdam, this one has FedYogi"):
-        start(tmp_path, 2, "adaptive+ou", "FedYogi")
-
-
-class Momentum(flower.FedAvg):
-    """Its step depends on the type of a number that it keeps."""
-
-    def __init__(self):
-        super().__init__(fraction_evaluate=0.0)
-        self.factor = 1.0
-
-    def aggregate_train(self, server_round, replies):
-        arrays, metrics = super().aggregate_train(server_round, replies)
-        self.factor = np.float32(self.factor) * np.float32(0.9)
-        arrays = record(**{name: a.numpy() * self.factor for name, a in arrays.items()})
-        return arrays, metrics
-
-
-def test_numbers_of_a_strategy_keep_their_type(tmp_path):
-    def play(folder, rounds):
-        inner = Momentum()
-        grid = LocalGrid(pulled(targets(), EXAMPLES), NODES)
-        Taciturn(inner, "full", folder=folder).start(grid, model(SIZE), num_rounds=rounds)
-        return inner.factor
-
-    play(tmp_path, 2)
-    again = play(tmp_path, 4)
-    assert again == play(None, 4)
-    assert isinstance(again, np.float32)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_kills_at_random_moments_change_nothing(seed, tmp_path, monkeypatch):
-    """Several deaths, each before some write, rename, sync or removal."""
-    monkeypatch.setattr("gc.collect", lambda: 0)
-    draws = np.random.default_rng(seed)
-    policy, inner = POLICIES[seed % len(POLICIES)], list(MEAN_BASED)[seed % len(MEAN_BASED)]
-    whole = start(None, 5, policy, inner)
-    deaths = 0
-    for _ in range(4):
-        left = int(draws.integers(0, 30))
-
-        def dying(function):
-            def call(*arguments, **options):
-                nonlocal left
-                left -= 1
-                if left < 0:
-                    raise Killed
-                return function(*arguments, **options)
-
-            return call
-
-        with monkeypatch.context() as patch:
-            for name in ("replace", "fsync", "unlink"):
-                patch.setattr(os, name, dying(getattr(os, name)))
-            patch.setattr("json.dumps", dying(__import__("json").dumps))
-            try:
-                start(tmp_path, 5, policy, inner)
-            except Killed:
-                deaths += 1
-    assert deaths
-    assert_same(start(tmp_path, 5, policy, inner), whole)
 
 
 SERVER = """

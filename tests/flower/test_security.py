@@ -10,14 +10,12 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
-import flwr.server.strategy as legacy
 from federation import LocalGrid, config, context, flat, model, pulled, record, restate
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 from test_flower import COMPARING, EXAMPLES, NODES, SIZE, Spy, targets
 
-from taciturn import TaciturnError
 from taciturn.flower import Taciturn, speak
 from taciturn.flower.records import cast
 
@@ -88,13 +86,6 @@ def test_where_nobody_may_be_silent_nobody_is(caplog):
     expected = 0.5 * others @ targets() / others.sum()
     np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5)
     assert "It is silent, and `full` lets it be so no more" in caplog.text
-
-
-@pytest.mark.parametrize("limit", [0.5, -1, "much"])
-@pytest.mark.parametrize("name", ["weight_limit", "norm_limit"])
-def test_a_limit_is_at_least_1(name, limit):
-    with pytest.raises(TaciturnError, match=f"`{name}`"):
-        Taciturn(flower.FedAvg(), **{name: limit})
 
 
 @pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
@@ -207,18 +198,6 @@ def test_numbers_out_of_bounds_are_named(claim, message, caplog):
     assert re.search(message, caplog.text)
 
 
-def test_a_loss_that_is_none_does_not_reach_the_model(monkeypatch):
-    monkeypatch.setattr("gc.collect", lambda: 0)
-
-    def tamper(node, reply):
-        if node == BAD:
-            reply.content["metrics"]["train_loss"] = math.nan
-        return reply
-
-    _, result = run("full", tamper, 2, flower.QFedAvg(0.5, fraction_evaluate=0.0))
-    assert np.isfinite(flat(result.arrays)).all()
-
-
 class Exploding(flower.FedAvg):
     to = math.inf
 
@@ -292,22 +271,6 @@ def test_no_evaluation_stops_the_run(wrong):
 
 
 # What is refused, and what is said.
-
-
-def test_a_strategy_of_the_older_interface_is_told_apart():
-    with pytest.raises(TaciturnError, match=r"`from flwr.serverapp.strategy import FedAvg` is"):
-        Taciturn(legacy.FedAvg())
-
-
-def test_a_strategy_with_a_start_of_its_own_is_refused():
-    class Own(flower.FedAvg):
-        def start(self, *arguments, **options):
-            return super().start(*arguments, **options)
-
-    with pytest.raises(TaciturnError, match="Own has a `start` of its own"):
-        Taciturn(Own())
-    with pytest.raises(TaciturnError, match="Taciturn has a `start` of its own"):
-        Taciturn(Taciturn(flower.FedAvg()))
 
 
 def test_a_request_with_two_array_records_warns(caplog):

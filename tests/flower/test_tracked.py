@@ -11,7 +11,6 @@ from flwr.app import MetricRecord
 from test_flower import EXAMPLES, MEAN_BASED, NODES, SIZE, targets
 
 from taciturn import track
-from taciturn.errors import UnknownName
 from taciturn.flower import Taciturn
 from taciturn.report import page, series
 
@@ -45,11 +44,6 @@ def test_a_tracker_gets_every_round(tmp_path, monkeypatch):
             if key != "round" and value == value
         }  # fmt: skip
     assert seen[3]["accuracy"] == 0.3
-
-
-def test_a_tracker_that_is_not_known_is_named():
-    with pytest.raises(UnknownName, match="no tracker called `mlflw`"):
-        Taciturn(MEAN_BASED["FedAvg"](), POLICY, track="mlflw")
 
 
 def test_the_page_of_a_federation(tmp_path):
