@@ -4,7 +4,7 @@ import inspect
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 from flwr.app import RecordDict
 from flwr.serverapp import strategy as flower
@@ -21,55 +21,36 @@ _CENTRAL_DP = (DifferentialPrivacyFixedClippingBase, DifferentialPrivacyAdaptive
 _COMPARING = (flower.Krum, flower.MultiKrum, flower.Bulyan, flower.FedMedian, flower.FedTrimmedAvg)
 _TREES = (flower.FedXgbBagging, flower.FedXgbCyclic)
 
-# These take the weighted mean of the replies first: one reply that is the mean does as well.
-_AVERAGING = tuple(
-    strategy.aggregate_train
-    for strategy in (
-        flower.FedAvg,
-        flower.FedAdagrad,
-        flower.FedAdam,
-        flower.FedAvgM,
-        flower.FedYogi,
-    )
-)
+_AVERAGING = (flower.FedAvg, flower.FedAdagrad, flower.FedAdam, flower.FedAvgM, flower.FedYogi)
 
 
 def averages(inner: Strategy) -> bool:
-    """Whether a strategy takes the weighted mean of all arrays first."""
-    return type(inner).aggregate_train in _AVERAGING
-
-
-def own_metrics(inner: Strategy) -> Any:
-    """A function of the user's that puts metrics of training together; None for Flower's."""
-    function = getattr(inner, "train_metrics_aggr_fn", None)
-    return None if function is aggregate_metricrecords else function
+    """Whether a strategy takes the weighted mean of the replies first: one that is it does."""
+    return any(type(inner).aggregate_train is one.aggregate_train for one in _AVERAGING)
 
 
 @contextmanager
-def metrics_of(inner: Strategy, each: list[RecordDict]) -> Iterator[None]:
-    """A block in which the user's function sees these records, one per client."""
-    function, own = own_metrics(inner), cast(Any, inner)
-    if function is None:
+def metrics_of(inner: Any, each: list[RecordDict]) -> Iterator[None]:
+    """A block in which a function of the user's for metrics sees these records, one per client."""
+    function = getattr(inner, "train_metrics_aggr_fn", None)
+    if function in (None, aggregate_metricrecords):
         yield
         return
-    own.train_metrics_aggr_fn = lambda _, key: function(each, key)
+    inner.train_metrics_aggr_fn = lambda _, key: function(each, key)
     try:
         yield
     finally:
-        own.train_metrics_aggr_fn = function
+        inner.train_metrics_aggr_fn = function
 
 
-def refuse_own(stand_in: StandIn) -> None:
-    """Raises for a stand-in that needs more than sums: what every node said last."""
+def refuse(inner: Strategy, stand_in: StandIn) -> None:
+    """Raises for a strategy that nothing can stand in for, or must not; and for a stand-in that
+    needs more than sums."""
     if stand_in.own:
         raise InputError(
             f"The stand-in `{stand_in.name}` needs an update of every node on the server, which "
             "keeps sums alone: `ou` or `last` would do."
         )
-
-
-def refuse(inner: Strategy) -> None:
-    """Raises for a strategy that nothing can stand in for, or must not."""
     if type(inner).__module__.startswith("flwr.server.strategy"):
         raise InputError(
             f"This {type(inner).__name__} is of Flower's older interface: "

@@ -67,9 +67,8 @@ def step(
     heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
     if type(inner).aggregate_train is FedAvg.aggregate_train and not compares:
         # The mean of one reply is that reply: no need to read and write it once more.
-        arrays, own = handed[0].content.array_records[now.name], compatibility.own_metrics(inner)
-        del whole.metrics[now.request.weighted_by]
-        metrics = own(each, now.request.weighted_by) if own else whole.metrics
+        arrays = handed[0].content.array_records[now.name]
+        metrics = inner.train_metrics_aggr_fn(each, now.request.weighted_by)
     else:
         with history.received_already(), compatibility.metrics_of(inner, each):
             arrays, metrics = inner.aggregate_train(round, handed)

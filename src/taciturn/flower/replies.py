@@ -58,7 +58,7 @@ class Reply:
 
     @property
     def length(self) -> float:
-        """The norm of what is added to the sum, by what the client says and by what was decoded."""
+        """The norm of what is added to the sum, as reported and as decoded."""
         return max(self.norm or 0.0, self.encoded_norm or 0.0, self.decoded_norm)
 
     @property

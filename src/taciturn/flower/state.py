@@ -107,32 +107,29 @@ class Store:
 
     def save(self, state: State) -> None:
         """Saves everything that the next round needs."""
-        tensors: dict[str, np.ndarray] = {"nodes/table": state.nodes.table(), **state.downlink}
+        inner = {path: value for path, value in _attributes(self._inner)
+                 if not (_is_number(value) and self._settings.get(path) == value)}  # fmt: skip
+        values = {
+            f"{part}/{i}": value
+            for part in _PARTS
+            for i, value in enumerate(leaves_of(getattr(state.memory, part)))
+        }
+        for path, value in inner.items():
+            values |= {f"inner/{path}/{name}": item for name, item in _items(value).items()}
+        tensors = {name: np.asarray(value) for name, value in values.items()}
         tensors |= {f"model/{name}": array.numpy() for name, array in state.model.items()}
-        plain = []  # numbers of Python's, which do not decide the dtype of a sum with them
-
-        def keep(name: str, value: Any) -> None:
-            tensors[name] = np.asarray(value)
-            if not isinstance(value, np.ndarray | np.generic):
-                plain.append(name)
-
-        for part in _PARTS:
-            for i, value in enumerate(leaves_of(getattr(state.memory, part))):
-                keep(f"{part}/{i}", value)
-        kinds = {}
-        for path, value in _attributes(self._inner):
-            items = _items(value)
-            if items and not (_is_number(value) and self._settings.get(path) == value):
-                kinds[path] = type(value).__name__
-                for name, item in items.items():
-                    keep(f"inner/{path}/{name}", item)
+        tensors |= {"nodes/table": state.nodes.table(), **state.downlink}
         file = f"state-{state.round}.safetensors"
         self.results.add(state.round, ROW, state.history[-1])
         runs.write_arrays(self.folder / file, tensors)
         about = {
             "taciturn": __version__, "layout": _LAYOUT, "round": state.round,
             "policy": str(self._policy), "strategy": _names(self._inner), "seed": state.seed,
-            "arrays": file, "model": list(state.model), "inner": kinds, "plain": plain,
+            "arrays": file, "model": list(state.model),
+            "inner": {path: type(value).__name__ for path, value in inner.items()},
+            # Numbers of Python's, which do not decide the dtype of a sum with them.
+            "plain": [name for name, value in values.items()
+                      if not isinstance(value, np.ndarray | np.generic)],
         }  # fmt: skip
         runs.write_json(self._path, about)
         self._write_row(state.history, new=True)
@@ -273,16 +270,16 @@ class Store:
 
 
 def _attributes(strategy: Strategy, start: str = "") -> Iterator[tuple[str, Any]]:
-    """The attributes of a strategy and of those that it wraps, by path."""
+    """What can be saved of a strategy and of those that it wraps, by path."""
     for name, value in vars(strategy).items():
         if isinstance(value, Strategy):
             yield from _attributes(value, f"{start}{name}.")
-        elif name != _THE_MODEL:
+        elif name != _THE_MODEL and _items(value):
             yield f"{start}{name}", value
 
 
 def _items(value: Any) -> dict[str, Any]:
-    """What can be saved of an attribute: FedAdam's m_t and v_t, FedAvgM's momentum, numbers."""
+    """The arrays and numbers of an attribute, such as FedAdam's m_t and v_t; none of others."""
     if _is_number(value) or isinstance(value, np.ndarray):
         return {"0": value}
     if isinstance(value, ArrayRecord):

@@ -99,7 +99,6 @@ class Taciturn(Strategy):
         norm_limit: float | None = 3.0,
         kept_messages: int | None = None,
     ) -> None:
-        compatibility.refuse(inner)
         compares = compatibility.compares(inner) if compares is None else compares
         policy = (ROBUST if compares else DEFAULT) if policy is None else policy
         policy = parse(policy) if isinstance(policy, str) else policy
@@ -109,7 +108,7 @@ class Taciturn(Strategy):
         if compares:
             rule = compatibility.robust(policy.rule)
             policy = replace(policy, stand_in=standins.ignore(), rule=rule)
-        compatibility.refuse_own(policy.stand_in)
+        compatibility.refuse(inner, policy.stand_in)
         self.inner, self.policy, self.absent = inner, policy, absent
         self.exclude = [exclude] if isinstance(exclude, str) else list(exclude)
         self.buffers = [buffers] if isinstance(buffers, str) else buffers
