@@ -40,7 +40,7 @@ def ends(found: Found) -> Table:
 def _ends(result: Results) -> dict[str, str]:
     found = {}
     for point in points(result):
-        text = f"{result.gap(point.name, FULL).signed()}; {result.share(point.name).mean():.3g} %"
+        text = f"{result.gap(point.name, FULL)}; {result.share(point.name).mean():.3g} %"
         text = f"{point.accuracy:.2f} %" if point.name == FULL else text
         found[point.name] = text + " ●" * point.on_front
     return found

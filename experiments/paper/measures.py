@@ -36,7 +36,7 @@ def compared(result: Results, first: str, second: str, rounds: int = ROUNDS) -> 
     one, other = result.common(first, second)
     d = result.arms[first].at(rounds)[one] - result.arms[second].at(rounds)[other]
     if not any(collapsed(result, arm, rounds).any() for arm in (first, second)):
-        return f"{difference(d, np.zeros_like(d)).signed()}, n = {len(d)}"
+        return f"{difference(d, np.zeros_like(d))}, n = {len(d)}"
     more, fewer = int((d > 0).sum()), int((d < 0).sum())
     p = stats.binomtest(more, more + fewer).pvalue if more + fewer else 1.0
     shown = "p < 0.001" if p < 0.001 else f"p = {p:.2g}"

@@ -90,7 +90,7 @@ def _row(point: Point, result: Results, goal: float) -> tuple[Any, ...]:
     return (
         f"**{point.name}**" if point.recommended else point.name,
         Spread(arm.at()),
-        None if point.name == FULL else gap.signed(),
+        None if point.name == FULL else str(gap),
         Spread(share, 1 if share.mean() >= 10 else 2 if share.mean() >= 1 else 3),
         byte_text(point.uploaded),
         "●" if point.on_front else None,

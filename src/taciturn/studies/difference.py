@@ -1,16 +1,11 @@
-"""Differences between two arms, seed by seed, since both have the same clients and batches.
-
-*Ahead* and *behind* mean that the 95 % interval of the mean (Student's t) leaves zero out; *level*
-that it has zero in it and lies within a margin (an equivalence test); *undecided* is the rest.
-"""
+"""Differences between two arms, seed by seed, since both have the same clients and batches."""
 
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
-MARGIN = 0.5  # points of accuracy within which arms are level
-AHEAD, BEHIND, SAME, UNDECIDED = "ahead", "behind", "level", "undecided"
+MARGIN = 0.5  # points of accuracy within which two arms count as level
 
 
 class Difference(NamedTuple):
@@ -19,31 +14,8 @@ class Difference(NamedTuple):
     mean: float
     half: float
 
-    @property
-    def low(self) -> float:
-        return self.mean - self.half
-
-    @property
-    def high(self) -> float:
-        return self.mean + self.half
-
-    @property
-    def ahead(self) -> bool:
-        return self.low > 0
-
-    def word(self, margin: float = MARGIN) -> str:
-        if self.ahead:
-            return AHEAD
-        if self.high < 0:
-            return BEHIND
-        return SAME if -margin < self.low and self.high < margin else UNDECIDED
-
-    def signed(self) -> str:
-        """The mean, and half the width where there are several seeds."""
-        return f"{self.mean:+.2f}" + f" ± {self.half:.2f}" * bool(np.isfinite(self.half))
-
     def __str__(self) -> str:
-        return f"{self.mean:+.2f} ± {self.half:.2f} points ({self.word()})".replace("-", "−")
+        return f"{self.mean:+.2f}" + f" ± {self.half:.2f}" * bool(np.isfinite(self.half))
 
 
 def difference(first: np.ndarray, second: np.ndarray) -> Difference:
