@@ -172,6 +172,9 @@ def test_an_arm_with_settings_of_its_own_is_a_piece_of_its_own(options, counted)
     assert [one.get("settings") for one in kept(options)] == [None, {"choice": 8}]
     chosen(101, said)
     assert said[-1].startswith("S: chosen left out: `choice` must be at least the cohort of 3")
+    shared = replace(FEW, name="other", settings={**FEW.settings, "batch": Setting(-1, "Wrong.")})
+    with pytest.raises(InputError, match="`batch`"):
+        run(options, shared)
 
 
 def test_what_a_constant_answer_reaches_leaves_padding_out():

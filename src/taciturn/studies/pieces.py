@@ -63,7 +63,7 @@ def run(experiment: Experiment, options: Options, say: Say) -> Results:
             if task is None:
                 task = load(experiment.task, data=options.data, **experiment.options)
                 file.check_data(task)
-            for arm, why in _left_out(task, policies, file.settings | dict(own)).items():
+            for arm, why in _left_out(task, policies, file.settings, own).items():
                 if missing.pop(arm, None):
                     say(f"{experiment.title}: {arm} left out: {why}")
             most = _most(experiment, options, len(policies))
@@ -79,11 +79,15 @@ def run(experiment: Experiment, options: Options, say: Say) -> Results:
         return file.results()
 
 
-def _left_out(task: Task, policies: Mapping[str, str], settings: dict[str, Any]) -> dict[str, str]:
-    """Why arms cannot be run: settings that do not fit the task, budgets that cannot be kept."""
+def _left_out(
+    task: Task, policies: Mapping[str, str], settings: Mapping[str, Any], own: Mapping[str, Any]
+) -> dict[str, str]:
+    """Why arms cannot be run: their own settings do not fit the task, or budgets cannot be kept."""
     try:
-        fill_in(Settings(**settings), task)
+        fill_in(Settings(**{**settings, **own}), task)
     except InputError as error:
+        if not own:
+            raise
         return dict.fromkeys(policies, str(error))
     parsed = {name: parse(text) for name, text in policies.items()}
     return doubts(task, parsed, settings["cohort"], settings["rounds"])
