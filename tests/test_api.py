@@ -191,27 +191,6 @@ print([name for name in ("jax", "flwr", "scipy", "optax") if name in sys.modules
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("module", ["rich", "matplotlib"])
-def test_a_report_names_the_extra_it_needs(module: str, tmp_path: Path) -> None:
-    out = without_extras(
-        f"""
-from taciturn import cli
-from taciturn.errors import MissingExtra
-import rich, matplotlib
-# tyro needs rich itself before 1.0
-command = cli.read(["report", {str(tmp_path)!r}, "-o", "x.png"])
-for name in [name for name in sys.modules if name.split(".")[0] == "{module}"]:
-    sys.modules[name] = None
-try:
-    command.go()
-except MissingExtra as error:
-    print(error)
-""",
-        but=("tyro", "rich", "matplotlib"),
-    )
-    assert out == f"`{module}` is not installed. `taciturn[report]` needs it. {install('report')}\n"
-
-
 def test_importing_is_light() -> None:
     code = "import sys, taciturn, taciturn.core.server, taciturn.core.client; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -75,3 +75,11 @@ def test_a_folder_for_every_client(tmp_path):
     assert task.clients.rows.tolist() == [2, 4]
     np.testing.assert_array_equal(task.clients.arrays["x"], X)
     assert task.test["y"].tolist() == [0]
+
+
+def test_another_file_under_the_name_of_an_array_is_named(tmp_path):
+    """An archive, of which NumPy would make something that is no array."""
+    root = write_folders(tmp_path / "all", anna={"x": X, "y": Y})
+    write_npz(tmp_path / "a.npz").rename(root / "anna" / "x.npy")
+    with pytest.raises(DataError, match=r"x\.npy cannot be read"):
+        load("folder", data=root)

@@ -107,7 +107,7 @@ def read_folder(root: Path) -> Dataset:
 
 def _load(path: Path) -> np.ndarray:
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)  # maps no more than there is
+        return np.lib.format.open_memmap(path, mode="r")  # of no more than there is, no pickles
     except Exception as error:  # of NumPy
         raise DataError(f"{path} cannot be read: {error}.") from None
 

@@ -77,7 +77,7 @@ def read(folder: Path) -> dict[str, Series]:
     except (KeyError, ValueError) as error:
         raise RunError(f"{path} cannot be read as a run's metrics: {error}.") from None
     if not names:
-        raise RunError(f"{path} has no rows yet.")
+        raise RunError(f"{path} has no rounds yet.")
     for name in ("spoke", "bytes_up", "overhead_up"):
         if not np.isfinite(table[name]).all():
             row = int(np.argmin(np.isfinite(table[name])))
