@@ -137,8 +137,8 @@ def test_whatever_the_moment_of_its_death_at_most_one_round_is_lost(
     assert (tmp_path / "metrics.csv").read_text() == (folder / "metrics.csv").read_text()
     # Nothing is left of it: no temporary file, no arrays of other rounds.
     assert {path.name for path in tmp_path.iterdir()} == {
-        "metrics.csv", "nodes.csv", "results.jsonl", "state-4.safetensors", "state.json",
-        "summary.json", "weights.safetensors",
+        ".running.lock", "metrics.csv", "nodes.csv", "results.jsonl", "state-4.safetensors",
+        "state.json", "summary.json", "weights.safetensors",
     }  # fmt: skip
 
 

@@ -184,7 +184,12 @@ def killed(folder: Path, rounds: int, arms: dict[str, str] = SEVERAL, **settings
 def test_it_goes_on_from_the_last_checkpoint_and_tells_what_was_before(tmp_path: Path) -> None:
     killed(tmp_path, 4)
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["checkpoint-3.safetensors", "checkpoint-4.safetensors", "metrics.csv"]
+    assert names == [
+        ".running.lock",
+        "checkpoint-3.safetensors",
+        "checkpoint-4.safetensors",
+        "metrics.csv",
+    ]
     told: list[Any] = []
     found = run(tmp_path, progress=told.append)
     assert rounds_told(told, "full") == [4, 5, 6]
