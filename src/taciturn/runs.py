@@ -53,7 +53,8 @@ def is_claimed(folder: Path) -> bool:
 def create(out: Path | None, task: str) -> Iterator[Path]:
     """A new, empty run folder, claimed: `out`, or one under `runs/` named after task and time."""
     folder = out or _new_name(task)
-    if path_of("out", folder).is_dir() and not (folder / _LOCK).exists():  # leave no lock in other folders
+    # Before it is claimed, so that no lock is left in a folder of other things.
+    if path_of("out", folder).is_dir() and not (folder / _LOCK).exists():
         _check_empty(folder)
     with claimed(folder):
         _check_empty(folder)
