@@ -138,13 +138,6 @@ def test_who_was_away_gets_the_messages_since():
     assert [row["missing"] for row in strategy.history] == [0, 1, 1, 1, 0, 0]
 
 
-def test_a_run_that_keeps_no_messages_goes_on(tmp_path):
-    _, _, expected = run(rounds=4, kept_messages=0)
-    run(rounds=2, kept_messages=0, folder=tmp_path)
-    _, _, result = run(rounds=4, kept_messages=0, folder=tmp_path)
-    np.testing.assert_array_equal(flat(result.arrays), flat(expected.arrays))
-
-
 def test_who_forgot_is_rejected_once_and_gets_the_model():
     grid = Missing({}, forget={3: (2,)})
     strategy, _, _ = run(grid=grid)

@@ -19,21 +19,11 @@ pytest.importorskip("jax", reason="the simulator is not installed")
 
 import jax
 import jax.numpy as jnp
-from federation import LocalGrid, config, flat, record
-from flwr.app import Context, RecordDict
-from flwr.serverapp import strategy as flower
 from loopback import APP, Federation, kill, kill_tree, wait_until
 
 import taciturn
-from taciturn.core import server, tally
-from taciturn.core.codecs import from_bytes
-from taciturn.core.messages import Message
-from taciturn.core.policy import parse
-from taciturn.flower import Taciturn
-from taciturn.flower.protocol import Request
 
 sys.path.insert(0, str(APP))
-from loopback_app import client as client_app
 from loopback_app import data
 
 pytestmark = pytest.mark.slow
@@ -68,23 +58,6 @@ def simulated(policy: str, rounds: int) -> np.ndarray:
                                 plain=True).weights[0]  # fmt: skip
 
 
-def in_process(inner, policy: str, rounds: int, clip: float) -> np.ndarray:
-    """The same app and strategy in this process."""
-    settings = {"clip": clip, "garbage": "", "slow": 0, "out": ""}
-
-    def run(message, _):
-        node = message.metadata.dst_node_id
-        context = Context(0, node, {"partition-id": node}, RecordDict(), settings)
-        return client_app.app(message, context)
-
-    strategy = Taciturn(inner, policy)
-    grid = LocalGrid(run, len(data.EXAMPLES))
-    result = strategy.start(
-        grid, record(**data.start()), rounds, train_config=config(clipping_norm=clip)
-    )
-    return flat(result.arrays)
-
-
 def counts(metrics: dict[int, dict[str, float]], name: str) -> list[float]:
     return [metrics[t][f"taciturn.{name}"] for t in sorted(metrics)]
 
@@ -95,8 +68,6 @@ def test_a_federation_of_processes(tmp_path):
     try:
         federation.start()
         five_rounds(federation)
-        fedadam_and_clipping(federation)
-        garbage(federation)
         a_node_is_killed(federation)
     finally:
         federation.stop()
@@ -133,7 +104,7 @@ def test_codes_on_the_wire(tmp_path):
         federation.start()
         federation.run("plain", policy="", nodes=3, rounds=2, seconds=300)
         once = sum(proxy.up for proxy in federation.proxies)
-        federation.run("coded", policy=policy, nodes=3, rounds=rounds, record=True, seconds=300)
+        federation.run("coded", policy=policy, nodes=3, rounds=rounds, seconds=300)
         coded = sum(proxy.up for proxy in federation.proxies) - once
     finally:
         federation.stop()
@@ -144,60 +115,11 @@ def test_codes_on_the_wire(tmp_path):
     assert counts(metrics, "spoke") == [3] * rounds
     counted = sum(counts(metrics, "bytes_up")) + sum(counts(metrics, "overhead_up"))
     assert counted < coded
-    np.testing.assert_allclose(
-        federation.model("coded"), fed(federation.home / "coded.codes.npz", policy, 101 * outputs),
-        rtol=0, atol=1e-6,
-    )  # fmt: skip
     if records := os.environ.get("TACITURN_RECORDS"):
         found = {"policy": policy, "weights": 101 * outputs, "nodes": 3, "rounds": rounds,
                  "uploaded": coded, "uploaded_by_fedavg": plain, "share": coded / plain,
                  "flwr": version("flwr")}  # fmt: skip
         Path(records, "wire.json").write_text(json.dumps(found, indent=1) + "\n")
-
-
-def fed(path, policy, size):
-    """What the simulator's round makes of the bytes that travelled."""
-    policy, state = parse(policy), None
-    state = server.init(policy, np.zeros(size, np.float32))
-    with np.load(path) as codes:
-        seed = int(codes["seed"])
-        asked = sorted({tuple(map(int, name.split("/")[:2])) for name in codes if "/" in name})
-        for t in sorted({round for round, _ in asked}):
-            opening = server.open(policy, state.memory, 3)
-            heard = tally.start(state.weights)
-            for node in (node for round, node in asked if round == t):
-                key = Request(policy.rule, opening.context, policy.codec, (), "n", seed, t).key(
-                    node
-                )
-                code = from_bytes(policy.codec, codes[f"{t}/{node}/code"].tobytes(), size)
-                examples, norm = codes[f"{t}/{node}/numbers"]
-                update = policy.codec.decode(code, key, size)
-                heard = tally.add(heard, Message(examples, norm, update), opening, policy.codec)
-            assert heard.n_rejected == 0
-            state, _ = server.close(policy, state, heard)
-    return state.weights
-
-
-def fedadam_and_clipping(federation):
-    """FedAdam inside, Flower's clipping mod beside."""
-    federation.run("adam", inner="FedAdam", clip=5.0, policy=ADAPTIVE, rounds=2)
-    inner = flower.FedAdam(fraction_evaluate=0.0)
-    expected = in_process(inner, ADAPTIVE, 2, clip=5.0)
-    np.testing.assert_allclose(federation.model("adam"), expected, rtol=0, atol=1e-6)
-    metrics = federation.metrics("adam")
-    assert counts(metrics, "silent") == [0, 2]
-    assert max(counts(metrics, "norm_mean")) < 5.0  # some were clipped to 5, none is above
-
-
-def garbage(federation):
-    """A node answers with weights that do not fit the norm it reports; the others go on."""
-    federation.run("garbage", policy=POLICY, garbage="norm", rounds=1)
-    metrics = federation.metrics("garbage")
-    assert counts(metrics, "rejected") == [1]
-    assert counts(metrics, "spoke") == [2]
-    assert counts(metrics, "silent") == [1]
-    assert "is rejected: its update has the norm" in federation.log("run-garbage")
-    assert np.abs(federation.model("garbage")).max() < 1.0
 
 
 def a_node_is_killed(federation):

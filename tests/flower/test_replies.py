@@ -147,19 +147,6 @@ def test_arrays_that_always_travel_fit_the_models_type(inner, number):
     assert 0 < np.abs(result.arrays["b"].numpy()).max() < 10
 
 
-def test_of_two_one_cannot_name_its_metrics_like_the_arrays():
-    def tamper(node, reply):
-        if node == 0:
-            content = RecordDict({"arrays": reply.content["metrics"]})
-            return Message(content=content, metadata=reply.metadata)
-        return reply
-
-    grid = LocalGrid(pulled(targets(), EXAMPLES), 2, tamper=tamper)
-    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0))
-    strategy.start(grid, model(SIZE), num_rounds=1)
-    assert (strategy.history[0]["spoke"], strategy.history[0]["rejected"]) == (1, 1)
-
-
 @pytest.mark.parametrize("loss", [-1.0, math.nan, math.inf])
 def test_a_loss_that_has_no_power_is_rejected(loss):
     tamper = bad(lambda content: content["metrics"].update({"train_loss": loss}))

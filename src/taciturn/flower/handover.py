@@ -62,7 +62,12 @@ def step(
     elif len(handed) < needs:
         log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
             "takes its place.", len(handed), round, name, needs)  # fmt: skip
-        handed += _unmoved(heard, now)
+        # The silent stay where they are.
+        weights = {layer: now.model[layer] for layer in layout.names}
+        handed += [
+            _write(reply.message, now, weights, _details(reply, layout), reply.examples)
+            for reply in heard.silent
+        ]
         inner = compatibility.trimmed_mean(inner, len(handed))
     heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
     if type(inner).aggregate_train is FedAvg.aggregate_train and not compares:
@@ -102,7 +107,10 @@ def one_by_one(
     counts, forecast = policy.stand_in.counts, None
     silence = heard.silent or absent
     if counts and (silence or any(reply.probability < 1 for reply in heard.speakers)):
-        forecast = _forecast(policy, memory, layout)
+        forecast = in_blocks(
+            lambda pair: (pair[0] + policy.stand_in.predict(pair[1]), pair[1]),
+            (np.zeros(layout.size, layout.wide), memory.stand_in), donate=True,
+        )[0]  # fmt: skip
     for reply in heard.speakers:
         arrays, n = reply.arrays, reply.examples if counts else reply.weight
         changed = reply.scale != 1 or model is not now.sent or (counts and reply.probability < 1)
@@ -134,25 +142,6 @@ def one_by_one(
     for part in silent if each else [_mean(silent)]:
         handed.append(_write(to, now, weights, part, part.examples))
     return handed
-
-
-def _unmoved(heard: Heard, now: Round) -> list[Message]:
-    """A reply for each silent client: the model as it is. They share the arrays' memory."""
-    weights = {name: now.model[name] for name in now.layout.names}
-    return [
-        _write(reply.message, now, weights, _details(reply, now.layout), reply.examples)
-        for reply in heard.silent
-    ]
-
-
-def _forecast(policy: Policy, memory: Memory, layout: Layout) -> np.ndarray:
-    """Δ̂, a flat vector."""
-    zeros = np.zeros(layout.size, layout.wide)
-    forecast: np.ndarray = in_blocks(
-        lambda pair: (pair[0] + policy.stand_in.predict(pair[1]), pair[1]),
-        (zeros, memory.stand_in), donate=True,
-    )[0]  # fmt: skip
-    return forecast
 
 
 def _share(norm: float | None, now: Round) -> float:

@@ -81,10 +81,10 @@ def ask(message: Message, asked: Request) -> Message:
 
 def read_request(record: Mapping[str, Any]) -> Request:
     """The request in a record, or an `InputError` that says what is not understood."""
-    if (version := record["protocol"]) != VERSION:
+    if (version := record.get("protocol")) != VERSION:
         raise InputError(
-            f"the server, taciturn {record['version']}, speaks version {version} of the protocol, "
-            f"this node speaks {VERSION}"
+            f"the server, taciturn {record.get('version')}, speaks version {version} of the "
+            f"protocol, this node speaks {VERSION}"
         )
     rule = parse_part("rule", record["rule"])
     first = rule.broadcast(rule.init(1, 1), 1)  # the type of the context

@@ -77,7 +77,10 @@ def read(message: Message, said: Said, layout: Layout, asked: Request) -> Reply:
     reply.without_mod = report is None and reply.remark is None
     expected = {name for name, _, _ in layout.rest}
     if asked.coded and report is not None and protocol.CODE in reply.arrays and not code:
-        code = _bytes(reply.arrays[protocol.CODE])
+        values = view(reply.arrays[protocol.CODE])
+        if values.dtype != np.uint8:
+            raise InputError(f"A code must be an array of bytes, got {values.dtype}.")
+        code = values.tobytes()
         expected.add(protocol.CODE)
     whole = not code and (report is None or any(name in reply.arrays for name in layout.names))
     expected.update(layout.names if whole else ())
@@ -146,13 +149,6 @@ def _check_weight(name: str, examples: Any) -> None:
     # Within these bounds, sums over clients stay finite in float32.
     if examples is None or isinstance(examples, list) or not 1e-18 < examples < 1e18:
         raise InputError(f"`{name}` must be in (1e-18, 1e18), got {examples!r}.")
-
-
-def _bytes(array: Array) -> bytes:
-    values = view(array)
-    if values.dtype != np.uint8:
-        raise InputError(f"A code must be an array of bytes, got {values.dtype}.")
-    return values.tobytes()
 
 
 @dataclass(frozen=True)
