@@ -261,10 +261,3 @@ def test_imports_point_one_way(path: Path) -> None:
             allowed = {"numpy", *LIGHT[here]}
             assert top in sys.stdlib_module_names | allowed, f"{here} imports {name}"
         assert here in ONLY_HERE.get(top, {here}), f"{here} imports {name}"
-
-
-def test_no_file_is_too_long_to_read() -> None:
-    """Those that stand here are to be cut by what rewrites them."""
-    long = {path.name for path in PACKAGE.rglob("*.py")
-            if len(path.read_text("utf-8").splitlines()) > 400}  # fmt: skip
-    assert long <= {"strategy.py"}

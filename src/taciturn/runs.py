@@ -148,7 +148,7 @@ class GrowingTable:
             self._end = file.tell()
 
     def _line(self, row: Mapping[str, Any]) -> bytes:
-        return _csv([[row[name] for name in self._columns]]).encode()
+        return _csv([[row.get(name, "") for name in self._columns]]).encode()
 
 
 class StreamedTable:

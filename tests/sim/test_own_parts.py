@@ -189,7 +189,7 @@ def registry() -> Iterator[None]:
     for kind, names in before.items():
         policies._KINDS[kind].clear()
         policies._KINDS[kind].update(names)
-    policies._OWN.clear()
+    policies.OWN.clear()
 
 
 @pytest.mark.usefixtures("registry")
