@@ -6,7 +6,7 @@ SLOW := -m "slow and not nightly"
 # Its programs run for long, so XLA optimises them as it does for users; for other tests but little.
 REAL := tests/data/test_real_data.py
 
-.PHONY: run test test-slow test-all test-nightly test-versions test-gpu soak check format clean
+.PHONY: run docs test test-slow test-all test-nightly test-versions test-gpu soak check format clean
 
 run: .venv/sim  ## train federatedly on embedded data, and compare with full communication
 	$(BIN)/taciturn run
@@ -37,6 +37,11 @@ test-versions:  ## the quick tests with the lowest and newest dependencies on ev
 soak: .venv/dev  ## 150 rounds with nodes and SuperLink killed at random, and 500 in process; leaves tests/records/soak.json and memory.json
 	$(BIN)/python tests/flower/memory.py --json tests/records/memory.json
 	$(BIN)/python tests/flower/soak.py --json tests/records/soak.json $(ARGS)
+
+docs: .venv/dev  ## the tables in pages, again from the results that are committed
+	for page in table.py "scaling.py table" "downlink.py --table" "attacks.py --table" "honest_limits.py --table"; do \
+	  $(BIN)/python benchmarks/$$page || exit 1; done
+	for study in paper frontier; do $(BIN)/python -m experiments.$$study table || exit 1; done
 
 check: .venv/dev  ## format, lint, types
 	$(BIN)/ruff format --check .

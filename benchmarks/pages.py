@@ -1,4 +1,4 @@
-"""Tables in pages: each between two marks, `<!-- name -->` and `<!-- /name -->`."""
+"""Tables in pages: each between `<!-- table: NAME -->` and `<!-- end -->`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ RESULTS = ROOT / "benchmarks" / "results"
 SECURITY = ROOT / "docs" / "security.md"
 
 
-def put(page: Path, name: str, text: str) -> None:
-    """Replaces what stands between the marks of this name."""
-    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    before, found, rest = page.read_text().partition(begin)
+def put(page: Path, name: str, table: str) -> None:
+    """Replaces the table of this name."""
+    begin, end = f"<!-- table: {name} -->", "<!-- end -->"
+    before, found, rest = page.read_text("utf-8").partition(begin)
     _, closed, after = rest.partition(end)
     if not (found and closed):
         raise SystemExit(f"{page} has no place between {begin} and {end}.")
-    page.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+    page.write_text(f"{before}{begin}\n{table}\n{end}{after}", "utf-8")
