@@ -3,11 +3,11 @@
 import numpy as np
 
 import taciturn
-from taciturn.core.arrays import Array, Scalar, namespace
+from taciturn.core.arrays import Array, Scalar, namespace, put
 from taciturn.core.codecs import Codec, elias_fano, halves
 from taciturn.core.codecs.codec import Code, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
-from taciturn.core.codecs.top_k import kept, largest, put
+from taciturn.core.codecs.top_k import kept, largest
 from taciturn.core.hashing import bits as random_bits
 from taciturn.core.hashing import fold
 

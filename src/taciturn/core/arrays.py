@@ -136,6 +136,14 @@ def in_blocks(function: Callable[[Any], Any], record: Any, *, donate: bool = Fal
     return rebuilt(record, iter(in_parallel(work, _length(record))[-1]))
 
 
+def in_rows(vector: Array, width: int) -> Array:
+    """The vector as a matrix whose rows have so many entries, the last filled up with zeros."""
+    xp, missing = namespace(vector), -vector.shape[0] % width
+    if missing:
+        vector = xp.concat([vector, xp.zeros((missing,), dtype=vector.dtype)])
+    return xp.reshape(vector, (-1, width))
+
+
 def by_rows(function: Callable[[Array, int], tuple[Array, ...]], rows: Array) -> tuple[Array, ...]:
     """`function(rows, 0)`, where every row of its results comes from the same row of `rows`.
 
@@ -157,6 +165,15 @@ def by_rows(function: Callable[[Array, int], tuple[Array, ...]], rows: Array) ->
     return tuple(out)
 
 
+def put(places: Array, values: Array, shape: int | tuple[int, ...]) -> Array:
+    """An array with these values at these places of its first axis, and 0 elsewhere."""
+    empty = namespace(values).zeros(shape, dtype=values.dtype)
+    if not isinstance(empty, np.ndarray):
+        return empty.at[places].set(values)
+    empty[places] = values
+    return empty
+
+
 def or_zero(known: Array, x: Array) -> Array:
     """`x` where it is known and 0 elsewhere. NumPy writes over `x`: its `where` is far slower."""
     if not isinstance(x, np.ndarray):
@@ -164,6 +181,16 @@ def or_zero(known: Array, x: Array) -> Array:
     if not known.all():
         x[~known] = 0.0
     return x
+
+
+def largest_where(holds: Callable[[Array], Array], bits: int, xp: Any) -> Array:
+    """The largest of all numbers of so many bits for which something holds, which then holds for
+    all smaller ones but 0: bit by bit, from the first on."""
+    found = xp.zeros((), dtype=xp.int32)
+    for place in reversed(range(bits)):
+        higher = found | (1 << place)
+        found = xp.where(holds(higher), higher, found)
+    return found
 
 
 def ratio(x: Any, y: Any, empty: float = 0.0) -> Any:

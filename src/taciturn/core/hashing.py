@@ -6,29 +6,36 @@ without JAX can compute it.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
 from taciturn.core.arrays import Array, Scalar, namespace
 
+# What a key is folded with before something is drawn from it: draws for two purposes are apart.
+SIGNS = 1  # of a random rotation
+COORDINATES = 2  # that `eden` sends
+LEVELS = 3  # of `quantize`
+SCALES = 4  # of blocks
+BLOCKS = 5  # that `peaks` sends
+DOWN = 0xD0  # the codec of the server's message
+UP = 0xC0DEC  # that of a client's
 
-@np.errstate(over="ignore")  # a product wraps around, which NumPy warns of where there is but one
+
+@np.errstate(over="ignore")  # a product wraps around; of a single number NumPy would warn
 def mix(x: Array) -> Array:
     """MurmurHash3's finalizer: every bit of the input moves half the bits of the output."""
-    x = (x ^ (x >> 16)) * _word(x, 0x85EBCA6B)
-    x = (x ^ (x >> 13)) * _word(x, 0xC2B2AE35)
+    x = (x ^ (x >> 16)) * np.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * np.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
 
 
 @np.errstate(over="ignore")
 def fold(key: Array, number: Scalar) -> Array:
-    """A new key from a key and a whole number; its last 32 bits count."""
+    """A new key from a key and a whole number, of which the last 32 bits count."""
     xp = namespace(key)
     if isinstance(number, int):
         number &= 0xFFFFFFFF
-    counted = xp.astype(xp.asarray(number), xp.uint32)
-    salt = mix(counted + _word(key, 0x9E3779B9))
+    salt = mix(xp.astype(xp.asarray(number), xp.uint32) + np.uint32(0x9E3779B9))
     return xp.stack([mix(key[0] ^ salt), mix(key[1] + key[0] + salt)])
 
 
@@ -40,11 +47,5 @@ def bits(key: Array, shape: tuple[int, ...]) -> Array:
 
 @np.errstate(over="ignore")
 def bits_at(key: Array, places: Array) -> Array:
-    """Those for these places alone."""
-    xp = namespace(key)
-    return mix(mix(xp.astype(places, xp.uint32) + key[0]) ^ key[1])
-
-
-def _word(like: Array, value: int) -> Any:
-    xp = namespace(like)
-    return xp.asarray(value, dtype=xp.uint32)
+    """The random bits of these entries alone."""
+    return mix(mix(namespace(key).astype(places, np.uint32) + key[0]) ^ key[1])

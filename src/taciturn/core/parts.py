@@ -1,7 +1,7 @@
 """What rules, stand-ins and codecs have in common: a name and the arguments they were made with."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from taciturn.errors import InputError
@@ -9,7 +9,7 @@ from taciturn.errors import InputError
 
 @dataclass(frozen=True)
 class Part:
-    """A named part of a policy. Two parts are equal when name and arguments are.
+    """A named part of a policy; two are equal where kind, name and arguments are.
 
     The functions of a part never close over a float argument: floats live in the part's state.
     `structure` is what the functions do depend on, so one compiled program serves every part of
@@ -17,7 +17,7 @@ class Part:
     """
 
     name: str
-    params: tuple[tuple[str, Any], ...] = field(default=())
+    params: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"\w[\w.-]*", self.name):

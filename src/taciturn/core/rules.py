@@ -7,7 +7,7 @@ decides with `speaks`.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from taciturn.checks import flag, number, whole
@@ -35,7 +35,7 @@ class Situation(NamedTuple):
     examples: Scalar = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Rule(Part):
     """Decides who speaks.
 
@@ -56,22 +56,14 @@ class Rule(Part):
         client a length of its own. The policy needs a codec with `lengths`, such as `peaks`.
     """
 
-    init: Callable[[int, int | None], Any] = field(kw_only=True, compare=False, repr=False)
-    broadcast: Callable[[Any, Scalar], Any] = field(
-        default=lambda state, asked: state, kw_only=True, compare=False, repr=False
-    )
-    speaks: Callable[[Situation, Any], Scalar] = field(kw_only=True, compare=False, repr=False)
-    learn: Callable[[Any, Tally], Any] = field(
-        default=lambda state, tally: state, kw_only=True, compare=False, repr=False
-    )
-    each: bool = field(default=False, kw_only=True, compare=False, repr=False)
-    looks_at: tuple[str, ...] = field(default=("norm",), kw_only=True, compare=False, repr=False)
-    probability: Callable[[Situation, Any], Scalar] | None = field(
-        default=None, kw_only=True, compare=False, repr=False
-    )
-    nbytes: Callable[[Situation, Any], Scalar] | None = field(
-        default=None, kw_only=True, compare=False, repr=False
-    )
+    init: Callable[[int, int | None], Any]
+    broadcast: Callable[[Any, Scalar], Any] = lambda state, asked: state
+    speaks: Callable[[Situation, Any], Scalar]
+    learn: Callable[[Any, Tally], Any] = lambda state, tally: state
+    each: bool = False
+    looks_at: tuple[str, ...] = ("norm",)
+    probability: Callable[[Situation, Any], Scalar] | None = None
+    nbytes: Callable[[Situation, Any], Scalar] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,7 +1,7 @@
 """Stand-ins: what takes the place of a silent client's update."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from taciturn.checks import flag
@@ -11,7 +11,7 @@ from taciturn.core.parts import Part
 from taciturn.errors import InputError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class StandIn(Part):
     """Estimates the update of a client that stays silent.
 
@@ -25,12 +25,12 @@ class StandIn(Part):
         enough, the server keeps an update for every client.
     """
 
-    init: Callable[[Array], Any] = field(kw_only=True, compare=False, repr=False)
-    predict: Callable[[Any], Array] = field(kw_only=True, compare=False, repr=False)
-    learn: Callable[[Any, Array], Any] = field(kw_only=True, compare=False, repr=False)
-    counts: bool = field(default=True, kw_only=True, compare=False, repr=False)
-    capped: bool = field(default=False, kw_only=True, compare=False, repr=False)
-    own: bool = field(default=False, kw_only=True, compare=False, repr=False)
+    init: Callable[[Array], Any]
+    predict: Callable[[Any], Array]
+    learn: Callable[[Any, Array], Any]
+    counts: bool = True
+    capped: bool = False
+    own: bool = False
 
 
 def ou(mode: str = "constrained", cap: bool = False) -> StandIn:

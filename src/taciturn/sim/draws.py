@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from taciturn.core.hashing import fold, mix
+from taciturn.core.hashing import DOWN, UP, fold, mix
 
 _PERMUTATION_ROUNDS = 24
 
@@ -99,13 +99,13 @@ def _local_key(keys: RoundKeys, slot: jax.Array, number: jax.Array) -> jax.Array
 @_compiled
 def codec_key(keys: RoundKeys, client: jax.Array) -> jax.Array:
     """The key that a client's codec draws from, as two words: the server knows it too."""
-    return fold(fold(jax.random.key_data(keys.speak), 0xC0DEC), client)
+    return fold(fold(jax.random.key_data(keys.speak), UP), client)
 
 
 @_compiled
 def downlink_key(keys: RoundKeys) -> jax.Array:
     """The key of what the server sends when this round has ended, as two words."""
-    return fold(jax.random.key_data(keys.speak), 0xD0)
+    return fold(jax.random.key_data(keys.speak), DOWN)
 
 
 @functools.partial(_compiled, static_argnames="unroll")

@@ -15,7 +15,7 @@ References:
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,7 +56,7 @@ class Lengths(NamedTuple):
     through: Callable[[Array, Array, Any], Array]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Codec(Part):
     """Writes updates down.
 
@@ -74,16 +74,14 @@ class Codec(Part):
         of bytes.
     """
 
-    encode: Callable[[Array, Array], Code] = field(kw_only=True, compare=False, repr=False)
-    decode: Callable[[Code, Array, int], Array] = field(kw_only=True, compare=False, repr=False)
-    forms: Callable[[int], tuple[Form, ...]] = field(kw_only=True, compare=False, repr=False)
-    error: Callable[[int], float] = field(kw_only=True, compare=False, repr=False)
-    unbiased: bool = field(kw_only=True, compare=False, repr=False)
-    norm_range: Callable[[Scalar, int], tuple[Scalar, Scalar]] = field(
-        kw_only=True, compare=False, repr=False
-    )
-    feedback: bool = field(default=False, kw_only=True, compare=False, repr=False)
-    lengths: Lengths | None = field(default=None, kw_only=True, compare=False, repr=False)
+    encode: Callable[[Array, Array], Code]
+    decode: Callable[[Code, Array, int], Array]
+    forms: Callable[[int], tuple[Form, ...]]
+    error: Callable[[int], float]
+    unbiased: bool
+    norm_range: Callable[[Scalar, int], tuple[Scalar, Scalar]]
+    feedback: bool = False
+    lengths: Lengths | None = None
 
     @property
     def structure(self) -> tuple[Any, ...]:
@@ -106,8 +104,7 @@ class Codec(Part):
 
 def single(update: Array) -> Array:
     """The update in float32, which is what is written down."""
-    xp = namespace(update)
-    return xp.astype(update, xp.float32, copy=False)
+    return namespace(update).astype(update, np.float32, copy=False)
 
 
 def to_bytes(codec: Codec, code: Code, size: int) -> bytes:

@@ -28,8 +28,8 @@ from taciturn.core.arrays import Array, Scalar, by_rows, namespace
 from taciturn.core.codecs import hadamard, halves
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
+from taciturn.core.hashing import COORDINATES, SCALES, fold
 from taciturn.core.hashing import bits as random_bits
-from taciturn.core.hashing import fold
 from taciturn.errors import InputError
 
 # Positive levels of the best quantiser of a standard normal, and its squared error.
@@ -79,10 +79,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
             return index, scale(squares, along, least_along(size, bits))
 
         index, scales = by_rows(work, hadamard.cut(update))
-        if feedback:
-            written = halves.nearest(scales)
-        else:
-            written = halves.drawn(scales, random_bits(fold(key, 4), scales.shape))
+        written = halves.nearest(scales) if feedback else _drawn(scales, key)
         return pack(xp.reshape(index, (-1,)), whole), written
 
     def decode(code: Code, key: Array, size: int) -> Array:
@@ -103,29 +100,28 @@ def eden(bits: float, feedback: bool = False) -> Codec:
         (turned,) = by_rows(work, index)
         return xp.reshape(turned, (-1,))[:size]
 
-    def norm_range(norm: Scalar, size: int) -> tuple[Scalar, Scalar]:
-        # ⟨r, q⟩ / (‖r‖ ‖q‖) for 1 bit is mean |r| over rms, times √(count / block). 16 equal
-        # weights leave one coordinate in 16 in 5e-4 of all rotations, and 32 one in 32 in 2e-8; of
-        # those, 3 deviations fewer than usual are drawn once in a thousand times.
-        count, block = kept(size, share), hadamard.block_of(size)
-        least = _LEAST if whole == 1 else 0.607
-        sure = least if count == block else max(0.0, least - 3 / math.sqrt(count))
-        part = math.sqrt(count / block)
-        if feedback:
-            # Of a block that is filled up, ⟨x, decoded⟩ / ‖x‖ is left where the update ends.
-            return 0.995 * norm * (sure * part) ** (1 if size % block == 0 else 2), 1.005 * norm
-        low = 1.0 if size % block == 0 else sure / least
-        # A scale is off by 1 part in 128 at the most.
-        return 0.99 * low * norm, 1.01 * norm / (least * part)
-
-    distortion = _DISTORTION[whole]
-    captured = share * (1 - distortion)  # ⟨r, q⟩² / (‖r‖² ‖q‖²)
+    captured = share * (1 - _DISTORTION[whole])  # ⟨r, q⟩² / (‖r‖² ‖q‖²)
     return Codec(
-        "eden", (("bits", bits), ("feedback", feedback)),
-        encode=encode, decode=decode, forms=forms, norm_range=norm_range,
+        "eden", (("bits", bits), ("feedback", feedback)), encode=encode, decode=decode, forms=forms,
+        norm_range=lambda norm, size: _norm_range(norm, size, bits, feedback),
         error=lambda size: 1 - captured if feedback else 1 / captured - 1, unbiased=not feedback,
         feedback=feedback,
     )  # fmt: skip
+
+
+def _norm_range(norm: Scalar, size: int, bits: float, feedback: bool) -> tuple[Scalar, Scalar]:
+    # ⟨r, q⟩ / (‖r‖ ‖q‖) for 1 bit is mean |r| over rms, times √(count / block). 16 equal weights
+    # leave one coordinate in 16 in 5e-4 of all rotations, and 32 one in 32 in 2e-8; of those, 3
+    # deviations fewer than usual are drawn once in a thousand times.
+    count, block = kept(size, bits), hadamard.block_of(size)
+    least = _LEAST if bits < 2 else 0.607
+    sure = least if count == block else max(0.0, least - 3 / math.sqrt(count))
+    part, whole = math.sqrt(count / block), size % block == 0
+    if feedback:
+        # Of a block that is filled up, ⟨x, decoded⟩ / ‖x‖ is left where the update ends.
+        return 0.995 * norm * (sure * part) ** (1 if whole else 2), 1.005 * norm
+    # A scale is off by 1 part in 128 at the most.
+    return 0.99 * (1.0 if whole else sure / least) * norm, 1.01 * norm / (least * part)
 
 
 def rows(update: Array, key: Array, three: Scalar, four: Scalar) -> Array:
@@ -143,10 +139,13 @@ def rows(update: Array, key: Array, three: Scalar, four: Scalar) -> Array:
     q = xp.zeros_like(r) - xp.sum(steps) / 2
     for i in range(borders.shape[0]):
         q = q + xp.where(unit > borders[i], steps[i], xp.zeros_like(steps[i]))
-    scales = halves.drawn(
-        scale(squares, xp.sum(r * q, axis=1), 0.0), random_bits(fold(key, 4), squares.shape)
-    )
+    scales = _drawn(scale(squares, xp.sum(r * q, axis=1), 0.0), key)
     return q * halves.read(scales)[:, None]
+
+
+def _drawn(scales: Array, key: Array) -> Array:
+    """Scales as they are written: rounded at random, so that they are right on average."""
+    return halves.drawn(scales, random_bits(fold(key, SCALES), scales.shape))
 
 
 def _borders(bits: int) -> tuple[np.ndarray, np.ndarray]:
@@ -177,15 +176,13 @@ def kept(size: int, share: float) -> int:
     return min(block, max(_FEWEST, math.ceil(block * share)))
 
 
-def order(key: Array, block: int) -> Array:
-    """A block's coordinates in the order in which they are drawn."""
-    return namespace(key).argsort(random_bits(fold(key, 2), (block,)), stable=True)
-
-
 def _places(key: Array, size: int, count: int) -> Array | None:
     """The coordinates that are sent, the same in all blocks of a message; None for all."""
-    block = hadamard.block_of(size)
-    return None if count == block else namespace(key).sort(order(key, block)[:count])
+    xp, block = namespace(key), hadamard.block_of(size)
+    if count == block:
+        return None
+    order = xp.argsort(random_bits(fold(key, COORDINATES), (block,)), stable=True)
+    return xp.sort(order[:count])
 
 
 def _quantize(r: Array, squares: Array, block: int, bits: int) -> tuple[Array, Array]:

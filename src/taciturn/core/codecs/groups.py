@@ -26,14 +26,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taciturn.core.arrays import Array, Scalar, by_rows, namespace
+from taciturn.core.arrays import Array, Scalar, by_rows, namespace, put
 from taciturn.core.codecs import elias_fano, hadamard, halves
-from taciturn.core.codecs.codec import Code, Form, single
+from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.eden import scale as scale_of
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.codecs.shares import DEPTH, NONE, SCALE, draw, layout, share_out
+from taciturn.core.hashing import SCALES, bits_at, fold
 from taciturn.core.hashing import bits as random_bits
-from taciturn.core.hashing import bits_at, fold
 
 _WORD = 2 * hadamard.BLOCK - 1  # the largest: a place and a sign
 # ⟨r, q⟩ over what is usual that a scale is made for: of one weight alone, 0.26 is left.
@@ -43,7 +43,17 @@ _GRID = np.concatenate([[0.0], 2.0 ** ((np.arange(31) - 30) / 2)]).astype(np.flo
 _GRID_ERROR = 0.011  # of a scale that is drawn from the grid: its variance over its square
 
 
-def forms(size: int, nbytes: int) -> tuple[Form, ...]:
+def groups(nbytes: int) -> Codec:
+    """The codec whose codes have so many bytes."""
+    of = functools.partial
+    return Codec(
+        "groups", (("nbytes", nbytes),), encode=of(_encode, nbytes=nbytes),
+        decode=of(_decode, nbytes=nbytes), forms=of(_forms, nbytes=nbytes),
+        error=of(_error, nbytes=nbytes), norm_range=of(_norm_range, nbytes=nbytes), unbiased=True,
+    )  # fmt: skip
+
+
+def _forms(size: int, nbytes: int) -> tuple[Form, ...]:
     """Numbers of blocks where they are listed, depths, scales, the largest of these, and words."""
     slots, listed, room = layout(size, nbytes)
     return (
@@ -55,7 +65,7 @@ def forms(size: int, nbytes: int) -> tuple[Form, ...]:
     )
 
 
-def encode(update: Array, key: Array, nbytes: int) -> Code:
+def _encode(update: Array, key: Array, nbytes: int) -> Code:
     """A code of so many bytes."""
     xp, size, update = namespace(update), update.shape[0], single(update)
     block, blocks = hadamard.block_of(size), hadamard.blocks_of(size)
@@ -81,7 +91,7 @@ def encode(update: Array, key: Array, nbytes: int) -> Code:
     )  # fmt: skip
 
 
-def decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
+def _decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
     """What a code of so many bytes says."""
     *listing, depths, scales, top, data = code
     xp, slots, room = namespace(data), *layout(size, nbytes)[::2]
@@ -104,12 +114,7 @@ def decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
     begins = where.used & (where.bit == 0)
     each = xp.take(_read(unpack(scales, SCALE, slots), top), where.block)
     values = xp.where((words & 1) == 1, each, -each)
-    spread = xp.zeros((slots * block + 1,), dtype=xp.float32)
-    place = xp.where(begins, place, slots * block)
-    if isinstance(spread, np.ndarray):
-        spread[place] = values
-    else:
-        spread = spread.at[place].set(values)
+    spread = put(xp.where(begins, place, slots * block), values, slots * block + 1)
     rows = xp.reshape(spread[:-1], (slots, block))
 
     def work(q: Array, first: int) -> tuple[Array]:
@@ -138,16 +143,16 @@ def rows(update: Array, key: Array, nbytes: Scalar) -> Array:
     return xp.where(sent & ((words >> 1) == place), q, xp.zeros_like(q))
 
 
-def norm_range(norm: Scalar, size: int, nbytes: int) -> tuple[Scalar, Scalar]:
+def _norm_range(norm: Scalar, size: int, nbytes: int) -> tuple[Scalar, Scalar]:
     """As of every codec."""
     # ⟨x, decoded⟩ of a block that is sent is ‖x‖², so it is no shorter than x. Lost are those that
     # were not drawn, which are the short ones; and no scale is more than four times what it is for
     # normal coordinates. Steps of norms and groups are coarse.
-    return 0.6 * norm, 1.25 * norm * math.sqrt(1 + error(size, nbytes)) / _LEAST_ALONG
+    return 0.6 * norm, 1.25 * norm * math.sqrt(1 + _error(size, nbytes=nbytes)) / _LEAST_ALONG
 
 
 @functools.lru_cache(maxsize=1024)
-def error(size: int, nbytes: int) -> float:
+def _error(size: int, nbytes: int) -> float:
     """Of normal weights: of two depths, or of chances, what as many blocks are given."""
     block, blocks = hadamard.block_of(size), hadamard.blocks_of(size)
     shared = share_out(np.ones(blocks, np.float32), size, nbytes)
@@ -190,7 +195,7 @@ def _find(rows: Array, numbers: Array, depths: Array, chances: Array, key: Array
     exact = scale_of(squares, along, _LEAST_ALONG * usual) / chances
     exact = xp.where(sent, exact, xp.zeros_like(exact))
     top = halves.up(xp.max(exact, keepdims=True))
-    drawn = bits_at(fold(key, 4), numbers)
+    drawn = bits_at(fold(key, SCALES), numbers)
     return _Found(xp.astype(depths, xp.uint8), words, _write(exact, top, drawn), top)
 
 

@@ -8,8 +8,9 @@ import functools
 
 import numpy as np
 
-from taciturn.core.arrays import Array, by_rows, namespace
-from taciturn.core.hashing import fold, mix
+from taciturn.core import arrays
+from taciturn.core.arrays import Array, by_rows, in_rows, namespace
+from taciturn.core.hashing import SIGNS, bits_at, fold
 
 BLOCK = 4096
 
@@ -26,11 +27,7 @@ def blocks_of(size: int) -> int:
 
 def cut(vector: Array) -> Array:
     """The vector as (blocks, block), the last one filled up with zeros."""
-    xp, size = namespace(vector), vector.shape[0]
-    missing = blocks_of(size) * block_of(size) - size
-    if missing:
-        vector = xp.concat([vector, xp.zeros((missing,), dtype=vector.dtype)])
-    return xp.reshape(vector, (-1, block_of(size)))
+    return in_rows(vector, block_of(vector.shape[0]))
 
 
 def squares(vector: Array) -> Array:
@@ -61,13 +58,8 @@ def take(vector: Array, numbers: Array) -> Array:
 
 def put(rows: Array, numbers: Array, size: int) -> Array:
     """A vector with these blocks, and 0 elsewhere; those that do not exist are dropped."""
-    xp, block, blocks = namespace(rows), block_of(size), blocks_of(size)
-    empty = xp.zeros((blocks + 1, block), dtype=rows.dtype)
-    if isinstance(empty, np.ndarray):
-        empty[numbers] = rows
-    else:
-        empty = empty.at[numbers].set(rows)
-    return xp.reshape(empty, (-1,))[:size]
+    filled = arrays.put(numbers, rows, (blocks_of(size) + 1, block_of(size)))
+    return namespace(rows).reshape(filled, (-1,))[:size]
 
 
 def numbers(rows: Array, first: int = 0) -> Array:
@@ -101,14 +93,12 @@ def _turn(x: Array) -> Array:
 
 
 def _flip(x: Array, key: Array, which: Array) -> Array:
-    """Half of all entries negated: one bit of the key's stream for each."""
+    """The blocks with half of all entries negated: one bit of the key's stream for each."""
     xp = namespace(x)
     words = x.shape[1] // 32 or 1
     inside = xp.arange(words, dtype=xp.uint32)[None, :]
     counter = xp.reshape(xp.astype(which, xp.uint32)[:, None] * words + inside, (-1,))
-    key = fold(key, 1)
-    with np.errstate(over="ignore"):
-        drawn = mix(mix(counter + key[0]) ^ key[1])
+    drawn = bits_at(fold(key, SIGNS), counter)
     if isinstance(x, np.ndarray):
         bits = np.unpackbits(drawn.view(np.uint8), bitorder="little").reshape(x.shape[0], -1)
         signs = bits[:, : x.shape[1]].astype(np.uint32)

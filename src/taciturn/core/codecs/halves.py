@@ -5,35 +5,32 @@ last bits. Its upper half has 8 bits of precision and is the same in both, excep
 lies within rounding of the border between two of them.
 """
 
+import numpy as np
+
 from taciturn.core.arrays import Array, namespace
 
 DTYPE = "<u2"
 
 
 def nearest(numbers: Array) -> Array:
-    """The nearest upper halves; of two that are as near, the even one."""
+    """The nearest upper halves; of two equally near ones, the even one."""
     words = _words(numbers)
-    xp = namespace(words)
-    below, one = (xp.asarray(number, dtype=xp.uint32) for number in (0x7FFF, 1))
-    return _upper(words + below + ((words >> 16) & one))
+    return _upper(words + 0x7FFF + ((words >> 16) & 1))
 
 
 def up(numbers: Array) -> Array:
-    """The next upper halves that are no smaller than these numbers, which are not below 0."""
-    words = _words(numbers)
-    xp = namespace(words)
-    return _upper(words + xp.asarray(0xFFFF, dtype=xp.uint32))
+    """The smallest upper halves that are no smaller than these numbers, which are not below 0."""
+    return _upper(_words(numbers) + 0xFFFF)
 
 
 def drawn(numbers: Array, bits: Array) -> Array:
-    """The halves below or above, by random bits, so that the mean is right."""
+    """The halves below or above, at random in such a way that the mean is right."""
     return _upper(_words(numbers) + (bits >> 16))
 
 
 def read(halves: Array) -> Array:
     """The numbers in float32."""
-    xp = namespace(halves)
-    return (xp.astype(halves, xp.uint32) << 16).view(xp.float32)
+    return (namespace(halves).astype(halves, np.uint32) << 16).view(np.float32)
 
 
 def finite(halves: Array) -> Array:
@@ -42,10 +39,8 @@ def finite(halves: Array) -> Array:
 
 
 def _words(numbers: Array) -> Array:
-    xp = namespace(numbers)
-    return xp.astype(numbers, xp.float32, copy=False).view(xp.uint32)
+    return namespace(numbers).astype(numbers, np.float32, copy=False).view(np.uint32)
 
 
 def _upper(words: Array) -> Array:
-    xp = namespace(words)
-    return xp.astype(words >> 16, xp.uint16)
+    return namespace(words).astype(words >> 16, np.uint16)

@@ -11,9 +11,9 @@ from typing import Any
 
 from taciturn.checks import number
 from taciturn.core.amounts import Amount
-from taciturn.core.arrays import Array, Scalar, namespace, one_if
+from taciturn.core.arrays import Array, namespace, one_if
 from taciturn.core.codecs import groups, hadamard, shares
-from taciturn.core.codecs.codec import Code, Codec, Form, Lengths, single
+from taciturn.core.codecs.codec import Codec, Lengths, single
 from taciturn.core.codecs.eden import eden
 from taciturn.core.codecs.eden import rows as eden_rows
 from taciturn.core.codecs.floats import float32
@@ -34,45 +34,29 @@ def peaks(length: float | str = "4kB") -> Codec:
         bits = number("length", length, 0.0, 32.0, "(0, 32]")
         return _codec(bits, lambda size: _of_bits(bits, size))
     amount = Amount(length)
-    if not amount.is_share and amount < LEAST:
+    if amount.is_share:
+        return _codec(amount, lambda size: math.ceil(amount * 4 * size))
+    if amount < LEAST:
         raise InputError(f"`length` must be at least {LEAST} bytes, got {amount}.")
-    return _codec(
-        amount, lambda size: math.ceil(amount * 4 * size) if amount.is_share else int(amount)
-    )
+    return _codec(amount, lambda size: int(amount))
 
 
 def _codec(length: Any, wanted: Callable[[int], int]) -> Codec:
     """Codes of as many bytes as are wanted for so many weights, or as few as there can be."""
 
-    def chosen(size: int) -> tuple[int, Codec | None]:
-        """How many bytes there are, and the codec that has them; None up to 1 bit per weight."""
+    def chosen(size: int) -> Codec:
         nbytes = fit(size, max(LEAST, wanted(size)))
         fitting = [codec for codec in _LONGER if codec.nbytes(size) <= nbytes]
-        return nbytes, fitting[-1] if fitting else None
-
-    def forms(size: int) -> tuple[Form, ...]:
-        nbytes, longer = chosen(size)
-        return longer.forms(size) if longer else groups.forms(size, nbytes)
-
-    def encode(update: Array, key: Array) -> Code:
-        nbytes, longer = chosen(update.shape[0])
-        return longer.encode(update, key) if longer else groups.encode(update, key, nbytes)
-
-    def decode(code: Code, key: Array, size: int) -> Array:
-        nbytes, longer = chosen(size)
-        return longer.decode(code, key, size) if longer else groups.decode(code, key, size, nbytes)
-
-    def norm_range(norm: Scalar, size: int) -> tuple[Scalar, Scalar]:
-        nbytes, longer = chosen(size)
-        return longer.norm_range(norm, size) if longer else groups.norm_range(norm, size, nbytes)
-
-    def error(size: int) -> float:
-        nbytes, longer = chosen(size)
-        return longer.error(size) if longer else groups.error(size, nbytes)
+        return fitting[-1] if fitting else groups.groups(nbytes)
 
     return Codec(
-        "peaks", (("length", length),), encode=encode, decode=decode, forms=forms,
-        norm_range=norm_range, error=error, unbiased=True, lengths=Lengths(_at, fit, through),
+        "peaks", (("length", length),),
+        encode=lambda update, key: chosen(update.shape[0]).encode(update, key),
+        decode=lambda code, key, size: chosen(size).decode(code, key, size),
+        forms=lambda size: chosen(size).forms(size),
+        norm_range=lambda norm, size: chosen(size).norm_range(norm, size),
+        error=lambda size: chosen(size).error(size), unbiased=True,
+        lengths=Lengths(_at, fit, through),
     )  # fmt: skip
 
 

@@ -16,12 +16,12 @@ References:
 import math
 
 from taciturn.checks import flag, whole
-from taciturn.core.arrays import Array, Scalar, namespace
+from taciturn.core.arrays import Array, Scalar, in_rows, namespace
 from taciturn.core.codecs import halves
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
+from taciturn.core.hashing import LEVELS, fold
 from taciturn.core.hashing import bits as random_bits
-from taciturn.core.hashing import fold
 
 _BLOCK = 256
 # The largest of so many normal draws is about this many deviations away.
@@ -49,12 +49,7 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
         return Form("u1", (packed_bytes(size, bits),)), scales
 
     def encode(update: Array, key: Array) -> Code:
-        xp, size, update = namespace(update), update.shape[0], single(update)
-        missing = -size % _BLOCK
-        padded = (
-            xp.concat([update, xp.zeros((missing,), dtype=update.dtype)]) if missing else update
-        )
-        blocks = xp.reshape(padded, (-1, _BLOCK))
+        xp, size, blocks = namespace(update), update.shape[0], in_rows(single(update), _BLOCK)
         largest = xp.max(xp.abs(blocks), axis=1)
         if feedback:
             index, largest = _nearest(blocks, largest, size, steps)
@@ -63,8 +58,8 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
         largest = halves.read(written)
         apart = xp.where(largest > 0, largest, xp.ones_like(largest))[:, None] * (2 / steps)
         place = xp.reshape(blocks / apart + steps / 2, (-1,))[:size]
-        drawn = random_bits(fold(key, 3), (size,))
-        chance = xp.astype(drawn >> 8, update.dtype) * 2.0**-24
+        drawn = random_bits(fold(key, LEVELS), (size,))
+        chance = xp.astype(drawn >> 8, blocks.dtype) * 2.0**-24
         index = xp.clip(xp.floor(place + chance), 0, steps)
         return pack(xp.astype(index, xp.uint8), bits), written
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taciturn.core.arrays import Array, Scalar, namespace, one_if
+from taciturn.core.arrays import Array, Scalar, largest_where, namespace, one_if
 from taciturn.core.codecs import elias_fano, hadamard
 from taciturn.core.codecs.packing import packed_bytes
+from taciturn.core.hashing import BLOCKS, fold
 from taciturn.core.hashing import bits as random_bits
-from taciturn.core.hashing import fold
 
 LEAST = 32  # bytes of a code
 DEPTH, SCALE = 4, 5  # bits for a block's j and for its scale
@@ -89,10 +89,7 @@ def share_out(squares: Array, size: int, nbytes: Scalar) -> tuple[Array, Array]:
         count = xp.sum(xp.astype(sure, xp.int32), dtype=xp.int32)
         return (bits + drawn * costs[0] <= room) & (count + drawn <= slots)
 
-    shift = xp.zeros((), dtype=xp.int32)
-    for i in reversed(range((2 * _HIGHEST).bit_length() - 1)):  # the largest that fits
-        shift = xp.where(fits(shift + (1 << i)), shift + (1 << i), shift)
-    step = step_of(shift)
+    step = step_of(largest_where(fits, _HIGHEST.bit_length(), xp))
     return xp.take(depths, step), xp.where(some, xp.take(chances, step), nothing)
 
 
@@ -135,7 +132,7 @@ def draw(
     blocks are then halved, as far as there is room.
     """
     xp, block = namespace(depths), hadamard.block_of(size)
-    offset = random_bits(fold(key, 5), (1,)) >> (32 - 2 * _HALF)
+    offset = random_bits(fold(key, BLOCKS), (1,)) >> (32 - 2 * _HALF)
     each = xp.astype(chances, xp.uint32)
     # Sums wrap around at 2³²; how many whole numbers lie between two of them is right all the same.
     ends = xp.cumulative_sum(each, dtype=xp.uint32) + offset

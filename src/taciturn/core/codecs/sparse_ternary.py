@@ -7,11 +7,11 @@ References:
 from statistics import NormalDist
 
 from taciturn.checks import flag, number
-from taciturn.core.arrays import Array, Scalar, namespace
+from taciturn.core.arrays import Array, Scalar, namespace, put
 from taciturn.core.codecs import elias_fano, halves
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
-from taciturn.core.codecs.top_k import kept, largest, put
+from taciturn.core.codecs.top_k import kept, largest
 
 
 def sparse_ternary(share: float, feedback: bool = False) -> Codec:
@@ -57,7 +57,4 @@ def sparse_ternary(share: float, feedback: bool = False) -> Codec:
 def _captured(share: float) -> float:
     """⟨x, decoded⟩² / (‖x‖² ‖decoded‖²) of normal weights: k μ² / ‖x‖²."""
     normal = NormalDist()
-    if share >= 1:
-        return 2 / 3.141592653589793
-    cut = normal.inv_cdf(1 - share / 2)
-    return (2 * normal.pdf(cut)) ** 2 / share
+    return (2 * normal.pdf(normal.inv_cdf(1 - share / 2))) ** 2 / share

@@ -5,11 +5,12 @@ References:
 """
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 
 from taciturn.checks import flag, number
-from taciturn.core.arrays import Array, Scalar, namespace
+from taciturn.core.arrays import Array, Scalar, largest_where, namespace, put
 from taciturn.core.codecs import elias_fano
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 
@@ -41,11 +42,10 @@ def top_k(share: float, feedback: bool = False) -> Codec:
     def norm_range(norm: Scalar, size: int) -> tuple[Scalar, Scalar]:
         return 0.999 * norm * math.sqrt(kept(size, share) / size), 1.001 * norm
 
-    # Of a normal, what lies beyond the quantile c has 2 (c φ(c) + Q(c)) of the squares.
     return Codec(
         "top_k", (("share", share), ("feedback", feedback)),
         encode=encode, decode=decode, forms=forms, norm_range=norm_range,
-        error=lambda size: 1 - share_of_squares(share), unbiased=False, feedback=feedback,
+        error=lambda size: 1 - _share_of_squares(share), unbiased=False, feedback=feedback,
     )  # fmt: skip
 
 
@@ -55,10 +55,7 @@ def kept(size: int, share: float) -> int:
 
 
 def largest(update: Array, count: int) -> Array:
-    """The positions of the largest weights, sorted; of equals, the first.
-
-    Nothing is sorted for it: the size that so many weights have at the least is found first.
-    """
+    """The positions of the largest weights, sorted; of equals, the first."""
     xp, size = namespace(update), update.shape[0]
     sizes = xp.abs(update)
     sizes = xp.where(sizes >= 0, sizes, 0.0)  # what is no number counts as 0
@@ -68,42 +65,16 @@ def largest(update: Array, count: int) -> Array:
         found = np.concatenate([above, equal[: count - len(above)]])
         return np.sort(found).astype(np.int32)
     bits = sizes.view(xp.int32)  # in the order of the sizes, which are not negative
-    least = _nth(bits, count)
+    # A pass over memory for each bit is little beside a sort, which is slow in compiled programs.
+    least = largest_where(lambda n: xp.sum(bits >= n, dtype=xp.int32) >= count, 31, xp)
     above, equal = bits > least, bits == least
     needed = count - xp.sum(above, dtype=xp.int32)
     taken = above | (equal & (xp.cumulative_sum(equal, dtype=xp.int32) <= needed))
     return elias_fano.repeated(taken, count)
 
 
-def _nth(numbers: Array, count: int) -> Array:
-    """The `count`-th largest of whole numbers that are not negative, bit by bit from the first.
-
-    A pass over memory for each bit is little beside a sort, which is slow in compiled programs.
-    """
-    xp = namespace(numbers)
-    found = xp.zeros((), dtype=xp.int32)
-    for place in reversed(range(31)):
-        higher = found | (1 << place)
-        enough = xp.sum(numbers >= higher, dtype=xp.int32) >= count
-        found = xp.where(enough, higher, found)
-    return found
-
-
-def put(positions: Array, values: Array, size: int) -> Array:
-    """A vector with these values at these positions, and 0 elsewhere."""
-    empty = namespace(values).zeros(size, dtype=values.dtype)
-    if isinstance(empty, np.ndarray):
-        empty[positions] = values
-        return empty
-    return empty.at[positions].set(values)
-
-
-def share_of_squares(share: float) -> float:
-    """What the largest weights have of the squared norm, where weights are normal."""
-    from statistics import NormalDist
-
+def _share_of_squares(share: float) -> float:
+    """What the largest of normal weights have of the squared norm: 2 (c φ(c) + Q(c)) beyond c."""
     normal = NormalDist()
-    if share >= 1:
-        return 1.0
     cut = normal.inv_cdf(1 - share / 2)
     return 2 * cut * normal.pdf(cut) + share
