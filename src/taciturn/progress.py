@@ -109,24 +109,21 @@ class Totals:
 
     def __init__(self, cohort: int) -> None:
         self._cohort = cohort
-        self._spoke: dict[Any, float] = {}
-        self._bytes: dict[Any, float] = {}
-        self._accuracy: dict[Any, float] = {}
+        self._so_far: dict[Any, tuple[float, float, float]] = {}  # spoke, bytes, last accuracy
 
     def add(self, chunk: Chunk) -> list[Progress]:
         """How far the arms of the chunk are now."""
-        seeds, told = chunk.group.seeds, []
-        for a, arm in enumerate(chunk.group.arms):
+        arms, seeds, done, *_ = chunk.group
+        seed, told = seeds[0] if len(seeds) == 1 else None, []
+        for a, arm in enumerate(arms):
             new = {name: column[a] for name, column in chunk.columns.items()}
-            key = arm, seeds
-            spoke = self._spoke.get(key, 0.0) + float(new["spoke"].sum()) / len(seeds)
-            sent = self._bytes.get(key, 0.0) + float(new["bytes_up"].sum()) / len(seeds)
+            spoke, sent, accuracy = self._so_far.get((arm, seeds), (0.0, 0.0, np.nan))
+            spoke += float(new["spoke"].sum()) / len(seeds)
+            sent += float(new["bytes_up"].sum()) / len(seeds)
             tested = new["accuracy"].mean(0)
-            tested = tested[~np.isnan(tested)]
-            accuracy = float(tested[-1]) if tested.size else self._accuracy.get(key, np.nan)
-            self._spoke[key], self._bytes[key], self._accuracy[key] = spoke, sent, accuracy
-            seed = seeds[0] if len(seeds) == 1 else None
-            asked = chunk.group.done * self._cohort
-            told.append(Progress(arm, seed, chunk.group.done, accuracy, spoke, asked, sent, seeds,
-                                 new))  # fmt: skip
+            if (tested := tested[~np.isnan(tested)]).size:
+                accuracy = float(tested[-1])
+            self._so_far[arm, seeds] = spoke, sent, accuracy
+            asked = done * self._cohort
+            told.append(Progress(arm, seed, done, accuracy, spoke, asked, sent, seeds, new))
         return told

@@ -8,6 +8,7 @@ grows is the exception: its readers leave out a row that is not whole.
 import csv
 import hashlib
 import io
+import itertools
 import json
 import math
 import os
@@ -52,7 +53,7 @@ def is_claimed(folder: Path) -> bool:
 @contextmanager
 def create(out: Path | None, task: str) -> Iterator[Path]:
     """A new, empty run folder, claimed: `out`, or one under `runs/` named after task and time."""
-    folder = out or _new_name(task)
+    folder = out or _new_folder(task)
     # Before it is claimed, so that no lock is left in a folder of other things.
     if path_of("out", folder).is_dir() and not (folder / _LOCK).exists():
         _check_empty(folder)
@@ -72,19 +73,18 @@ def _check_empty(folder: Path) -> None:
         raise RunError(f"{folder} is already there and not an empty folder: choose another one.")
 
 
-def _new_name(task: str) -> Path:
-    """A folder that was not there."""
-    name = f"{task}-{datetime.now():%Y%m%d-%H%M%S}"
-    for attempt in range(1, 1000):
-        folder = Path("runs") / (name if attempt == 1 else f"{name}-{attempt}")
+def _new_folder(task: str) -> Path:
+    """A folder that was not there, under `runs/`."""
+    first = folder = Path("runs", f"{task}-{datetime.now():%Y%m%d-%H%M%S}")
+    for attempt in itertools.count(2):
         try:
             folder.mkdir(parents=True)
+            break
         except FileExistsError:
-            continue
+            folder = first.with_name(f"{first.name}-{attempt}")
         except OSError as error:
             raise RunError(f"{folder} cannot be made: {error.strerror}.") from None
-        return folder
-    raise RunError(f"runs/{name} and a thousand like it are already there.")
+    return folder
 
 
 def write_text(path: Path, text: str) -> None:
@@ -131,21 +131,19 @@ class GrowingTable:
         """Begins the file with these rows, one at the least."""
         write_csv(path, rows)
         self._path, self._columns = path, list(rows[0])
-        self._end = path.stat().st_size
-        self._start = self._end - len(self._line(rows[-1]))
+        self._last = path.stat().st_size - len(self._line(rows[-1]))  # where the last row begins
 
     def append(self, row: Mapping[str, Any]) -> None:
-        self._start = self._end
+        self._last = self._path.stat().st_size
         self.rewrite(row)
 
     def rewrite(self, row: Mapping[str, Any]) -> None:
         with open(self._path, "r+b") as file:
-            file.seek(self._start)
+            file.seek(self._last)
             file.truncate()
             file.write(self._line(row))
             file.flush()
             os.fsync(file.fileno())
-            self._end = file.tell()
 
     def _line(self, row: Mapping[str, Any]) -> bytes:
         return _csv([[row.get(name, "") for name in self._columns]]).encode()
@@ -161,13 +159,10 @@ class StreamedTable:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[bytes] | None = None
-        self._size, self._hash = 0, hashlib.sha256()
 
     def begin(self, names: Iterable[str]) -> None:
         """Begins the file with a header; what was there is gone."""
-        self.close()
-        self._size, self._hash = 0, hashlib.sha256()
-        self._file = open(self._path, "wb", buffering=0)  # noqa: SIM115
+        self._open("wb", 0, hashlib.sha256())
         self._write(_csv([list(names)]))
 
     def go_on(self, size: int, checksum: str) -> list[dict[str, str]]:
@@ -184,11 +179,9 @@ class StreamedTable:
             raise RunError(
                 f"{self._path} is damaged: its first {size} bytes are not what they were"
             )
-        self.close()
-        self._size, self._hash = size, found
-        self._file = open(self._path, "r+b", buffering=0)  # noqa: SIM115
-        self._file.truncate(size)
-        self._file.seek(size)
+        file = self._open("r+b", size, found)
+        file.truncate(size)
+        file.seek(size)
         return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
 
     def add(self, columns: Iterable[np.ndarray]) -> None:
@@ -204,6 +197,12 @@ class StreamedTable:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+
+    def _open(self, mode: str, size: int, found: Any) -> IO[bytes]:
+        self.close()
+        self._size, self._hash = size, found
+        self._file = open(self._path, mode, buffering=0)  # noqa: SIM115
+        return self._file
 
     def _write(self, text: str) -> None:
         assert self._file is not None

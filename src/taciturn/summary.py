@@ -22,7 +22,9 @@ def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
     accuracy = 100 * _last(columns["accuracy"])
     worst, loss = _last(columns.get("worst_tenth")), _last(columns.get("loss"))
     payload, overhead = columns["bytes_up"].sum(1), columns["overhead_up"].sum(1)
-    down, both, everything = _both_ways(columns)
+    down = _sum(columns, "bytes_down", "overhead_down")
+    both = _sum(columns, "bytes_up", "overhead_up", "bytes_down", "overhead_down")
+    full = _sum(columns, "bytes_up_full", "bytes_down_full")
     thresholds = columns["threshold"][np.isfinite(columns["threshold"])]
     return {
         "accuracy": accuracy.tolist(),
@@ -37,7 +39,7 @@ def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "upload_share": _share(payload + overhead, columns.get("bytes_up_full")),
         "download_share": _share(down, columns.get("bytes_down_full")),
         "traffic_bytes": None if both is None else float(both.sum(1).mean()),
-        "traffic_share": _share(both, everything),
+        "traffic_share": _share(both, full),
         "threshold_mean": _mean(thresholds),
     }
 
@@ -49,16 +51,10 @@ def noise_floor(accuracy: Sequence[float], nudged: Sequence[float]) -> dict[str,
     return {"mean": float(apart.mean()), "most": float(apart.max())}
 
 
-def _both_ways(
-    columns: Mapping[str, np.ndarray],
-) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-    """All bytes down, all bytes of both ways, and those of full communication in float32."""
-    needed = ("bytes_down", "overhead_down", "bytes_down_full", "bytes_up_full")
-    if any(name not in columns for name in needed):
-        return None, None, None
-    down = columns["bytes_down"] + columns["overhead_down"]
-    both = columns["bytes_up"] + columns["overhead_up"] + down
-    return down, both, columns["bytes_up_full"] + columns["bytes_down_full"]
+def _sum(columns: Mapping[str, np.ndarray], *names: str) -> np.ndarray | None:
+    """The sum of these columns; None where one is missing."""
+    found = [columns[name] for name in names if name in columns]
+    return np.sum(found, axis=0) if len(found) == len(names) else None
 
 
 def _last(scores: np.ndarray | None) -> np.ndarray:

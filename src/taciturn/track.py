@@ -76,14 +76,11 @@ class Tracker:
         """Takes what `taciturn.sim.compare` tells while it runs."""
         if isinstance(told, Compiling):
             return
-        count = max((column.shape[1] for column in told.new.values()), default=0)
-        rows = [
-            (told.round - count + 1 + i,
-             {name: float(column[:, i].mean()) for name, column in told.new.items()})
-            for i in range(count)
-        ]  # fmt: skip
-        if rows:
-            rows[-1][1]["uploaded_bytes"] = told.bytes_up
+        means = {name: column.mean(0).tolist() for name, column in told.new.items()}
+        figures = [dict(zip(means, row, strict=True)) for row in zip(*means.values(), strict=True)]
+        if figures:
+            figures[-1]["uploaded_bytes"] = told.bytes_up
+        rows = enumerate(figures, told.round - len(figures) + 1)
         some = "" if told.seeds == self._seeds else f", seed {' '.join(map(str, told.seeds))}"
         self.add(told.arm + some, rows)
 
@@ -129,22 +126,23 @@ def _tensorboard(library: Any, run: str, folder: Path, settings: Mapping[str, An
 def _wandb(library: Any, run: str, folder: Path, settings: Mapping[str, Any]) -> Run:
     folder.mkdir(parents=True, exist_ok=True)
     quiet = library.Settings(console="off")
-    about = {"project": _PROJECT, "group": folder.resolve().name, "name": run,
-             "config": dict(settings)}  # fmt: skip
     # Arms run side by side.
-    return _logged(library.init(**about, dir=str(folder), reinit="create_new", settings=quiet))
+    options = {"dir": str(folder), "reinit": "create_new", "settings": quiet}
+    return _initialised(library, run, folder, settings, options)
 
 
 def _trackio(library: Any, run: str, folder: Path, settings: Mapping[str, Any]) -> Run:
-    about = {"project": _PROJECT, "group": folder.resolve().name, "name": run,
-             "config": dict(settings)}  # fmt: skip
+    options = {"auto_log_gpu": False, "auto_log_cpu": False}
     # It ends the run before when another one begins in the same context.
-    return _logged(contextvars.Context().run(
-        lambda: library.init(**about, auto_log_gpu=False, auto_log_cpu=False)))  # fmt: skip
+    return contextvars.Context().run(_initialised, library, run, folder, settings, options)
 
 
-def _logged(made: Any) -> Run:
+def _initialised(
+    library: Any, run: str, folder: Path, settings: Mapping[str, Any], options: Mapping[str, Any]
+) -> Run:
     """A run of Weights & Biases, whose calls Trackio has too."""
+    made = library.init(project=_PROJECT, group=folder.resolve().name, name=run,
+                        config=dict(settings), **options)  # fmt: skip
 
     def add(rows: Rows) -> None:
         for t, figures in rows:

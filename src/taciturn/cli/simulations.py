@@ -144,26 +144,24 @@ class Run(Simulation):
 
     def policies(self) -> str:
         """The policy that was asked for, and what it is compared with, which stands first."""
+        parts = (self.rule, self.stand_in)
         if self.budget is not None:
-            if not (self.policy is self.rule is self.stand_in is None):
+            if (self.policy, *parts) != (None, None, None):
                 raise InputError(
                     "`--budget` takes the place of `--policy`, `--rule` and `--stand-in`."
                 )
             policy = parse(f"budget:{self.budget}")
         elif self.policy is not None:
-            if self.rule is not None or self.stand_in is not None:
+            if parts != (None, None):
                 raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
             policy = parse(self.policy)
-        elif self.arms is not None and self.rule is self.stand_in is None:
+        elif self.arms is not None and parts == (None, None):
             return self.arms
         else:
             rule = "adaptive" if self.rule is None else self.rule
             stand_in = "ou" if self.stand_in is None else self.stand_in
             policy = Policy(parse_part("rule", rule), parse_part("stand-in", stand_in))
-        texts = ["full"] if self.baseline else []
-        texts.append(str(policy))
-        if self.by_default:
-            texts.append(RECOMMENDED)
+        texts = ["full"] * self.baseline + [str(policy)] + [RECOMMENDED] * self.by_default
         return "; ".join(dict.fromkeys(texts))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -21,8 +21,6 @@ _LOG = {"type": "log"}
 _PERCENT = {"ticksuffix": " %"}
 _FROM_ZERO = {"rangemode": "tozero"}
 
-Panel = dict[str, Any]
-
 
 class Line(NamedTuple):
     """What is drawn of an arm: `y` is (seeds, points), and is drawn as mean and shade."""
@@ -33,89 +31,101 @@ class Line(NamedTuple):
     dash: str | None = None
 
 
-def panels(arms: Mapping[str, Series]) -> list[Panel]:
-    """A figure for each thing that was measured; none for what was not."""
-    total = max((s.uploaded[:, -1].mean() for s in arms.values()), default=0.0)
-    size, unit_name = unit(total)
-    shares = all(np.isfinite(s["asked"]).all() and (s["asked"] > 0).all() for s in arms.values())
-    # What differs from round to round would fill a panel with colour: means of stretches are drawn.
-    wide = -(-max((s.rounds for s in arms.values()), default=1) // _STRETCHES)
-    means = f", means of {wide} rounds" if wide > 1 else ""
-    # Where numbers are predicted there is no accuracy.
-    accurate = any(np.isfinite(s["accuracy"]).any() for s in arms.values())
-    score, score_axis = ("accuracy", _PERCENT) if accurate else ("loss", {})
-    spoke = f"share of the clients asked{means}" if shares else f"clients{means}"
-    found: list[Panel] = []
-    lines: list[dict[str, list[Line]]] = []
+class Panel(NamedTuple):
+    """A figure that is to be drawn; `draw` gives the lines of an arm, none if it has none."""
 
-    def add(
-        key: str,
-        title: str,
-        note: str,
-        draw: Callable[[Series], Iterable[Line]],
-        y_axis: Mapping[str, Any],
-        x: str = "round",
-        x_axis: Mapping[str, Any] | None = None,
-    ) -> None:
-        layout = {"xaxis": {"title": {"text": x}, **(x_axis or {})}, "yaxis": dict(y_axis)}
-        for axis in layout.values():
-            axis["exponentformat"] = "none"
-        found.append({"key": key, "title": title, "note": note, "data": [], "layout": layout})
-        lines.append({name: list(draw(s)) for name, s in arms.items()})
+    key: str
+    title: str
+    note: str
+    draw: Callable[[Series], Iterable[Line]]
+    y_axis: dict[str, Any]
+    x: str = "round"
+    x_axis: Mapping[str, Any] = {}
+
+
+def panels(arms: Mapping[str, Series]) -> list[dict[str, Any]]:
+    """A figure for each thing that was measured; none for what was not."""
+    every = list(arms.values())
+    scale = unit(max(s.uploaded[:, -1].mean() for s in every))
+    planned = [*_scores(every, *scale), *_messages(every, *scale), *_own_metrics(every)]
+    lines = [[list(panel.draw(s)) for s in every] for panel in planned]
+    curves = sum(1 if len(line.y) == 1 else 4 for panel in lines for own in panel for line in own)
+    points = int(np.clip(_CURVES_BYTES / _POINT_BYTES / max(curves, 1), _LEAST, _MOST))
+    looks = styles([s.arm for s in every])
+    found = []
+    for panel, drawn in zip(planned, lines, strict=True):
+        x_axis = {"title": {"text": panel.x}, "exponentformat": "none", **panel.x_axis}
+        layout = {"xaxis": x_axis, "yaxis": panel.y_axis | {"exponentformat": "none"}}
+        traces = [
+            trace
+            for i, (name, own) in enumerate(zip(arms, drawn, strict=True))
+            for line in own
+            for trace in _traces(i, name, line, looks[i], points, layout)
+        ]
+        if traces:
+            found.append({"key": panel.key, "title": panel.title, "note": panel.note,
+                          "data": traces, "layout": layout})  # fmt: skip
+    return found
+
+
+def _scores(arms: Sequence[Series], size: float, unit_name: str) -> Iterator[Panel]:
+    """What was learned: accuracies, or losses where numbers are predicted."""
+    accurate = any(np.isfinite(s["accuracy"]).any() for s in arms)
+    score, axis = ("accuracy", _PERCENT) if accurate else ("loss", {})
 
     def scores(s: Series) -> np.ndarray:
         return 100 * s["accuracy"] if accurate else s["loss"]
 
-    def by_upload(s: Series) -> Iterable[Line]:
-        sent, tested = s.uploaded.mean(0) / size, _tested(scores(s))
-        tested &= sent > 0  # a log axis has no place for nothing
-        if tested.any():
-            yield Line(sent[tested], scores(s)[:, tested])
+    yield Panel(score, f"{score.title()} by round", "on the test set",
+                lambda s: _measured(scores(s)), axis)  # fmt: skip
+    yield Panel(f"{score}-upload", f"{score.title()} by upload", "on the test set",
+                lambda s: _measured(scores(s), x=s.uploaded.mean(0) / size), axis,
+                f"payload and overhead uploaded, {unit_name}", _LOG)  # fmt: skip
+    yield Panel("worst-tenth", "The worst tenth of clients", "their accuracy",
+                lambda s: _measured(100 * s["worst_tenth"]), _PERCENT)  # fmt: skip
 
-    def both_ways(s: Series) -> Iterable[Line]:
-        yield from _measured(s, s.uploaded / size, "up")
+
+def _messages(arms: Sequence[Series], size: float, unit_name: str) -> Iterator[Panel]:
+    """Who spoke, and in how many bytes."""
+    # What differs from round to round would fill a panel with colour: means of stretches are drawn.
+    wide = -(-max(s.rounds for s in arms) // _STRETCHES)
+    means = f", means of {wide} rounds" if wide > 1 else ""
+    shares = all(np.isfinite(s["asked"]).all() and (s["asked"] > 0).all() for s in arms)
+
+    def spoken(s: Series) -> Iterator[Line]:
+        return _measured(100 * s["spoke"] / s["asked"] if shares else s["spoke"], wide=wide)
+
+    def norms(s: Series) -> Iterator[Line]:
+        yield from _measured(s["threshold"], "threshold", wide=wide)
+        yield from _measured(s["norm_mean"], "mean norm", "dot", wide)
+
+    def both_ways(s: Series) -> Iterator[Line]:
+        yield from _measured(s.uploaded / size, "up")
         down = (s["bytes_down"] + s["overhead_down"]).cumsum(1) / size
-        yield from _measured(s, down, "down", "dot")
+        yield from _measured(down, "down", "dot")
 
-    def norms(s: Series) -> Iterable[Line]:
-        yield from _measured(s, s["threshold"], "threshold", wide=wide)
-        yield from _measured(s, s["norm_mean"], "mean norm", "dot", wide)
+    yield Panel("spoke", "Who spoke", f"{'share of the clients asked' if shares else 'clients'}"
+                f"{means}", spoken, _FROM_ZERO | (_PERCENT if shares else {}))  # fmt: skip
+    yield Panel("norms", "Thresholds and norms",
+                f"the rule's threshold, and (dotted) the mean norm of updates{means}", norms,
+                _FROM_ZERO)  # fmt: skip
+    yield Panel("bytes", "Bytes up and down",
+                f"{unit_name} since the start, up and (dotted) down", both_ways, _LOG)  # fmt: skip
+    yield Panel("bits", "Bits per weight", f"of payload, over all clients asked{means}",
+                lambda s: _measured(bits(s), wide=wide), _LOG | {"dtick": "D2"})  # fmt: skip
+    yield Panel("rejected", "Rejected replies", "since the start",
+                lambda s: _measured(s["rejected"].cumsum(1)) if s["rejected"].any() else (),
+                _FROM_ZERO)  # fmt: skip
 
-    def spoken(s: Series) -> Iterable[Line]:
-        return _measured(s, 100 * s["spoke"] / s["asked"] if shares else s["spoke"], wide=wide)
 
-    def own_metric(name: str) -> Callable[[Series], Iterable[Line]]:
-        return lambda s: _measured(s, s.metrics[name]) if name in s.metrics else ()
+def _own_metrics(arms: Sequence[Series]) -> Iterator[Panel]:
+    """What a task measures beside accuracy and loss."""
+    for i, metric in enumerate(dict.fromkeys(name for s in arms for name in s.metrics)):
 
-    add(score, f"{score.title()} by round", "on the test set",
-        lambda s: _measured(s, scores(s)), score_axis)  # fmt: skip
-    add(f"{score}-upload", f"{score.title()} by upload", "on the test set", by_upload, score_axis,
-        f"payload and overhead uploaded, {unit_name}", _LOG)  # fmt: skip
-    add("worst-tenth", "The worst tenth of clients", "their accuracy",
-        lambda s: _measured(s, 100 * s["worst_tenth"]), _PERCENT)  # fmt: skip
-    add("spoke", "Who spoke", spoke, spoken, _FROM_ZERO | (_PERCENT if shares else {}))
-    add("norms", "Thresholds and norms",
-        f"the rule's threshold, and (dotted) the mean norm of updates{means}",
-        norms, _FROM_ZERO)  # fmt: skip
-    add("bytes", "Bytes up and down", f"{unit_name} since the start, up and (dotted) down",
-        both_ways, _LOG)  # fmt: skip
-    add("bits", "Bits per weight", f"of payload, over all clients asked{means}",
-        lambda s: _measured(s, bits(s), wide=wide), _LOG | {"dtick": "D2"})  # fmt: skip
-    add("rejected", "Rejected replies", "since the start",
-        lambda s: _measured(s, s["rejected"].cumsum(1)) if s["rejected"].any() else (),
-        _FROM_ZERO)  # fmt: skip
-    for i, metric in enumerate(dict.fromkeys(name for s in arms.values() for name in s.metrics)):
-        add(f"metric-{i}", metric, "on the test set", own_metric(metric), {})
+        def draw(s: Series, metric: str = metric) -> Iterable[Line]:
+            return _measured(s.metrics[metric]) if metric in s.metrics else ()
 
-    curves = sum(1 if len(line.y) == 1 else 4
-                 for panel in lines for own in panel.values() for line in own)  # fmt: skip
-    points = int(np.clip(_CURVES_BYTES / _POINT_BYTES / max(curves, 1), _LEAST, _MOST))
-    looks = styles([s.arm for s in arms.values()])
-    for panel, drawn in zip(found, lines, strict=True):
-        for i, (name, own) in enumerate(drawn.items()):
-            for line in own:
-                panel["data"] += _traces(i, name, line, looks[i], points, panel["layout"])
-    return [panel for panel in found if panel["data"]]
+        yield Panel(f"metric-{i}", metric, "on the test set", draw, {})
 
 
 def bits(s: Series) -> np.ndarray:
@@ -143,17 +153,16 @@ def thin(curve: np.ndarray, most: int) -> np.ndarray:
     return np.unique(np.concatenate([[0, count - 1], starts + lowest, starts + highest]))
 
 
-def _tested(values: np.ndarray) -> np.ndarray:
-    """Which rounds were measured in every seed."""
-    return np.isfinite(values).all(0)
-
-
 def _measured(
-    s: Series, values: np.ndarray, what: str = "", dash: str | None = None, wide: int = 1
-) -> Iterable[Line]:
-    """A line over the rounds that were measured, or over means of `wide` of them."""
-    shown = _tested(values)
-    x, y = np.arange(1, s.rounds + 1)[shown], values[:, shown]
+    values: np.ndarray,
+    what: str = "",
+    dash: str | None = None,
+    wide: int = 1,
+    x: np.ndarray | None = None,
+) -> Iterator[Line]:
+    """A line over the rounds that were measured in every seed, or over means of `wide` of them."""
+    shown = np.isfinite(values).all(0)
+    x, y = (np.arange(1, len(shown) + 1) if x is None else x)[shown], values[:, shown]
     if wide > 1 and len(x) > wide:
         starts = np.arange(0, len(x), wide)
         counts = np.diff(starts, append=len(x))
@@ -167,27 +176,28 @@ def _traces(
 ) -> list[dict[str, Any]]:
     """The mean over seeds, and a shade from the lowest seed to the highest."""
     colour, dash = look
-    if layout["yaxis"].get("type") == "log":  # which has no place for nothing
-        shown = (line.y > 0).all(0)
-        line = line._replace(x=line.x[shown], y=line.y[:, shown])
-    if not len(line.x):
+    shown = np.full(len(line.x), True)
+    if layout["xaxis"].get("type") == "log":  # which has no place for nothing
+        shown &= line.x > 0
+    if layout["yaxis"].get("type") == "log":
+        shown &= (line.y > 0).all(0)
+    if not shown.any():
         return []
-    mean = line.y.mean(0)
-    chosen = thin(mean, points)
-    x, mean = line.x[chosen], mean[chosen]
+    chosen = np.flatnonzero(shown)[thin(line.y[:, shown].mean(0), points)]
+    x, y = line.x[chosen], line.y[:, chosen]
     after, at = layout["yaxis"].get("ticksuffix", ""), layout["xaxis"]["title"]["text"]
     about = {"meta": arm, "name": escape(name), "mode": "lines"}
     hover = f"<b>%{{fullData.name}}</b>{', ' + line.what if line.what else ''}"
     drawn = about | {
-        "x": _array(x), "y": _array(mean),
+        "x": _array(x), "y": _array(y.mean(0)),
         "line": {"color": colour, "dash": line.dash or dash, "width": 1.5},
         "hovertemplate": f"{hover}<br>{at}: %{{x}}<br>%{{y:.4~g}}{after}<extra></extra>",
     }  # fmt: skip
     if len(x) == 1:  # a line with one point would not be seen
         drawn |= {"mode": "markers", "marker": {"color": colour}}
-    if len(line.y) == 1:
+    if len(y) == 1:
         return [drawn]
-    low, high = line.y.min(0)[chosen], line.y.max(0)[chosen]
+    low, high = y.min(0), y.max(0)
     shade = about | {
         "x": _array(np.concatenate([x, x[::-1]])), "y": _array(np.concatenate([high, low[::-1]])),
         "fill": "toself", "fillcolor": f"{colour}26", "line": {"width": 0}, "hoverinfo": "skip",

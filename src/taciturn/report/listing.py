@@ -1,7 +1,8 @@
 """`taciturn runs`: what is on disk, and how far it is."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,10 @@ def show(folder: Path) -> None:
     room = max(_POLICIES, console.width - others)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in widths:
-        table.add_column(heading, overflow="fold", no_wrap=heading not in ("run", "task", "policy"),
+        is_number = heading in ("accuracy", "of full")
+        table.add_column(heading, overflow="fold", no_wrap=is_number or heading == "state",
                          max_width=room if heading == "policy" else None,
-                         justify="right" if heading in ("accuracy", "of full") else "left",
-                         )  # fmt: skip
+                         justify="right" if is_number else "left")  # fmt: skip
     for row in rows:
         row["policy"] = folded(row["policy"], room)
         table.add_row(*(Text(row[heading]) for heading in widths))
@@ -63,18 +64,13 @@ def _rows(folder: Path) -> list[Row]:
         swept = [name for name, value in config.items()
                  if isinstance(value, list) and name not in TOGETHER]  # fmt: skip
         arms = {f"{policies} over {', '.join(swept)}" if swept else policies: summary}
-    rows = []
-    for i, (policy, figures) in enumerate(arms.items()):
-        known = "accuracy_mean" in figures
-        rows.append({
-            "run": "" if i else str(folder),
-            "task": "" if i else str(task),
-            "state": "" if i else _state(folder, summary, state),
-            "policy": policy,
-            "accuracy": score_text(figures) if known else "",
-            "of full": percent(figures.get("upload_share"), ".3g") if known else "",
-        })  # fmt: skip
-    return rows
+    first = {"run": str(folder), "task": str(task), "state": _state(folder, summary, state)}
+    rows = [dict.fromkeys(first, "") | {
+        "policy": policy,
+        "accuracy": score_text(figures) if "accuracy_mean" in figures else "",
+        "of full": percent(figures.get("upload_share"), ".3g"),
+    } for policy, figures in arms.items()]  # fmt: skip
+    return [rows[0] | first, *rows[1:]]
 
 
 def _state(folder: Path, summary: Mapping[str, Any], state: Mapping[str, Any]) -> str:
@@ -102,10 +98,9 @@ def _runs(folder: Path, deep: int) -> Iterator[Path]:
                 yield from _runs(below, deep - 1)
 
 
-def _read(read: Any, path: Path) -> dict[str, Any]:
+def _read(read: Callable[[Path], Any], path: Path) -> dict[str, Any]:
     """What a file has; nothing where it is missing or damaged."""
-    try:
+    with suppress(RunError):
         found = read(path)
-    except RunError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return found if isinstance(found, dict) else {}
+    return {}

@@ -28,7 +28,8 @@ _SPARK, _LEAST_SPARK = 24, 12  # cells of a spark line: where there is room, and
 _LARGER = 1_000_000  # weights of a model that people may think of
 _NAMES = 16  # what policies have at the least of a table's width
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_HEADINGS = ("round", "accuracy", "spoke", "up", "left")
+_HEADINGS = {"round": "round {}", "accuracy": "accuracy {}", "spoke": "spoke {}", "up": "up {}",
+             "left": "{} left"}  # of a column; and how a line of a log has it  # fmt: skip
 
 Figures = Mapping[str, Any]  # of an arm, as `summary.json` has them
 
@@ -83,10 +84,8 @@ class Live:
         if ended or (is_last and now - self._written >= pause):
             self._written = now
             for name, arm in self._arms.items():
-                figures = zip(("round {}", "accuracy {}", "spoke {}", "up {}", "{} left"),
-                              arm.figures(now), strict=True)  # fmt: skip
-                if arm.done is not None:
-                    words = [form.format(figure) for form, figure in figures if figure]
+                figures = zip(_HEADINGS.values(), arm.figures(now), strict=True)
+                if words := [form.format(figure) for form, figure in figures if figure]:
                     self._write(f"{name}: {', '.join(words)}")
 
     def _write(self, line: str) -> None:
@@ -119,39 +118,36 @@ class _Arm:
     def __init__(self, rounds: int, seeds: Sequence[int]) -> None:
         self.state = "waiting"
         self.done: Done | None = None
-        self.share = 0.0  # of all its rounds
-        self.accuracies: list[tuple[float, float]] = []  # after which share of them
+        self.accuracies: list[tuple[float, float]] = []  # after which share of all rounds
+        self.share = 0.0  # of them, that is done
+        self._ended, self._of = 0, rounds  # of all seeds where some run after others
         self._rounds, self._seeds = rounds, seeds
         self._first: tuple[float, float] | None = None  # when a share was heard of first
 
     def add(self, done: Done, now: float) -> None:
-        self.done = done
-        ended, of = self._counts(done)
-        self.share = ended / of
+        self.done, self._ended = done, done.round
+        side_by_side, every = len(done.seeds), len(self._seeds)
+        if side_by_side < every:
+            before = self._seeds.index(done.seeds[0])
+            self._ended = before * self._rounds + side_by_side * done.round
+            self._of = every * self._rounds
+        self.share = self._ended / self._of
         self._first = self._first or (now, self.share)
         if not math.isnan(done.accuracy):
             self.accuracies.append((self.share, done.accuracy))
 
     def figures(self, now: float) -> list[str]:
-        """Rounds, accuracy, who spoke, bytes, time left."""
+        """A cell for each of the headings."""
         done = self.done
         if done is None:
             return [""] * len(_HEADINGS)
         return [
-            "{}/{}".format(*self._counts(done)),
+            f"{self._ended}/{self._of}",
             "" if math.isnan(done.accuracy) else f"{100 * done.accuracy:.1f} %",
             f"{100 * done.spoke / done.asked:.0f} %",
             byte_text(done.bytes_up),
             self._left(now),
         ]
-
-    def _counts(self, done: Done) -> tuple[int, int]:
-        """Rounds that are done, of how many; of all seeds where some run after others."""
-        side_by_side, every = len(done.seeds), len(self._seeds)
-        if side_by_side == every:
-            return done.round, self._rounds
-        before = self._seeds.index(done.seeds[0])
-        return before * self._rounds + side_by_side * done.round, every * self._rounds
 
     def _left(self, now: float) -> str:
         if self._first is None or self.share in (1, self._first[1]):
@@ -187,16 +183,36 @@ def print_table(
     """
     console = Console()
     floors = [figures["noise_floor"] for figures in arms.values() if figures.get("noise_floor")]
+    console.print(_table(arms, floors, title, console.width))
+    notes = [_saved(arms) if one_run else "", note, _counts(list(arms.values()))]
+    if floors:
+        most = max(one["most"] for one in floors)
+        notes.append("Noise floor: measured; by rounding alone, the accuracy of a seed moves this "
+                     f"far on average, and {most:.2f} points at the most.")  # fmt: skip
+    notes.append(f"Tested on {tested_on}." if tested_on else "")
+    for line in filter(None, notes):
+        console.print(line, highlight=False, style="dim", soft_wrap=True)
+    for name, figures in arms.items():
+        if rejected := figures.get("rejected_share"):
+            text = (f"{name}: {rejected:.3g} % of the replies had numbers that are not finite, and "
+                    "did not count. A smaller `lr` may help.")  # fmt: skip
+            console.print(text, highlight=False, soft_wrap=True)
+
+
+def _table(
+    arms: Mapping[str, Figures], floors: Sequence[Mapping[str, float]], title: str, width: int
+) -> Table:
+    """A row for every arm, and one for the noise floor, in lines of at most `width` characters."""
     columns = _columns(list(arms.values()))
     if floors:
         columns["accuracy"].append(f"{np.mean([floor['mean'] for floor in floors]):.2f} points")
     widths = {heading: 2 + max(map(cell_len, [*heading.split("\n"), *cells]))
               for heading, cells in columns.items()}  # fmt: skip
-    names = max(cell_len(name) for name in arms)
+    names = max(map(cell_len, arms))
     for heading in ("overhead", "payload"):  # the page has them all
-        if sum(widths.values()) + min(names, _NAMES) > console.width:
-            widths.pop(heading)
-    room = max(_NAMES, console.width - sum(widths.values()))
+        if sum(widths.values()) + min(names, _NAMES) > width:
+            del widths[heading]
+    room = max(_NAMES, width - sum(widths.values()))
     table = Table(box=None, header_style="bold", pad_edge=False, title=title or None,
                   title_justify="left")  # fmt: skip
     high = "\n" * any("\n" in heading for heading in widths)  # the others stand on the second line
@@ -209,21 +225,7 @@ def print_table(
     if floors:
         cells = (columns[heading][-1] if heading == "accuracy" else "" for heading in widths)
         table.add_row("noise floor", *cells, style="dim")
-    console.print(table)
-    notes = [_saved(arms) if one_run else "", note, _counts(list(arms.values()))]
-    if floors:
-        most = max(one["most"] for one in floors)
-        notes.append("Noise floor: measured; by rounding alone, the accuracy of a seed moves this "
-                     f"far on average, and {most:.2f} points at the most.")  # fmt: skip
-    notes.append(f"Tested on {tested_on}." if tested_on else "")
-    for note in filter(None, notes):
-        console.print(note, highlight=False, style="dim", soft_wrap=True)
-    for name, figures in arms.items():
-        if rejected := figures.get("rejected_share"):
-            console.print(
-                f"{name}: {rejected:.3g} % of the replies had numbers that are not finite, and did "
-                f"not count. A smaller `lr` may help.", highlight=False, soft_wrap=True,
-            )  # fmt: skip
+    return table
 
 
 def _columns(arms: Sequence[Figures]) -> dict[str, list[str]]:
@@ -276,20 +278,18 @@ def folded(policies: str, room: int) -> str:
 def _saved(arms: Mapping[str, Figures]) -> str:
     """What the policy with the least upload saves, beside full communication."""
     (first, full), *others = arms.items()
-    if full["upload_share"] != 100 or not others:
-        return ""
-    if any(figures["accuracy_mean"] is None for figures in arms.values()):
+    tested = all(figures["accuracy_mean"] is not None for figures in arms.values())
+    if full["upload_share"] != 100 or not others or not tested:
         return ""
     name, least = min(others, key=lambda one: one[1]["upload_share"])
     sent, whole = (byte_text(f["upload_bytes"] + f["upload_overhead_bytes"]) for f in (least, full))
     points = least["accuracy_mean"] - full["accuracy_mean"]
-    told = f"{abs(points):.2f} points {'below' if points < 0 else 'above'} {first}"
-    if abs(points) < 0.005:
-        told = f"level with {first}"
+    told = f"{abs(points):.2f} points {'below' if points < 0 else 'above'}"
+    told = "level with" if abs(points) < 0.005 else told
     chance = "" if len(full["seeds"]) > 1 else (
         " With one seed, differences of a point may be chance: try `--seeds 5`."
     )  # fmt: skip
-    return f"{name} uploaded {sent} instead of {whole}, and ends {told}.{chance}"
+    return f"{name} uploaded {sent} instead of {whole}, and ends {told} {first}.{chance}"
 
 
 def larger(cohort: int) -> str:
@@ -301,7 +301,7 @@ def larger(cohort: int) -> str:
 
 def _counts(arms: Sequence[Figures]) -> str:
     """How many rounds and seeds there were, what ± means, and how long a round took."""
-    rounds, seeds = {f["rounds"] for f in arms}, {len(f["seeds"]) for f in arms}
+    rounds, seeds = {f["rounds"] for f in arms}, [len(f["seeds"]) for f in arms]
     fewest, most = min(seeds), max(seeds)
     text = f"{f'{fewest} to ' * (fewest < most)}{most} seed{'s' * (most > 1)}."
     if len(rounds) == 1:
