@@ -33,7 +33,7 @@ from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.hearing import Cohorts
 from taciturn.sim.history import DOWNLOADED, as_recorded, bytes_up, downloads, tested_columns
 from taciturn.sim.lanes import Numbers, Schedule
-from taciturn.sim.rounds import CHUNK, REAL, Carried, Rounds
+from taciturn.sim.rounds import CHUNK, REAL, WHOLE, Carried, Given, Rounds, Seen
 from taciturn.sim.states import unpack
 from taciturn.sim.voices import Voices
 from taciturn.sim.voices import count as count_voices
@@ -156,8 +156,7 @@ class Program:
         self.everywhere = NamedSharding(self.mesh, PartitionSpec())
         self.rounds = rounds = Rounds(task, policies, form, self.mesh)
         self.seeds, self.cohort, self.runs = rounds.seeds, rounds.cohort, rounds.runs
-        self.items = self.runs * self.cohort
-        self.model, self.trainer = rounds.model, rounds.trainer
+        self.size = rounds.model.size
         self.tested = tested_columns(task)
         self.lanes = 0 if form.lanes is None else form.lanes * self.mesh.devices.size
         self._draw = jax.jit(rounds.draw, out_shardings=self.everywhere)
@@ -176,63 +175,49 @@ class Program:
             clients, test = _placed(self.task, self.everywhere)
             self.lanes = self.lanes or self._choose_lanes(clients)
             keys = _run_keys(np.array(settings.all_seeds, np.uint32))
-            states = self._start(arms, keys, group, clients.population, settings.rounds)
-        numbers = Numbers(
-            settings.lr, settings.clip, settings.server_lr, settings.lr_decay, settings.rounds,
-            settings.dropout, settings.stragglers, settings.prox,
-        )  # fmt: skip
+            numbers = Numbers(*(getattr(settings, name) for name in Numbers._fields))
+            given = Given(keys, numbers, clients)
+            states = self._start(arms, given, group, settings.rounds)
         if self._chunk is None:
             yield Compiling(self.runs)
-        planned, done, pace = None, group.done, 0.0
+        planned, done, pace, asking = None, group.done, 0.0, 0.0
         while done < settings.rounds:
             with precise():
-                # Draw, or choose.
-                asking = 0.0
                 if settings.choice is not None:
-                    planned, asking = self._chosen(states, keys, numbers, done, clients)
+                    planned, asking = self._chosen(states, given, done)
                 elif planned is None or done % _PLANNED == 0:
-                    planned = self._plan(keys, numbers, done, clients)
+                    planned = self._drawn(given, done)
                 cohorts = jax.tree.map(functools.partial(_rows, start=done % _PLANNED), planned)
                 count = self._next_count(done, settings, pace)
-                # Train.
-                states, columns, answers, missed, took = self._train(
-                    states, keys, numbers, done, count, cohorts, clients
-                )
-                columns |= self._downloads(missed, done, settings.kept_messages)
+                states, seen, missed, took = self._train(states, given, done, count, cohorts)
+                columns = self._columns(seen, missed, cohorts, done, settings)
                 done, pace = done + count, (took + asking) / count
-                # Test.
                 if settings.evaluates(done - 1):
                     result = self._evaluate(self._weights(states), test)
                     for name in self.tested:
                         columns[name][:, :, -1] = np.asarray(result[name])
-            # Tell.
             last = done == settings.rounds
             yield Chunk(
                 group._replace(done=done, lanes=self.lanes // self.mesh.devices.size, state=states),
                 columns,
                 np.full(count, pace),
-                self.model.size,
+                self.size,
                 weights=np.stack([np.asarray(w) for w in self._weights(states)]) if last else None,
-                voices=self._voices(settings.all_seeds, cohorts, answers),
+                voices=self._voices(settings.all_seeds, cohorts, seen.answers),
             )
 
     def _start(
-        self,
-        arms: Mapping[str, Policy],
-        keys: draws.RunKeys,
-        group: Group,
-        population: int,
-        rounds: int,
+        self, arms: Mapping[str, Policy], given: Given, group: Group, rounds: int
     ) -> Carried:
         """The states that the group's next round begins with."""
+        population = given.clients.population
         rules = tuple(
-            _spread(policy.rule.init(self.model.size, rounds), self.seeds)
-            for policy in arms.values()
+            _spread(policy.rule.init(self.size, rounds), self.seeds) for policy in arms.values()
         )
-        forms = self._begin.eval_shape(keys, rules, population)
+        forms = self._begin.eval_shape(given.keys, rules, population)
         self._check_memory(forms, population)
         if not group.done:
-            return self._begin(keys, rules, population)
+            return self._begin(given.keys, rules, population)
         return jax.device_put(unpack(forms, group.state), self.everywhere)
 
     @staticmethod
@@ -240,17 +225,15 @@ class Program:
         """The weights of every arm, (seeds, size) each: those that clients would get next."""
         return tuple(downlink.trained_from(state) for state in states.servers)
 
-    def _plan(self, keys: draws.RunKeys, numbers: Numbers, done: int, clients: Clients) -> Cohorts:
+    def _drawn(self, given: Given, done: int) -> Cohorts:
         """The cohorts of the `_PLANNED` rounds among which the next one is."""
         first = done - done % _PLANNED
         rounds = np.arange(first, first + _PLANNED, dtype=np.int32)
-        return jax.tree.map(np.asarray, self._draw(keys, numbers, rounds, clients))
+        return jax.tree.map(np.asarray, self._draw(given, rounds))
 
-    def _chosen(
-        self, states: Carried, keys: draws.RunKeys, numbers: Numbers, done: int, clients: Clients
-    ) -> tuple[Cohorts, float]:
+    def _chosen(self, states: Carried, given: Given, done: int) -> tuple[Cohorts, float]:
         """The cohorts of the next round, which depend on the only arm's weights, and seconds."""
-        arguments = (*self._weights(states), keys, numbers, np.int32(done), clients)
+        arguments = (*self._weights(states), given, np.int32(done))
         if self._choose is None:
             choose = jax.jit(self.rounds.choose, out_shardings=self.everywhere)
             self._choose = choose.lower(*arguments).compile()
@@ -259,21 +242,12 @@ class Program:
         return found, time.perf_counter() - began
 
     def _train(
-        self,
-        states: Carried,
-        keys: draws.RunKeys,
-        numbers: Numbers,
-        done: int,
-        count: int,
-        cohorts: Cohorts,
-        clients: Clients,
-    ) -> tuple[Carried, dict[str, np.ndarray], np.ndarray, np.ndarray, float]:
-        """The next `count` rounds: the states after them, what was recorded, what clients
-        answered, (runs, cohort, rounds), how many messages those who download had missed, (seeds,
-        rounds, clients), and seconds."""
+        self, states: Carried, given: Given, done: int, count: int, cohorts: Cohorts
+    ) -> tuple[Carried, Seen, np.ndarray, float]:
+        """The next `count` rounds: the states after them, what was `Seen`, how many messages those
+        who download had missed, (rounds, seeds, clients), and seconds."""
         arguments = (
-            states, keys, numbers, np.int32(done), np.int32(count), cohorts,
-            self._schedule(cohorts, count), clients,
+            states, given, np.int32(done), np.int32(count), cohorts, self._schedule(cohorts, count),
         )  # fmt: skip
         if self._chunk is None:
             arguments = self._compile(arguments)
@@ -281,39 +255,40 @@ class Program:
         began = time.perf_counter()
         states, seen, missed = jax.block_until_ready(self._chunk(*arguments))
         took = time.perf_counter() - began
-        # The rounds of the chunk, last.
-        whole, real, answers = (np.moveaxis(np.asarray(a)[:count], 0, -1) for a in seen)
-        columns = {"spoke": whole[:, :, 0], "rejected": whole[:, :, 1]}
-        columns |= {name: real[:, :, i] for i, name in enumerate(REAL)}
-        sent = [
-            bytes_up(policy, self.model.size, whole[a, :, 0], whole[a, :, 2])
-            for a, policy in enumerate(self.policies)
-        ]
-        columns["bytes_up"] = np.stack(sent)
-        shape = (len(self.policies), self.seeds, count)
-        missing = (np.asarray(cohorts.examples)[:count] == 0).sum(-1).T  # (seeds, count)
-        columns["missing"] = np.broadcast_to(missing, shape)
-        untested = {name: np.full(shape, np.nan) for name in self.tested}
         if missed is None:  # all that download get the model
             missed = np.zeros((CHUNK, self.seeds, self.form.choice or self.cohort), np.int32)
-        lacked = np.asarray(missed)[:count].swapaxes(0, 1)
-        return states, as_recorded(columns | untested), answers, lacked, took
+        seen, missed = jax.tree.map(lambda array: np.asarray(array)[:count], (seen, missed))
+        return states, seen, missed, took
 
-    def _downloads(self, missed: np.ndarray, first: int, kept: int | None) -> dict[str, np.ndarray]:
-        """What clients downloaded, (arms, seeds, rounds) each."""
-        found = [downloads(policy, self.model.size, missed, first, kept)
-                 for policy in self.policies]  # fmt: skip
-        return {name: np.stack([each[name] for each in found]) for name in DOWNLOADED}
+    def _columns(
+        self, seen: Seen, missed: np.ndarray, cohorts: Cohorts, first: int, settings: Settings
+    ) -> dict[str, np.ndarray]:
+        """What was recorded of the rounds from `first` on, (arms, seeds, rounds) each."""
+        columns = dict(zip(WHOLE, np.moveaxis(seen.whole, (3, 0), (0, 3)), strict=True))
+        columns |= dict(zip(REAL, np.moveaxis(seen.real, (3, 0), (0, 3)), strict=True))
+        shape, nbytes = columns["spoke"].shape, columns.pop("nbytes")
+        columns["bytes_up"] = np.stack([
+            bytes_up(policy, self.size, *of_arm)
+            for policy, *of_arm in zip(self.policies, columns["spoke"], nbytes, strict=True)
+        ])  # fmt: skip
+        missing = (np.asarray(cohorts.examples)[: len(missed)] == 0).sum(-1).T  # (seeds, rounds)
+        columns["missing"] = np.broadcast_to(missing, shape)
+        down = [
+            downloads(policy, self.size, missed.swapaxes(0, 1), first, settings.kept_messages)
+            for policy in self.policies
+        ]
+        columns |= {name: np.stack([each[name] for each in down]) for name in DOWNLOADED}
+        return as_recorded(columns | {name: np.full(shape, np.nan) for name in self.tested})
 
     def _voices(self, seeds: Sequence[int], cohorts: Cohorts, answers: np.ndarray) -> Voices:
-        """What clients answered in the rounds of a chunk, counted."""
-        rounds = answers.shape[-1]
+        """What clients answered, (rounds, runs, cohort), counted."""
+        rounds = len(answers)
         asked, examples = (
             np.asarray(array)[:rounds].swapaxes(0, 1)
             for array in (cohorts.clients, cohorts.examples)
         )
-        by_arm = answers.reshape(len(self.policies), self.seeds, self.cohort, rounds)
-        return count_voices(seeds, asked, examples, by_arm.swapaxes(2, 3))
+        by_arm = answers.reshape(rounds, len(self.policies), self.seeds, self.cohort)
+        return count_voices(seeds, asked, examples, np.moveaxis(by_arm, 0, 2))
 
     def _check_memory(self, states: Carried, population: int) -> None:
         """Whether the servers' states, and what clients keep, leave room for anything else."""
@@ -329,7 +304,7 @@ class Program:
             alone = servers / self.runs + devices.bytes_of(table) / max(1, len(runs))
             if table is not None and alone > 0.9 * most:
                 raise InputError(
-                    f"{why}: {population:,} clients × {self.model.size:,} weights need "
+                    f"{why}: {population:,} clients × {self.size:,} weights need "
                     f"{alone / 2**30:.1f} GiB and there are {most / 2**30:.1f}. Fewer clients, or "
                     f"{instead}, would do."
                 )
@@ -351,7 +326,7 @@ class Program:
 
     def _schedule(self, cohorts: Cohorts, count: int) -> Schedule:
         """What lanes train in the first `count` rounds of a chunk."""
-        items = np.zeros((CHUNK, self.items), np.int32)
+        items = np.zeros((CHUNK, self.runs * self.cohort), np.int32)
         bounds = np.zeros((CHUNK, self.lanes + 1), np.int32)
         for i in range(count):
             steps = np.tile(cohorts.steps[i].reshape(-1), len(self.policies))
@@ -362,13 +337,13 @@ class Program:
         """As many as pay off; one per core of a CPU, unless the model is so small that calls cost
         most."""
         count = self.mesh.devices.size
-        if self.rounds.on_cpu and self.model.size > _SMALL:
+        if self.rounds.on_cpu and self.size > _SMALL:
             return count
         population = clients.population
         chosen = np.unique(np.linspace(0, population - 1, min(population, 1000), dtype=np.int32))
         rows = np.asarray(jax.jit(lambda clients, c: clients.rows_of(c))(clients, chosen))
         return plan.best_lanes(
-            self.trainer.steps(rows), self.cohort, self.seeds, len(self.policies), count
+            self.rounds.steps(rows), self.cohort, self.seeds, len(self.policies), count
         )
 
     def _compile(self, arguments: Any) -> Any:
@@ -394,8 +369,8 @@ class Program:
                 "%.1f GiB would not fit into %.1f GiB: clients train in %d lanes at a time",
                 needed / 2**30, most / 2**30, self.lanes,
             )  # fmt: skip
-            cohorts, count = arguments[5], int(arguments[4])
-            arguments = (*arguments[:6], self._schedule(cohorts, count), *arguments[7:])
+            *others, count, cohorts, _ = arguments
+            arguments = (*others, count, cohorts, self._schedule(cohorts, int(count)))
 
 
 def _spread(state: Any, count: int) -> Any:

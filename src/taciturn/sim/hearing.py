@@ -5,9 +5,8 @@ Where a codec loses something, spoken updates wait in as many slots as there are
 together: none is coded more than twice, and memory does not grow with cohorts.
 """
 
-import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +16,7 @@ import numpy as np
 from taciturn.core import arrays, client, tally
 from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
-from taciturn.core.rules import Rule, Situation
+from taciturn.core.rules import Situation
 from taciturn.sim import draws, tables
 
 
@@ -31,9 +30,9 @@ class Cohorts(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What lanes need to know of a round."""
+    """What lanes need to know of a round. Run r is arm r // seeds with seed r % seeds."""
 
-    thetas: jax.Array  # (runs, size), run = arm · seeds + seed
+    thetas: jax.Array  # (runs, size)
     contexts: tuple[Any, ...]  # a rule's record per arm, (seeds,) each
     uniforms: jax.Array  # (seeds, cohort)
     keys: draws.RoundKeys  # (seeds,)
@@ -45,7 +44,6 @@ class Work(NamedTuple):
 class Item(NamedTuple):
     """A client of a cohort of a run, one per lane."""
 
-    item: jax.Array
     run: jax.Array
     seed: jax.Array
     slot: jax.Array
@@ -54,22 +52,16 @@ class Item(NamedTuple):
     steps: jax.Array
 
 
-class Waiting(NamedTuple):
-    """Updates that were spoken and are not summed yet: as many slots as there are lanes."""
+class Spoken(NamedTuple):
+    """Updates and the clients that they are of, one per lane or slot."""
 
-    taken: jax.Array  # how many slots are
-    updates: jax.Array  # (lanes, size), with what the clients had kept
-    weight: jax.Array  # (lanes,) each, of the client that spoke
+    updates: Any  # (lanes, size)
+    weight: jax.Array  # n/p
+    nbytes: jax.Array  # of the code, where the rule says so
     run: jax.Array
     seed: jax.Array
     slot: jax.Array
     client: jax.Array
-    nbytes: jax.Array
-
-    @property
-    def full(self) -> jax.Array:
-        """Which slots are taken, (lanes,)."""
-        return jnp.arange(len(self.run)) < self.taken
 
 
 class Heard(NamedTuple):
@@ -83,88 +75,55 @@ class Heard(NamedTuple):
     nbytes: Any  # of their codes, (runs, cohort); None where no rule gives each its own number
     left: Any  # what codecs left out of those who spoke, like `Work.residuals`; 0 for the silent
     last: Any  # what was decoded of them, (`Hearing.repeating`, cohort, size); None where no run is
-    waiting: Waiting | None  # None where no codec loses anything, and in the end
+    taken: Any  # how many slots are; None where no codec loses anything, and in the end
+    slots: Spoken | None  # updates that wait, with what the clients had kept
 
 
-@dataclass(frozen=True)
 class Hearing:
     """Hears clients; compare `client.respond`, `client.through` and `tally.add`.
 
     Attributes:
       policies: one per arm.
-      seeds, cohort: of the experiment. Run r is arm r // seeds with seed r % seeds.
+      seeds, cohort: of the experiment.
       size: how many weights the model has.
+      looked_at: the fields of a client's situation that any rule looks at.
+      keeping: the runs whose clients keep what their codec left out.
+      repeating: the runs whose silent clients are stood in for by what they said last.
     """
 
-    policies: tuple[Policy, ...]
-    seeds: int
-    cohort: int
-    size: int
-
-    @property
-    def runs(self) -> int:
-        return len(self.policies) * self.seeds
-
-    @property
-    def rules(self) -> list[Rule]:
-        return [policy.rule for policy in self.policies]
-
-    def looks_at(self, what: str) -> bool:
-        """Whether any rule looks at this field of a client's situation."""
-        return any(what in rule.looks_at for rule in self.rules)
-
-    @property
-    def draws(self) -> bool:
-        """Whether any rule says how likely a client was to speak."""
-        return any(rule.probability is not None for rule in self.rules)
-
-    @property
-    def measures(self) -> bool:
-        """Whether any rule gives each client a number of bytes."""
-        return any(rule.nbytes is not None for rule in self.rules)
-
-    @property
-    def lossy(self) -> bool:
-        """Whether what the server decodes differs from what a client sent."""
-        return any(policy.loses(self.size) for policy in self.policies)
-
-    @functools.cached_property
-    def codecs(self) -> list[tuple[Policy, np.ndarray]]:
-        """A policy for each lossy codec that does something else, and which arms have that."""
-        prints = [
-            (fingerprint(policy.codec), policy.rule.nbytes is None) for policy in self.policies
+    def __init__(self, policies: tuple[Policy, ...], seeds: int, cohort: int, size: int) -> None:
+        self.policies, self.seeds, self.cohort, self.size = policies, seeds, cohort, size
+        self.runs = len(policies) * seeds
+        self.looked_at = {name for policy in policies for name in policy.rule.looks_at}
+        keeps = [p.codec.feedback and p.codec.error(size) > 0 for p in policies]
+        self.keeping = np.flatnonzero(np.repeat(keeps, seeds))
+        self.repeating = np.flatnonzero(np.repeat([p.stand_in.own for p in policies], seeds))
+        # A policy for each lossy codec that does something else, and which arms have that.
+        prints = [(fingerprint(p.codec), p.rule.nbytes is None) for p in policies]
+        self._codecs = [
+            (policy, np.array([other == prints[arm] for other in prints]))
+            for arm, policy in enumerate(policies)
+            if prints.index(prints[arm]) == arm and policy.loses(size)
         ]
-        first = [prints.index(one) for one in prints]
-        return [
-            (self.policies[arm], np.array(first) == arm)
-            for arm in sorted(set(first))
-            if self.policies[arm].loses(self.size)
-        ]
-
-    @functools.cached_property
-    def keeping(self) -> np.ndarray:
-        """The runs whose clients keep what their codec left out."""
-        return tables.keeping(self.policies, self.seeds, self.size)
-
-    @functools.cached_property
-    def repeating(self) -> np.ndarray:
-        """The runs whose silent clients are stood in for by what they said last."""
-        return tables.repeating(self.policies, self.seeds)
 
     def begin(self, thetas: list[jax.Array], lanes: int, work: Work) -> Heard:
         """Nobody is heard yet; `thetas` are the runs' weights, layer by layer."""
         dtype, size = work.thetas.dtype, work.thetas.shape[1]
         table = jnp.zeros((self.runs, self.cohort), dtype)
         whole = table.astype(jnp.int32)
-        sums, waiting = [jnp.zeros_like(theta) for theta in thetas], None
-        if self.lossy:
+        sums, taken, slots = [jnp.zeros_like(theta) for theta in thetas], None, None
+        if self._codecs:
             sums, empty = [jnp.zeros((self.runs, size), dtype)], jnp.zeros((lanes, size), dtype)
             none = jnp.zeros(lanes, jnp.int32)
-            waiting = Waiting(jnp.int32(0), empty, empty[:, 0], none, none, none, none, none)
+            taken, slots = jnp.int32(0), Spoken(empty, empty[:, 0], *[none] * 5)
+        rules = [policy.rule for policy in self.policies]
         return Heard(
-            sums, table, whole, table if self.draws else None, whole if self.measures else None,
-            jax.tree.map(jnp.zeros_like, work.residuals),
-            tables.empty(self.repeating, self.cohort, size, dtype), waiting,
+            sums, norms=table, said=whole,
+            chances=table if any(rule.probability is not None for rule in rules) else None,
+            nbytes=whole if any(rule.nbytes is not None for rule in rules) else None,
+            left=jax.tree.map(jnp.zeros_like, work.residuals),
+            last=tables.empty(self.repeating, self.cohort, size, dtype),
+            taken=taken, slots=slots,
         )  # fmt: skip
 
     def hear(
@@ -200,24 +159,19 @@ class Hearing:
             chances=note(heard.chances, decision.probability),
             nbytes=note(heard.nbytes, decision.nbytes),
         )
-        spoke, weight = ended & decision.speaks, weight / decision.probability
-        if heard.waiting is None:
-            pairs = zip(heard.sums, updates, strict=True)
-            sums = [self._add(*pair, spoke, item.run, weight) for pair in pairs]
-            last = heard.last
-            if last is not None:
-                whole = jnp.concatenate(updates, axis=1)
-                last = tables.keep(last, whole, self.repeating, item, spoke)
-            return heard._replace(sums=sums, last=last)
+        speaks, weight = ended & decision.speaks, weight / decision.probability
+        spoken = Spoken(updates, weight, decision.nbytes, *item[:4])
+        if heard.slots is None:
+            return self._sum(heard, spoken, speaks)
         # XLA would put together what it needs of the layers again and again.
         whole = jax.lax.optimization_barrier(jnp.concatenate(updates, axis=1))
-        return self._wait(heard, heard.waiting, item, spoke, weight, decision.nbytes, whole, work)
+        return self._wait(heard, spoken._replace(updates=whole), speaks, work)
 
     def end(self, heard: Heard, work: Work) -> Heard:
         """What was heard, nothing waiting any more."""
-        if heard.waiting is not None:
+        if heard.slots is not None:
             heard = self._empty(heard, work)
-        return heard._replace(sums=jnp.concatenate(heard.sums, axis=1), waiting=None)
+        return heard._replace(sums=jnp.concatenate(heard.sums, axis=1), taken=None, slots=None)
 
     def _decide(self, item: Item, situation: Situation, work: Work) -> client.Decision:
         """What the client of each lane does under the rule of its arm."""
@@ -232,68 +186,75 @@ class Hearing:
             decisions.append(jax.tree.map(lambda x: jnp.broadcast_to(x, lanes.shape), decision))
         return jax.tree.map(lambda *arms: jnp.stack(arms)[arm, lanes], *decisions)
 
-    def _add(
-        self, sums: jax.Array, updates: jax.Array, counts: jax.Array, run: jax.Array,
-        weight: jax.Array,
-    ) -> jax.Array:  # fmt: skip
+    def _sum(self, heard: Heard, spoken: Spoken, speaks: jax.Array) -> Heard:
+        """Adds what was spoken, layer by layer, where no codec loses anything."""
+        pairs = zip(heard.sums, spoken.updates, strict=True)
+        sums = [self._add(total, spoken._replace(updates=layer), speaks) for total, layer in pairs]
+        last = heard.last
+        if last is not None:
+            whole = jnp.concatenate(spoken.updates, axis=1)
+            last = tables.write(last, self.repeating, spoken, whole, speaks)
+        return heard._replace(sums=sums, last=last)
+
+    def _add(self, sums: jax.Array, spoken: Spoken, counts: jax.Array) -> jax.Array:
         """The runs' sums with n·Δ/p of the clients that count."""
-        scaled = in_lanes(counts, weight[:, None] * updates, jnp.zeros_like(updates))
+        updates = spoken.updates
+        scaled = in_lanes(counts, spoken.weight[:, None] * updates, jnp.zeros_like(updates))
         if len(counts) == 1:
-            return sums.at[run[0]].add(scaled[0])
+            return sums.at[spoken.run[0]].add(scaled[0])
         # A product with a one-hot matrix: a scatter-add would sum in an order of its own each time
         # on a GPU.
-        chosen = jax.nn.one_hot(run, self.runs, axis=0, dtype=sums.dtype)
+        chosen = jax.nn.one_hot(spoken.run, self.runs, axis=0, dtype=sums.dtype)
         return sums + jnp.matmul(chosen, scaled, precision="highest")
 
-    def _wait(
-        self, heard: Heard, waiting: Waiting, item: Item, spoke: jax.Array, weight: jax.Array,
-        nbytes: jax.Array, updates: jax.Array, work: Work,
-    ) -> Heard:  # fmt: skip
-        """Puts what was spoken into free slots, with what clients had kept; empties them first if
-        there are too few."""
-        lanes, more = len(spoke), jnp.sum(spoke, dtype=jnp.int32)
-        crowded = waiting.taken + more > lanes
+    def _wait(self, heard: Heard, spoken: Spoken, speaks: jax.Array, work: Work) -> Heard:
+        """Puts what was spoken into free slots, with what clients had kept; empties all slots first
+        where too few are free."""
+        lanes, more = len(speaks), jnp.sum(speaks, dtype=jnp.int32)
+        crowded = heard.taken + more > lanes
         heard = jax.lax.cond(
             crowded, lambda heard: self._empty(heard, work), lambda heard: heard, heard
         )
-        first = jnp.where(crowded, 0, waiting.taken)
-        place = jnp.where(spoke, first + jnp.cumsum(spoke) - 1, lanes)  # out of bounds, dropped
-        kept = tables.kept(work.residuals, self.keeping, item)
-        new = {"updates": updates if kept is None else updates + kept, "weight": weight,
-               "nbytes": nbytes}  # fmt: skip
-        new |= {name: getattr(item, name) for name in ("run", "seed", "slot", "client")}
-        put = {name: getattr(waiting, name).at[place].set(value, mode="drop")
-               for name, value in new.items()}  # fmt: skip
-        return heard._replace(waiting=Waiting(first + more, **put))
+        first = jnp.where(crowded, 0, heard.taken)
+        place = jnp.where(speaks, first + jnp.cumsum(speaks) - 1, lanes)  # out of bounds, dropped
+        if work.residuals is not None:
+            kept = tables.read(work.residuals, self.keeping, spoken)
+            spoken = spoken._replace(updates=spoken.updates + kept)
+        slots = jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), heard.slots,
+                             spoken)  # fmt: skip
+        return heard._replace(taken=first + more, slots=slots)
 
     def _empty(self, heard: Heard, work: Work) -> Heard:
-        """The sums with what the server decodes of the updates that wait, what codecs left out of
-        them, and what was decoded; one that cannot have been decoded from its norm is rejected."""
-        waiting = heard.waiting
+        """Adds what the server decodes of the updates that wait, and notes what codecs left out of
+        them; an update that cannot have been decoded from its norm is rejected."""
+        waiting = heard.slots
         assert waiting is not None
-        taken, arm = waiting.full, waiting.run // self.seeds
+        taken = jnp.arange(len(waiting.run)) < heard.taken
+        decoded, fits = self._decode(waiting, taken, work)
+        left = tables.write(heard.left, self.keeping, waiting, waiting.updates - decoded, taken)
+        last = tables.write(heard.last, self.repeating, waiting, decoded, fits)
+        wrong = jnp.where(taken & ~fits, waiting.run, self.runs)  # out of bounds: dropped
+        norms = heard.norms.at[wrong, waiting.slot].set(jnp.nan, mode="drop")
+        decoded = in_lanes(fits, decoded, jnp.zeros_like(decoded))
+        total = self._add(heard.sums[0], waiting._replace(updates=decoded), fits)
+        return heard._replace(sums=[total], norms=norms, left=left, last=last)
+
+    def _decode(self, waiting: Spoken, taken: jax.Array, work: Work) -> tuple[jax.Array, jax.Array]:
+        """What the server decodes of each update, and which of those in taken slots fit."""
+        arm = waiting.run // self.seeds
         keys = jax.tree.map(lambda k: k[waiting.seed], work.keys)
         keys = jax.vmap(draws.codec_key)(keys, waiting.client)
         decoded, fits = waiting.updates, taken
-        for policy, arms in self.codecs:
+        for policy, arms in self._codecs:
             own = jnp.asarray(arms)[arm] & taken
             read, right = jax.lax.cond(
                 jnp.any(own),
-                over_lanes(len(taken), functools.partial(_through, policy)),
+                over_lanes(len(taken), partial(_through, policy)),
                 lambda updates, keys, nbytes: (updates, taken),
                 waiting.updates, keys, waiting.nbytes,
             )  # fmt: skip
             decoded, fits = in_lanes(own, read, decoded), jnp.where(own, right, fits)
-        left, last = heard.left, heard.last
-        if left is not None:
-            left = tables.keep(left, waiting.updates - decoded, self.keeping, waiting, taken)
-        if last is not None:
-            last = tables.keep(last, decoded, self.repeating, waiting, fits)
-        wrong = jnp.where(taken & ~fits, waiting.run, self.runs)  # out of bounds: dropped
-        norms = heard.norms.at[wrong, waiting.slot].set(jnp.nan, mode="drop")
-        decoded = in_lanes(fits, decoded, jnp.zeros_like(decoded))
-        total = self._add(heard.sums[0], decoded, fits, waiting.run, waiting.weight)
-        return heard._replace(sums=[total], norms=norms, left=left, last=last)
+        return decoded, fits
 
 
 def _through(

@@ -23,18 +23,18 @@ from taciturn.tasks.task import Clients
 
 
 class Numbers(NamedTuple):
-    """What a run can differ in without being another program."""
+    """What a run can differ in without being another program: fields of its `Settings`."""
 
     lr: Any
     clip: Any
     server_lr: Any
-    lr_decay: Any = 1.0
-    rounds: Any = 1
-    dropout: Any = 0.0
-    stragglers: Any = 0.0
-    prox: Any = 0.0
+    lr_decay: Any
+    rounds: Any
+    dropout: Any
+    stragglers: Any
+    prox: Any
 
-    def at(self, round: Any, schedule: str = "constant") -> Numbers:
+    def at(self, round: Any, schedule: str) -> Numbers:
         """Those of a round, counted from 0, where `lr` goes as one of `SCHEDULES`."""
         lr = learning_rate(self.lr, self.lr_decay, schedule, round, self.rounds)
         return self._replace(lr=lr)
@@ -68,7 +68,7 @@ class LaneTrainer:
       step: one local step, see `local.make_step`.
       transformation: the clients' optimiser.
       hearing: what becomes of updates.
-      batch, epochs: of the experiment. Item i is client i % cohort of run i // cohort.
+      batch: how many examples a local step takes.
     """
 
     model: Model
@@ -76,11 +76,6 @@ class LaneTrainer:
     transformation: optax.GradientTransformation
     hearing: Hearing
     batch: int
-    epochs: int
-
-    def steps(self, rows: Any) -> Any:
-        """How many local steps clients with so many rows take."""
-        return self.epochs * (-(-rows // self.batch))
 
     def __call__(self, schedule: Schedule, work: Work, numbers: Numbers, clients: Clients) -> Heard:
         """Local training of this device's lanes, until they have trained all their items."""
@@ -103,7 +98,7 @@ class _Round:
 
     @property
     def one_each(self) -> bool:
-        """Whether no lane has a second item; one that has ended goes on with nobody looking."""
+        """Whether no lane has a second item: what a lane trains after its end is then ignored."""
         everywhere = self.lanes * jax.lax.psum(1, "lanes")  # a number: all devices have as many
         return int(everywhere) >= len(self.schedule.items)
 
@@ -113,9 +108,7 @@ class _Round:
         params, slots = self.begin(self.item(begins))
         ends = np.cumsum([layer.shape[1] for layer in jax.eval_shape(self.layers, params)])
         thetas = jnp.split(work.thetas, ends[:-1], axis=1)
-        loss = None
-        if hearing.looks_at("loss"):
-            loss = jnp.zeros(self.lanes, work.thetas.dtype)
+        loss = jnp.zeros(self.lanes, work.thetas.dtype) if "loss" in hearing.looked_at else None
         first = Lanes(
             begins, jnp.zeros(self.lanes, jnp.int32), params, slots, loss,
             hearing.begin(thetas, self.lanes, work),
@@ -179,11 +172,12 @@ class _Round:
     def item(self, pointer: jax.Array) -> Item:
         """The items that lanes are at; past their end, the last one."""
         hearing, who = self.trainer.hearing, self.work.who
-        item = self.schedule.items[jnp.minimum(pointer, self.schedule.items.shape[0] - 1)]
+        items = self.schedule.items  # i is client i % cohort of run i // cohort
+        item = items[jnp.minimum(pointer, items.shape[0] - 1)]
         run, slot = item // hearing.cohort, item % hearing.cohort
         seed = run % hearing.seeds
         its = (each[seed, slot] for each in (who.clients, who.rows, who.steps))
-        return Item(item, run, seed, slot, *its)
+        return Item(run, seed, slot, *its)
 
     def begin(self, item: Item) -> tuple[Any, Any]:
         """The weights and the optimiser's state that items begin with."""

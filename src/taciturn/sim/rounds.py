@@ -7,7 +7,7 @@ compiles them and calls them from the host.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +34,17 @@ from taciturn.tasks.task import Clients, Task, Tested
 
 CHUNK = 64  # rounds in a chunk at the most
 _TEST_BATCH, _TEST_BATCH_ON_GPU = 512, 2048
+WHOLE = ("spoke", "rejected", "nbytes")
+REAL = ("threshold", "norm_mean", "norm_std")
+WHOLLY, SPLIT = PartitionSpec(), PartitionSpec("lanes")  # what a device gets of an argument
+
+
+class Given(NamedTuple):
+    """What does not change from round to round."""
+
+    keys: draws.RunKeys  # (seeds,)
+    numbers: Numbers
+    clients: Clients
 
 
 class Seen(NamedTuple):
@@ -42,13 +53,9 @@ class Seen(NamedTuple):
     Few arrays with many columns: on a GPU a number takes as long to write as a row.
     """
 
-    whole: Any  # how many spoke, how many were rejected, and how many bytes rules gave them
+    whole: Any  # the fields `WHOLE` of `RoundInfo`
     real: Any  # `REAL`
     answers: Any  # what every client answered, as in `voices`, (rounds, runs, cohort)
-
-
-WHOLE = ("spoke", "rejected", "nbytes")
-REAL = ("threshold", "norm_mean", "norm_std")
 
 
 class Carried(NamedTuple):
@@ -81,42 +88,47 @@ class Rounds:
         self.runs = len(policies) * self.seeds
         self.on_cpu = mesh.devices.flat[0].platform == "cpu"
         self.model = flat_model(task)
-        transformation = client_optimizer(form)
         self.hearing = Hearing(tuple(policies), self.seeds, self.cohort, self.model.size)
-        self.trainer = LaneTrainer(
-            model=self.model,
-            step=make_step(task, transformation, form.precision),
-            transformation=transformation,
-            hearing=self.hearing,
-            batch=form.batch,
-            epochs=form.epochs,
-        )
+        optimizer = client_optimizer(form)
+        step = make_step(task, optimizer, form.precision)
+        self.trainer = LaneTrainer(self.model, step, optimizer, self.hearing, form.batch)
         self.traces = 0
 
-    def draw(
-        self, keys: draws.RunKeys, numbers: Numbers, rounds: jax.Array, clients: Clients
-    ) -> Cohorts:
+    @property
+    def test_batch(self) -> int:
+        """How many examples go through a model at a time when nothing is learned."""
+        return _TEST_BATCH if self.on_cpu else _TEST_BATCH_ON_GPU
+
+    def steps(self, rows: Any) -> Any:
+        """How many local steps clients with so many rows take."""
+        return self.form.epochs * (-(-rows // self.form.batch))
+
+    def on_devices(self, function: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
+        """The function on every device, with such shares of its arguments; the result is alike."""
+        return jax.shard_map(
+            function, mesh=self.mesh, in_specs=specs, out_specs=WHOLLY, check_vma=False
+        )
+
+    def draw(self, given: Given, rounds: jax.Array) -> Cohorts:
         """The cohorts of these rounds."""
+        population = given.clients.population
 
         def one(round: jax.Array, key: draws.RunKeys) -> Cohorts:
             now = draws.round_keys(key, round)
-            chosen = draws.cohort(now, clients.population, self.cohort, round, self.task.cohort)
-            return self._cohort(now, numbers, chosen, clients)
+            chosen = draws.cohort(now, population, self.cohort, round, self.task.cohort)
+            return self._cohort(now, given, chosen)
 
-        return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(keys))(rounds)
+        return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(given.keys))(rounds)
 
-    def choose(
-        self, weights: jax.Array, keys: draws.RunKeys, numbers: Numbers, round: jax.Array,
-        clients: Clients,
-    ) -> Cohorts:  # fmt: skip
+    def choose(self, weights: jax.Array, given: Given, round: jax.Array) -> Cohorts:
         """The cohorts of one round: of some candidates those whose loss of the weights, (seeds,
         size), is largest; devices share their rows."""
         assert self.form.choice is not None
-        now = jax.vmap(lambda key: draws.round_keys(key, round))(keys)
+        clients, batch = given.clients, self.test_batch
+        now = jax.vmap(lambda key: draws.round_keys(key, round))(given.keys)
         examples = clients.examples_of(jnp.arange(clients.population))
         draw = functools.partial(draws.candidates, examples=examples, size=self.form.choice)
         candidates = jax.vmap(draw)(now)
-        batch = _TEST_BATCH if self.on_cpu else _TEST_BATCH_ON_GPU
         stride = batch * self.mesh.devices.size
         sums = make_loss_sums(self.task, self.model, batch)
 
@@ -125,34 +137,29 @@ class Rounds:
                               (weights, candidates))  # fmt: skip
             return jax.lax.psum(own, "lanes")
 
-        shared = PartitionSpec()
-        value, weight = jax.shard_map(
-            share,
-            mesh=self.mesh,
-            in_specs=(shared, shared, shared, PartitionSpec("lanes")),
-            out_specs=shared,
-            check_vma=False,
-        )(weights, candidates, clients, jnp.arange(0, stride, batch, dtype=jnp.int32))
+        starts = jnp.arange(0, stride, batch, dtype=jnp.int32)
+        everywhere = self.on_devices(share, WHOLLY, WHOLLY, WHOLLY, SPLIT)
+        value, weight = everywhere(weights, candidates, clients, starts)
         best = jax.vmap(lambda losses: largest(losses, self.cohort))(value / weight)
         chosen = jnp.take_along_axis(candidates, best, axis=1)
-        found = jax.vmap(lambda key, who: self._cohort(key, numbers, who, clients))(now, chosen)
+        found = jax.vmap(lambda key, who: self._cohort(key, given, who))(now, chosen)
         return jax.tree.map(lambda array: array[None], found)
 
-    def _cohort(
-        self, keys: draws.RoundKeys, numbers: Numbers, chosen: jax.Array, clients: Clients
-    ) -> Cohorts:
+    def _cohort(self, keys: draws.RoundKeys, given: Given, chosen: jax.Array) -> Cohorts:
         """What is known of the clients that were chosen for a round of one seed."""
+        _, numbers, clients = given
         examples = clients.examples_of(chosen)
         if self.form.dropout:  # who weighs nothing is not heard
             there = draws.answers(keys, self.cohort, numbers.dropout)
             examples = jnp.where(there, examples, jnp.zeros_like(examples))
         rows = clients.rows_of(chosen)
-        steps = self.trainer.steps(rows)
+        steps = self.steps(rows)
         if self.form.stragglers:
             steps = draws.local_steps(keys, steps, numbers.stragglers)
         return Cohorts(chosen, rows, examples, steps)
 
     def begin(self, keys: draws.RunKeys, rules: Any, population: int) -> Carried:
+        """What the first round begins with; `rules` are the states of the arms' rules."""
         optimizer = server_optimizer(self.form.server_optimizer, 1.0)
         # One after another: JAX factorises matrices side by side on a CPU's threads, and two such
         # calls in one program can wait for each other for ever.
@@ -166,29 +173,24 @@ class Rounds:
             jax.vmap(functools.partial(first, policy=policy))(weights, rule)
             for policy, rule in zip(self.policies, rules, strict=True)
         )
-        silence, size = None, self.model.size
-        if self.hearing.looks_at("silence"):
-            silence = jnp.zeros((self.runs, population), jnp.int32)
+        looks = "silence" in self.hearing.looked_at
+        public = any(policy.has_public for policy in self.policies)
         residuals, last = (
-            tables.empty(rows, population, size, weights.dtype)
-            for rows in (self.hearing.keeping, self.hearing.repeating)
+            tables.empty(runs, population, self.model.size, weights.dtype)
+            for runs in (self.hearing.keeping, self.hearing.repeating)
         )
-        versions = None
-        if any(policy.has_public for policy in self.policies):
-            versions = jnp.zeros((self.seeds, population), jnp.int32)
-        return Carried(servers, silence, residuals, versions, last)
+        return Carried(
+            servers,
+            jnp.zeros((self.runs, population), jnp.int32) if looks else None,
+            residuals,
+            jnp.zeros((self.seeds, population), jnp.int32) if public else None,
+            last,
+        )
 
     def train(
-        self,
-        states: Carried,
-        keys: draws.RunKeys,
-        numbers: Numbers,
-        first: jax.Array,
-        count: jax.Array,
-        cohorts: Cohorts,
+        self, states: Carried, given: Given, first: jax.Array, count: jax.Array, cohorts: Cohorts,
         schedule: Schedule,
-        clients: Clients,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """`count` rounds from round `first` on.
 
         Returns:
@@ -212,45 +214,42 @@ class Rounds:
             if missed is not None:
                 had = jnp.take_along_axis(states.versions, who.clients, axis=1)
                 missed = missed.at[i].set(first + i - had)
-            states, infos, answers = self._one(states, keys, numbers, first + i, who, now, clients)
-            row = self._row(infos, answers)
+            states, row = self._round(states, given, first + i, who, now)
             return states, jax.tree.map(lambda old, new: old.at[i].set(new), seen, row), missed
 
         return jax.lax.fori_loop(0, count, one, (states, seen, missed))
 
-    def _one(
-        self, states: Carried, keys: draws.RunKeys, numbers: Numbers, round: jax.Array,
-        who: Cohorts, schedule: Schedule, clients: Clients,
-    ) -> tuple[Carried, list[server.RoundInfo], jax.Array]:  # fmt: skip
+    def _round(
+        self, states: Carried, given: Given, round: jax.Array, who: Cohorts, schedule: Schedule
+    ) -> tuple[Carried, Seen]:
         """One round of every run; compare `reference._Run.round`."""
-        round_keys = jax.vmap(lambda key: draws.round_keys(key, round))(keys)
+        keys = jax.vmap(lambda key: draws.round_keys(key, round))(given.keys)
         openings = [
             jax.vmap(lambda s, policy=policy: server.open(policy, s.memory, self.cohort))(state)
             for policy, state in zip(self.policies, states.servers, strict=True)
         ]
-        work = self._work(states, round_keys, openings, who)
-        shared, split = PartitionSpec(), PartitionSpec("lanes")
-        heard = jax.shard_map(
-            self.trainer,
-            mesh=self.mesh,
-            in_specs=(Schedule(shared, split, split), shared, shared, shared),
-            out_specs=PartitionSpec(),
-            check_vma=False,
-        )(schedule, work, numbers.at(round, self.form.lr_schedule), clients)
+        work = self._work(states, keys, openings, who)
+        numbers = given.numbers.at(round, self.form.lr_schedule)
+        train = self.on_devices(self.trainer, Schedule(WHOLLY, SPLIT, SPLIT), *[WHOLLY] * 3)
+        heard = train(schedule, work, numbers, given.clients)
         there = jnp.tile(who.examples > 0, (len(self.policies), 1))
-        said, finite = (heard.said > 0) & there, jnp.isfinite(heard.norms)
+        said = (heard.said > 0) & there
         last = tables.rows_of(states.last, self.hearing.repeating, who.clients)
         optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
         closed = [
-            self._close(arm, states.servers[arm], openings[arm], heard, said, there, last, who,
-                        optimizer, round_keys)
+            self._close(arm, states.servers[arm], openings[arm], work, heard, said, there, last,
+                        optimizer)
             for arm in range(len(self.policies))
         ]  # fmt: skip
         answers = jnp.where(said, SPOKE, SILENT).astype(jnp.int8)
-        answers = jnp.where(there & finite, answers, jnp.int8(NO_ANSWER))
+        answers = jnp.where(there & jnp.isfinite(heard.norms), answers, jnp.int8(NO_ANSWER))
         remembered = self._remember(states, work, heard, said, there, round)
         servers, infos = zip(*closed, strict=True)
-        return remembered._replace(servers=servers), list(infos), answers
+        whole, real = (
+            jnp.stack([jnp.column_stack([getattr(info, n) for n in names]) for info in infos])
+            for names in (WHOLE, REAL)
+        )
+        return remembered._replace(servers=servers), Seen(whole, real, answers)
 
     def _work(
         self, states: Carried, keys: draws.RoundKeys, openings: Sequence[tally.Opening],
@@ -273,17 +272,17 @@ class Rounds:
         return jnp.arange(self.runs)[:, None], jnp.tile(who.clients, (len(self.policies), 1))
 
     def _close(
-        self, arm: int, state: server.ServerState, opening: tally.Opening, heard: Heard,
-        said: jax.Array, there: jax.Array, last: Any, who: Cohorts, optimizer: server.Optimizer,
-        keys: draws.RoundKeys,
+        self, arm: int, state: server.ServerState, opening: tally.Opening, work: Work,
+        heard: Heard, said: jax.Array, there: jax.Array, last: Any, optimizer: server.Optimizer,
     ) -> tuple[server.ServerState, server.RoundInfo]:  # fmt: skip
         """The servers of an arm after a round, seeds side by side, and what people look at."""
         policy, own = self.policies[arm], slice(arm * self.seeds, (arm + 1) * self.seeds)
+        examples = work.who.examples
         norms, sums, said = heard.norms[own], heard.sums[own], said[own]
         chances = heard.chances[own] if policy.rule.probability else None
         nbytes = heard.nbytes[own] if policy.rule.nbytes else None
         if policy.stand_in.own:
-            weight = jax.vmap(tally.stands_in_for)(who.examples, norms, said, chances)
+            weight = jax.vmap(tally.stands_in_for)(examples, norms, said, chances)
             rows = np.searchsorted(self.hearing.repeating, np.arange(own.start, own.stop))
             sums = sums + jnp.einsum("rc,rcs->rs", weight, last[rows], precision="highest")
 
@@ -299,7 +298,7 @@ class Rounds:
 
         gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
         found: tuple[server.ServerState, server.RoundInfo] = jax.vmap(close)(
-            state, opening, gone, keys, nbytes, sums, who.examples, norms, said, chances
+            state, opening, gone, work.keys, nbytes, sums, examples, norms, said, chances
         )
         return found
 
@@ -324,32 +323,16 @@ class Rounds:
             last=tables.put(states.last, repeating, who.clients, counted, heard.last),
         )
 
-    def _row(self, infos: Sequence[server.RoundInfo], answers: jax.Array) -> Seen:
-        """What is recorded of one round."""
-        whole, real = [], []
-        for info in infos:
-            whole.append(jnp.column_stack([getattr(info, name) for name in WHOLE]))
-            real.append(jnp.column_stack([getattr(info, name) for name in REAL]))
-        return Seen(jnp.stack(whole), jnp.stack(real), answers)
-
     def test(self, weights: tuple[jax.Array, ...], test: Tested) -> dict[str, jax.Array]:
         """What was tested, (arms, seeds) each; devices share the test set."""
-        total = test.total
-        batch = min(total, _TEST_BATCH if self.on_cpu else _TEST_BATCH_ON_GPU)
-        count = self.mesh.devices.size
-        starts = jnp.arange(0, -(-total // (batch * count)) * batch * count, batch)
+        batch, count = min(test.total, self.test_batch), self.mesh.devices.size
+        starts = jnp.arange(0, -(-test.total // (batch * count)) * batch * count, batch)
         sums = make_evaluate(self.task, self.model, batch)
 
         def share(weights: jax.Array, test: Tested, starts: jax.Array) -> Any:
             result = jax.lax.map(lambda w: sums(w, test, starts), weights)
             return jax.lax.psum(result, "lanes")
 
-        result = jax.shard_map(
-            share,
-            mesh=self.mesh,
-            in_specs=(PartitionSpec(), PartitionSpec(), PartitionSpec("lanes")),
-            out_specs=PartitionSpec(),
-            check_vma=False,
-        )(jnp.concatenate(weights), test, starts)
-        shape = (len(weights), self.seeds)
-        return {name: score.reshape(shape) for name, score in result.scores().items()}
+        everywhere = self.on_devices(share, WHOLLY, WHOLLY, SPLIT)
+        scores = everywhere(jnp.concatenate(weights), test, starts).scores()
+        return {name: score.reshape(len(weights), self.seeds) for name, score in scores.items()}

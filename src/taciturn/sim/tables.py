@@ -1,9 +1,9 @@
-"""Tables with an update for every client: what codecs left out of it, and what it said last.
+"""Tables with an update for every client: what its codec left out, and what it said last.
 
-A table, (runs, population, size), has a row for each run that needs it: those of the first kind,
-residuals, are what clients keep under a codec with feedback, those of the second what the server
-keeps for the stand-in `own`. Of both, lanes give back what is new of those who spoke, (runs,
-cohort, size). Where no run needs a table, all of it is None.
+A table, (rows, population, size), has a row for each run that needs it. Clients keep the first
+kind, residuals, under a codec with feedback; the server keeps the second for the stand-in `own`. In
+a round, lanes fill in what is new of the cohort, (rows, cohort, size). `runs` are those with a row.
+Where no run needs a table, all of it is None.
 """
 
 from typing import Any
@@ -12,32 +12,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from taciturn.core.policy import Policy
 
-
-def keeping(policies: tuple[Policy, ...], seeds: int, size: int) -> np.ndarray:
-    """The runs whose clients keep something; run r is arm r // seeds with seed r % seeds."""
-    codecs = [policy.codec for policy in policies]
-    return np.flatnonzero(np.repeat([c.feedback and c.error(size) > 0 for c in codecs], seeds))
-
-
-def repeating(policies: tuple[Policy, ...], seeds: int) -> np.ndarray:
-    """The runs whose silent clients are stood in for by what they said last."""
-    return np.flatnonzero(np.repeat([policy.stand_in.own for policy in policies], seeds))
-
-
-def empty(rows: np.ndarray, population: int, size: int, dtype: Any) -> Any:
-    """A table before the first round, for these runs."""
-    return jnp.zeros((len(rows), population, size), dtype) if len(rows) else None
+def empty(runs: np.ndarray, clients: int, size: int, dtype: Any) -> Any:
+    """Zeros for so many clients of each of the runs."""
+    return jnp.zeros((len(runs), clients, size), dtype) if len(runs) else None
 
 
 def rows_of(table: Any, runs: np.ndarray, clients: jax.Array) -> Any:
-    """The part of those who are asked, (seeds, cohort), in the table of these runs."""
+    """The part of those who are asked, (seeds, cohort)."""
     return None if table is None else table[_places(runs, clients)]
 
 
 def put(table: Any, runs: np.ndarray, clients: jax.Array, said: jax.Array, new: Any) -> Any:
-    """The table with what is new, (runs, cohort, size), of those of all runs who spoke."""
+    """The table with what is new of the cohorts' clients that spoke, (all runs, cohort)."""
     if table is None:
         return None
     place = _places(runs, clients)
@@ -48,23 +35,21 @@ def _places(runs: np.ndarray, clients: jax.Array) -> tuple[Any, Any]:
     return np.arange(len(runs))[:, None], clients[runs % len(clients)]
 
 
-def kept(residuals: Any, keeping: np.ndarray, of: Any) -> Any:
-    """What clients with a `run` and a `slot` kept, (lanes, size); 0 in runs that keep nothing."""
-    if residuals is None:
+def read(rows: Any, runs: np.ndarray, of: Any) -> Any:
+    """The updates, (lanes, size), of clients with a `run` and a `slot`; 0 in runs without a row."""
+    return rows.at[_row(runs, of.run), of.slot].get(mode="fill", fill_value=0)
+
+
+def write(rows: Any, runs: np.ndarray, of: Any, updates: jax.Array, which: jax.Array) -> Any:
+    """The cohorts' rows with the updates, (lanes, size), of the chosen lanes."""
+    if rows is None:
         return None
-    return residuals.at[_rows(keeping, of.run), of.slot].get(mode="fill", fill_value=0)
+    row = jnp.where(which, _row(runs, of.run), len(rows))  # out of bounds, and dropped
+    return rows.at[row, of.slot].set(updates, mode="drop")
 
 
-def keep(left: Any, rest: Any, keeping: np.ndarray, of: Any, which: jax.Array) -> Any:
-    """What was left out, with the rest, (lanes, size), of the chosen clients."""
-    if left is None:
-        return None
-    rows = jnp.where(which, _rows(keeping, of.run), len(left))  # out of bounds, and dropped
-    return left.at[rows, of.slot].set(rest, mode="drop")
-
-
-def _rows(keeping: np.ndarray, run: jax.Array) -> jax.Array:
-    """The rows of these runs; out of bounds for those that keep nothing."""
-    row = jnp.searchsorted(jnp.asarray(keeping), run)
-    found = jnp.asarray(keeping)[jnp.minimum(row, len(keeping) - 1)] == run
-    return jnp.where(found, row, len(keeping))
+def _row(runs: np.ndarray, run: jax.Array) -> jax.Array:
+    """The rows of these runs; out of bounds for those that have none."""
+    row = jnp.searchsorted(jnp.asarray(runs), run)
+    found = jnp.asarray(runs)[jnp.minimum(row, len(runs) - 1)] == run
+    return jnp.where(found, row, len(runs))
