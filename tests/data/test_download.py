@@ -96,9 +96,10 @@ def files(folder):
     return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
 
 
-def test_a_file_is_fetched_checked_and_named(server, folder):
+def test_a_file_is_fetched_checked_and_named(server, folder, monkeypatch):
     seen = []
-    path = fetch(Download(server.url, SHA), folder, lambda *report: seen.append(report))
+    monkeypatch.setattr(downloading, "show_progress", lambda *report: seen.append(report))
+    path = fetch(Download(server.url, SHA), folder)
     assert path == folder / "file.bin"
     assert path.read_bytes() == CONTENT
     assert files(folder) == ["file.bin"]

@@ -121,6 +121,16 @@ def test_a_client_whose_bytes_are_gone_is_named(tmp_path):
         emnist.read(tmp_path)
 
 
+class Table:
+    """As much of a data set of the library as is used, with these writers in each block."""
+
+    def __init__(self, *blocks):
+        self.blocks = blocks
+
+    def iter(self, size):
+        return table(*self.blocks)
+
+
 def table(*writers):
     """Blocks of the columns of `flwrlabs/femnist`."""
     from PIL import Image
@@ -138,11 +148,11 @@ def table(*writers):
 def test_a_table_of_the_hub_is_grouped_by_writer(monkeypatch):
     asked = []
 
-    def rows(name):
+    def found(name):
         asked.append(name)
-        return table(["a", "b", "a"], ["b", "b"])
+        return Table(["a", "b", "a"], ["b", "b"])
 
-    monkeypatch.setattr(hugging_face, "rows", rows)
+    monkeypatch.setattr(hugging_face, "table", found)
     task = load("emnist", source="huggingface")
     again = load("emnist", source="huggingface")
     assert asked == ["flwrlabs/femnist"]  # the second comes from the cache
@@ -152,13 +162,6 @@ def test_a_table_of_the_hub_is_grouped_by_writer(monkeypatch):
     assert task.test is None
 
 
-class Table:
-    """As much of a data set of the library as is used."""
-
-    def iter(self, size):
-        return table(["a", "b"])
-
-
 def test_the_library_is_asked_for_the_table_and_its_errors_are_named(monkeypatch):
     asked = []
 
@@ -166,7 +169,7 @@ def test_the_library_is_asked_for_the_table_and_its_errors_are_named(monkeypatch
         asked.append((name, split))
         if name == "flwrlabs/femnist":
             raise ConnectionError("Couldn't reach it.")
-        return Table()
+        return Table(["a", "b"])
 
     library = types.SimpleNamespace(load_dataset=load_dataset)
     monkeypatch.setitem(sys.modules, "datasets", library)
@@ -192,7 +195,7 @@ def test_the_library_itself_reads_a_folder(tmp_path, monkeypatch):
 def test_a_folder_of_tables_is_read_again_when_it_changes(tmp_path, monkeypatch):
     asked, folder = [], tmp_path / "table"
     folder.mkdir()
-    monkeypatch.setattr(hugging_face, "rows", lambda name: asked.append(name) or table(["a"]))
+    monkeypatch.setattr(hugging_face, "table", lambda name: asked.append(name) or Table(["a"]))
     for text in ("one", None, "two"):
         if text is not None:
             (folder / "train.parquet").write_text(text)

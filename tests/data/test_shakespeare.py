@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 
 import h5py
 import jax
@@ -122,6 +123,7 @@ def test_other_windows_are_named(tmp_path, pair):
 
 def test_the_hub_has_leafs_windows_by_role(monkeypatch):
     blocks = [{"character_id": ["R", "S"], "x": [WINDOW[:80]] * 2, "y": ["f", "g"]}]
-    monkeypatch.setattr(hugging_face, "rows", lambda name: blocks)
+    hub = SimpleNamespace(iter=lambda size: blocks)
+    monkeypatch.setattr(hugging_face, "table", lambda name: hub)
     task = load("shakespeare-leaf", source="huggingface")
     assert task.clients.rows.tolist() == [1, 1]

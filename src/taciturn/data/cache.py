@@ -1,7 +1,6 @@
-"""Parsed data, kept in the cache folder: arrays with a checksum, and what they were made of.
+"""Parsed data, kept in the cache folder with a checksum and a description of their source files.
 
-What an interrupted run, another version, other source files or a failing disk left is noticed and
-made anew.
+A cache that is damaged, or was made by another version or of other files, is made anew.
 """
 
 import hashlib
@@ -17,28 +16,24 @@ import numpy as np
 from taciturn.data import places
 from taciturn.data.dataset import Dataset
 from taciturn.errors import DataError, RunError
-from taciturn.files import sweep
 from taciturn.runs import read_checked, write_checked
 
 log = logging.getLogger("taciturn")
 
-VERSION = 6
-_SAMPLES, _SAMPLE = 16, 1 << 20  # how many blocks of a large file are looked at, and their bytes
+VERSION = 7
+_SAMPLES, _SAMPLE = 16, 1 << 20  # blocks of a large file that are hashed, and bytes of each
 
 
 def cached(name: str, sources: Sequence[Path], build: Callable[[], Dataset]) -> Dataset:
-    """What `build` returns, from the cache where that is sound, else built and kept.
+    """The dataset that `build` makes of the files `sources`, from the cache where it is current.
 
-    Args:
-      name: of the data and of the way they are read; another name, another cache.
-      sources: the files that `build` reads; a change of any makes the cache stale.
-      build: parses them.
+    `name` stands for the data and for the way they are read: another name has another cache.
     """
-    signature = [known_by(path) for path in sources]
-    paths = json.dumps([row[0] for row in signature]).encode()
-    file = f"{name}-{hashlib.sha256(paths).hexdigest()[:12]}.safetensors"
+    known = [known_by(path) for path in sources]
+    resolved = json.dumps([row[0] for row in known]).encode()
+    file = f"{name}-{hashlib.sha256(resolved).hexdigest()[:12]}.safetensors"
     path = places.cache_folder() / "parsed" / file
-    sweep(path.parent)  # of builds that were killed
+    signature = [VERSION, *known]
     found = _read(path, signature)
     if found is not None:
         return found
@@ -51,10 +46,10 @@ def cached(name: str, sources: Sequence[Path], build: Callable[[], Dataset]) -> 
 
 
 def known_by(path: Path) -> list[Any]:
-    """What a source file is known by: its place, number, size, times, and a look at its content.
+    """What tells a source file from another: place, inode, size, times, and a hash of its content.
 
-    Times can be set and numbers are given again, so blocks of the file are read: all of a small
-    one, and evenly spaced ones of a large one.
+    Times can be set and inodes are used again, so the content counts too: all of a small file, and
+    evenly spaced blocks of a large one.
     """
     try:
         with open(path, "rb") as file:
@@ -71,7 +66,7 @@ def known_by(path: Path) -> list[Any]:
 
 
 def _read(path: Path, signature: list[Any]) -> Dataset | None:
-    """The dataset in this file, or None where the file is not there or cannot be trusted."""
+    """The dataset in this file, or None where the file is missing, damaged or out of date."""
     if not path.exists():
         return None
     try:
@@ -79,26 +74,20 @@ def _read(path: Path, signature: list[Any]) -> Dataset | None:
     except RunError as error:
         log.warning("%s It is made anew.", error)
         return None
-    if header["version"] != VERSION or header["sources"] != signature:
+    if header.pop("sources") != signature:
         return None
     train, test = ({key.removeprefix(split): array for key, array in arrays.items()
                     if key.startswith(split)} for split in ("train.", "test."))  # fmt: skip
-    return Dataset(tuple(header["names"]), train, arrays["rows"], test or None,
-                   header["left_out"], header["counts"], arrays.get("whose"))  # fmt: skip
+    names, whose = tuple(header.pop("names")), arrays.get("whose")
+    return Dataset(names, train, arrays["rows"], test or None, test_clients=whose, **header)
 
 
 def _write(path: Path, dataset: Dataset, signature: list[Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {f"train.{key}": array for key, array in dataset.train.items()} | {
-        f"test.{key}": array for key, array in (dataset.test or {}).items()
-    }
+    arrays = {f"train.{key}": array for key, array in dataset.train.items()}
+    arrays |= {f"test.{key}": array for key, array in (dataset.test or {}).items()}
     if dataset.test_clients is not None:
         arrays["whose"] = dataset.test_clients
-    header = {
-        "version": VERSION,
-        "sources": signature,
-        "names": dataset.names,
-        "left_out": dataset.left_out,
-        "counts": dataset.counts,
-    }
+    header = {"sources": signature, "names": dataset.names,
+              "left_out": dataset.left_out, "counts": dataset.counts}  # fmt: skip
     write_checked(path, header, arrays | {"rows": np.asarray(dataset.rows)})

@@ -11,7 +11,7 @@ import tarfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,19 +22,15 @@ from taciturn.files import wait_for_lock
 log = logging.getLogger("taciturn")
 
 _BLOCK = 1 << 18
-_ATTEMPTS = 5
+_ATTEMPTS = 5  # in a row that bring nothing new
 _PATIENCE = 60  # seconds without a byte
-_PAUSE = 1.0  # seconds, and as many more as attempts have brought nothing
+_PAUSE = 1.0  # seconds for each attempt in a row that brought nothing
+_ARCHIVES = (".tar.bz2", ".tar.gz", ".tgz", ".tar")
 
 
 @dataclass(frozen=True)
 class Download:
-    """A file that somebody hosts.
-
-    Attributes:
-      url: where.
-      checksum: `sha256:…` or `md5:…`, as published; None if the publisher names none.
-    """
+    """A file at `url`, with its published checksum, `sha256:…` or `md5:…`, where there is one."""
 
     url: str
     checksum: str | None = None
@@ -44,29 +40,19 @@ class Download:
         return self.url.rsplit("/", 1)[-1]
 
 
-Report = Callable[[str, int, int | None], None]  # (file, bytes so far, bytes in all if known)
+def fetch(download: Download, folder: Path, contents: Sequence[str] = ()) -> Path:
+    """The file, downloaded into `folder`; of an archive, the folder that it was unpacked into.
 
-
-def fetch(
-    download: Download, folder: Path, report: Report | None = None, contents: Sequence[str] = ()
-) -> Path:
-    """Downloads a file into `folder`, and unpacks it there if it is an archive.
-
-    A download that breaks off is taken up where it ended, in this call or in a later one. Nothing
-    takes its final name before its length and checksum are right; what has the right checksum is
-    not downloaded again. Of several processes that want a file one downloads it, the others wait.
+    A download that breaks off is resumed, in this call or in a later one. Nothing takes its final
+    name before its length and checksum are right; what has the right checksum is not downloaded
+    again. Of several processes that want a file, one downloads it and the others wait.
 
     Args:
       download, folder: what, and where it goes.
-      report: is told how far it is.
-      contents: files of an archive; where all of them are, it was unpacked before.
-
-    Returns:
-      The file, or the folder of an archive.
+      contents: files of an archive; where all of them are there, it was unpacked before.
     """
-    target = folder / download.file
-    part = folder / f"{download.file}.part"
-    archive = download.file.endswith((".tar.bz2", ".tar.gz", ".tgz", ".tar"))
+    target, known = folder / download.file, download.checksum
+    archive = download.file.endswith(_ARCHIVES)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / f".{download.file}.lock"
@@ -75,34 +61,39 @@ def fetch(
                 shutil.rmtree(_beside(target), ignore_errors=True)  # of a process that was killed
                 return folder
             # Without a checksum, a file is the right one if another process has just brought it.
-            known = download.checksum
-            if target.is_file() and (_digest_like(known, target) == known if known else waited):
+            if target.is_file() and (digest(target, known) == known if known else waited):
                 return target
-            _get_all(download.url, part, report or show_progress)
-            seen = _digest_like(known, part) if known else None
-            if seen != known:
-                part.unlink()  # to resume a wrong file would never make it right
-                raise DataError(
-                    f"{download.url} sent other bytes than were published: the checksum is {seen} "
-                    f"and not {known}. The download was thrown away."
-                )
-            if archive:
-                unpack(part, folder)
-                part.unlink()
-                return folder
-            os.replace(part, target)
-            return target
+            part = folder / f"{download.file}.part"
+            _get_all(download.url, part)
+            _check(download, part)
+            if not archive:
+                os.replace(part, target)
+                return target
+            unpack(part, folder)
+            part.unlink()
+            return folder
     except OSError as error:
         raise DataError(f"{folder} cannot be written to: {error.strerror or error}.") from None
 
 
-def _get_all(url: str, part: Path, report: Report) -> None:
+def _check(download: Download, part: Path) -> None:
+    """Removes a download whose checksum is wrong, and raises: to resume it would not help."""
+    known = download.checksum
+    if known and (seen := digest(part, known)) != known:
+        part.unlink()
+        raise DataError(
+            f"{download.url} sent other bytes than were published: the checksum is {seen} "
+            f"and not {known}. The download was thrown away."
+        )
+
+
+def _get_all(url: str, part: Path) -> None:
     """Downloads until the file is whole or `_ATTEMPTS` in a row have brought nothing new."""
     failures = 0
     while True:
-        before = part.stat().st_size if part.exists() else 0
+        before = _size(part)
         try:
-            if _get(url, part, before, report):
+            if _get(url, part, before):
                 return
             problem = "the connection broke off"
         except urllib.error.HTTPError as error:
@@ -119,7 +110,7 @@ def _get_all(url: str, part: Path, report: Report) -> None:
             problem = str(error.reason)
         except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
             problem = str(error) or type(error).__name__
-        after = part.stat().st_size if part.exists() else 0
+        after = _size(part)
         failures = 0 if after > before else failures + 1
         if failures >= _ATTEMPTS:
             raise DataError(f"{url} cannot be downloaded: {problem}, {failures} times in a row.")
@@ -127,7 +118,11 @@ def _get_all(url: str, part: Path, report: Report) -> None:
         time.sleep(failures * _PAUSE)
 
 
-def _get(url: str, part: Path, start: int, report: Report) -> bool:
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
+
+
+def _get(url: str, part: Path, start: int) -> bool:
     """Appends to `part` what the server sends from byte `start` on; whether that was all."""
     headers = {"User-Agent": "taciturn", "Accept-Encoding": "identity"}
     if start:
@@ -137,23 +132,19 @@ def _get(url: str, part: Path, start: int, report: Report) -> bool:
         begins, _ = _content_range(answer)
         if answer.status == 206 and begins != start:
             raise http.client.HTTPException(f"asked for byte {start}, got {begins}")
-        start = start if answer.status == 206 else 0  # a server without ranges sends it all again
+        have = start if answer.status == 206 else 0  # a server without ranges sends it all again
         length = answer.headers.get("Content-Length")
-        total = start + int(length) if length and length.isdigit() else None
-        have, whole = start, True
-        with open(part, "r+b" if start else "wb") as file:
-            file.seek(start)
+        total = have + int(length) if length and length.isdigit() else None
+        whole = True
+        with open(part, "ab" if have else "wb") as file:
             try:
                 while block := answer.read(_BLOCK):
                     file.write(block)
                     have += len(block)
-                    report(part.name.removesuffix(".part"), have, total)
+                    show_progress(part.name.removesuffix(".part"), have, total)
             except http.client.IncompleteRead as error:  # in the middle of a chunk
                 file.write(error.partial)
                 whole = False
-            finally:
-                file.truncate()
-                file.flush()
     return whole and total in (None, have)
 
 
@@ -166,13 +157,9 @@ def _content_range(answer: Any) -> tuple[int | None, int | None]:
     return int(first) if first else None, int(length) if length not in (None, "*") else None
 
 
-def _digest_like(checksum: str, path: Path) -> str:
-    """That of a file, by the algorithm of another one."""
-    return digest(path, checksum.partition(":")[0])
-
-
-def digest(path: Path, algorithm: str) -> str:
-    """`algorithm:hex` of a file."""
+def digest(path: Path, like: str) -> str:
+    """`algorithm:hex` of a file; `like` is an algorithm, or a checksum that was made by it."""
+    algorithm = like.partition(":")[0]
     with open(path, "rb") as file:
         found = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
     return f"{algorithm}:{found.hexdigest()}"
@@ -181,11 +168,11 @@ def digest(path: Path, algorithm: str) -> str:
 def unpack(archive: Path, folder: Path) -> None:
     """Unpacks the plain files of a tar archive into `folder`, each renamed there when it is whole.
 
-    An archive with a name that leads out of the folder, a link or a device is refused whole. Two
-    processes must not unpack one archive at a time.
+    An archive with a name that leads out of the folder, a link or a device is refused as a whole.
+    Two processes must not unpack one archive at a time.
     """
     beside = _beside(folder / archive.name.removesuffix(".part"))
-    shutil.rmtree(beside, ignore_errors=True)  # a killed process may have left it
+    shutil.rmtree(beside, ignore_errors=True)  # of a process that was killed
     try:
         with tarfile.open(archive) as tar:
             members = tar.getmembers()

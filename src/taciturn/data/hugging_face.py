@@ -1,29 +1,19 @@
 """Data sets of the Hugging Face Hub, by client: a table with a column that names the client."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from taciturn.data.cache import cached
-from taciturn.data.dataset import Dataset, Examples, collect
+from taciturn.data.dataset import Dataset, Examples, collect, join
 from taciturn.errors import DataError, require
 
 Parse = Callable[[str, str, list[Any], list[Any]], Examples]  # (data set, client, x, y)
 ROWS = 4_096  # taken from the table at a time
 
 
-def rows(name: str) -> Iterable[Mapping[str, list[Any]]]:
-    """The table `name` of the Hub, or of a folder, in blocks of columns."""
-    return table(name).iter(ROWS)
-
-
 def table(name: str) -> Any:
-    """The table `name` of the Hub, or of a folder.
-
-    `datasets` downloads and caches it in its own way; offline it says so.
-    """
+    """The table `name` of the Hub, or of a folder, as `datasets` loads, downloads and caches it."""
     datasets = require("datasets", "data")
     try:
         return datasets.load_dataset(name, split="train")
@@ -35,22 +25,26 @@ def table(name: str) -> Any:
         ) from None
 
 
-def read(
-    name: str,
-    blocks: Iterable[Mapping[str, list[Any]]],
-    columns: tuple[str, str, str],
-    parse: Parse,
-) -> Dataset:
-    """The examples of a table, grouped by client.
+def load(name: str, columns: tuple[str, str, str], parse: Parse) -> Dataset:
+    """The table `name` by client, parsed once.
+
+    The cache of a folder notices when its files change; that of a table of the Hub stands until the
+    cache folder is emptied.
 
     Args:
-      name: of the data set, for messages.
-      blocks: the table, a few rows at a time, as lists by column.
+      name: of a table of the Hub, or its folder.
       columns: the names of the columns with the client, the input and the label.
-      parse: makes arrays of the inputs and labels of one client in one block.
+      parse: makes arrays of some inputs and labels of one client.
     """
+    folder = Path(name)
+    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    key = f"huggingface-{folder.name if files else name.replace('/', '--')}"
+    return cached(key, files, lambda: _read(name, columns, parse))
+
+
+def _read(name: str, columns: tuple[str, str, str], parse: Parse) -> Dataset:
     clients: dict[str, list[Examples]] = {}
-    for block in blocks:
+    for block in table(name).iter(ROWS):
         for column in columns:
             if column not in block:
                 raise DataError(f"{name} has no column `{column}`; it has {', '.join(block)}.")
@@ -61,20 +55,4 @@ def read(
         for client, members in groups.items():
             part = parse(name, client, [x[i] for i in members], [y[i] for i in members])
             clients.setdefault(client, []).append(part)
-    joined = {
-        client: {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-        for client, parts in clients.items()
-    }
-    return collect(name, joined, None)
-
-
-def load(name: str, columns: tuple[str, str, str], parse: Parse) -> Dataset:
-    """The table `name` by client, parsed once.
-
-    The cache of a folder notices when its files change; that of a table of the Hub stands until the
-    cache folder is emptied.
-    """
-    folder = Path(name)
-    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
-    key = f"huggingface-{folder.name if files else name.replace('/', '--')}"
-    return cached(key, files, lambda: read(name, rows(name), columns, parse))
+    return collect(name, {client: join(parts) for client, parts in clients.items()}, None)

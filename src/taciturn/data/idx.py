@@ -17,35 +17,32 @@ _DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def read(files: list[Path], classes: int | None = None) -> Dataset:
-    """The four files as one client that has everything.
+    """Training images and labels, and test images and labels, as one client that has all of them.
 
-    Args:
-      files: training images and labels, test images and labels.
-      classes: how many labels there are; by default one more than the largest for training.
+    Without `classes`, there is one more than the largest label for training.
     """
     arrays = [read_idx(file) for file in files]
     if classes is None:
         check_labels(files[1], "all", arrays[1], 2**31 - 1)
         classes = classes_of(files[1], arrays[1])["classes"]
-    parts = []
-    for (images_file, labels_file), images, labels in zip(
-        (files[:2], files[2:]), arrays[::2], arrays[1::2], strict=True
-    ):
-        if images.ndim < 2 or images.dtype != np.uint8:
-            raise DataError(
-                f"{images_file} must hold images of bytes, got {images.dtype} of {images.shape}."
-            )
-        if not len(images) or len(labels) != len(images):
-            raise DataError(
-                f"{labels_file} has {len(labels)} labels for the {len(images)} images of "
-                f"{images_file}."
-            )
-        parts.append({"x": images, "y": check_labels(labels_file, "all", labels, classes)})
-    if parts[0]["x"].shape[1:] != parts[1]["x"].shape[1:]:
+    train, test = (_pair(*files[i : i + 2], *arrays[i : i + 2], classes) for i in (0, 2))
+    if train["x"].shape[1:] != test["x"].shape[1:]:
         raise DataError(f"The images of {files[0]} and {files[2]} differ in size.")
-    return Dataset(
-        ("all",), parts[0], np.array([len(arrays[0])]), parts[1], 0, {"classes": classes}
-    )
+    rows = np.array([len(train["y"])])
+    return Dataset(("all",), train, rows, test, counts={"classes": classes})
+
+
+def _pair(
+    images_file: Path, labels_file: Path, images: np.ndarray, labels: np.ndarray, classes: int
+) -> dict[str, np.ndarray]:
+    """Images and their labels, checked."""
+    if images.ndim < 2 or images.dtype != np.uint8:
+        seen = f"{images.dtype} of {images.shape}"
+        raise DataError(f"{images_file} must hold images of bytes, got {seen}.")
+    if not len(images) or len(labels) != len(images):
+        seen = f"{len(labels)} labels for the {len(images)} images"
+        raise DataError(f"{labels_file} has {seen} of {images_file}.")
+    return {"x": images, "y": check_labels(labels_file, "all", labels, classes)}
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -74,11 +71,11 @@ def read_idx(path: Path) -> np.ndarray:
 
 
 def find(folder: Path, part: str) -> Path:
-    """The file of this part, however the set spells it."""
+    """The file of this part; test files are called `t10k` or `test`."""
     for word in (part, part.replace("t10k", "test")):
         found = sorted(p for p in folder.glob(f"*{word}*") if p.is_file())
-        if len(found) == 1:
-            return found[0]
         if len(found) > 1:
             raise DataError(f"{folder} has several files of {word}: {found[0].name}, …")
+        if found:
+            return found[0]
     raise DataError(f"{folder} has no file called *{part}*, which an idx set needs.")

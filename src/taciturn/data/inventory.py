@@ -21,32 +21,29 @@ _READERS: dict[str, Callable[[list[Path]], Dataset]] = {
 
 def listing(data: Any = None) -> list[str]:
     """A line for every published data set: whether it is there, where, and how large it is."""
-    lines = []
+    rows = []
     for name, source in places.SOURCES.items():
-        found = places.find(name, data)
-        if found is None:
-            state = f"missing; `taciturn data fetch {name}` brings it"
-        else:
+        state = f"missing; `taciturn data fetch {name}` brings it"
+        if found := places.find(name, data):
             size = sum(path.stat().st_size for path in found)
             state = f"{size / 1e6:.1f} MB in {found[0].parent}"
-        lines.append(f"{name:<18}{source.about:<44}{state}")
+        rows.append((name, source.about, state))
     for name, table in places.HUGGING_FACE.items():
-        lines.append(f"{name:<18}{table + ' (Hugging Face Hub)':<44}`source=huggingface`")
-    embedded = {"glyphs": "drawn handwriting", "synthetic": "logistic regression",
-                "synthetic-niid": "SYNTHETIC(1,1)"}  # fmt: skip
-    for name, about in embedded.items():
-        lines.append(f"{name:<18}{about:<44}embedded, needs nothing")
-    return lines
+        rows.append((name, f"{table} (Hugging Face Hub)", "`source=huggingface`"))
+    for name, about in (
+        ("glyphs", "drawn handwriting"),
+        ("synthetic", "logistic regression"),
+        ("synthetic-niid", "SYNTHETIC(1,1)"),
+    ):
+        rows.append((name, about, "embedded, needs nothing"))
+    return [f"{name:<18}{about:<44}{state}" for name, about, state in rows]
 
 
 def check(name: str, data: Any = None) -> list[str]:
-    """Reads a data set anew and compares it with what its publishers say of it.
+    """The files, checksums and counts of a data set, in lines, compared with the published ones.
 
-    Files are checked against published checksums, or against a file `SHA256SUMS` beside them or a
-    folder above; then counts against the published ones. Fewer are reported as a part of the set.
-
-    Returns:
-      What was found, in lines.
+    Checksums are those of a file `SHA256SUMS` beside the files or a folder above, or else the
+    published ones. Fewer examples than were published are a part of the set; more are an error.
     """
     source = places.source(name)
     files = places.find(name, data)
@@ -71,26 +68,22 @@ def check(name: str, data: Any = None) -> list[str]:
 
 def _checksum(path: Path, published: str | None) -> str:
     """Whether the file's checksum is right, in words; an error if it is not."""
-    beside = _sums(path)
-    if beside is not None:
-        where, expected = beside
-        if digest(path, "sha256") != f"sha256:{expected}":
-            raise DataError(f"{path} is not the file whose checksum is in {where}.")
-        return f"sha256 as in {where}"
+    for folder in (path.parent, path.parent.parent):
+        expected = _sums(folder).get(path)
+        if expected is not None:
+            if digest(path, "sha256") != f"sha256:{expected}":
+                raise DataError(f"{path} is not the file whose checksum is in {folder}/SHA256SUMS.")
+            return f"sha256 as in {folder}/SHA256SUMS"
     if published is None:
         return "no checksum known"
-    if digest(path, published.partition(":")[0]) != published:
+    if digest(path, published) != published:
         return "packed otherwise than by the publisher"  # its counts tell more
     return f"{published.partition(':')[0]} as published"
 
 
-def _sums(path: Path) -> tuple[Path, str] | None:
-    """The file with checksums that speaks of this one, and what it says."""
-    for folder in (path.parent, path.parent.parent):
-        sums = folder / "SHA256SUMS"
-        if sums.is_file():
-            for line in sums.read_text("utf-8").splitlines():
-                expected, _, file = line.partition("  ")
-                if folder / file.removeprefix("*").removeprefix("./") == path:
-                    return sums, expected
-    return None
+def _sums(folder: Path) -> dict[Path, str]:
+    """The checksums of `SHA256SUMS` in this folder, by file."""
+    sums = folder / "SHA256SUMS"
+    lines = sums.read_text("utf-8").splitlines() if sums.is_file() else []
+    pairs = (line.partition("  ")[::2] for line in lines)
+    return {folder / file.removeprefix("*").removeprefix("./"): found for found, file in pairs}

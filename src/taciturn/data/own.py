@@ -8,30 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from taciturn.data.dataset import Dataset, Examples, check_labels, collect
+from taciturn.data.dataset import Dataset, Examples, check_inputs, check_labels, collect, wrong
 from taciturn.errors import DataError
 
 
 def read_npz(path: Path) -> Dataset:
     """The examples of an `npz` file, grouped by client in the order of their names."""
-    arrays = npz_arrays(path)
+    arrays = _npz_arrays(path)
     for key in ("x", "y", "client"):
         if key not in arrays:
             raise DataError(f"{path} has no array `{key}`; it has {', '.join(arrays) or 'none'}.")
-    alone = {"x_test", "y_test"} & arrays.keys()
-    if len(alone) == 1:
-        other = "y_test" if "x_test" in alone else "x_test"
-        raise DataError(f"{path} has `{alone.pop()}` and no `{other}`: a test set needs both.")
+    for key, other in (("x_test", "y_test"), ("y_test", "x_test")):
+        if key in arrays and other not in arrays:
+            raise DataError(f"{path} has `{key}` and no `{other}`: a test set needs both.")
     everyone = _examples(path, "all", arrays["x"], arrays["y"])
     whose = _whose(path, "client", arrays, "x")
     dataset = grouped(path, everyone, whose, classes_of(path, everyone["y"]))
-    if not alone:
+    if "x_test" not in arrays:
         return dataset
     test = _examples(path, "x_test", arrays["x_test"], arrays["y_test"], dataset.counts["classes"])
     if not len(test["y"]):
         raise DataError(f"{path}: `x_test` and `y_test` have no examples.")
     _check_alike(path, "x_test", test, everyone)
-    tested = None  # whose they are, also where somebody has no examples to train on
+    tested = None  # numbers of clients, also of one that has no examples to train on
     if "client_test" in arrays:
         names = _whose(path, "client_test", arrays, "y_test")
         tested = np.unique(names, return_inverse=True)[1].astype(np.int32)
@@ -52,7 +51,7 @@ def _whose(path: Path, key: str, arrays: dict[str, np.ndarray], of: str) -> np.n
 
 
 def grouped(place: Any, everyone: Examples, whose: np.ndarray, counts: dict[str, int]) -> Dataset:
-    """Examples by client, in the order of the clients' names; `whose` names one for each."""
+    """Examples by client, in the order of the clients' names; `whose` has the client of each."""
     names, owners = np.unique(whose, return_inverse=True)
     if not len(names):
         raise DataError(f"{place} has no client with a training example.")
@@ -61,7 +60,7 @@ def grouped(place: Any, everyone: Examples, whose: np.ndarray, counts: dict[str,
     return Dataset(tuple(map(str, names.tolist())), train, rows, None, 0, counts)
 
 
-def npz_arrays(path: Path) -> dict[str, np.ndarray]:
+def _npz_arrays(path: Path) -> dict[str, np.ndarray]:
     """All arrays of an `npz` file without pickles."""
     try:
         with zipfile.ZipFile(path) as packed:
@@ -76,7 +75,7 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
-    """Raises if a file would unpack to far more than data ever do."""
+    """Raises if a file would unpack to more than 1 GiB and more than 100 times its size."""
     if unpacked > max(1 << 30, 100 * packed):
         raise DataError(
             f"{path} is refused: its {packed / 1e6:.3g} MB unpack to {unpacked / 1e9:.3g} GB, more "
@@ -91,12 +90,11 @@ def read_folder(root: Path) -> Dataset:
     for place in sorted(path for path in root.iterdir() if path.is_dir()):
         for split, suffix in ((train, ""), (test, "_test")):
             files = [place / f"{key}{suffix}.npy" for key in ("x", "y")]
-            if suffix and not any(file.exists() for file in files):
-                continue
-            split[place.name] = _examples(place, place.name, _load(files[0]), _load(files[1]))
-    first = next(iter(train.values()), None)
-    if first is None:
+            if split is train or any(file.exists() for file in files):
+                split[place.name] = _examples(place, place.name, *map(_load, files))
+    if not train:
         raise DataError(f"{root} has no folders with x.npy and y.npy, one per client.")
+    first = next(iter(train.values()))
     for name, examples in [*train.items(), *test.items()]:
         _check_alike(root / name, name, examples, first)
     counts = classes_of(root, np.concatenate([examples["y"] for examples in train.values()]))
@@ -116,34 +114,24 @@ def _examples(
     place: Path, client: str, x: np.ndarray, y: np.ndarray, classes: int = 2**31 - 1
 ) -> Examples:
     if x.ndim < 1 or x.dtype.kind not in "uif":
-        raise DataError(
-            f"{place}, client `{client}`: `x` must be numbers, one entry per example, "
-            f"got {x.dtype} of shape {x.shape}."
-        )
+        seen = f"{x.dtype} of shape {x.shape}"
+        raise wrong(place, client, f"`x` must be numbers, one entry per example, got {seen}")
     if not math.prod(x.shape[1:]):
-        raise DataError(f"{place}, client `{client}`: `x` of shape {x.shape} has no numbers.")
+        raise wrong(place, client, f"`x` of shape {x.shape} has no numbers")
     labels = check_labels(place, client, y, classes)
     if len(x) != len(labels):
-        raise DataError(f"{place}, client `{client}`: {len(x)} `x` and {len(labels)} `y`.")
-    # Bytes stay bytes, a quarter of the memory; all else is computed with in float32.
-    with np.errstate(over="ignore"):
-        x = x if x.dtype == np.uint8 else x.astype(np.float32)
-    if x.dtype != np.uint8 and not np.isfinite(x).all():
-        raise DataError(f"{place}, client `{client}`: `x` must be finite.")
-    return {"x": x, "y": labels}
+        raise wrong(place, client, f"{len(x)} `x` and {len(labels)} `y`")
+    return {"x": check_inputs(f"{place}, client `{client}`: `x`", x), "y": labels}
 
 
 def _check_alike(place: Path, client: str, examples: Examples, first: Examples) -> None:
-    seen, wanted = examples["x"], first["x"]
-    if seen.shape[1:] != wanted.shape[1:] or seen.dtype != wanted.dtype:
-        raise DataError(
-            f"{place}, client `{client}`: `x` is {seen.dtype} of {seen.shape[1:]}, that of others "
-            f"{wanted.dtype} of {wanted.shape[1:]}."
-        )
+    seen, wanted = (f"{e['x'].dtype} of {e['x'].shape[1:]}" for e in (examples, first))
+    if seen != wanted:
+        raise wrong(place, client, f"`x` is {seen}, that of others {wanted}")
 
 
 def classes_of(place: Any, labels: np.ndarray) -> dict[str, int]:
-    """How many classes there are: one more than the largest label."""
+    """`{"classes": count}`: one more than the largest label."""
     classes = int(labels.max()) + 1 if labels.size else 1
     if classes > max(1_000, len(labels)):
         raise DataError(

@@ -20,7 +20,7 @@ class Source:
       files: what must be there. A name may stand with or without a final `.gz`.
       downloads: where the publishers host it.
       counts: the published totals.
-      elsewhere: folders in which packages of an operating system put it.
+      elsewhere: folders in which operating systems install it.
     """
 
     about: str
@@ -81,11 +81,11 @@ def cache_folder() -> Path:
 
 
 def folders(name: str, data: Any = None) -> list[Path]:
-    """Where the data set of this name may lie, in the order of looking.
+    """The folders to look in for the data set of this name, in order.
 
-    A path that is given, or else `TACITURN_DATA`, stands alone: to go on elsewhere would train on
-    other data than was asked. Otherwise the user's cache folder and where an operating system has
-    it.
+    A folder that is named, by `data` or else TACITURN_DATA, stands alone: to go on elsewhere would
+    train on other data than was asked. Otherwise they are the user's cache folder and those in
+    which an operating system has the data.
     """
     chosen = given(data)
     if chosen is not None:
@@ -105,15 +105,14 @@ def given(data: Any = None) -> Path | None:
 
 
 def find(name: str, data: Any = None) -> list[Path] | None:
-    """The files of a published data set, in the order of `Source.files`; None if not all there."""
+    """The files of a published data set, in the order of `Source.files`; None where one lacks."""
     source(name)
     return next(filter(None, (_files_in(folder, name) for folder in folders(name, data))), None)
 
 
 def find_or_fetch(name: str, data: Any = None) -> list[Path]:
     """The files of a published data set, downloaded into the cache folder if need be."""
-    found = find(name, data)
-    if found is not None:
+    if found := find(name, data):
         return found
     if given(data) is not None:
         raise DataError(missing(name, data))
@@ -139,9 +138,8 @@ def missing(name: str, data: Any = None) -> str:
     known = source(name)
     looked = ", ".join(str(folder) for folder in folders(name, data))
     addresses = " and ".join(download.url for download in known.downloads)
-    only = "" if data is not None or given() is None else (
-        "While TACITURN_DATA is set, data are looked for nowhere else. "
-    )  # fmt: skip
+    alone = data is None and given() is not None
+    only = "While TACITURN_DATA is set, data are looked for nowhere else. " if alone else ""
     return (
         f"{' and '.join(known.files)} were not found in {looked}. {only}To bring them by hand: get "
         f"{addresses} on a machine that is online, unpack it if it is an archive, and point "
@@ -151,11 +149,8 @@ def missing(name: str, data: Any = None) -> str:
 
 def _files_in(folder: Path, name: str) -> list[Path] | None:
     """The files of a data set, packed or not, or None if they are not all in this folder."""
-    found = []
+    paths = []
     for file in source(name).files:
         names = (file, file.removesuffix(".gz"))
-        path = next((folder / one for one in names if (folder / one).is_file()), None)
-        if path is None:
-            return None
-        found.append(path)
-    return found
+        paths += [folder / one for one in names if (folder / one).is_file()][:1]
+    return paths if len(paths) == len(source(name).files) else None

@@ -13,7 +13,7 @@ import numpy as np
 from taciturn.checks import choice
 from taciturn.data import hugging_face, leaf, places, tff
 from taciturn.data.cache import cached
-from taciturn.data.dataset import Dataset, Examples, collect
+from taciturn.data.dataset import Dataset, Examples, collect, wrong
 from taciturn.errors import DataError
 
 # The order is that of TFF's tutorial, which the paper's predecessors took over.
@@ -47,32 +47,27 @@ def read(data: str | Path | None = None) -> Dataset:
 
 
 def read_tff(train: Path, test: Path) -> Dataset:
-    """The roles of TFF's two files."""
-    counts = {"train snippets": 0, "test snippets": 0}
-
-    def read(split: str, path: Path) -> dict[str, Examples]:
-        def parse(path: Path, client: str, arrays: dict[str, np.ndarray]) -> Examples:
-            examples = _from_tff(path, client, arrays)
-            counts[f"{split} snippets"] += len(arrays["snippets"])
-            return examples
-
-        return tff.read(path, ("snippets",), parse)
-
-    return collect(train, read("train", train), read("test", test), counts)
+    """The roles of TFF's two files, and how many snippets there are in each."""
+    roles = {
+        split: tff.read(path, ("snippets",), _from_tff)
+        for split, path in (("train", train), ("test", test))
+    }
+    counts = {
+        f"{split} snippets": sum(int((role["x"][:, 0] == BEGIN).sum()) for role in found.values())
+        for split, found in roles.items()
+    }
+    return collect(train, roles["train"], roles["test"], counts)
 
 
 def _from_tff(path: Path, client: str, arrays: dict[str, np.ndarray]) -> Examples:
     snippets = arrays["snippets"]
     if snippets.dtype.kind not in "SO" or snippets.ndim != 1:
-        raise DataError(
-            f"{path}, client `{client}`: snippets must be a list of bytes, "
-            f"got {snippets.dtype} of shape {snippets.shape}."
-        )
+        seen = f"{snippets.dtype} of shape {snippets.shape}"
+        raise wrong(path, client, f"snippets must be a list of bytes, got {seen}")
     texts = [text.encode() if isinstance(text, str) else text for text in snippets.tolist()]
     if not all(isinstance(text, bytes) for text in texts):
-        raise DataError(f"{path}, client `{client}`: snippets must be bytes.")
-    windows = [tokenize(text) for text in texts] or [np.zeros((0, LENGTH + 1), np.uint8)]
-    joined = np.concatenate(windows)
+        raise wrong(path, client, "snippets must be bytes")
+    joined = np.concatenate([np.zeros((0, LENGTH + 1), np.uint8), *map(tokenize, texts)])
     return {"x": joined[:, :-1], "y": joined[:, 1:]}
 
 
@@ -91,9 +86,8 @@ def read_leaf(data: str | Path | None = None, source: str = "files") -> Dataset:
         table = places.HUGGING_FACE[name] if data is None else str(data)
         return hugging_face.load(table, ("character_id", "x", "y"), _from_leaf)
     looked = places.folders(name, data)
-    leaves = leaf.find(looked)
-    if leaves:
-        return cached(name, leaves[0] + leaves[1], lambda: leaf.read(*leaves, _from_leaf))
+    if leaves := leaf.find(looked):
+        return leaf.load(name, leaves, _from_leaf)
     raise DataError(
         f"No train/*.json of LEAF's Shakespeare in {', '.join(map(str, looked))}. Make it with "
         f"LEAF's preprocess.sh and point `--data` to the folder, or take it from the Hugging Face "
@@ -105,10 +99,8 @@ def _from_leaf(path: Any, client: str, x: list[Any], y: list[Any]) -> dict[str, 
     for texts, length in ((x, LENGTH), (y, 1)):
         for text in texts:
             if not isinstance(text, str) or len(text) != length:
-                raise DataError(
-                    f"{path}, client `{client}`: every `x` must be {LENGTH} characters and every "
-                    f"`y` one, got {text!r}."
-                )
+                what = f"every `x` must be {LENGTH} characters and every `y` one, got {text!r}"
+                raise wrong(path, client, what)
     return {
         "x": _LEAF_TOKENS[_ascii(x)].reshape(-1, LENGTH),
         "y": _LEAF_TOKENS[_ascii(y)].astype(np.int32),

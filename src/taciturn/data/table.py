@@ -4,6 +4,7 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from taciturn.checks import path_of
 from taciturn.data import hugging_face
-from taciturn.data.dataset import Dataset
+from taciturn.data.dataset import Dataset, check_inputs
 from taciturn.data.own import grouped
 from taciturn.errors import DataError, InputError, UnknownName, require
 
@@ -33,18 +34,9 @@ def read(
 ) -> Dataset:
     """The rows of a table by client: `x`, and `y` as classes from 0 or as the numbers they are.
 
-    Args:
-      data: as in `columns_of`.
-      client, label: the columns that say whose a row is, and what is to be learned.
-      features: the columns to learn from; by default all others.
-      leave_out: columns not to learn from.
-      number: whether the label is a number to predict and no class; by default it is one when it
-        has fractions.
-
-    Returns:
-      The data; `counts["classes"]` is 0 where numbers are predicted.
+    Arguments are those of `taciturn.table`; `counts["classes"]` is 0 where numbers are predicted.
     """
-    place, columns = columns_of(data)
+    place, columns = _columns_of(data)
     for name in (client, label, *features, *leave_out):
         if name not in columns:
             raise UnknownName(f"column in {place}", name, columns)
@@ -55,24 +47,27 @@ def read(
         raise InputError(f"{place} has no column to learn from beside `{client}` and `{label}`.")
     x = _features(place, {name: columns[name] for name in chosen})
     y, classes = _labels(place, label, columns[label], number)
-    whose = columns[client]
-    if whose.dtype.kind == "f" and np.isfinite(whose).all() and (whose == np.rint(whose)).all():
-        whose = whose.astype(np.int64)
-    if whose.ndim != 1 or whose.dtype.kind not in "iubU":
-        raise DataError(f"{place}: `{client}` must name a client in every row, got {whose.dtype}.")
-    if whose.dtype.kind == "U" and not whose.all():
-        row = int(np.argmin(whose.astype(bool)))
-        raise DataError(f"{place}: `{client}` must name a client in every row, row {row + 1} of "
-                        f"the data is empty.")  # fmt: skip
+    whose = _clients(place, client, columns[client])
     return grouped(place, {"x": x, "y": y}, whose, {"classes": classes})
 
 
-def columns_of(data: Any) -> tuple[str, Columns]:
+def _clients(place: str, name: str, column: np.ndarray) -> np.ndarray:
+    """The number or name of the client of each row."""
+    where = f"{place}: `{name}` must name a client in every row"
+    if column.dtype.kind == "f" and np.isfinite(column).all() and (column == np.rint(column)).all():
+        column = column.astype(np.int64)
+    if column.ndim != 1 or column.dtype.kind not in "iubU":
+        raise DataError(f"{where}, got {column.dtype}.")
+    if column.dtype.kind == "U" and not column.all():
+        raise DataError(f"{where}, row {_first_row(column == '')} of the data is empty.")
+    return column
+
+
+def _columns_of(data: Any) -> tuple[str, Columns]:
     """The name of a table, for messages, and its columns.
 
-    Args:
-      data: a CSV or Parquet file, `hf://OWNER/NAME` of the Hugging Face Hub, a dict of arrays, or
-        anything with columns, such as a frame of pandas or Polars or a `datasets.Dataset`.
+    A table is a CSV or Parquet file, `hf://OWNER/NAME` of the Hugging Face Hub, a dict of arrays,
+    or anything with columns, such as a frame of pandas or Polars or a `datasets.Dataset`.
     """
     text = data.as_posix().replace(":/", "://", 1) if isinstance(data, Path) else data
     if isinstance(text, str) and text.startswith(_HUB):  # a path has lost one of the slashes
@@ -112,55 +107,54 @@ def _of_frame(frame: Any) -> Columns:
 def _of_file(path: Path) -> Columns:
     if not path.is_file():
         raise DataError(f"{path} is not there, or no file.")
-    if path.suffix == ".parquet":
-        parquet = require("pyarrow.parquet", "data")
-        try:
-            table = parquet.read_table(path)
-        except Exception as error:  # the library raises a tree of its own
-            raise DataError(f"{path} is no whole Parquet file: {error}.") from None
-        names = table.column_names
-        return _of_frame({name: table[name].to_numpy() for name in names})
+    return _of_parquet(path) if path.suffix == ".parquet" else _of_csv(path)
+
+
+def _of_parquet(path: Path) -> Columns:
+    parquet = require("pyarrow.parquet", "data")
+    try:
+        table = parquet.read_table(path)
+    except Exception as error:  # the library raises a tree of its own
+        raise DataError(f"{path} is no whole Parquet file: {error}.") from None
+    return _of_frame({name: table[name].to_numpy() for name in table.column_names})
+
+
+def _of_csv(path: Path) -> Columns:
     try:
         text = path.read_text("utf-8-sig")
-        lines = text.partition("\n")[0]
-        delimiter = max(_DELIMITERS, key=lines.count)
-        rows = [
-            row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row
-        ]
+        delimiter = max(_DELIMITERS, key=text.partition("\n")[0].count)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        rows = [[cell.strip() for cell in row] for row in reader if row]
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as a table: {error}.") from None
     if len(rows) < 2:
         raise DataError(f"{path} has no rows below its names.")
-    names = [name.strip() for name in rows[0]]
+    names = rows[0]
     if len(set(names)) < len(names):
         raise DataError(f"{path} has two columns of one name: {', '.join(names)}.")
     for i, row in enumerate(rows):
         if len(row) != len(names):
             raise DataError(f"{path}, row {i + 1}: must have {len(names)} cells, got {len(row)}.")
-    return {
-        name: _typed([cell.strip() for cell in column])
-        for name, column in zip(names, zip(*rows[1:], strict=True), strict=True)
-    }
+    return {name: _typed(cells) for name, *cells in zip(*rows, strict=True)}
 
 
 def _typed(cells: Sequence[Any]) -> np.ndarray:
-    """A column as whole numbers, numbers or words, the first that fits; empty cells are NaN, and so
-    are those among numbers that say that there is none."""
+    """A column as whole numbers, numbers or words, the first that fits.
+
+    Empty cells of numbers are NaN, and so are words such as "NA" among them.
+    """
     if any(isinstance(cell, list | tuple | np.ndarray) for cell in cells):
         return np.array([_nested(cell) for cell in cells], dtype=float)
     empty = [cell is None or cell == "" or cell != cell for cell in cells]
-    gaps = [none or (isinstance(cell, str) and cell.lower() in _NO_NUMBER)
+    gaps = [none or str(cell).lower() in _NO_NUMBER
             for cell, none in zip(cells, empty, strict=True)]  # fmt: skip
-    known = [cell for cell, none in zip(cells, gaps, strict=True) if not none]
-    for kind in (int, float):
-        try:
-            if kind is int and (any(gaps) or any(isinstance(cell, float) for cell in known)):
-                continue
-            numbers = iter([kind(cell) for cell in known])
+    known = [cell for cell, gap in zip(cells, gaps, strict=True) if not gap]
+    fractions = any(gaps) or any(isinstance(cell, float) for cell in known)
+    for kind in (float,) if fractions else (int, float):
+        with suppress(TypeError, ValueError, OverflowError):
             if known or all(empty):
-                return np.array([math.nan if none else next(numbers) for none in gaps])
-        except (TypeError, ValueError, OverflowError):
-            pass
+                return np.array([math.nan if gap else kind(cell)
+                                 for cell, gap in zip(cells, gaps, strict=True)])  # fmt: skip
     return np.array(["" if none else str(cell) for cell, none in zip(cells, empty, strict=True)])
 
 
@@ -172,16 +166,17 @@ def _nested(cell: Any) -> Any:
 
 
 def _features(place: str, columns: Columns) -> np.ndarray:
+    """One array of all features: bytes as they are, other numbers as float32."""
     for name, column in columns.items():
         if column.dtype.kind not in "iufb":
             row, seen = _first_word(column)
             raise DataError(
                 f"{place}: `{name}` must be numbers to learn from, got {seen!r:.40} in row "
-                f"{row + 1} of the data; `leave_out` (--leave-out) leaves the column out."
+                f"{row} of the data; `leave_out` (--leave-out) leaves the column out."
             )
         if not np.isfinite(column).all():
-            row = int(np.argwhere(~np.isfinite(column))[0][0])
-            raise DataError(f"{place}: `{name}` has no finite number in row {row + 1} of the data.")
+            row = _first_row(~np.isfinite(column))
+            raise DataError(f"{place}: `{name}` has no finite number in row {row} of the data.")
     arrays = list(columns.values())
     if len(arrays) == 1 and arrays[0].ndim > 1:
         found = arrays[0]
@@ -189,21 +184,23 @@ def _features(place: str, columns: Columns) -> np.ndarray:
         raise DataError(f"{place}: a column of arrays must be the only one of `features`.")
     else:
         found = np.stack(arrays, axis=1)
-    with np.errstate(over="ignore"):
-        found = found if found.dtype == np.uint8 else found.astype(np.float32)
-    if found.dtype != np.uint8 and not np.isfinite(found).all():
-        raise DataError(f"{place} has numbers that float32 does not hold.")
-    return found
+    return check_inputs(f"{place}: features", found)
+
+
+def _first_row(wrong: np.ndarray) -> int:
+    """The first row with a wrong cell, counted from 1."""
+    return int(np.argwhere(wrong)[0][0]) + 1
 
 
 def _first_word(column: np.ndarray) -> tuple[int, str]:
-    """The first cell of a column of words that is no number, and its row."""
-    for row, cell in enumerate(column.reshape(len(column), -1)[:, 0]):
+    """The first row whose cell is no number, counted from 1, and the cell."""
+    cells = column.reshape(len(column), -1)[:, 0]
+    for row, cell in enumerate(cells, 1):
         try:
             float(cell)
         except (TypeError, ValueError):
             return row, str(cell)
-    return 0, str(column.reshape(-1)[0])
+    return 1, str(cells[0])
 
 
 def _labels(
@@ -215,9 +212,8 @@ def _labels(
         raise DataError(f"{place}: `{label}` must have one value per row.")
     missing = ~np.isfinite(column) if numbers else column == ""
     if missing.any():
-        row = int(np.argmax(missing))
         raise DataError(f"{place}: `{label}` must be there in every row; it is not in row "
-                        f"{row + 1} of the data.")  # fmt: skip
+                        f"{_first_row(missing)} of the data.")  # fmt: skip
     if number is None:
         number = numbers and not (column == np.rint(column)).all()
     if number:

@@ -5,17 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from taciturn.data.dataset import Examples
+from taciturn.data.dataset import Examples, wrong
 from taciturn.errors import DataError, require
 
 Parse = Callable[[Path, str, dict[str, np.ndarray]], Examples]  # (file, client, features)
 
 
 def read(path: Path, features: tuple[str, ...], parse: Parse) -> dict[str, Examples]:
-    """The examples of every client in a file, each parsed and checked by `parse`.
-
-    A file that is cut short or lacks a group or feature is one error, which names file and client.
-    """
+    """The examples of every client in a file, each parsed and checked by `parse`."""
     h5py = require("h5py", "data")
     try:
         file = h5py.File(path, "r")
@@ -35,14 +32,11 @@ def _client(
         group = clients[name]  # type: ignore[index]
         arrays = {feature: group[feature][()] for feature in features}
     except (KeyError, AttributeError, TypeError, ValueError):
-        raise DataError(f"{path}, client `{name}`: {' or '.join(features)} is missing.") from None
+        raise wrong(path, name, f"{' or '.join(features)} is missing") from None
     except (OSError, RuntimeError) as error:
-        raise DataError(f"{path}, client `{name}`: cannot be read: {error}.") from None
-    lengths = {len(array) if np.ndim(array) else None for array in arrays.values()}
-    if len(lengths) > 1 or None in lengths:
-        raise DataError(
-            f"{path}, client `{name}`: every feature needs one entry per example, got "
-            + ", ".join(f"{feature} {np.shape(array)}" for feature, array in arrays.items())
-            + "."
-        )
+        raise wrong(path, name, f"cannot be read: {error}") from None
+    lengths = {np.shape(array)[:1] for array in arrays.values()}
+    if len(lengths) > 1 or () in lengths:
+        seen = ", ".join(f"{feature} {np.shape(array)}" for feature, array in arrays.items())
+        raise wrong(path, name, f"every feature needs one entry per example, got {seen}")
     return parse(path, name, arrays)

@@ -56,14 +56,14 @@ def load(name: str, *, hold_out: str | None = None, **options: Any) -> Task:
     if not isinstance(name, str) or name not in TASKS:
         raise UnknownName("task", name, TASKS)
     known = inspect.signature(TASKS[name]).parameters
+    if "hold_out" in known:
+        options["hold_out"], hold_out = hold_out, None
     options = {key: value for key, value in options.items() if value is not None}
     for key in options:
         if key not in known:
             raise InputError(
                 f"The task `{name}` has no option `{key}`. It has: {', '.join(known) or 'none'}."
             )
-    if hold_out is not None and "hold_out" in known:
-        return TASKS[name](hold_out=hold_out, **options)
     task = TASKS[name](**options)
     if hold_out is None:
         return task

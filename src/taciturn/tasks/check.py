@@ -31,13 +31,7 @@ def check(task: Task) -> None:
     for name in ("population", "longest"):
         whole(f"clients.{name}", getattr(task.clients, name, None))
     choice("hold_out", task.hold_out, HOLD_OUT)
-    if isinstance(task.clients, Stored):
-        check_arrays(task.name, "training", task.clients.arrays)
-        if task.test is None and not held_out(task.clients.rows).any():
-            raise InputError("No client has two examples, so none can be held out for testing.")
-    if task.test is not None:
-        check_arrays(task.name, "test", task.test)
-    _check_test_clients(task)
+    _check_data(task)
     key = jax.eval_shape(lambda: jax.random.key(0))
     params = _traced(task, "init", task.init, key)
     batch = _traced(task, "clients", lambda: _few(task.clients))
@@ -51,20 +45,12 @@ def check(task: Task) -> None:
     tested = batch if task.test is None else jax.tree.map(_like, task.test)
     _check_metrics(task, _traced(task, "metrics", task.metrics, params, tested))
     _check_labels(task, params, batch, key)
-    if task.cohort is not None:
-        size = min(_EXAMPLES, task.clients.population)
-        number, draw = jax.ShapeDtypeStruct((), jnp.int32), task.cohort
-        drawn = _traced(task, "cohort", lambda key, t: draw(key, t, size), key, number)
-        if getattr(drawn, "shape", None) != (size,):
-            raise InputError(
-                f"`cohort` of task `{task.name}` must draw as many clients as it is asked for: for "
-                f"{size} a shape of ({size},), got {getattr(drawn, 'shape', drawn)}."
-            )
+    _check_cohort(task, key)
     _checked.add(task)
 
 
 def check_loss(task: Task) -> None:
-    """Raises unless the task's metrics tell a loss of rows that clients train on."""
+    """Raises unless the task's metrics have a loss of rows that clients train on."""
     params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
     if "loss" not in _traced(task, "metrics", task.metrics, params, _few(task.clients)):
         raise InputError(f"`choice` needs a metric `loss`, task `{task.name}` has none.")
@@ -84,90 +70,9 @@ def _few(clients: Any) -> Batch:
     return jax.eval_shape(lambda clients: clients.batch(jnp.int32(0), rows), clients)
 
 
-def check_arrays(task: str, which: str, arrays: Batch) -> None:
-    """Raises unless all arrays have as many entries, one at the least, that JAX can hold."""
-    leaves = jax.tree_util.tree_leaves_with_path(arrays)
-    if not leaves:
-        raise InputError(f"Task `{task}` has no arrays of {which} data.")
-    lengths = {}
-    for path, array in leaves:
-        name = jax.tree_util.keystr(path) or "the array"
-        if not hasattr(array, "dtype") or not np.ndim(array):
-            raise InputError(f"Task `{task}`, {which} data: {name} must be an array, one entry per "
-                             f"example, got {array!r:.60}.")  # fmt: skip
-        lengths[name] = len(array)
-        _check_numbers(f"Task `{task}`, {which} data: {name}", np.asarray(array))
-    if len(set(lengths.values())) > 1:
-        raise InputError(
-            f"Task `{task}`, {which} data: arrays must be of one length, got {lengths}."
-        )
-    if not next(iter(lengths.values())):
-        raise InputError(f"Task `{task}` has no {which} examples.")
-
-
-def _check_numbers(where: str, array: np.ndarray) -> None:
-    """Raises if a number is not finite, or would be cut in the dtype that JAX gives it."""
-    if array.dtype.kind not in "fiub":
-        raise InputError(f"{where} must be numbers, got {array.dtype}.")
-    if not array.size or array.dtype.itemsize == 1:
-        return
-    if array.dtype.kind == "f":
-        step = -(-array.size // _LOOKED_AT)
-        if not np.isfinite(array[::step]).all():
-            raise InputError(f"{where} must be finite, got NaN or infinity.")
-    kept = jax.dtypes.canonicalize_dtype(array.dtype)
-    if kept.itemsize < array.dtype.itemsize:
-        about = jnp.finfo(kept) if kept.kind == "f" else jnp.iinfo(kept)
-        worst = max(array.max().item(), -array.min().item(), key=abs)
-        if array.max() > about.max or array.min() < about.min:
-            raise InputError(f"{where} must fit into {kept}, got {worst}.")
-
-
-def _check_metrics(task: Task, found: Any) -> None:
-    if not isinstance(found, Mapping) or not found:
-        raise InputError(f"The metrics of task `{task.name}` must be a dict with a name for each, "
-                         f"got {type(found).__name__}.")  # fmt: skip
-    for name, pair in found.items():
-        shapes = (
-            [getattr(part, "shape", None) for part in pair] if isinstance(pair, tuple) else pair
-        )
-        if shapes != [(_EXAMPLES,)] * 2:
-            raise InputError(
-                f"The metric `{name}` of task `{task.name}` must be a pair, a value and a weight "
-                f"for each example: for {_EXAMPLES} examples two shapes of ({_EXAMPLES},), got "
-                f"{shapes}."
-            )
-
-
-def _check_test_clients(task: Task) -> None:
-    """Raises unless `test_clients` has a whole number for each example of the test set."""
-    if task.test_clients is None:
-        return
-    if task.test is None:
-        raise InputError(f"`test_clients` of task `{task.name}` needs a `test` set beside it.")
-    whose, count = np.asarray(task.test_clients), len(jax.tree.leaves(task.test)[0])
-    if whose.shape != (count,) or whose.dtype.kind not in "iu":
-        raise InputError(
-            f"`test_clients` of task `{task.name}` must be a whole number for each of the {count} "
-            f"test examples, got {whose.dtype} of shape {whose.shape}."
-        )
-
-
-def _check_labels(task: Task, params: Any, batch: Batch, key: Any) -> None:
-    """Raises if a label is none of the classes of a model made for `classification`."""
-    logits = getattr(task.loss, "logits", None)
-    if logits is None:
-        return
-    classes = jax.eval_shape(logits, params, batch["x"], key).shape[-1]
-    stored = task.clients.arrays if isinstance(task.clients, Stored) else None
-    for which, arrays in (("training", stored), ("test", task.test)):
-        labels = None if arrays is None else np.asarray(arrays["y"])
-        if labels is not None and not (labels.min() >= 0 and labels.max() < classes):
-            worst = labels.min() if labels.min() < 0 else labels.max()
-            raise InputError(
-                f"Task `{task.name}`, {which} data: labels must be in 0 to {classes - 1}, the "
-                f"classes of its model, got {worst}."
-            )
+def _like(array: Any) -> jax.ShapeDtypeStruct:
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    return jax.ShapeDtypeStruct((_EXAMPLES, *np.shape(array)[1:]), dtype)
 
 
 def _traced(task: Task, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -183,7 +88,102 @@ def _traced(task: Task, name: str, function: Callable[..., Any], *arguments: Any
         ) from error
 
 
-def _like(array: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(
-        (_EXAMPLES, *np.shape(array)[1:]), jax.dtypes.canonicalize_dtype(array.dtype)
-    )
+def _check_data(task: Task) -> None:
+    if isinstance(task.clients, Stored):
+        _check_arrays(f"Task `{task.name}`, training data", task.clients.arrays)
+        if task.test is None and not held_out(task.clients.rows).any():
+            raise InputError("No client has two examples, so none can be held out for testing.")
+    if task.test is not None:
+        _check_arrays(f"Task `{task.name}`, test data", task.test)
+    if task.test_clients is None:
+        return
+    if task.test is None:
+        raise InputError(f"`test_clients` of task `{task.name}` needs a `test` set beside it.")
+    whose, count = np.asarray(task.test_clients), len(jax.tree.leaves(task.test)[0])
+    if whose.shape != (count,) or whose.dtype.kind not in "iu":
+        raise InputError(
+            f"`test_clients` of task `{task.name}` must be a whole number for each of the {count} "
+            f"test examples, got {whose.dtype} of shape {whose.shape}."
+        )
+
+
+def _check_arrays(where: str, arrays: Batch) -> None:
+    """Raises unless all arrays have as many entries, one at the least, that JAX can hold."""
+    lengths = {}
+    for path, array in jax.tree_util.tree_leaves_with_path(arrays):
+        name = jax.tree_util.keystr(path) or "the array"
+        if not hasattr(array, "dtype") or not np.ndim(array):
+            raise InputError(
+                f"{where}: {name} must be an array, one entry per example, got {array!r:.60}."
+            )
+        lengths[name] = len(array)
+        _check_numbers(f"{where}: {name}", np.asarray(array))
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"{where}: arrays must be of one length, got {lengths}.")
+    if not any(lengths.values()):
+        raise InputError(f"{where}: there are no {'examples' if lengths else 'arrays'}.")
+
+
+def _check_numbers(where: str, array: np.ndarray) -> None:
+    """Raises if a number is not finite, or would be cut in the dtype that JAX gives it."""
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{where} must be numbers, got {array.dtype}.")
+    if not array.size or array.dtype.itemsize == 1:
+        return
+    if array.dtype.kind == "f" and not np.isfinite(array[:: -(-array.size // _LOOKED_AT)]).all():
+        raise InputError(f"{where} must be finite, got NaN or infinity.")
+    kept = jax.dtypes.canonicalize_dtype(array.dtype)
+    if kept.itemsize < array.dtype.itemsize:
+        about = jnp.finfo(kept) if kept.kind == "f" else jnp.iinfo(kept)
+        least, most = array.min().item(), array.max().item()
+        if most > float(about.max) or least < float(about.min):
+            worst = max(most, least, key=abs)
+            raise InputError(f"{where} must fit into {kept}, got {worst}.")
+
+
+def _check_metrics(task: Task, found: Any) -> None:
+    if not isinstance(found, Mapping) or not found:
+        raise InputError(f"The metrics of task `{task.name}` must be a dict with a name for each, "
+                         f"got {type(found).__name__}.")  # fmt: skip
+    for name, pair in found.items():
+        parts = pair if isinstance(pair, tuple) else (pair,)
+        shapes = [getattr(part, "shape", None) for part in parts]
+        if shapes != [(_EXAMPLES,)] * 2:
+            raise InputError(
+                f"The metric `{name}` of task `{task.name}` must be a pair, a value and a weight "
+                f"for each example: for {_EXAMPLES} examples two shapes of ({_EXAMPLES},), got "
+                f"{shapes}."
+            )
+
+
+def _check_labels(task: Task, params: Any, batch: Batch, key: Any) -> None:
+    """Raises if a label is none of the classes of a model made for `classification`."""
+    logits = getattr(task.loss, "logits", None)
+    if logits is None:
+        return
+    classes = jax.eval_shape(logits, params, batch["x"], key).shape[-1]
+    stored = task.clients.arrays if isinstance(task.clients, Stored) else None
+    for which, arrays in (("training", stored), ("test", task.test)):
+        if arrays is None:
+            continue
+        least, most = (ends(np.asarray(arrays["y"])) for ends in (np.min, np.max))
+        if not (least >= 0 and most < classes):
+            raise InputError(
+                f"Task `{task.name}`, {which} data: labels must be in 0 to {classes - 1}, the "
+                f"classes of its model, got {least if least < 0 else most}."
+            )
+
+
+def _check_cohort(task: Task, key: Any) -> None:
+    """Raises unless `cohort` draws as many clients as it is asked for."""
+    draw = task.cohort
+    if draw is None:
+        return
+    size = min(_EXAMPLES, task.clients.population)
+    number = jax.ShapeDtypeStruct((), jnp.int32)
+    drawn = _traced(task, "cohort", lambda key, t: draw(key, t, size), key, number)
+    if getattr(drawn, "shape", None) != (size,):
+        raise InputError(
+            f"`cohort` of task `{task.name}` must draw as many clients as it is asked for: for "
+            f"{size} a shape of ({size},), got {getattr(drawn, 'shape', drawn)}."
+        )

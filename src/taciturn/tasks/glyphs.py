@@ -92,38 +92,21 @@ def _favourites(writer: jax.Array) -> jax.Array:
 
 
 def _example(client: Any, index: Any, data: Any) -> dict[str, jax.Array]:
+    """An image of 28 × 28 in [0, 1], and which character it shows."""
     writer = _writer(client, data)
     hand = _hand(writer)
     moment = mix(writer ^ mix(jnp.asarray(index).astype(jnp.uint32) + jnp.uint32(0x51ED270B)))
     u = _uniforms(moment, 0, 10)
     label = jnp.sum(u[0] >= _favourites(writer)[:-1]).astype(jnp.int32)
-
-    # Nobody writes the same character twice the same way.
-    slant = hand["slant"] + 0.12 * (u[1] - 0.5)
-    width = hand["width"] * (1 + 0.14 * (u[2] - 0.5))
-    size = hand["size"] * (1 + 0.14 * (u[3] - 0.5))
-    turn = hand["turn"] + 0.12 * (u[4] - 0.5)
-    right = hand["right"] + 2 * (u[5] - 0.5)
-    down = hand["down"] + 2 * (u[6] - 0.5)
-    stroke = hand["stroke"] + 0.4 * (u[7] - 0.5)
-    waves = 2 * jnp.pi * u[8:10]
-
-    # Backwards from a pixel of the image to the cell of the field that it shows: moved and wobbled,
-    # turned, slanted, scaled. Each line is a sum over `_GROUND`.
-    zero, one = jnp.zeros(()), jnp.ones(())
-    wave = hand["wobble"] * jnp.stack([jnp.sin(waves), jnp.cos(waves)])
-    x = jnp.stack([one, zero, -right, wave[0, 0], wave[1, 0], zero, zero])
-    y = jnp.stack([zero, one, -down, zero, zero, wave[0, 1], wave[1, 1]])
-    x, y = jnp.cos(turn) * x + jnp.sin(turn) * y, jnp.cos(turn) * y - jnp.sin(turn) * x
-    cells = _GRID / SIDE / size
-    column, row = cells / width * (x + slant * y), cells * y
+    hand = _varied(hand, u)
+    column, row = _map(hand, 2 * jnp.pi * u[8:10])
     constant = jnp.asarray(np.eye(len(_GROUND))[2], jnp.float32)
     character = hand["face"].astype(jnp.int32) * len(CHARACTERS) + label
     alike = jnp.stack(  # what all pixels of the image share
         [
             (character * (_GRID * _GRID)).astype(jnp.float32),
             (moment >> 8).astype(jnp.float32),
-            0.5 + stroke / (2 * hand["soft"]),
+            0.5 + hand["stroke"] / (2 * hand["soft"]),
             1 / (2 * hand["soft"]),
             hand["noise"],
         ]
@@ -138,13 +121,44 @@ def _example(client: Any, index: Any, data: Any) -> dict[str, jax.Array]:
     )
     distance = _look_up(data["fields"], first.astype(jnp.int32), row, column)
     ink = jnp.clip(level + edge * distance, 0.0, 1.0)
+    image = jnp.clip(ink + noise * _grain(salt), 0.0, 1.0)
+    return {"x": image.reshape(SIDE, SIDE), "y": label}
 
-    # The sum of two uniforms for each pixel, a triangle, stands in for a normal.
+
+def _varied(hand: dict[str, jax.Array], u: jax.Array) -> dict[str, jax.Array]:
+    """The hand at one moment: nobody writes the same character twice the same way."""
+    return hand | {
+        "slant": hand["slant"] + 0.12 * (u[1] - 0.5),
+        "width": hand["width"] * (1 + 0.14 * (u[2] - 0.5)),
+        "size": hand["size"] * (1 + 0.14 * (u[3] - 0.5)),
+        "turn": hand["turn"] + 0.12 * (u[4] - 0.5),
+        "right": hand["right"] + 2 * (u[5] - 0.5),
+        "down": hand["down"] + 2 * (u[6] - 0.5),
+        "stroke": hand["stroke"] + 0.4 * (u[7] - 0.5),
+    }
+
+
+def _map(hand: dict[str, jax.Array], waves: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Column and row of the field's cell that a pixel shows, each as a sum over `_GROUND`.
+
+    A pixel is moved and wobbled, turned, slanted and scaled.
+    """
+    zero, one = jnp.zeros(()), jnp.ones(())
+    wave = hand["wobble"] * jnp.stack([jnp.sin(waves), jnp.cos(waves)])
+    x = jnp.stack([one, zero, -hand["right"], wave[0, 0], wave[1, 0], zero, zero])
+    y = jnp.stack([zero, one, -hand["down"], zero, zero, wave[0, 1], wave[1, 1]])
+    turn = hand["turn"]
+    x, y = jnp.cos(turn) * x + jnp.sin(turn) * y, jnp.cos(turn) * y - jnp.sin(turn) * x
+    cells = _GRID / SIDE / hand["size"]
+    return cells / hand["width"] * (x + hand["slant"] * y), cells * y
+
+
+def _grain(salt: jax.Array) -> jax.Array:
+    """Noise in [−1, 1) for each pixel: the sum of two uniforms, a triangle, stands for a normal."""
     places = jnp.arange(SIDE * SIDE, dtype=jnp.uint32) << 8
     bits = mix(salt.astype(jnp.uint32) ^ mix(places + jnp.uint32(0x3C6EF372)))
     grain = (bits >> 16).astype(jnp.float32) + (bits & 0xFFFF).astype(jnp.float32)
-    image = jnp.clip(ink + noise * (grain / 65536 - 1), 0.0, 1.0)
-    return {"x": image.reshape(SIDE, SIDE), "y": label}
+    return grain / 65536 - 1
 
 
 def _ground() -> np.ndarray:

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from taciturn.checks import choice, number, path_of, whole
+from taciturn.checks import choice, number, whole
 from taciturn.data import places
 from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset
 from taciturn.data.idx import PARTS, find, read
-from taciturn.data.splits import share_out
+from taciturn.data.own import grouped
+from taciturn.data.splits import dirichlet
 from taciturn.errors import DataError, InputError
-from taciturn.tasks.own import network
+from taciturn.tasks.own import given, network
 from taciturn.tasks.task import Task
 
 log = logging.getLogger("taciturn")
@@ -57,9 +58,7 @@ def idx(
         (or `test-…`), packed with gzip or not.
       split, alpha, clients, seed: as for `fashion`.
     """
-    if data is None:
-        raise InputError("The task `idx` needs `data`, the folder of the four idx files.")
-    folder = path_of("data", data)
+    folder = given("idx", data)
     if not folder.is_dir():
         raise DataError(f"`data` must be a folder, and {folder} is none.")
     files = [find(folder, part) for part in PARTS]
@@ -71,14 +70,14 @@ def _task(name: str, dataset: Dataset, split: str, alpha: float, clients: int, s
     clients, seed = whole("clients", clients), whole("seed", seed, 0)
     if choice("split", split, ("iid", "dirichlet")) == "dirichlet":
         alpha = number("alpha", alpha, 1e-6, math.inf, "(0, inf)")
-    labels = np.asarray(dataset.train["y"])
+    labels, rng = dataset.train["y"], np.random.default_rng(seed)
     if clients > len(labels):
         raise InputError(f"`clients` must be at most {len(labels)} examples, got {clients}.")
-    owners = share_out(labels, clients, split, alpha, seed)
-    rows = np.bincount(owners, minlength=clients)
-    if (rows == 0).any():
-        log.warning("%s: %d of %d clients got no examples and are left out.",
-                    name, (rows == 0).sum(), clients)  # fmt: skip
-    order = np.argsort(owners, kind="stable")
-    train = {key: array[order] for key, array in dataset.train.items()}
-    return network(name, replace(dataset, names=(), train=train, rows=rows[rows > 0]), 128)
+    if split == "dirichlet":
+        owners = dirichlet(labels, clients, alpha, rng)
+    else:
+        owners = rng.permutation(np.arange(len(labels)) % clients)
+    train = grouped(name, dataset.train, owners, dataset.counts)
+    if gone := clients - len(train.rows):
+        log.warning("%s: %d of %d clients got no examples and are left out.", name, gone, clients)
+    return network(name, replace(train, names=(), test=dataset.test), 128)

@@ -24,7 +24,7 @@ def npz(data: str | Path | None = None, hidden: int = 128) -> Task:
         every client is held out.
       hidden: the width of the network.
     """
-    path = _given("npz", data)
+    path = given("npz", data)
     return network("npz", cached("npz", [path], lambda: read_npz(path)), hidden)
 
 
@@ -36,14 +36,15 @@ def folder(data: str | Path | None = None, hidden: int = 128) -> Task:
         has, a tenth of every client is held out.
       hidden: the width of the network.
     """
-    root = _given("folder", data)
+    root = given("folder", data)
     files = sorted(root.glob("*/*.npy"))
     if not files:
         raise DataError(f"{root} has no folders with x.npy and y.npy, one per client.")
     return network("folder", cached("folder", files, lambda: read_folder(root)), hidden)
 
 
-def _given(task: str, data: Any) -> Path:
+def given(task: str, data: Any) -> Path:
+    """The path of the data that this task cannot do without."""
     if data is None:
         raise InputError(f"The task `{task}` needs `data`, the path of what you bring.")
     path = path_of("data", data)

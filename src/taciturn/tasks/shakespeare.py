@@ -10,7 +10,7 @@ import numpy as np
 from taciturn.checks import choice, whole
 from taciturn.data.shakespeare import LEAF_CHARACTERS, PADDING, read, read_leaf
 from taciturn.models import CharLSTM
-from taciturn.tasks.task import Batch, Stored, Task, classification
+from taciturn.tasks.task import Batch, Stored, Task, classification, numbered
 
 
 def shakespeare(data: str | Path | None = None, limit: int = 128, weigh: str = "tokens") -> Task:
@@ -28,14 +28,12 @@ def shakespeare(data: str | Path | None = None, limit: int = 128, weigh: str = "
     limit = whole("limit", limit)
     weigh = choice("weigh", weigh, ("tokens", "sequences"))
     dataset = read(data)
-    starts = np.concatenate([[0], np.cumsum(dataset.rows)[:-1]])
-    rows = np.minimum(dataset.rows, limit)
-    chosen = np.concatenate([start + np.arange(n) for start, n in zip(starts, rows, strict=True)])
+    whose, place = numbered(dataset.rows)
+    chosen = place < limit
     train = {key: array[chosen] for key, array in dataset.train.items()}
-    examples = None
+    rows, examples = np.minimum(dataset.rows, limit), None
     if weigh == "tokens":
-        whose = np.repeat(np.arange(len(rows)), rows)
-        examples = np.bincount(whose, (train["y"] != PADDING).sum(1))
+        examples = np.bincount(whose[chosen], (train["y"] != PADDING).sum(1))
     return Task(
         "shakespeare",
         Stored.of(train, rows, examples, dataset.names),

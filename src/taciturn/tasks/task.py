@@ -17,41 +17,36 @@ from taciturn.core.hashing import mix
 from taciturn.data.dataset import Dataset
 from taciturn.errors import InputError
 
+_TESTED = 2_000  # examples of `Generated` that are held out
+
 Batch = Any  # a pytree of arrays that share their first axis, one entry per example
 
 
 class Clients(Protocol):
-    """The clients' data. A pytree, so that it can be an argument of a compiled program."""
+    """The clients' data: a pytree, so that it can be an argument of a compiled program."""
 
     @property
     def population(self) -> int:
         """How many clients there are."""
-        ...
 
     @property
     def longest(self) -> int:
         """The most rows that any of them has."""
-        ...
 
     def rows_of(self, clients: jax.Array) -> jax.Array:
         """How many rows of training data these clients have."""
-        ...
 
     def examples_of(self, clients: jax.Array) -> jax.Array:
         """n_k, what these clients weigh in the mean; usually as many as they have rows."""
-        ...
 
     def batch(self, client: jax.Array, indices: jax.Array) -> Batch:
         """These rows of one client."""
-        ...
 
     def hold_out(self, how: str) -> tuple[Clients, Batch, Any]:
-        """The clients without a tenth of each one's rows, those rows, and whose each of them is.
+        """The clients without a tenth of each one's rows, those rows, and the client of each.
 
-        Args:
-          how: `random`, by label where there are labels, or `last`.
+        The tenth is drawn at `random`, by label where there are labels, or it is the `last`.
         """
-        ...
 
 
 class Tested(NamedTuple):
@@ -59,8 +54,8 @@ class Tested(NamedTuple):
 
     Attributes:
       examples: a pytree of arrays, one entry per example.
-      whose: which of `clients` each example belongs to, its place there; None where nobody knows.
-      clients: the numbers of the clients that have test examples; None where nobody knows.
+      whose: the client of each example, as a place in `clients`; None where it is unknown.
+      clients: the numbers of the clients that have test examples; None where they are unknown.
     """
 
     examples: Batch
@@ -69,7 +64,6 @@ class Tested(NamedTuple):
 
     @property
     def total(self) -> int:
-        """How many examples there are."""
         return len(jax.tree.leaves(self.examples)[0])
 
 
@@ -81,7 +75,6 @@ def held_out(rows: Any) -> Any:
     return (rows >= 2) * ((rows // 10) + (rows < 10))
 
 
-@jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class Stored:
     """Clients whose rows of data lie one after another in flat arrays.
@@ -91,7 +84,7 @@ class Stored:
       starts, rows: where each client's rows begin, and how many there are.
       examples: n_k, what each client weighs in the mean.
       longest: the most rows that any client has.
-      names: of the clients, where they have any. Compiled programs do not see them.
+      names: of the clients, where they have any. Compiled programs do not depend on them.
     """
 
     arrays: Batch
@@ -101,25 +94,11 @@ class Stored:
     longest: int
     names: tuple[str, ...] = ()
 
-    def tree_flatten(self) -> tuple[tuple[Any, ...], int]:
-        """The arrays, and the rest; without names, which programs must not depend on."""
-        return (self.arrays, self.starts, self.rows, self.examples), self.longest
-
-    @classmethod
-    def tree_unflatten(cls, longest: int, children: tuple[Any, ...]) -> Stored:
-        arrays, starts, rows, examples = children
-        return cls(arrays, starts, rows, examples, longest)
-
     @classmethod
     def of(
         cls, arrays: Batch, rows: Any, examples: Any = None, names: Sequence[str] = ()
     ) -> Stored:
-        """Clients with so many rows each, in order.
-
-        Args:
-          arrays, rows, names: as in `Stored`.
-          examples: n_k, by default as many as rows.
-        """
+        """Clients with so many `rows` each, in order; n_k is by default the number of rows."""
         rows = np.asarray(rows)
         leaves = jax.tree.leaves(arrays)
         if not all(hasattr(array, "dtype") and array.ndim for array in leaves):
@@ -136,7 +115,7 @@ class Stored:
             )
         if ends[-1] >= 2**31:
             raise InputError(f"All clients together may have 2³¹ − 1 rows, got {ends[-1]}.")
-        examples = rows if examples is None else np.asarray(examples)
+        examples = np.asarray(rows if examples is None else examples)
         if examples.shape != rows.shape or not (np.isfinite(examples) & (examples > 0)).all():
             raise InputError("`examples` must be above 0, one number per client.")
         if names and len(names) != len(rows):
@@ -174,8 +153,7 @@ class Stored:
         held = held_out(self.rows)
         if not held.any():
             raise InputError("No client has two examples, so none can be held out for testing.")
-        whose = np.repeat(np.arange(len(held)), held)
-        place = np.arange(len(whose)) - np.repeat(np.cumsum(held) - held, held)
+        whose, place = numbered(held)
         if choice("hold_out", how, HOLD_OUT) == "last":
             order, place = np.arange(self.rows.sum()), self.rows[whose] - held[whose] + place
         else:
@@ -183,28 +161,39 @@ class Stored:
             # has its share.
             order, start = self._shuffled_by_label()
             place = ((place + start[whose]) * (self.rows[whose] / held[whose])).astype(np.int64)
-        chosen = np.sort(order[(np.cumsum(self.rows, dtype=np.int64) - self.rows)[whose] + place])
+        chosen = np.sort(order[self.starts[whose] + place])  # still client by client
         kept = np.delete(np.arange(self.rows.sum()), chosen)
         left = self.rows - held
         examples = self.examples * (left / self.rows).astype(np.float32)
-        train = Stored.of(self._take(kept), left, examples, self.names)
-        return train, self._take(chosen), whose  # sorted rows are still client by client
+        return Stored.of(self._take(kept), left, examples, self.names), self._take(chosen), whose
 
     def _shuffled_by_label(self) -> tuple[np.ndarray, np.ndarray]:
         """All rows, client by client, label by label, at random; and a draw of [0, 1) for each.
 
-        Both depend on a client's name, or where it has none on its place, and on nobody else.
+        Both depend on a client's name alone, or on its number where it has none.
         """
         words = self.names or map(str, range(len(self.rows)))
         keys = mix(np.array([zlib.crc32(word.encode()) for word in words], np.uint32))
-        whose = np.repeat(np.arange(len(keys)), self.rows)
-        place = np.arange(len(whose)) - np.repeat(np.cumsum(self.rows) - self.rows, self.rows)
+        whose, place = numbered(self.rows)
         draws = mix(keys[whose] ^ mix(place.astype(np.uint32)))
         sorting = (draws, whose) if self.labels is None else (draws, self.labels, whose)
         return np.lexsort(sorting), mix(~keys) / 2**32
 
     def _take(self, rows: np.ndarray) -> Batch:
         return jax.tree.map(lambda array: np.asarray(array)[rows], self.arrays)
+
+
+jax.tree_util.register_pytree_node(
+    Stored,  # its aux data are without names, which programs must not depend on
+    lambda stored: ((stored.arrays, stored.starts, stored.rows, stored.examples), stored.longest),
+    lambda longest, children: Stored(*children, longest),
+)
+
+
+def numbered(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each row of clients with so many rows: the client, and its place among the client's."""
+    whose = np.repeat(np.arange(len(counts)), counts)
+    return whose, np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 @partial(
@@ -241,16 +230,13 @@ class Generated:
     def batch(self, client: jax.Array, indices: jax.Array) -> Batch:
         return jax.vmap(lambda index: self.example(client, index, self.data))(indices)
 
-    def hold_out(
-        self, how: str = "random", most: int = 2_000
-    ) -> tuple[Generated, Batch, np.ndarray]:
-        """As in `Clients`, but always the last tenth: an index is no time, all rows are drawn.
+    def hold_out(self, how: str = "random") -> tuple[Generated, Batch, np.ndarray]:
+        """As in `Clients`, but the last tenth whatever `how` says: all rows are drawn alike.
 
-        The test set is that of evenly spaced clients, `most` examples.
+        The test set has about `_TESTED` examples, of evenly spaced clients.
         """
-        chosen = np.unique(
-            np.linspace(0, self.population - 1, min(self.population, 200), dtype=int)
-        )
+        some = np.linspace(0, self.population - 1, min(self.population, 200), dtype=int)
+        chosen = np.unique(some)
         rows = np.asarray(jax.jit(type(self)._all_rows)(self, chosen))
         pairs = [
             (client, count - 1 - i)
@@ -259,7 +245,7 @@ class Generated:
         ]
         if not pairs:
             raise InputError("No client has two examples, so none can be held out for testing.")
-        step = max(1, len(pairs) // most)
+        step = max(1, len(pairs) // _TESTED)
         clients, indices = np.array(pairs[::step], np.int32).T
         draw = jax.jit(jax.vmap(lambda c, i, data: self.example(c, i, data), (0, 0, None)))
         test = jax.tree.map(np.asarray, draw(clients, indices, self.data))
