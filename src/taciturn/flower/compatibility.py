@@ -20,12 +20,11 @@ from taciturn.errors import InputError
 _CENTRAL_DP = (DifferentialPrivacyFixedClippingBase, DifferentialPrivacyAdaptiveBase)
 _COMPARING = (flower.Krum, flower.MultiKrum, flower.Bulyan, flower.FedMedian, flower.FedTrimmedAvg)
 _TREES = (flower.FedXgbBagging, flower.FedXgbCyclic)
-
 _AVERAGING = (flower.FedAvg, flower.FedAdagrad, flower.FedAdam, flower.FedAvgM, flower.FedYogi)
 
 
 def averages(inner: Strategy) -> bool:
-    """Whether a strategy takes the weighted mean of the replies first: one that is it does."""
+    """Whether a strategy takes the weighted mean of the replies first, as Flower's own do."""
     return any(type(inner).aggregate_train is one.aggregate_train for one in _AVERAGING)
 
 
@@ -33,19 +32,17 @@ def averages(inner: Strategy) -> bool:
 def metrics_of(inner: Any, each: list[RecordDict]) -> Iterator[None]:
     """A block in which a function of the user's for metrics sees these records, one per client."""
     function = getattr(inner, "train_metrics_aggr_fn", None)
-    if function in (None, aggregate_metricrecords):
-        yield
-        return
-    inner.train_metrics_aggr_fn = lambda _, key: function(each, key)
+    if function not in (None, aggregate_metricrecords):
+        inner.train_metrics_aggr_fn = lambda _, key: function(each, key)
     try:
         yield
     finally:
-        inner.train_metrics_aggr_fn = function
+        if function is not None:
+            inner.train_metrics_aggr_fn = function
 
 
 def refuse(inner: Strategy, stand_in: StandIn) -> None:
-    """Raises for a strategy that nothing can stand in for, or must not; and for a stand-in that
-    needs more than sums."""
+    """Raises for a strategy that cannot be wrapped, or a stand-in that needs more than sums."""
     if stand_in.own:
         raise InputError(
             f"The stand-in `{stand_in.name}` needs an update of every node on the server, which "
@@ -64,11 +61,11 @@ def refuse(inner: Strategy, stand_in: StandIn) -> None:
             "Taciturn runs the rounds. What it does there belongs into `configure_train` or "
             "`aggregate_train`."
         )
-    _refuse_central_privacy(inner)
     if isinstance(inner, _TREES):
         raise InputError(
             f"{type(inner).__name__} collects trees: there is no mean to stand in for."
         )
+    _refuse_central_privacy(inner)
 
 
 def _refuse_central_privacy(strategy: Any) -> None:
@@ -103,9 +100,8 @@ def robust(rule: Rule) -> Rule:
 def needs(inner: Strategy) -> int:
     """How many replies a strategy needs to do what it is for; 1 where nothing is known of it.
 
-    Bulyan skips a round with fewer. The others take it and let a bad reply through: MultiKrum
-    chooses all of them where there are no more than it is to choose, and a trimmed mean of few
-    trims nobody.
+    Bulyan skips a round with fewer. The others let a bad reply through: MultiKrum chooses all where
+    there are no more than it is to choose, and a trimmed mean of few trims nobody.
     """
     bad = _bad(inner, 0)
     if isinstance(inner, flower.Bulyan):
@@ -119,14 +115,10 @@ def needs(inner: Strategy) -> int:
 
 
 def trimmed_mean(inner: Strategy, replies: int) -> Strategy:
-    """What takes the place of a strategy that has fewer speakers than it needs.
+    """What takes the place of a strategy with too few speakers; `replies` counts the silent too.
 
     It leaves out the largest and smallest values of each weight, as many as the strategy bears bad
     replies and at least one, and takes the mean of the others.
-
-    Args:
-      inner: the strategy.
-      replies: how many there are, those of silent clients among them.
     """
     own: Any = inner
     trimmed = min(max(1, _bad(inner, replies)), (replies - 1) // 2)

@@ -19,11 +19,10 @@ from flwr.supercore import log
 
 from taciturn.core import downlink
 from taciturn.core.codecs import Codec, from_bytes, to_bytes
-from taciturn.core.hashing import fold
+from taciturn.core.hashing import DOWN, fold
 from taciturn.core.policy import Policy, least_error, parse_part, spell
 from taciturn.errors import InputError
 from taciturn.flower import records
-from taciturn.flower.protocol import HAS, metrics_of
 from taciturn.flower.records import Layout
 
 RECORD = "taciturn.down"  # the config record of a request, and the records of a node's state
@@ -36,17 +35,15 @@ class Downlink:
     """The server's side."""
 
     codec: Codec  # the policy's `down`
-    layout: Layout  # that of the model
+    layout: Layout  # of the model
     seed: int  # what the codec draws from
     public: ArrayRecord  # P, with the arrays that always travel as they were last
     weights: ArrayRecord  # θ, the inner strategy's model
     kept: int  # how many messages are kept at the most
     version: int = 0  # how many messages there were
     log: list[bytes] = field(default_factory=list)  # the last of them
-    # the version that each node said it has, in this run
-    has: dict[int, int] = field(default_factory=dict)
-    # nodes that made another model of messages, which get P whole from then on
-    odd: set[int] = field(default_factory=set)
+    has: dict[int, int] = field(default_factory=dict)  # the version that each node said it has
+    odd: set[int] = field(default_factory=set)  # nodes that make another P, and get it whole
     sum: int | None = None  # the checksum of P; None before it is needed
 
     def send(self, messages: Iterable[Message]) -> list[Message]:
@@ -60,17 +57,16 @@ class Downlink:
                 f"`down` needs requests with one ArrayRecord, got {len(content.array_records)}."
             )
         name, about = next(iter(content.array_records)), ConfigRecord({
-            "codec": spell(self.codec, without="feedback"),
-            "seed": self.seed,
+            "codec": spell(self.codec, without="feedback"), "seed": self.seed,
             "version": self.version,
-            "exclude": [glob.escape(name) for name, _, _ in self.layout.rest],  # no patterns
+            "exclude": [glob.escape(layer.name) for layer in self.layout.rest],  # no patterns
         })  # fmt: skip
-        since = self.has.get(node, -1)
-        if since < 0 or node in self.odd or self.version - since > len(self.log):
+        missed = self.version - self.has.get(node, -1)
+        if node not in self.has or node in self.odd or missed > len(self.log):
             content[name] = self.public
         else:
-            about["since"] = since
-            sent = b"".join(self.log[len(self.log) - (self.version - since) :])
+            about["since"] = self.has[node]
+            sent = b"".join(self.log[len(self.log) - missed :])
             messages = {_MESSAGES: Array(np.frombuffer(sent, np.uint8))}
             content[name] = ArrayRecord(self.layout.rest_of(self.public) | messages)
         content[RECORD] = about
@@ -104,8 +100,7 @@ class Downlink:
         self.weights, size = weights, self.layout.size
         ahead = records.difference(self.layout.views(self.public), self.layout.views(weights))
         key = key_of(self.seed, self.version)
-        code = downlink.difference(self.codec, ahead, np.zeros_like(ahead), key)
-        sent = to_bytes(self.codec, code, size)
+        sent = to_bytes(self.codec, self.codec.encode(ahead, key), size)
         self.public = _moved(self.codec, self.layout, self.public, sent, key, weights)
         self.version, self.sum = self.version + 1, None
         self.log = self._last([*self.log, sent])
@@ -145,10 +140,8 @@ def receive(message: Message, context: Context) -> list[int] | None:
     """On a node: puts the public model into a request in place of messages, and keeps it.
 
     Returns:
-      What the reply must say; None where the server sends no public models.
-
-    Raises:
-      InputError: the node lacks what the messages build on; its reply can only say so.
+      What the reply must say; None where the server sends no public models. Raises where the node
+      lacks what the messages build on: its reply can only say so.
     """
     about: Any = message.content.pop(RECORD, None)
     if about is None:
@@ -160,27 +153,15 @@ def receive(message: Message, context: Context) -> list[int] | None:
         had: Any = context.state.metric_records.get(f"{RECORD}.version", {}).get("version", -1)
         if kept is None or not about["since"] <= had <= version:
             raise InputError(f"it has version {had} of the public model")
-        public = _caught_up(kept, sent, about, had, Layout.of(kept, about["exclude"]))
+        public = _caught_up(kept, sent, about, had)
     context.state[RECORD] = public
     context.state[f"{RECORD}.version"] = MetricRecord({"version": version})
     message.content[name] = ArrayRecord(dict(public))
     return [version, checksum(public, Layout.of(public, about["exclude"]))]
 
 
-def lacking(message: Message) -> Message:
-    """The reply of a node that cannot make the public model."""
-    return Message(RecordDict({"metrics": MetricRecord({HAS: [-1, 0]})}), reply_to=message)
-
-
-def tell(reply: Message, has: list[int] | None) -> None:
-    """Adds what a node has to its reply."""
-    if has is not None and not reply.has_error():
-        for record in metrics_of(reply.content).values():
-            record[HAS] = has
-
-
 def checksum(record: ArrayRecord, layout: Layout) -> int:
-    """Of the bytes of all weights, in their order."""
+    """The checksum of the bytes of all weights, in their order."""
     found = 0
     for layer in layout.views(record):
         found = zlib.crc32(np.ascontiguousarray(layer).tobytes(), found)
@@ -190,21 +171,20 @@ def checksum(record: ArrayRecord, layout: Layout) -> int:
 def key_of(seed: int, version: int) -> np.ndarray:
     """The words that the message after this version is drawn from."""
     words = np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32)
-    return fold(fold(words, 0xD0), version)
+    return fold(fold(words, DOWN), version)
 
 
-def _caught_up(
-    kept: ArrayRecord, sent: ArrayRecord, about: Mapping[str, Any], had: int, layout: Layout
-) -> ArrayRecord:
+def _caught_up(kept: ArrayRecord, sent: ArrayRecord, about: Any, had: int) -> ArrayRecord:
     """The public model that messages make of the one that a node had."""
-    codec = least_error(parse_part("codec", about["codec"]))
-    length, since = codec.nbytes(layout.size), about["since"]
-    data = records.view(sent[_MESSAGES]).tobytes()
-    if len(data) != length * (about["version"] - since):
+    layout, codec = Layout.of(kept, about["exclude"]), parse_part("codec", about["codec"])
+    codec, versions = least_error(codec), range(about["since"], about["version"])
+    length, data = codec.nbytes(layout.size), records.view(sent[_MESSAGES]).tobytes()
+    if len(data) != length * len(versions):
         raise InputError(f"the messages have {len(data)} bytes")
-    for v in range(had, about["version"]):
-        one = data[(v - since) * length : (v - since + 1) * length]
-        kept = _moved(codec, layout, kept, one, key_of(about["seed"], v), kept)
+    for i, version in enumerate(versions):
+        if version >= had:
+            one, key = data[i * length : (i + 1) * length], key_of(about["seed"], version)
+            kept = _moved(codec, layout, kept, one, key, kept)
     return ArrayRecord({name: sent[name] if name in sent else kept[name] for name in kept})
 
 

@@ -33,44 +33,36 @@ class Details:
 
 def step(
     inner: Strategy, round: int, heard: Heard, now: Round, mean: np.ndarray,
-    handed: list[Message], needs: int, compares: bool,
+    handed: list[Message] | None, needs: int, compares: bool,
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:  # fmt: skip
     """The inner strategy's step; no arrays where it makes weights that are not finite.
 
     Args:
       inner, round: the strategy, and the round's number.
       heard, now: the replies, whose arrays are given up, and the round.
-      mean: the mean update, all that a strategy is given that would take it anyway.
-      handed, needs: what others are given, and how many they need; with fewer, a trimmed mean takes
-        their place.
+      mean: the mean update.
+      handed: what the strategy is given; None for one that takes the mean anyway.
+      needs: with fewer replies, a trimmed mean takes the strategy's place.
       compares: whether the strategy compares replies.
     """
-    layout, name = now.layout, type(inner).__name__
+    name = type(inner).__name__
     # For functions of the user's that put metrics together: what each client reported.
     each = [RecordDict({reply.name: reply.metrics})
             for reply in sorted(heard.everyone, key=lambda reply: reply.node)]  # fmt: skip
     # What all report and always send, in silence too.
-    whole = _mean([_details(reply, layout) for reply in heard.everyone])
-    if compatibility.averages(inner):
-        # Nothing but their sum is needed of the replies; a cohort's memory is worth having back.
-        for reply in heard.speakers:
-            reply.weights = None
-            for record in reply.message.content.array_records.values():
-                record.clear()
-        weights = records.moved(layout, now.model, mean)
-        handed = [_write(heard.everyone[0].message, now, weights, whole, whole.examples)]
+    whole = _mean([_details(reply, now.layout) for reply in heard.everyone])
+    if handed is None:
+        handed = [_mean_alone(heard, now, mean, whole)]
     elif len(handed) < needs:
         log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
             "takes its place.", len(handed), round, name, needs)  # fmt: skip
-        # The silent stay where they are.
-        weights = {layer: now.model[layer] for layer in layout.names}
-        handed += [
-            _write(reply.message, now, weights, _details(reply, layout), reply.examples)
+        handed += [  # the silent stay where they are
+            _write(reply.message, now, now.model, _details(reply, now.layout), reply.examples)
             for reply in heard.silent
         ]
         inner = compatibility.trimmed_mean(inner, len(handed))
     heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
-    if type(inner).aggregate_train is FedAvg.aggregate_train and not compares:
+    if type(inner).aggregate_train is FedAvg.aggregate_train:
         # The mean of one reply is that reply: no need to read and write it once more.
         arrays = handed[0].content.array_records[now.name]
         metrics = inner.train_metrics_aggr_fn(each, now.request.weighted_by)
@@ -80,13 +72,23 @@ def step(
         if arrays is None:
             return None, metrics
         if not compares:
-            arrays.update({name: whole.rest[name] for name in layout.averaged})
+            arrays.update({name: whole.rest[name] for name in now.layout.averaged})
     arrays = records.cast(arrays, now.model)
     if wrong := next((name for name in arrays if not records.finite(arrays[name])), None):
         log(WARNING, "Taciturn: %s made weights of round %d that are not finite, first in `%s`: "
             "the model stays.", name, round, wrong)  # fmt: skip
         return None, metrics
     return arrays, metrics
+
+
+def _mean_alone(heard: Heard, now: Round, mean: np.ndarray, whole: Details) -> Message:
+    """One reply with the mean update. The arrays of all others go: their memory is needed."""
+    for reply in heard.speakers:
+        reply.weights = None
+        for record in reply.message.content.array_records.values():
+            record.clear()
+    weights = records.moved(now.layout, now.model, mean)
+    return _write(heard.everyone[0].message, now, weights, whole, whole.examples)
 
 
 def one_by_one(
@@ -103,45 +105,56 @@ def one_by_one(
       absent: how many of whom nothing was heard count as silent, of mean weight and norm.
       each: whether the silent are given one reply each, and not one with their summed weight.
     """
-    layout, model, handed = now.layout, now.model, []
     counts, forecast = policy.stand_in.counts, None
     silence = heard.silent or absent
     if counts and (silence or any(reply.probability < 1 for reply in heard.speakers)):
         forecast = in_blocks(
             lambda pair: (pair[0] + policy.stand_in.predict(pair[1]), pair[1]),
-            (np.zeros(layout.size, layout.wide), memory.stand_in), donate=True,
+            (np.zeros(now.layout.size, now.layout.wide), memory.stand_in), donate=True,
         )[0]  # fmt: skip
-    for reply in heard.speakers:
-        arrays, n = reply.arrays, reply.examples if counts else reply.weight
-        changed = reply.scale != 1 or model is not now.sent or (counts and reply.probability < 1)
-        if reply.weights is not None and changed:
-            reply.update = records.difference(layout.views(now.sent), reply.weights)
-            reply.update *= np.float32(reply.scale)
-        if (update := reply.update) is not None:
-            if forecast is not None and reply.probability < 1:
-                expected = forecast * np.float32(_share(reply.norm, now))
-                update = expected + (update - expected) / np.float32(reply.probability)
-            arrays, reply.update = records.moved(layout, model, update), None
-        handed.append(_write(reply.message, now, arrays, _details(reply, layout), n))
-    if forecast is None or not silence or not heard.everyone:
-        return handed
-    silent = [_details(reply, layout) for reply in heard.silent]
+    handed = [_speaker(reply, now, forecast, counts) for reply in heard.speakers]
+    if forecast is not None and silence and heard.everyone:
+        handed += _silent(heard, now, forecast, absent, each)
+    return handed
+
+
+def _speaker(reply: Reply, now: Round, forecast: np.ndarray | None, counts: bool) -> Message:
+    """The reply of one who spoke, whose arrays are handed on where its update counts as it is."""
+    arrays, update, layout = reply.arrays, reply.update, now.layout
+    by_chance = counts and reply.probability < 1
+    changed = reply.scale != 1 or now.model is not now.sent or by_chance
+    if reply.weights is not None and changed:
+        update = records.difference(layout.views(now.sent), reply.weights)
+        update *= np.float32(reply.scale)
+    if update is not None:
+        if forecast is not None and by_chance:
+            expected = forecast * np.float32(_share(reply.norm, now))
+            update = expected + (update - expected) / np.float32(reply.probability)
+        arrays, reply.update = records.moved(layout, now.model, update), None
+    weight = reply.examples if counts else reply.weight
+    return _write(reply.message, now, arrays, _details(reply, layout), weight)
+
+
+def _silent(
+    heard: Heard, now: Round, forecast: np.ndarray, absent: int, each: bool
+) -> list[Message]:
+    """The replies of the silent and the absent: all have the same weights, and share them."""
+    parts = [_details(reply, now.layout) for reply in heard.silent]
     shares = [(reply.examples, _share(reply.norm, now)) for reply in heard.silent]
     if absent:
         everyone = heard.everyone
         n = sum(reply.examples for reply in everyone)
         norm = sum(reply.examples * (reply.norm or 0.0) for reply in everyone) / n
-        typical = _mean(silent or [_details(reply, layout) for reply in heard.speakers])
+        typical = _mean(parts or [_details(reply, now.layout) for reply in heard.speakers])
         typical.examples = n / len(everyone)
-        silent += [typical] * absent
+        parts += [typical] * absent
         shares += [(typical.examples, _share(norm, now))] * absent
-    total = sum(n for n, _ in shares)
-    forecast *= np.float32(sum(n * share for n, share in shares) / total)
-    weights = records.moved(layout, model, forecast)  # all share the memory of these
+    share = sum(n * share for n, share in shares) / sum(n for n, _ in shares)
+    forecast *= np.float32(share)
+    weights = records.moved(now.layout, now.model, forecast)
     to = (heard.silent or heard.speakers)[0].message
-    for part in silent if each else [_mean(silent)]:
-        handed.append(_write(to, now, weights, part, part.examples))
-    return handed
+    parts = parts if each else [_mean(parts)]
+    return [_write(to, now, weights, part, part.examples) for part in parts]
 
 
 def _share(norm: float | None, now: Round) -> float:
@@ -161,10 +174,10 @@ def _mean(parts: Sequence[Details]) -> Details:
     """Several as one, weighted; it weighs what they do together."""
     total = sum(part.examples for part in parts)
     metrics, rest = MetricRecord(), {}
-    for key, value in parts[0].metrics.items():
+    for key in parts[0].metrics:
         mean: Any = sum(part.examples / total * np.asarray(part.metrics[key], float)
                         for part in parts)  # fmt: skip
-        metrics[key] = mean.tolist() if isinstance(value, list) else float(mean)
+        metrics[key] = mean.tolist()
     for name in parts[0].rest:
         mean = sum(part.rest[name].numpy() * (part.examples / total) for part in parts)
         rest[name] = Array(np.asarray(mean))
@@ -183,6 +196,6 @@ def _write(
         {name: details.rest[name] if name in details.rest else weights[name] for name in now.model}
     )
     content[details.name] = metrics = MetricRecord(dict(details.metrics))
-    if metrics.get(now.request.weighted_by) != examples:
+    if metrics.get(now.request.weighted_by) != examples:  # else a whole number stays one
         metrics[now.request.weighted_by] = examples
     return Message(content=content, metadata=to.metadata)

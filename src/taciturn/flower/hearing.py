@@ -29,39 +29,33 @@ class Round:
 
     opening: Opening  # what the core knows
     request: Request  # what all clients are asked
-    layout: Layout  # that of the model
-    name: str  # that of the array record of a reply in which somebody speaks
+    layout: Layout  # of the model
+    name: str  # of the array record in a speaker's reply
     limits: Limits  # how far a reply can move the mean
-    sent: ArrayRecord  # the model that clients train from
-    # the server's own, which the inner strategy moves: the same without a codec for the way
-    # down
-    model: ArrayRecord
+    sent: ArrayRecord  # what clients train from: P with a codec for the way down, else θ
+    model: ArrayRecord  # θ, the server's own model, which the inner strategy moves
     asked: set[int]  # the clients' nodes
     must_speak: set[int]  # those of them that may not be silent
-    bytes_down: int  # all bytes that are sent, and those of arrays among them
-    payload_down: int
+    bytes_down: int  # all bytes that are sent
+    payload_down: int  # those of arrays among them
     bytes_down_full: int  # all bytes if everyone were sent the model whole
-    # what nodes have of the public model; None where they get the weights as they are
-    downlink: Downlink | None
+    downlink: Downlink | None  # what nodes have of P; None without a codec for the way down
 
 
 @dataclass
 class Heard:
     """What came back in a round."""
 
-    # the replies that count, in the order of their nodes
-    speakers: list[Reply] = field(default_factory=list)
+    speakers: list[Reply] = field(default_factory=list)  # those that count, sorted by node
     silent: list[Reply] = field(default_factory=list)
     results: int = 0  # how many replies came that are no errors
-    errors: int = 0  # how many there were of each
+    errors: int = 0
     rejected: int = 0
     missing: int = 0
-    # all bytes that came; those of codes and arrays among them; and of arrays that always
-    # travel among these
-    bytes_up: int = 0
-    payload_up: int = 0
-    payload_always: int = 0
-    bytes_up_full: int = 0  # what would have come if all had sent their weights whole
+    bytes_up: int = 0  # all bytes that came
+    payload_up: int = 0  # those of codes and arrays among them
+    payload_always: int = 0  # those of arrays that always travel among these
+    bytes_up_full: int = 0  # all bytes if everyone had sent their weights whole
 
     @property
     def everyone(self) -> list[Reply]:
@@ -74,69 +68,68 @@ class Heard:
     def tally(self, total: np.ndarray, now: Round) -> Tally:
         """What was heard, with the sum of the speakers' updates."""
         everyone, asked = self.everyone, now.request
-        tallied = tally.of(
-            total,
-            np.asarray([reply.examples for reply in everyone], total.dtype),
-            np.asarray([reply.norm for reply in everyone], total.dtype),
-            np.arange(len(everyone)) < len(self.speakers),
-            now.opening,
-            np.asarray([reply.probability for reply in everyone], total.dtype),
-            each=asked.rule.each,
-            nbytes=np.asarray([replies.charged(reply, asked) for reply in everyone]),
+        examples, norms, chances = (
+            np.asarray([getattr(reply, name) for reply in everyone], total.dtype)
+            for name in ("examples", "norm", "probability")
         )
+        spoke = np.arange(len(everyone)) < len(self.speakers)
+        nbytes = np.asarray([replies.charged(reply, asked) for reply in everyone])
+        tallied = tally.of(
+            total, examples, norms, spoke, now.opening, chances, each=asked.rule.each,
+            nbytes=nbytes,
+        )  # fmt: skip
         return tallied._replace(n_rejected=tallied.n_rejected + self.rejected)
 
 
 def hear(messages: Iterable[Message], now: Round) -> Heard:
-    """Reads the replies, sorts out what cannot be one, and bounds what each weighs."""
+    """The replies of a round: what cannot be one is rejected, and what each weighs is bounded."""
     heard, found = Heard(), []
     answered: set[int] = set()
     whole = byte_counts.record_bytes(now.sent)
     for message in messages:
-        node, written = message.metadata.src_node_id, byte_counts.message_bytes(message)
+        written = byte_counts.message_bytes(message)
+        reply = _received(heard, message, now, answered)
         heard.bytes_up += written
-        if message.has_error():
-            heard.errors += 1
-            heard.bytes_up_full += written
-            log(WARNING, "Taciturn: node %d failed: %s", node, message.error.reason)
+        heard.bytes_up_full += written
+        if reply is None:
             continue
-        heard.results += 1
-        heard.payload_up += byte_counts.payload_of(message)
-        heard.payload_always += sum(
-            byte_counts.payload(now.layout.rest_of(part))
-            for part in message.content.array_records.values()
-        )
-        try:
-            reply = _read(message, now, answered)
-        except InputError as error:
-            heard.reject(node, error)
-            heard.bytes_up_full += written
-            continue
-        if reply.remark is not None:
-            log(WARNING, "Taciturn: node %d does not do as it was asked: %s", node, reply.remark)
-        if protocol.CODE not in reply.arrays:
-            heard.payload_up += len(reply.code)
+        found.append(reply)
+        apart = 0 if protocol.CODE in reply.arrays else len(reply.code)  # a code in no array
+        heard.payload_up += apart
         if reply.weights is None:
             name = next(iter(message.content.array_records), now.name)
-            written = byte_counts.message_bytes_with(message, {name: whole})
-            written -= 0 if protocol.CODE in reply.arrays else len(reply.code)
-        heard.bytes_up_full += written
-        found.append(reply)
+            full = byte_counts.message_bytes_with(message, {name: whole}) - apart
+            heard.bytes_up_full += full - written
     heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
     for reply in _comparable(heard, found, now):
         (heard.speakers if reply.spoke else heard.silent).append(reply)
     return heard
 
 
-def _read(message: Message, now: Round, answered: set[int]) -> Reply:
-    """The reply in a message, or an `InputError` that says what is wrong with it."""
-    said = _said(message, now.asked, answered, now)
-    reply = replies.read(message, said, now.layout, now.request)
-    if reply.name == now.name:
-        raise InputError(f"its metrics have the name `{now.name}`, which is that of arrays.")
-    if not reply.spoke and reply.node in now.must_speak:
-        raise InputError(f"It is silent, and `{now.request.rule.name}` lets it be so no more.")
-    now.limits.check_loss(reply)
+def _received(heard: Heard, message: Message, now: Round, answered: set[int]) -> Reply | None:
+    """The reply in a message, counted; None where it is an error or rejected."""
+    node = message.metadata.src_node_id
+    if message.has_error():
+        heard.errors += 1
+        log(WARNING, "Taciturn: node %d failed: %s", node, message.error.reason)
+        return None
+    heard.results += 1
+    for part in message.content.array_records.values():
+        heard.payload_up += byte_counts.payload(part)
+        heard.payload_always += byte_counts.payload(now.layout.rest_of(part))
+    try:
+        said = _said(message, now.asked, answered, now)
+        reply = replies.read(message, said, now.layout, now.request)
+        if reply.name == now.name:
+            raise InputError(f"its metrics have the name `{now.name}`, which is that of arrays.")
+        if not reply.spoke and node in now.must_speak:
+            raise InputError(f"It is silent, and `{now.request.rule.name}` lets it be so no more.")
+        now.limits.check_loss(reply)
+    except InputError as error:
+        heard.reject(node, error)
+        return None
+    if reply.remark is not None:
+        log(WARNING, "Taciturn: node %d does not do as it was asked: %s", node, reply.remark)
     return reply
 
 
@@ -153,7 +146,7 @@ def _said(message: Message, asked: set[int], answered: set[int], now: Round) -> 
 
 
 def hear_evaluation(messages: Iterable[Message], asked: set[int], now: Round) -> list[Message]:
-    """The replies of the clients that were asked to evaluate, without those that fail the run."""
+    """The replies of clients that were asked to evaluate, without those that would end the run."""
     heard, found, kept = Heard(), [], []
     answered: set[int] = set()
     for message in messages:
@@ -198,7 +191,7 @@ def _comparable(heard: Heard, found: list[Reply], now: Round) -> list[Reply]:
 def add_up(heard: Heard, now: Round, total: np.ndarray, keep: bool) -> None:
     """Writes Σ n·Δ/p over the speakers to `total`; rejects updates that do not fit their norms.
 
-    With `keep`, the updates that were decoded stay with the replies.
+    With `keep`, decoded updates stay with the replies.
     """
     _sum(heard, now, total, keep)
     most = max(float(now.opening.silent_at_most), 0.0)  # a threshold may lie below 0
@@ -248,7 +241,8 @@ def _add_coded(heard: Heard, reply: Reply, now: Round, total: np.ndarray, keep: 
 
 def _accept(heard: Heard, reply: Reply, codec: Codec, actual: float, size: int) -> bool:
     """Whether a reply's norm can be that of its update; without loss it is replaced by that."""
-    reported = next((norm for norm in (reply.encoded_norm, reply.norm) if norm is not None), actual)
+    reported = reply.norm if reply.encoded_norm is None else reply.encoded_norm
+    reported = actual if reported is None else reported
     fits = tally.fits(codec, np.float64(reported), np.float64(actual), size)
     if not math.isfinite(actual) or not fits:
         heard.reject(

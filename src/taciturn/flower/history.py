@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import INFO, WARNING
 from typing import Any, NamedTuple
@@ -50,15 +50,13 @@ def row(round: int, now: Round, heard: Heard, info: RoundInfo) -> dict[str, Any]
     )._asdict()  # fmt: skip
 
 
-def numbers(
-    metrics: Mapping[str, Any], taken: Collection[str] = Row._fields, prefix: str = ""
-) -> dict[str, float]:
-    """The numbers of an app as columns: under their names, unless these are taken; NaN is none."""
+def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """The numbers of an app as columns: under their names, unless a `Row` has them; no NaN."""
     columns = {}
     for key, value in metrics.items():
         if isinstance(value, int | float) and not math.isnan(value):
             name = key if key.startswith(prefix) else prefix + key
-            columns[f"app_{name}" if name in taken else name] = float(value)
+            columns[f"app_{name}" if name in Row._fields else name] = float(value)
     return columns
 
 
@@ -83,8 +81,7 @@ def counting_on(done: int, total: int) -> Iterator[None]:
 
     def change(record: logging.LogRecord) -> bool:
         if record.msg == _ROUND and isinstance(record.args, tuple):
-            now: object = record.args[0]
-            record.args = (int(f"{now}") + done, total)
+            record.args = (int(f"{record.args[0]}") + done, total)
         elif record.msg == _ROUNDS:
             record.args = (total,)
         return True

@@ -4,7 +4,7 @@ from logging import WARNING
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.supercore import log
 
@@ -25,16 +25,15 @@ _LEAST = 1e-6  # probability that is reported
 def speak(rule: Rule | str | None = None) -> Mod:
     """A client mod that lets a client stay silent when the server's rule says so.
 
-    It compares the arrays that the app returns with those it was sent, reports the norm of the
-    difference and, in silence, takes the weights out of the reply. A client that speaks sends them
-    in the codec that the server names. The mod must be listed first, so that it sees what leaves
-    the device. Evaluation, and a server that does not use `Taciturn`, are left alone.
+    It reports how far training moved the arrays and, in silence, takes the weights out of the
+    reply. A client that speaks sends them in the codec that the server names. The mod must be
+    listed first, so that it sees what leaves the device. Evaluation, and servers without
+    `Taciturn`, are left alone.
 
     Args:
       rule: a rule of the client's own, `fixed` or `random`, as an object or as text such as
-        `fixed:0.5`. The client then speaks when both rules say so: its own can only make it
-        quieter. Where the server counts who speaks 1/p times, as under `optimal` and `budget`,
-        only `random` can be taken into account, and clients with `fixed` answer with an error.
+        `fixed:0.5`, which can only make it quieter. Where the server counts who speaks 1/p times,
+        as under `optimal` and `budget`, clients with `fixed` answer with an error.
     """
     own = parse_part("rule", rule) if isinstance(rule, str) else rule
     if own is not None and (
@@ -49,13 +48,16 @@ def speak(rule: Rule | str | None = None) -> Mod:
             has = downlink.receive(message, context)
         except InputError as error:
             log(WARNING, "taciturn: there is nothing to train from: %s", error)
-            return downlink.lacking(message)
+            metrics = MetricRecord({protocol.HAS: [-1, 0]})
+            return Message(RecordDict({"metrics": metrics}), reply_to=message)
         record: Any = message.content.pop(protocol.REQUEST, None)
         if record is None:
             reply = call_next(message, context)
         else:
             reply = _trained(message, context, call_next, record, own)
-        downlink.tell(reply, has)
+        if has is not None and not reply.has_error():
+            for told in protocol.metrics_of(reply.content).values():
+                told[protocol.HAS] = has
         return reply
 
     return mod
@@ -114,60 +116,62 @@ def _answer(
         allowed = bool(own.speaks(situation._replace(uniform=_uniform()), context_of_own))
         speaks = speaks and allowed
         report = report._replace(own=max(getattr(context_of_own, "probability", 1.0), _LEAST))
-    code = b""
     if asked.coded or not speaks:
-        arrays = {key: array for key, array in trained.items() if key not in set(layout.names)}
-        if arrays:
+        del reply.content[name]
+        if arrays := {key: trained[key] for key in trained if key not in set(layout.names)}:
             reply.content[name] = ArrayRecord(arrays)
-        else:
-            del reply.content[name]
+    code = b""
     if asked.coded and speaks:
         update = records.difference(before, after)
-        feedback, residual = asked.codec.feedback, None
-        if feedback:
-            residual = _residual(context, asked, len(update))
-        encoded = client.encode(
-            asked.codec, update, asked.key(node), residual, int(decision.nbytes)
-        )
-        code = to_bytes(encoded.codec, encoded.code, len(update))
-        if feedback:
-            report = report._replace(encoded_norm=float(encoded.norm or 0.0))
-            context.state[_RESIDUAL] = ArrayRecord(
-                {"accepted": Array(residual), "next": Array(encoded.residual)}
-            )
-            context.state[f"{_RESIDUAL}.round"] = MetricRecord({"round": asked.round})
+        code, encoded_norm = _encoded(update, int(decision.nbytes), asked, node, context)
+        if encoded_norm is not None:
+            report = report._replace(encoded_norm=encoded_norm)
     protocol.write_report(reply.content, report, code)
+
+
+def _encoded(
+    update: np.ndarray, nbytes: int, asked: Request, node: int, context: Context
+) -> tuple[bytes, float | None]:
+    """The code of an update, and with feedback the norm of what was encoded; what the code leaves
+    out is kept in the node's state."""
+    feedback = asked.codec.feedback
+    residual = _residual(context, asked, len(update)) if feedback else None
+    sent = client.encode(asked.codec, update, asked.key(node), residual, nbytes)
+    code = to_bytes(sent.codec, sent.code, len(update))
+    if not feedback:
+        return code, None
+    kept = {"accepted": Array(residual), "next": Array(sent.residual)}
+    context.state[_RESIDUAL] = ArrayRecord(kept)
+    context.state[f"{_RESIDUAL}.round"] = MetricRecord({"round": asked.round})
+    return code, float(sent.norm or 0.0)
 
 
 def _situation(asked: Request, norm: float, metrics: MetricRecord) -> Situation:
     """What this client knows of itself, as far as the rule looks at it."""
-    rule, situation = asked.rule, Situation(norm, _uniform(), silence=asked.silence)
-    if "examples" in rule.looks_at:
-        examples = metrics.get(asked.weighted_by)
-        if not isinstance(examples, int | float):
-            raise InputError(f"`{rule.name}` looks at `{asked.weighted_by}`, and it is not there")
-        situation = situation._replace(examples=float(examples))
-    if "loss" in rule.looks_at:
-        loss = next((metrics[key] for key in _LOSSES if key in metrics), None)
-        if not isinstance(loss, int | float):
-            raise InputError(f"`{rule.name}` looks at the loss: report it as `{_LOSSES[0]}`")
-        situation = situation._replace(loss=float(loss))
+    situation = Situation(norm, _uniform(), silence=asked.silence)
+    for figure, names in (("examples", (asked.weighted_by,)), ("loss", _LOSSES)):
+        if figure in asked.rule.looks_at:
+            value = next((metrics[name] for name in names if name in metrics), None)
+            if not isinstance(value, int | float):
+                raise InputError(
+                    f"`{asked.rule.name}` looks at the {figure}: report it as `{names[0]}`"
+                )
+            situation = situation._replace(**{figure: float(value)})
     return situation
 
 
 def _residual(context: Context, asked: Request, size: int) -> np.ndarray:
-    """What the codec left out of all that the server took: 0 on a new node, or where the model has
-    another size.
+    """What the codec left out of all codes that the server took; 0 where the model is another one.
 
     What was left out of the last code counts once the server says that it took the code: of one
     that was lost or rejected nothing has reached the model.
     """
-    kept = context.state.array_records.get(_RESIDUAL)
-    if kept is None:
-        return np.zeros(size, np.float32)
-    said = int(context.state.metric_records[f"{_RESIDUAL}.round"]["round"])
-    residual = kept["next" if asked.accepted >= said else "accepted"].numpy()
-    return residual if residual.shape == (size,) else np.zeros(size, np.float32)
+    if (kept := context.state.array_records.get(_RESIDUAL)) is not None:
+        said = int(context.state.metric_records[f"{_RESIDUAL}.round"]["round"])
+        residual = kept["next" if asked.accepted >= said else "accepted"].numpy()
+        if residual.shape == (size,):
+            return residual
+    return np.zeros(size, np.float32)
 
 
 def _uniform() -> float:

@@ -34,18 +34,19 @@ class Nodes(dict[int, Node]):
         """Adds a round. Says once which nodes lack the mod, and which are asked and never heard."""
         for node in asked:
             self[node].asked += 1
+        new = []
         for reply in heard.speakers:
             own = self[reply.node]
             own.spoke, own.in_a_row, own.last_spoke = own.spoke + 1, 0, round
+            if reply.without_mod and not own.without_mod:
+                own.without_mod = 1
+                new.append(f"{reply.node}")
         for reply in heard.silent:
             own = self[reply.node]
             own.silent, own.in_a_row = own.silent + 1, own.in_a_row + 1
-        if new := [reply.node for reply in heard.speakers
-                   if reply.without_mod > self[reply.node].without_mod]:  # fmt: skip
+        if new:
             log(WARNING, "Taciturn: nodes without `speak()` among their mods send their weights "
-                "whole, in every round: %s.", ", ".join(map(str, new)))  # fmt: skip
-        for node in new:
-            self[node].without_mod = 1
+                "whole, in every round: %s.", ", ".join(new))  # fmt: skip
         for node in asked:
             own = self[node]
             if not own.spoke and own.asked == _PATIENCE + 1:

@@ -1,7 +1,7 @@
 """What strategy and mod tell each other: a record in the request, and an entry in the reply.
 
-Both sides come from this file; they need not be of the same version. A client that cannot read what
-it is asked sends its weights whole, says why, and the round goes on.
+A client that cannot read what it is asked, such as one of another version, sends its weights whole,
+says why, and the round goes on.
 
 Each record of a message costs 150 bytes in Flower. A reply therefore has the app's metrics, the
 mod's numbers and the code in one: a ConfigRecord, because only these hold bytes.
@@ -105,8 +105,7 @@ class Report(NamedTuple):
 
     norm: float  # m_k
     encoded_norm: float  # that of what was encoded, with feedback; else m_k
-    # how likely the server's rule let the client speak; 1 where it does not say
-    probability: float = 1.0
+    probability: float = 1.0  # how likely the server's rule let the client speak
     own: float = 1.0  # how likely a rule of the client's own did
 
 
@@ -136,8 +135,7 @@ class Said(NamedTuple):
     name: str  # that of the record with the metrics
     metrics: MetricRecord  # what the app reported
     report: Report | None  # what the mod says; None from a client without it
-    # the bytes of what was encoded; none from one that is silent or sent its weights whole
-    code: bytes
+    code: bytes  # of the update; none in silence, in an array, and from one that sent it whole
     has: Any  # what the node says that it has of the public model
 
 
@@ -150,13 +148,12 @@ def read_said(content: RecordDict) -> Said:
             f"{len(content.array_records)}."
         )
     name, metrics = next((name, dict(record)) for name, record in records.items())
-    packed, has = metrics.pop(REPORT, None), metrics.pop(HAS, None)
-    report, code = None, b""
+    packed, has, report = metrics.pop(REPORT, None), metrics.pop(HAS, None), None
     if packed is not None:
         if not isinstance(packed, bytes) or len(packed) < _NUMBERS.size:
             raise InputError(f"Its `{REPORT}` is no report.")
         report = Report(*_NUMBERS.unpack_from(packed))
-        code = packed[_NUMBERS.size :]
+    code = (packed or b"")[_NUMBERS.size :]
     try:
         found = MetricRecord(metrics)
         for key, value in found.items():

@@ -52,24 +52,23 @@ def view(array: Array) -> np.ndarray:
 
 
 class Layer(NamedTuple):
-    """Where an array lies in the flat vector of weights."""
+    """What is known of an array before it is read."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    start: int
-    size: int
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
 
 
 class Layout(NamedTuple):
     """How a model's arrays make up one flat vector."""
 
     layers: tuple[Layer, ...]  # the weights, in the record's order
-    # name, shape and dtype of every array that always travels
-    rest: tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
-    # those of the rest that get their mean, whatever a strategy makes of the weights:
-    # counters and buffers
-    averaged: frozenset[str]
+    rest: tuple[Layer, ...]  # the arrays that always travel
+    averaged: frozenset[str]  # counters and buffers: they get their mean under every strategy
     variances: frozenset[str]  # those of the buffers that are
 
     @classmethod
@@ -77,16 +76,16 @@ class Layout(NamedTuple):
         cls, record: ArrayRecord, exclude: Sequence[str] = (), buffers: Sequence[str] = ()
     ) -> Layout:
         """The layout of the arrays in `record`; both others are names or patterns like `head.*`."""
-        layers, rest, averaged, start = [], [], set(), 0
+        layers, rest, averaged = [], [], set()
         for name, array in record.items():
-            shape, dtype = tuple(array.shape), np.dtype(array.dtype)
-            if dtype.kind == "f" and not _named(name, exclude) and not _named(name, buffers):
-                layers.append(Layer(name, shape, dtype, start, math.prod(shape)))
-                start += math.prod(shape)
-            else:
-                rest.append((name, shape, dtype))
-                if dtype.kind in "iub" or _named(name, buffers):
-                    averaged.add(name)
+            layer = Layer(name, tuple(array.shape), np.dtype(array.dtype))
+            is_buffer = _named(name, buffers)
+            if layer.dtype.kind == "f" and not is_buffer and not _named(name, exclude):
+                layers.append(layer)
+                continue
+            rest.append(layer)
+            if is_buffer or layer.dtype.kind in "iub":
+                averaged.add(name)
         variances = variances_of(record) & averaged if buffers else ()
         return cls(tuple(layers), tuple(rest), frozenset(averaged), frozenset(variances))
 
@@ -106,44 +105,42 @@ class Layout(NamedTuple):
 
     def rest_of(self, record: Mapping[str, Array]) -> dict[str, Array]:
         """The arrays in `record` that always travel."""
-        return {name: record[name] for name, _, _ in self.rest if name in record}
+        return {layer.name: record[layer.name] for layer in self.rest if layer.name in record}
 
     def views(self, record: Mapping[str, Array]) -> list[np.ndarray]:
         """The weights of `record`, a flat vector per layer, or an error that says what differs."""
-        found = []
-        for layer in self.layers:
-            array = record[layer.name]
-            _check(layer.name, array, layer.shape)
-            vector = view(array)
+        found = [_checked(layer, record) for layer in self.layers]
+        for layer, vector in zip(self.layers, found, strict=True):
             if vector.dtype.kind != "f":
                 raise InputError(f"`{layer.name}` must be floating-point, got {vector.dtype}.")
-            found.append(vector)
         return found
 
     def check_rest(self, record: Mapping[str, Array]) -> None:
         """Raises unless `record` has the arrays that always travel, of their shapes, and with
         numbers that are finite in the model's dtypes."""
-        for name, shape, dtype in self.rest:
-            _check(name, record[name], shape)
-            values = view(record[name])
+        for layer in self.rest:
+            values = _checked(layer, record)
             if values.dtype.kind not in "fiub":
-                raise InputError(f"`{name}` must hold numbers, got {values.dtype}.")
-            if dtype.kind == "f":
+                raise InputError(f"`{layer.name}` must hold numbers, got {values.dtype}.")
+            if layer.dtype.kind == "f":
                 with np.errstate(over="ignore"):
-                    values = values.astype(dtype)
+                    values = values.astype(layer.dtype)
                 if not (np.abs(values) < _LARGEST).all():
-                    raise InputError(f"`{name}` must have finite numbers below 1e18 in size.")
+                    raise InputError(f"`{layer.name}` must have finite numbers below 1e18 in size.")
             elif not np.isfinite(values).all():
-                raise InputError(f"`{name}` is not finite.")
+                raise InputError(f"`{layer.name}` is not finite.")
 
 
 def _named(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _check(name: str, array: Array, shape: tuple[int, ...]) -> None:
-    if tuple(array.shape) != shape:
-        raise InputError(f"`{name}` must have shape {shape}, got {tuple(array.shape)}.")
+def _checked(layer: Layer, record: Mapping[str, Array]) -> np.ndarray:
+    """The array of this name as a flat vector, or an error where its shape differs."""
+    shape = tuple(record[layer.name].shape)
+    if shape != layer.shape:
+        raise InputError(f"`{layer.name}` must have shape {layer.shape}, got {shape}.")
+    return view(record[layer.name])
 
 
 def _segments(
@@ -190,9 +187,6 @@ def measure(
       dtype: that of updates and sums.
       weights: what each update weighs in the sum.
       out: where the sum goes, a flat vector; None where it is not needed.
-
-    Returns:
-      m_k = ‖Δ_k‖, one per client.
     """
     count, scales = len(trained), np.asarray(weights, dtype)
     block = min(_LONGEST, max(1024, _SCRATCH // max(count, 1)))
@@ -219,18 +213,20 @@ def measure(
         return [float(x) for x in np.sqrt(sum(in_parallel(work, sum(map(len, sent)))))]
 
 
+def _empty_file(layer: Layer) -> io.BytesIO:
+    """A file of NumPy's for an array, at the place where its numbers go; these are 0."""
+    head = io.BytesIO()
+    about = {"descr": np.lib.format.dtype_to_descr(layer.dtype), "fortran_order": False,
+             "shape": layer.shape}  # fmt: skip
+    np.lib.format.write_array_header_1_0(head, about)
+    file = io.BytesIO(bytes(head.tell() + layer.size * layer.dtype.itemsize))
+    file.write(head.getvalue())
+    return file
+
+
 def moved(layout: Layout, record: ArrayRecord, flat: np.ndarray) -> dict[str, Array]:
     """The weights of `record` moved by an update, computed in the bytes that are sent: no copy."""
-    sent, files = layout.views(record), []
-    for layer in layout.layers:
-        head = io.BytesIO()
-        about = {"descr": np.lib.format.dtype_to_descr(layer.dtype), "fortran_order": False,
-                 "shape": layer.shape}  # fmt: skip
-        np.lib.format.write_array_header_1_0(head, about)
-        # Nobody else holds these bytes, so `getvalue` hands them out without a copy.
-        file = io.BytesIO(bytes(head.tell() + layer.size * layer.dtype.itemsize))
-        file.write(head.getvalue())
-        files.append(file)
+    sent, files = layout.views(record), [_empty_file(layer) for layer in layout.layers]
     after = [np.frombuffer(file.getbuffer(), layer.dtype, layer.size, file.tell())
              for file, layer in zip(files, layout.layers, strict=True)]  # fmt: skip
 
@@ -240,6 +236,7 @@ def moved(layout: Layout, record: ArrayRecord, flat: np.ndarray) -> dict[str, Ar
                 np.add(sent[i][cut], flat[at], out=after[i][cut], casting="same_kind")
 
     in_parallel(work, layout.size)
+    # Nobody else holds these bytes, so `getvalue` hands them out without a copy.
     return {
         layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
         for file, layer in zip(files, layout.layers, strict=True)
@@ -257,24 +254,22 @@ def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:
     Averaging turns integers into float64, and Flower's FedAdam and FedYogi turn float32 into
     float64: the next round would send twice the bytes.
     """
-    arrays = {}
-    for name, array in record.items():
-        if name in like and array.dtype != like[name].dtype:
-            dtype, values = np.dtype(like[name].dtype), array.numpy()
-            with np.errstate(over="ignore"):
-                array = Array(
-                    _whole(values, dtype) if dtype.kind in "iub" else values.astype(dtype)
-                )
-        arrays[name] = array
-    return ArrayRecord(arrays)
+    return ArrayRecord({
+        name: Array(_cast(array.numpy(), np.dtype(like[name].dtype)))
+        if name in like and array.dtype != like[name].dtype else array
+        for name, array in record.items()
+    })  # fmt: skip
 
 
-def _whole(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Numbers rounded to whole ones; what is beyond the type is the most that it has."""
+def _cast(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Numbers as `dtype`: whole ones are rounded, and stop at the most that the type holds."""
+    if dtype.kind not in "iub":
+        with np.errstate(over="ignore"):
+            return values.astype(dtype)
+    values = np.rint(values)
     if dtype.kind == "b":
-        return np.asarray(np.rint(values), dtype)
+        return values.astype(dtype)
     least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
     # The largest of 64 bits is no float64: what reaches it is put there by hand.
-    values = np.rint(values)
     within = np.clip(values, least, np.nextafter(float(most), 0.0))
     return np.asarray(np.where(values >= most, most, within.astype(dtype)), dtype)

@@ -30,16 +30,14 @@ class Reply:
     metrics: MetricRecord  # what the app reported
     examples: float  # n_k; `Limits` bounds it
     arrays: Mapping[str, Array] = field(default_factory=dict)  # all that came
-    # those of a client that sent them whole, a flat vector per layer
-    weights: list[np.ndarray] | None = None
-    code: bytes = b""  # the bytes of one that sent its update in a codec
+    weights: list[np.ndarray] | None = None  # those that came whole, a flat vector per layer
+    code: bytes = b""  # of an update that came in a codec
     norm: float | None = None  # m_k; None from a client without the mod, which always speaks
     encoded_norm: float | None = None  # that of what was encoded
     probability: float = 1.0  # how likely the client was to speak; 1 where the rule does not say
     remark: str | None = None  # why the reply is not as it was asked for
-    without_mod: bool = False  # whether it comes from a client without the mod
-    # that of what was decoded, over how much the codec stretches dense updates
-    decoded_norm: float = 0.0
+    without_mod: bool = False
+    decoded_norm: float = 0.0  # of what was decoded, over how much the codec stretches updates
     update: np.ndarray | None = None  # what was decoded, where it is needed again
     scale: float = 1.0  # by which its update is made shorter
 
@@ -75,7 +73,7 @@ def read(message: Message, said: Said, layout: Layout, asked: Request) -> Reply:
     reply.arrays = next(iter(message.content.array_records.values()), ArrayRecord())
     reply.remark = protocol.read_remark(message.content)
     reply.without_mod = report is None and reply.remark is None
-    expected = {name for name, _, _ in layout.rest}
+    expected = {layer.name for layer in layout.rest}
     if asked.coded and report is not None and protocol.CODE in reply.arrays and not code:
         values = view(reply.arrays[protocol.CODE])
         if values.dtype != np.uint8:
@@ -155,25 +153,22 @@ def _check_weight(name: str, examples: Any) -> None:
 class Limits:
     """How far one reply can move the mean: bounds on what it weighs and how long its update is."""
 
-    # a reply that weighs more than so many times the median of all weighs that
-    weight: float = math.inf
-    # an update that is longer than so many times the upper quartile is made as short as that
-    norm: float = math.inf
-    # whether the mean is over speakers alone. Each is then heard louder the fewer they are,
+    weight: float = math.inf  # times the median of all that a reply can weigh
+    norm: float = math.inf  # times the upper quartile that an update can be long
+    # Whether the mean is over speakers alone. Each is then heard louder the fewer they are,
     # and both limits shrink with the share that speaks, to 2 at the least.
     alone: bool = False
-    # the metric that must not be negative, where the mean is weighted by powers of it
-    loss: str | None = None
+    loss: str | None = None  # the metric whose powers weigh in the mean: it must not be negative
 
     def check_loss(self, reply: Reply) -> None:
         """Raises where the power of a reply's loss would be no number, and the mean with it."""
-        found = 0.0 if self.loss is None else reply.metrics.get(self.loss, 0.0)
-        if isinstance(found, list) or not 0 <= found < math.inf:
+        found = reply.metrics.get(self.loss, 0.0)
+        if isinstance(found, list) or found < 0:
             raise InputError(f"`{self.loss}` must be 0 or more, got {found!r}.")
 
     def bound_weights(self, found: Sequence[Reply], weighted_by: str) -> None:
         """Lets no reply weigh more than so many times the (lower) median, and no silent one more
-        than twice that: what stands in for it is nothing that it has said.
+        than twice the median: its stand-in is not its own word.
 
         A speaker weighs n/p, and is measured by what all would weigh if they had spoken; a silent
         client weighs n, and is measured by all n.
@@ -227,9 +222,9 @@ def _lower_median(values: Sequence[float]) -> float:
 def _upper_quartile(speakers: Sequence[float], silent: Sequence[float], zeros: int) -> float:
     """That of the speakers' norms; where they are fewer than half, of the longer half of all.
 
-    The quartile and not the median, because few may have much to say, and be honest. A client that
-    speaks alone is measured by the silent. Clients with a zero update are left out: so many `zeros`
-    are silent for that reason.
+    The quartile and not the median, because honest clients may be few that have much to say. One
+    that speaks alone is measured by the silent. Clients with a zero update are left out; `zeros`
+    is how many of the silent have one.
     """
     needed = (len(speakers) + len(silent) + zeros + 1) // 2 - len(speakers)
     norms = sorted([*speakers, *sorted(silent, reverse=True)[: max(needed, 0)]])

@@ -10,7 +10,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,12 +74,11 @@ class State(NamedTuple):
 
     round: int  # the last that ended
     history: list[dict[str, Any]]  # a row per round
-    model: ArrayRecord  # the weights
+    model: ArrayRecord
     memory: Memory  # what rule and stand-in learned
     seed: int  # what codecs draw from
-    nodes: Nodes  # what is known of each
-    # the tensors of `Downlink`; none without a codec for the way down
-    downlink: Mapping[str, np.ndarray]
+    nodes: Nodes
+    downlink: Mapping[str, np.ndarray]  # the tensors of `Downlink`; none where there is none
 
 
 class Store:
@@ -91,29 +90,19 @@ class Store:
         self._policy, self._inner = policy, inner
         self._table: runs.GrowingTable | None = None
         self._columns: set[str] = set()
+        self._path = folder / "state.json"
         # A number of the strategy that differs from this one later is state, others are settings.
         self._settings = dict(_attributes(inner))
 
-    def claimed(self) -> AbstractContextManager[Path]:
-        """A block in which no other server has the folder."""
-        return runs.claimed(self.folder)
-
     def exists(self) -> bool:
         return self._path.exists()
-
-    @property
-    def _path(self) -> Path:
-        return self.folder / "state.json"
 
     def save(self, state: State) -> None:
         """Saves everything that the next round needs."""
         inner = {path: value for path, value in _attributes(self._inner)
                  if not (_is_number(value) and self._settings.get(path) == value)}  # fmt: skip
-        values = {
-            f"{part}/{i}": value
-            for part in _PARTS
-            for i, value in enumerate(leaves_of(getattr(state.memory, part)))
-        }
+        values = {f"{part}/{i}": value for part in _PARTS
+                  for i, value in enumerate(leaves_of(getattr(state.memory, part)))}  # fmt: skip
         for path, value in inner.items():
             values |= {f"inner/{path}/{name}": item for name, item in _items(value).items()}
         tensors = {name: np.asarray(value) for name, value in values.items()}
@@ -142,36 +131,29 @@ class Store:
 
     def _write_row(self, history: list[dict[str, Any]], new: bool) -> None:
         """Writes the last row to `metrics.csv`; all rows where it has new columns."""
-        path, last = self.folder / "metrics.csv", self._line(history[-1])
+        first = {"arm": str(self._policy), "seed": 0}  # as in a simulation's folder
+        path, last = self.folder / "metrics.csv", first | history[-1]
         if self._table is None or not path.exists() or not set(last) <= self._columns:
-            lines = [self._line(row) for row in history]
-            columns = dict.fromkeys(name for line in lines for name in line)
+            columns = dict.fromkeys([*first, *(name for row in history for name in row)], "")
             self._columns = set(columns)
-            self._table = runs.GrowingTable(
-                path, [dict.fromkeys(columns, "") | line for line in lines]
-            )
+            self._table = runs.GrowingTable(path, [columns | first | row for row in history])
         elif new:
             self._table.append(last)
         else:
             self._table.rewrite(last)
 
-    def _line(self, row: dict[str, Any]) -> dict[str, Any]:
-        """A row as in a simulation's folder."""
-        return {"arm": str(self._policy), "seed": 0} | row
-
     def load(self, initial: ArrayRecord, memory: Memory) -> tuple[State, Results]:
-        """The state that was saved and the results so far, checked against this run.
-
-        Args:
-          initial: the model that this run was started with.
-          memory: that of this run before the first round.
-        """
+        """The state that was saved and the results so far, checked against this run: against the
+        model that it was started with, and the memory before its first round."""
         about = runs.read_json(self._path)
         self._check(about)
         tensors = runs.read_arrays(self.folder / about["arrays"])
-        model = {name: tensors[f"model/{name}"] for name in about["model"]}
-        shapes = {name: array.shape for name, array in model.items()}
-        if shapes != {name: tuple(array.shape) for name, array in initial.items()}:
+        model = ArrayRecord({name: Array(tensors[f"model/{name}"]) for name in about["model"]})
+        shapes, own = (
+            {name: tuple(array.shape) for name, array in record.items()}
+            for record in (model, initial)
+        )
+        if shapes != own:
             raise RunError(f"{self.folder} holds a model of other arrays: {shapes}.")
         plain = set(about["plain"])
         parts = [self._part(part, getattr(memory, part), tensors, plain) for part in _PARTS]
@@ -182,11 +164,8 @@ class Store:
         if not all(history):
             raise RunError(f"{self.results.path} lacks rounds before round {done + 1}.")
         self._write_row(history, new=False)
-        state = State(
-            done, history, ArrayRecord({name: Array(array) for name, array in model.items()}),
-            Memory(*parts), about["seed"], Nodes.of(tensors["nodes/table"]), tensors,
-        )  # fmt: skip
-        return state, results
+        nodes = Nodes.of(tensors["nodes/table"])
+        return State(done, history, model, Memory(*parts), about["seed"], nodes, tensors), results
 
     def _check(self, about: Any) -> None:
         """Raises unless the folder is of this version, policy and strategy."""
@@ -236,23 +215,19 @@ class Store:
         elif kind != "dict":
             value = _number(tensors, f"{start}0", plain)
         *owners, name = path.split(".")
-        owner: Any = self._inner
-        for one in owners:
-            owner = getattr(owner, one)
-        setattr(owner, name, value)
+        setattr(reduce(getattr, owners, self._inner), name, value)
 
     def finish(self, history: list[dict[str, Any]], model: ArrayRecord, nodes: Nodes) -> None:
         """Writes the final weights, the summary and who spoke."""
         if not history:
             return
+        policy, last = self._policy, history[-1]
         weights = {name: array.numpy() for name, array in model.items()}
         runs.write_arrays(self.folder / "weights.safetensors", weights)
-        total = {key: sum(row.get(key, 0) for row in history) for key in _SUMS}
-        columns = {key: np.array([[row.get(key, np.nan) for row in history]])
-                   for key in history[-1]}  # fmt: skip
         if nodes:
-            runs.write_csv(self.folder / "nodes.csv", nodes.rows(history[-1]["round"]))
-        policy = self._policy
+            runs.write_csv(self.folder / "nodes.csv", nodes.rows(last["round"]))
+        total = {key: sum(row.get(key, 0) for row in history) for key in _SUMS}
+        columns = {key: np.array([[row.get(key, np.nan) for row in history]]) for key in last}
         runs.write_json(
             self.folder / "summary.json",
             {"task": "flower", "rule": spell(policy.rule), "stand_in": spell(policy.stand_in),
@@ -260,7 +235,7 @@ class Store:
              "rounds": len(history), **summarise(columns), "total": total,
              "run": str(self.folder), "versions": {"taciturn": __version__}},
         )  # fmt: skip
-        self._tidy(f"state-{history[-1]['round']}.safetensors")
+        self._tidy(f"state-{last['round']}.safetensors")
 
     def _tidy(self, file: str) -> None:
         """Removes the arrays of earlier rounds."""
@@ -285,9 +260,8 @@ def _items(value: Any) -> dict[str, Any]:
     if isinstance(value, ArrayRecord):
         return {name: array.numpy() for name, array in value.items()}
     items = dict(enumerate(value)) if isinstance(value, list) else value
-    if isinstance(items, dict) and all(isinstance(item, np.ndarray) for item in items.values()):
-        return {str(name): item for name, item in items.items()}
-    return {}
+    known = isinstance(items, dict) and all(isinstance(x, np.ndarray) for x in items.values())
+    return {str(name): item for name, item in items.items()} if known else {}
 
 
 def _is_number(value: Any) -> bool:

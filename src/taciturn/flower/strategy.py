@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import QFedAvg, Result, Strategy
 from flwr.supercore import log
 
+from taciturn import runs
 from taciturn.checks import number, whole
 from taciturn.core import budget, client, rules, server, standins, tally
 from taciturn.core.policy import Policy, parse
@@ -35,6 +36,7 @@ from taciturn.flower import (
 )
 from taciturn.flower.hearing import Heard, Round
 from taciturn.flower.nodes import Nodes
+from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Limits
 from taciturn.flower.state import Results, State, Store
@@ -50,10 +52,10 @@ class Taciturn(Strategy):
     """Wraps a strategy so that clients with the mod `speak` may stay silent.
 
     Args:
-      inner: the strategy that takes the step: FedAvg, FedAdam, FedYogi, FedAdagrad, FedAvgM,
-        FedProx, QFedAvg or another that averages. One that compares replies (Krum, MultiKrum,
-        Bulyan, FedMedian, FedTrimmedAvg) is given the speakers alone, or, where they are too few,
-        replaced by a trimmed mean. Flower's wrappers for central privacy are refused.
+      inner: the strategy that takes the step, one that averages such as FedAvg, FedAdam or QFedAvg.
+        One that compares replies (Krum, MultiKrum, Bulyan, FedMedian, FedTrimmedAvg) is given the
+        speakers alone, or, where they are too few, replaced by a trimmed mean. Flower's wrappers
+        for central privacy are refused.
       policy: who speaks, what stands in for the silent, and the codec, as an object or text. By
         default `budget`, 4 kB for each client; around a strategy that compares replies, clients
         whose update is small are silent.
@@ -64,22 +66,22 @@ class Taciturn(Strategy):
         always sent, and averaged whatever `inner` is. By default those of PyTorch, Flax and Keras.
       min_clients: with fewer clients that count in a round, the model stays: 1 by default, and 3
         where replies are compared, as far as so many are asked: of two, either may be the bad one.
-      folder: a run folder. The state is saved there after every round, and a run that is started
-        again goes on from it. Use an absolute path: Flower starts a ServerApp where it likes.
+      folder: where the state is saved after every round; a run that is started again goes on from
+        it. Use an absolute path: Flower starts a ServerApp where it likes.
       compares: whether `inner` compares replies, for strategies that are not Flower's own.
       seed: what the codec's masks and rotations are drawn from; drawn itself by default.
       track: a tracker that gets the figures of every round: tensorboard, wandb, mlflow or trackio.
-      weight_limit: a reply that weighs more than so many times the median of the round weighs that;
-        None without a bound. A silent one weighs twice the median at the most.
-      norm_limit: where clients may be silent and replies are averaged, an update that is longer
-        than so many times the upper quartile counts as one of that length; None without a bound.
-        With the stand-in `ignore`, both limits shrink with the share that speaks, to 2 at least.
+      weight_limit: times the median of the round that a reply weighs at the most, and a silent one
+        twice the median; None without a bound.
+      norm_limit: times the upper quartile that an update can be long, where clients may be silent
+        and replies are averaged; None without a bound. With the stand-in `ignore`, both limits
+        shrink with the share that speaks, to 2 at least.
       kept_messages: with a codec for the way down, how many messages are kept for nodes that were
         away; by default as many as are shorter than the model.
 
     Attributes:
       history: a row per round.
-      nodes: what is known of each node: how often it was asked, spoke, and when last.
+      nodes: how often each node was asked and spoke, and when last.
     """
 
     def __init__(
@@ -112,40 +114,33 @@ class Taciturn(Strategy):
         self.inner, self.policy, self.absent = inner, policy, absent
         self.exclude = [exclude] if isinstance(exclude, str) else list(exclude)
         self.buffers = [buffers] if isinstance(buffers, str) else buffers
-        least = 3 if compares else 1
-        self.min_clients = least if min_clients is None else whole("min_clients", min_clients, 1)
+        self.min_clients = None if min_clients is None else whole("min_clients", min_clients, 1)
         self.seed = secrets.randbits(62) if seed is None else whole("seed", seed, 0, 2**62)
-        weight, norm = _limit("weight_limit", weight_limit), _limit("norm_limit", norm_limit)
+        self.kept_messages = (
+            None if kept_messages is None else whole("kept_messages", kept_messages, 0)
+        )
         averaged = silence and not compares
+        weight, norm = _limit("weight_limit", weight_limit), _limit("norm_limit", norm_limit)
         self.limits = Limits(
             weight, norm if averaged else math.inf, averaged and not policy.stand_in.counts,
             getattr(inner, "train_loss_key", None),
         )  # fmt: skip
-        if kept_messages is not None:
-            whole("kept_messages", kept_messages, 0)
-        self.kept_messages = kept_messages
         self.history: list[dict[str, Any]] = []
         self.nodes = Nodes()
-        self._weighted_by: str = getattr(inner, "weighted_by_key", "num-examples")
-        self._array_name: str = getattr(inner, "arrayrecord_key", "arrays")
-        self._lenient = min_clients is None
+        self._compares = compares
         self._needs = compatibility.needs(inner) if compares and silence else 1
-        self._averages, self._compares = compatibility.averages(inner), compares
         self._store = None if folder is None else Store(Path(folder), policy, inner)
-        self._tracker: Tracker | None = None
-        if track is not None:
-            about = {"policy": str(policy), "inner": type(inner).__name__}
-            self._tracker = Tracker(track, Path(folder or "."), about)
+        about = {"policy": str(policy), "inner": type(inner).__name__}
+        self._tracker = None if track is None else Tracker(track, Path(folder or "."), about)
         self._done = 0  # rounds of earlier starts
         self._rounds: int | None = None  # of the whole run, once it has been started
         self._evaluating: set[int] = set()
-        # Known when the model is.
-        self._layout: Layout | None = None
+        self._round: Round | None = None
+        self._layout: Layout | None = None  # this and what follows: known when the model is
         self._exclude: tuple[str, ...] = ()
         self._memory: Any = None
         self._total = np.zeros(0)
         self._downlink: downlink.Downlink | None = None
-        self._round: Round | None = None
 
     def summary(self) -> None:
         """Logs the policy and the inner strategy's settings."""
@@ -173,34 +168,32 @@ class Taciturn(Strategy):
         """
         self._done, self.history, self.nodes = 0, [], Nodes()
         self._rounds = num_rounds
+
+        def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
+            metrics = evaluate_fn(round + self._done, arrays) if evaluate_fn else None
+            self._note(round + self._done, "evaluate_metrics_serverapp", metrics)
+            return metrics
+
         with ExitStack() as stack:
             if self._store is not None:
-                stack.enter_context(self._store.claimed())
+                stack.enter_context(runs.claimed(self._store.folder))
             arrays, before = self._find(initial_arrays, num_rounds)
-            done = self._done
-            stack.enter_context(history.counting_on(done, num_rounds))
+            stack.enter_context(history.counting_on(self._done, num_rounds))
             if self._tracker is not None:
                 self._tracker.open(str(self.policy))
                 stack.callback(self._tracker.close)
-
-            def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
-                metrics = evaluate_fn(round + done, arrays) if evaluate_fn else None
-                self._note(round + done, "evaluate_metrics_serverapp", metrics)
-                return metrics
-
             result = super().start(
-                grid, arrays, max(num_rounds - done, 0), timeout, train_config, evaluate_config,
-                evaluate if evaluate_fn else None,
+                grid, arrays, max(num_rounds - self._done, 0), timeout, train_config,
+                evaluate_config, evaluate if evaluate_fn else None,
             )  # fmt: skip
-            if not result.arrays:  # no round changed the model
-                result.arrays = arrays
+            result.arrays = result.arrays or arrays  # where no round changed the model
             for kind in _METRICS:
                 old = {t: MetricRecord(metrics) for t, metrics in before.get(kind, {}).items()}
-                new = {t + done: metrics for t, metrics in getattr(result, kind).items()}
+                new = {t + self._done: metrics for t, metrics in getattr(result, kind).items()}
                 setattr(result, kind, old | new)
             if self._store is not None:
                 self._store.finish(self.history, result.arrays, self.nodes)
-            history.log_upload(self.history, True)
+        history.log_upload(self.history, True)
         return result
 
     def _find(self, initial: ArrayRecord, rounds: int) -> tuple[ArrayRecord, Results]:
@@ -228,7 +221,8 @@ class Taciturn(Strategy):
     def _begin(self, arrays: ArrayRecord) -> Layout:
         """The layout of the model; sets what is known before the first round."""
         buffers = buffers_of.patterns_of(arrays) if self.buffers is None else self.buffers
-        layout = Layout.of(arrays, self.exclude, buffers)
+        self._layout = layout = Layout.of(arrays, self.exclude, buffers)
+        self._exclude = (*self.exclude, *buffers)
         if not layout.size:
             raise InputError(
                 f"A model needs floating-point arrays that are not excluded, got {list(arrays)}."
@@ -240,7 +234,6 @@ class Taciturn(Strategy):
                 ", ".join(names))  # fmt: skip
         # The core needs their number only: the weights themselves stay in Flower's records.
         self._total = np.zeros(layout.size, layout.wide)
-        self._layout, self._exclude = layout, (*self.exclude, *buffers)
         self._memory = server.remember(self.policy, self._total, self._rounds)
         self._downlink = downlink.begin(self.policy, layout, self.seed, arrays, self.kept_messages)
         return layout
@@ -257,28 +250,26 @@ class Taciturn(Strategy):
         messages = list(self.inner.configure_train(server_round, model, config, grid))
         cohort = max(1, len(messages))
         if server_round == self._done + 1 and (
-            why := budget.doubt(rule, self._total.size, cohort, self._rounds or 1)
+            why := budget.doubt(rule, layout.size, cohort, self._rounds or 1)
         ):
             log(WARNING, "Taciturn: %s.", why)
         opening = server.open(self.policy, self._memory, cohort)
-        request = protocol.Request(
-            rule, opening.context, self.policy.codec, self._exclude, self._weighted_by, self.seed,
-            server_round,
+        request = Request(
+            rule, opening.context, self.policy.codec, self._exclude,
+            getattr(self.inner, "weighted_by_key", "num-examples"), self.seed, server_round,
         )  # fmt: skip
-        for i, message in enumerate(messages):
-            own = self.nodes[message.metadata.dst_node_id]
-            messages[i] = protocol.ask(
-                message, replace(request, silence=own.in_a_row, accepted=own.last_spoke)
-            )
-        asked = {message.metadata.dst_node_id for message in messages}
+        messages = [protocol.ask(message, self._request_to(message, request))
+                    for message in messages]  # fmt: skip
         full = bytes_down = sum(map(byte_counts.message_bytes, messages))
         if down is not None:
             messages = down.send(messages)
             bytes_down = sum(map(byte_counts.message_bytes, messages))
+        asked = {message.metadata.dst_node_id for message in messages}
         self._round = Round(
-            opening=opening, request=request, layout=layout, name=self._array_name,
-            limits=self.limits, sent=arrays if down is None else down.public, model=model,
-            asked=asked, must_speak={
+            opening=opening, request=request, layout=layout,
+            name=getattr(self.inner, "arrayrecord_key", "arrays"), limits=self.limits,
+            sent=arrays if down is None else down.public, model=model, asked=asked,
+            must_speak={
                 node for node in asked
                 if client.must_speak(rule, opening.context, self.nodes[node].in_a_row)
             },
@@ -286,6 +277,11 @@ class Taciturn(Strategy):
             bytes_down_full=full, downlink=down,
         )  # fmt: skip
         return messages
+
+    def _request_to(self, message: Message, request: Request) -> Request:
+        """The request with what is known of the node that the message goes to."""
+        own = self.nodes[message.metadata.dst_node_id]
+        return replace(request, silence=own.in_a_row, accepted=own.last_spoke)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -296,29 +292,28 @@ class Taciturn(Strategy):
         now, server_round = self._round, server_round + self._done
         heard = hearing.hear(replies, now)
         del replies
-        hearing.add_up(heard, now, self._total, keep=not self._averages)
+        hearing.add_up(heard, now, self._total, keep=not compatibility.averages(self.inner))
         self.nodes.note(server_round, now.asked, heard)
         arrays, metrics, info = self._close(server_round, heard, now)
         row = history.row(server_round, now, heard, info)
         history.received(heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
         own = history.numbers(metrics, prefix="train_")
-        for key, value in row.items():
-            if key != "round" and not math.isnan(value):
-                metrics[f"taciturn.{key}"] = value
+        metrics.update(
+            {f"taciturn.{key}": value for key, value in row.items()
+             if key != "round" and not math.isnan(value)}
+        )  # fmt: skip
         self.history.append(row | {"accuracy": math.nan, "loss": math.nan} | own)
         history.log_upload(self.history, False, self._rounds)
-        model, tensors = now.model if arrays is None else arrays, {}
-        if self._downlink is not None:
-            arrays = self._downlink.publish(model)
-            tensors = self._downlink.tensors() if self._store is not None else {}
+        model, down = now.model if arrays is None else arrays, self._downlink
+        if down is not None:
+            arrays = down.publish(model)
         if self._store is not None:
+            tensors = {} if down is None else down.tensors()
+            state = State(server_round, self.history, model, self._memory, self.seed, self.nodes,
+                          tensors)  # fmt: skip
             self._store.results.add(server_round, "train_metrics_clientapp", metrics)
-            self._store.save(
-                State(
-                    server_round, self.history, model, self._memory, self.seed, self.nodes, tensors
-                )
-            )
+            self._store.save(state)
         self._track(server_round, row | own)
         return arrays, metrics
 
@@ -328,12 +323,13 @@ class Taciturn(Strategy):
         """Learns from the round and lets the inner strategy take the step."""
         absent = heard.errors + heard.missing if self.absent == "stand-in" else 0
         tallied = tally.with_absent(heard.tally(self._total, now), absent, now.opening)
-        handed = []
-        if not self._averages:  # the forecast is that of the memory before the round
+        handed = None
+        if not compatibility.averages(self.inner):
+            # Before the round is learned from: the stand-ins are those that it began with.
             each = isinstance(self.inner, QFedAvg)  # it weighs each client by its own loss
             handed = handover.one_by_one(heard, now, self.policy, self._memory, absent, each)
-        # Where fewer are asked than are needed, all of them are enough.
-        least = min(self.min_clients, len(now.asked)) if self._lenient else self.min_clients
+        # By default, all who are asked are enough.
+        least = self.min_clients or min(3 if self._compares else 1, len(now.asked))
         mean, self._memory, info = server.learn(
             self.policy, self._memory, tallied, at_least=least, donate=True
         )
@@ -353,8 +349,8 @@ class Taciturn(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The inner strategy's messages."""
-        round = server_round + self._done
-        messages = list(self.inner.configure_evaluate(round, arrays, config, grid))
+        server_round += self._done
+        messages = list(self.inner.configure_evaluate(server_round, arrays, config, grid))
         if self._downlink is not None:
             messages = self._downlink.send(messages)
         self._evaluating = {message.metadata.dst_node_id for message in messages}
@@ -366,9 +362,10 @@ class Taciturn(Strategy):
         """The inner strategy's metrics, of replies that can be put together."""
         if self._round is None:
             raise InputError("`configure_train` must be called before `aggregate_evaluate`.")
+        server_round += self._done
         replies = hearing.hear_evaluation(replies, self._evaluating, self._round)
-        metrics = self.inner.aggregate_evaluate(server_round + self._done, replies)
-        self._note(server_round + self._done, "evaluate_metrics_clientapp", metrics)
+        metrics = self.inner.aggregate_evaluate(server_round, replies)
+        self._note(server_round, "evaluate_metrics_clientapp", metrics)
         return metrics
 
     def _note(self, round: int, kind: str, metrics: MetricRecord | None) -> None:
