@@ -3,6 +3,7 @@
     python benchmarks/codecs.py cost                       # a round of the CNN with and without
     python benchmarks/codecs.py vector --size 138357544    # beside a float16 cast
     python benchmarks/codecs.py errors --task emnist       # of real updates: eden and peaks
+    python benchmarks/codecs.py figure --task glyphs       # one update and what each makes of it
 
 `cost` takes turns with a run without a codec, because on a shared machine only a ratio counts.
 `errors` is about updates of full communication, as ten clients make them after a few rounds and
@@ -22,11 +23,14 @@ from typing import Any
 
 import jax
 import numpy as np
+from matplotlib.figure import Figure
+from pages import ROOT
 
 import taciturn
 from taciturn.core.codecs import Codec
 from taciturn.core.policy import parse
 from taciturn.report.versions import versions
+from taciturn.studies.figure import write
 from taciturn.tasks import load
 
 RESULTS = Path(__file__).parent / "results"
@@ -150,7 +154,36 @@ def _error(codec: Codec, update: np.ndarray) -> float:
     return float(np.sum((read - update) ** 2) / np.sum(update**2))
 
 
-WHAT = {"cost": cost, "vector": vector, "errors": errors}
+# Of each codec, one whose code of a model of 19,358 weights is about 4 kB long, or the shortest.
+DRAWN = ("peaks:4kB", "eden:1", "quantize:1", "top_k:0.027", "sparse_ternary:0.12", "float16")
+
+
+def figure(options: argparse.Namespace) -> dict[str, Any]:
+    """Draws what each codec makes of one client's update: each dot is a weight."""
+    update = _updates(options)[1][0]
+    some = np.random.default_rng(0).choice(len(update), 3000, replace=False)
+    key, most = np.array([7, 1], np.uint32), 1.05 * float(np.abs(update).max())
+    drawn = Figure(figsize=(7.5, 5), layout="constrained")
+    axes = drawn.subplots(2, 3, sharex=True, sharey=True)
+    rows = {}
+    for one, text in zip(axes.flat, DRAWN, strict=True):
+        codec = parse(f"full+{text}").codec
+        read = np.asarray(codec.decode(codec.encode(update, key), key, len(update)))
+        rows[text] = {"bytes": codec.nbytes(len(update)), "error": _error(codec, update)}
+        one.plot([-most, most], [-most, most], color="#999", linewidth=0.8)
+        one.plot(update[some], read[some], ".", markersize=2, alpha=0.5, color="#D7263D")
+        one.set_title(f"{text}: {rows[text]['bytes'] / 1000:.1f} kB", fontsize=10)
+        one.text(0.04, 0.94, f"error {rows[text]['error']:.2g}", transform=one.transAxes,
+                 va="top", fontsize=9)  # fmt: skip
+    # What lies beyond five times the largest weight is cut off.
+    axes[0, 0].set_ylim(-2.5 * most, 2.5 * most)
+    drawn.supxlabel("a weight of the update", fontsize=10)
+    drawn.supylabel("what the server reads", fontsize=10)
+    write(drawn, ROOT / "docs", "figure-codecs")
+    return {"task": options.task, "weights": len(update), "after": AFTER[1], "codecs": rows}
+
+
+WHAT = {"figure": figure, "cost": cost, "vector": vector, "errors": errors}
 
 
 def main() -> None:

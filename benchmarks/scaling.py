@@ -26,6 +26,7 @@ import jax
 import numpy as np
 import rivals
 from matplotlib.figure import Figure
+from pages import RESULTS, ROOT, put
 
 import taciturn
 from taciturn.core.policy import CODECS
@@ -39,8 +40,7 @@ from taciturn.studies.figure import write
 from taciturn.tasks import load
 from taciturn.tasks.task import with_test
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "scaling.json"
+RUNS = RESULTS / "scaling.json"
 # Channels of two 5 × 5 convolutions, and the width of the hidden layer.
 NETS = {
     "13k": (4, 8, 64),
@@ -215,22 +215,42 @@ def points(runs: list[dict[str, Any]]) -> dict[tuple[str, str, str], Point]:
 
 
 def table(options: argparse.Namespace) -> None:
-    """Writes a row for each task and arm into docs/policies.md."""
+    """Writes a row for each task and arm into docs/policies.md, and four into the README."""
+    runs = json.loads(options.json.read_text())["runs"]
+    found = points(runs)
     rows = ["| task | weights | policy | seeds | points to `full` | bytes a round | of `full` |",
             "|---|---|---|---|---|---|---|"]  # fmt: skip
-    for (on, own, arm), point in points(json.loads(options.json.read_text())["runs"]).items():
+    for (on, own, arm), point in found.items():
         if arm == "full":
             continue
         where = on if own == "{}" else f"{on}, {own.strip('{}')}".replace("'", "")
-        gap = f"{point.gap.mean:+.2f}".replace("-", "−")
-        half = "" if point.seeds < 2 else f" ± {point.gap.half:.2f}"
-        rows.append(f"| {where} | {point.weights:,} | `{arm}` | {point.seeds} | {gap}{half} | "
-                    f"{point.sent:,.0f} | {point.share:.2g} % |")  # fmt: skip
-    page = ROOT / "docs" / "policies.md"
-    before, begin, rest = page.read_text("utf-8").partition("<!-- table: scaling -->\n")
-    text = before + begin + "\n".join(rows) + "\n" + rest[rest.index("<!-- end -->") :]
-    with atomic_write(page) as file:
-        file.write(text)
+        share = f"{point.share:.2g}".replace("1e+02", "100")
+        rows.append(f"| {where} | {point.weights:,} | `{arm}` | {point.seeds} | {gap(point)} | "
+                    f"{point.sent:,.0f} | {share} % |")  # fmt: skip
+    put(ROOT / "docs" / "policies.md", "scaling", "\n".join(rows))
+    rows = ["| | model | upload of a round | accuracy | seeds |", "|---|---|---|---|---|"]
+    for what, arm, on, data in HEADLINE:
+        point = found[on, "{}", arm]
+        own = [r["accuracy"] for r in runs if (r["on"], r["arm"], str(r["own"])) == (on, arm, "{}")]
+        upload = f"{point.sent / 1e6:.1f} MB" if point.sent > 1e6 else f"{point.sent / 1e3:.0f} kB"
+        accuracy = f"{np.mean(own):.1f} %" + (f", {gap(point)} points" if arm != "full" else "")
+        rows.append(f"| {what} | {point.weights:,} weights, {data} | {upload} | "
+                    f"{accuracy} | {point.seeds} |")  # fmt: skip
+    put(ROOT / "README.md", "headline", "\n".join(rows))
+
+
+# What the README's table shows: a name, the arm, what it ran on, and that in words.
+HEADLINE = (
+    ("FedAvg, float32", "full", "emnist", "EMNIST by writer"),
+    ("EDEN", "full+eden@4000", "emnist", "EMNIST by writer"),
+    ("**Taciturn's default**", "budget", "emnist", "EMNIST by writer"),
+    ("**Taciturn's default**", "budget", "2.6M", "drawn handwriting"),
+)
+
+
+def gap(point: Point) -> str:
+    """Points to `full`, with half of the interval where there is more than one seed."""
+    return str(point.gap).replace("-", "−")
 
 
 FAMILIES = {"budget": "#D7263D", "full+eden": "#0072B2", "full+quantize": "#009E73", "full": "#555"}
@@ -288,7 +308,7 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", default=["full", "budget"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--setting", nargs="*", default=[], help="such as cohort=50 rounds=60")
-    parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument("--json", type=Path, default=RUNS)
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="the figure's folder")
     options = parser.parse_args()
     taciturn.prepare()

@@ -5,8 +5,8 @@
 The record holds device, versions, date, and every test's outcome and seconds. The command fails
 where a test failed, and also where none ran: a record of skipped tests would say nothing. With
 `--rehearse` the tests run on a CPU, kernels interpreted. A rehearsal, or a part chosen by options
-of pytest (`-- -k kernels`), is written down only where `--json` says. Needs nothing but the
-standard library, pytest and what the tests import; the package need not be installed.
+of pytest (`-- -k kernels`), is written down only where `--json` says. The package need not be
+installed.
 """
 
 from __future__ import annotations
@@ -14,57 +14,49 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 RECORD = TESTS / "records" / "gpu.json"
-PACKAGES = ("numpy", "jax", "jaxlib", "optax", "equinox", "pytest")
 
 # In a process of its own: one that had started JAX would hold the GPU's memory.
-DEVICE = """
-import jax, json, taciturn
-devices = jax.devices()
-print(json.dumps({
-    "platform": jax.default_backend(),
-    "device": f"{len(devices)} × {devices[0].device_kind}",
-    "backend": getattr(devices[0].client, "platform_version", "").splitlines()[:1],
-    "taciturn": taciturn.__version__,
-}))
+MACHINE = """
+import jax, json
+from taciturn.report.versions import versions
+backend = getattr(jax.devices()[0].client, "platform_version", "").splitlines()[:1]
+print(json.dumps({"platform": jax.default_backend(), "backend": backend, "versions": versions()}))
 """
 
 
 def environment(rehearse: bool, cache: str) -> dict[str, str]:
-    found = dict(os.environ)
-    path = [str(ROOT / "src"), found.get("PYTHONPATH", "")]
-    found["PYTHONPATH"] = os.pathsep.join(part for part in path if part)
-    # Both: what a GPU draws is compared with what a CPU does.
-    found["JAX_PLATFORMS"] = "cpu" if rehearse else "cuda,cpu"
-    found["TACITURN_GPU_TESTS"] = "cpu" if rehearse else ""
-    # The same test compiles the same programs whatever ran on this machine before.
-    found["JAX_COMPILATION_CACHE_DIR"] = cache
-    return found
+    path = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        # Both: what a GPU draws is compared with what a CPU does.
+        "JAX_PLATFORMS": "cpu" if rehearse else "cuda,cpu",
+        "TACITURN_GPU_TESTS": "cpu" if rehearse else "",
+        # The same test compiles the same programs whatever ran on this machine before.
+        "JAX_COMPILATION_CACHE_DIR": cache,
+    }
 
 
-def device(variables: dict[str, str], wanted: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", DEVICE], env=variables, text=True, capture_output=True, check=False
-    )
+def machine(variables: dict[str, str], wanted: str) -> dict[str, Any]:
+    command = [sys.executable, "-c", MACHINE]
+    done = subprocess.run(command, env=variables, text=True, capture_output=True, check=False)
     if done.returncode:
         sys.exit(f"JAX does not start:\n{done.stderr.strip()}")
-    found = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     # Before anything is run: a record of a machine with a GPU must not be lost on one without.
     if found["platform"] != wanted:
-        sys.exit(f"JAX has no GPU here: it runs on {found['device']}.")
+        sys.exit(f"JAX has no GPU here: it runs on {found['versions']['device']}.")
     return found
 
 
@@ -80,31 +72,18 @@ def run_tests(variables: dict[str, str], report: Path, more: list[str]) -> int:
 
 def read(report: Path) -> list[dict[str, Any]]:
     """The tests of a JUnit file."""
-    if not report.exists():
-        return []
     found = []
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
         parts = {part.tag: part for part in case}
         outcome = next((tag for tag in ("failure", "error", "skipped") if tag in parts), "passed")
         test = {
             "test": f"{case.get('classname')}::{case.get('name')}",
-            "outcome": {"failure": "failed"}.get(outcome, outcome),
+            "outcome": outcome,
             "seconds": round(float(case.get("time", 0)), 3),
         }
         if outcome != "passed":
-            lines = (parts[outcome].get("message") or "").replace(f"{ROOT}{os.sep}", "")
-            test["message"] = lines.partition("\n")[0]
+            test["message"] = (parts[outcome].get("message") or "").partition("\n")[0]
         found.append(test)
-    return found
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
     return found
 
 
@@ -119,7 +98,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         variables = environment(options.rehearse, folder)
-        about = device(variables, "cpu" if options.rehearse else "gpu")
+        about = machine(variables, "cpu" if options.rehearse else "gpu")
         report = Path(folder) / "report.xml"
         status = run_tests(variables, report, options.pytest)
         tests = read(report)
@@ -129,18 +108,16 @@ def main() -> None:
         "rehearsal": options.rehearse,
         "pytest": options.pytest,
         **about,
-        "versions": versions(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "exit_status": status,
         "totals": dict(sorted(totals.items())),
-        "seconds": round(sum(test["seconds"] for test in tests), 1),
         "tests": tests,
     }
     if file:
-        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", "utf-8")
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(totals.items()))
-    sys.stdout.write(f"{about['device']}: {counts or 'nothing ran'}; exit status {status}\n")
+    device = about["versions"]["device"]
+    sys.stdout.write(f"{device}: {counts or 'nothing ran'}; exit status {status}\n")
     sys.exit(status)
 
 

@@ -76,7 +76,7 @@ def test_a_run_for_people_shows_a_table_beside_full_communication(taciturn: Any)
     lines = out.splitlines()
     assert any(line.startswith("fixed:0.1+zero") for line in lines)
     assert any(line.startswith("full") for line in lines)
-    assert "million weights" not in out
+    assert "Tested on 2,000 examples that came as a test set." in lines
     folder = next(Path("runs").iterdir())
     assert folder.name.startswith("synthetic-")
     assert lines[-1] == f"Results are in {folder}"
@@ -92,16 +92,6 @@ def test_when_no_reply_counts_the_table_says_so(taciturn: Any) -> None:
     assert "nothing learned" in out
 
 
-def test_the_summary_says_what_was_tested_on(taciturn: Any) -> None:
-    code, out, _ = taciturn("run", *SMALL, "--no-baseline", "--out", "x")
-    assert code == 0
-    assert "Tested on 2,000 examples that came as a test set." in out
-    code, out, err = taciturn("run", *SMALL, "--hold-out", "last")
-    assert (code, err) == (
-        1, "taciturn: `hold_out` cannot be chosen: `synthetic` comes with a test set.\n",
-    )  # fmt: skip
-
-
 def test_a_table_goes_from_file_to_comparison(taciturn: Any) -> None:
     rows = [f"{who},{i % 2},{i % 2 + 0.1 * who},{i}" for who in range(4) for i in range(20)]
     Path("a.csv").write_text("\n".join(["who,y,a,time", *rows]))
@@ -111,19 +101,15 @@ def test_a_table_goes_from_file_to_comparison(taciturn: Any) -> None:
     assert code == 0, err
     assert "Tested on a tenth of each client's rows, at random by label." in out
     config = tomllib.loads(Path("x/config.toml").read_text("utf-8"))
-    assert config["leave_out"] == ["time"]
-    assert (config["client"], config["standardise"], config["option"]) == (
-        "who", True, ["hidden=3"])  # fmt: skip
+    values = [config[name] for name in ("client", "leave_out", "standardise", "option")]
+    assert values == ["who", ["time"], True, ["hidden=3"]]
     code, again, err = taciturn("run", "--config", "x/config.toml", "--out", "y", "--json")
     assert code == 0, err
     assert json.loads(again)["accuracy"] == runs.read_json(Path("x/summary.json"))["accuracy"]
 
 
 def test_without_a_policy_the_papers_and_the_recommended_are_shown(taciturn: Any) -> None:
-    code, out, _ = taciturn("run", *SMALL, "--out", "x")
-    assert code == 0
-    # 40 kB for three clients, of 4 MB each
-    assert out.count("With a model of a million weights, budget would upload 0.33 % of full") == 1
+    assert taciturn("run", *SMALL, "--out", "x")[0] == 0
     summary = runs.read_json(Path("x/summary.json"))
     assert (summary["rule"], summary["stand_in"], summary["codec"]) == ("adaptive", "ou", "float32")
     arms = ["full", "adaptive+ou", "budget"]
@@ -138,75 +124,30 @@ def test_a_budget_is_all_that_it_takes(budget: str, policy: str, taciturn: Any) 
     code, out, err = taciturn("run", *SMALL, "--budget", budget, "--json", "--out", "x")
     assert code == 0, err
     assert list(json.loads(out)["arms"]) == ["full", policy]
-    code, _, err = taciturn("run", *SMALL, "--budget", budget, "--policy", "full")
-    assert code == 1
-    assert "`--budget` takes the place of `--policy`" in err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["synthetc"], "There is no task called `synthetc`. Did you mean `synthetic`"),
-        (["--rule", "adaptve"], "There is no rule called `adaptve`. Did you mean `adaptive`?"),
-        (["--rule", "zero"], "There is no rule called `zero`."),
-        (["--stand-in", "zeros"], "There is no stand-in called `zeros`. Did you mean `zero`?"),
-        (["--policy", "full", "--rule", "full"], "`--policy` takes the place of `--rule`"),
-        (["--rule", "random:2"], "`probability` must be in [0, 1], got 2.0."),
-        (["synthetic", "--cohort", "101"], "at most the population of 100 clients, got 101"),
-        (["--rounds", "0"], "`rounds` must be at least 1, got 0."),
-        (["--clip", "0"], "`clip` must be in (0, inf], got 0"),
-        (["--server-optimizer", "adm"], "no optimizer called `adm`. Did you mean `adam`?"),
-    ],
-)
-def test_an_error_is_one_line_and_exit_code_one(
-    taciturn: Any, arguments: list[str], message: str
-) -> None:
-    code, out, err = taciturn("run", *arguments)
-    assert (code, out) == (1, "")
-    assert err.startswith("taciturn: ")
-    assert message in err
-    assert err.count("\n") == 1
-    assert not Path("runs").exists()  # nothing is left behind
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["run", "--rouns", "3"], "--rouns"),
-        (["run", "--rounds", "many"], "--rounds"),
-        (["run", "--rounds"], "--rounds"),
-        (["walk"], "walk"),
-        ([], "run"),
-    ],
-)
-def test_a_wrong_option_is_named_and_exit_code_is_two(
-    taciturn: Any, arguments: list[str], named: str
-) -> None:
-    code, out, err = taciturn(*arguments)
-    assert (code, out) == (2, "")
-    assert named in err
-    assert "Traceback" not in err
-    assert err.count("\n") < 20
-
-
-def test_help_names_the_options(taciturn: Any) -> None:
+def test_help_names_commands_and_options(taciturn: Any) -> None:
+    code, out, _ = taciturn("--help")
+    assert code == 0
+    assert "Train federatedly with clients that stay silent, beside" in out
+    assert "Stand-ins:" not in out  # a sentence for each command, no more
     code, out, _ = taciturn("run", "--help")
     assert code == 0
-    for option in ("--rule STR", "--seeds INT …", "--no-baseline", "--arms", "--sweep"):
-        assert option in out
-    assert "{None}" not in out
-    assert "default: None" not in out
+    for text in ("--rule STR", "--seeds INT …", "--no-baseline", "--option TEXT …", "Stand-ins:"):
+        assert text in out
+    assert "None" not in out
+    # Lines are as long as there is room, whatever they are in the source.
+    assert "only a part of its local steps, drawn" in " ".join(out.replace("│", " ").split())
 
 
 def test_as_a_program_with_and_without_a_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "taciturn", "run", "--rule", "fixd:1"]
-    plain = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert plain.returncode == 1
-    assert plain.stderr == "taciturn: There is no rule called `fixd`. Did you mean `fixed`?\n"
-    debug = subprocess.run(
-        [*command, "--debug"], capture_output=True, text=True, cwd=tmp_path, check=False
+    plain, debug = (
+        subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False)
+        for line in (command, [*command, "--debug"])
     )
-    assert debug.returncode == 1
+    assert plain.returncode == debug.returncode == 1
+    assert plain.stderr == "taciturn: There is no rule called `fixd`. Did you mean `fixed`?\n"
     assert "Traceback" in debug.stderr
     assert "UnknownName" in debug.stderr
     assert list(tmp_path.iterdir()) == []
@@ -219,16 +160,3 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-
-
-def test_the_help_of_all_commands_has_a_sentence_for_each(taciturn: Any) -> None:
-    code, out, _ = taciturn("--help")
-    assert code == 0
-    assert "Train federatedly with clients that stay silent, beside" in out
-    assert "Stand-ins:" not in out
-    code, out, _ = taciturn("run", "--help")
-    assert code == 0
-    assert "Stand-ins:" in out
-    # Lines are as long as there is room, whatever they are in the source.
-    assert "only a part of its local steps, drawn" in " ".join(out.replace("│", " ").split())
-    assert "--option TEXT …" in out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -50,11 +49,6 @@ def process(code: str, path: Path) -> Iterator[subprocess.Popen[str]]:
         yield started
 
 
-def kill(started: subprocess.Popen[str]) -> None:
-    started.kill()
-    assert started.wait() == -signal.SIGKILL
-
-
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -89,46 +83,39 @@ def test_permissions_are_those_that_open_gives(tmp_path: Path, mask: int) -> Non
 
 def test_what_a_killed_writer_leaves_is_removed_by_the_next_one(tmp_path: Path) -> None:
     with process(WRITES, tmp_path / "large") as writer:
-        kill(writer)
+        writer.kill()
     (litter,) = tmp_path.iterdir()
     assert litter.stat().st_size == 1000
     with runs.create(tmp_path, "task"):  # a folder with nothing but litter is an empty one
         assert not litter.exists()
 
 
-def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
+def test_what_a_living_process_writes_and_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    others = {".large.tmp", ".large.x1y2z3", "large.taciturn"}
+    for name in others:
+        (tmp_path / name).touch()
     with process(WRITES, tmp_path / "large") as writer:
         runs.write_json(tmp_path / "other.json", {})
-        assert len(names(tmp_path)) == 2
+        assert len(names(tmp_path)) == 5
         writer.communicate("")
         assert writer.returncode == 0
     assert (tmp_path / "large").read_bytes() == bytes(1000)
-
-
-def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
-    for name in (".large.tmp", ".large.x1y2z3", "large.taciturn"):
-        (tmp_path / name).touch()
-    runs.write_json(tmp_path / "large", {})
-    assert len(names(tmp_path)) == 4
+    assert set(names(tmp_path)) == {*others, "large", "other.json"}
 
 
 def test_a_file_that_was_swept_away_before_it_was_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, calls = files._locked, []
+    lock = files._locked
 
     def late(descriptor: int) -> bool | None:
-        calls.append(descriptor)
-        if len(calls) == 1:
-            monkeypatch.setattr(files, "_locked", lock)
-            files.sweep(tmp_path)
-            monkeypatch.setattr(files, "_locked", late)
+        monkeypatch.setattr(files, "_locked", lock)
+        files.sweep(tmp_path)
         return lock(descriptor)
 
     monkeypatch.setattr(files, "_locked", late)
     runs.write_json(tmp_path / "a.json", {"a": 1})
     assert runs.read_json(tmp_path / "a.json") == {"a": 1}
-    assert len(calls) == 2
 
 
 def test_one_has_the_lock_and_the_other_waits_and_says_so_once(
@@ -154,13 +141,6 @@ def test_one_has_the_lock_and_the_other_waits_and_says_so_once(
     assert waited == [True]
     assert caplog.messages == ["Another process downloads a.bin: waiting for it."]
     assert not files.is_locked(path)
-
-
-def test_a_killed_process_holds_nobody_up(tmp_path: Path) -> None:
-    with process(HOLDS, tmp_path / "lock") as holder:
-        kill(holder)
-    with files.wait_for_lock(tmp_path / "lock", "works") as waited:
-        assert not waited
 
 
 def test_never_two_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,14 @@
-"""What differs between systems: spaces in paths, and names that differ by case alone."""
+"""What differs between systems: spaces in paths."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-ROOT = Path(__file__).parents[1]
 
 
 def taciturn(folder: Path, *arguments: str, **environment: str) -> str:
@@ -43,18 +40,3 @@ def test_paths_may_have_spaces(tmp_path: Path) -> None:
     assert (folder / "my picture.png").exists()
     assert sorted(path.name for path in folder.iterdir()) == ["my data", "my picture.png", "my run"]
     assert len(list((tmp_path / "my cache" / "parsed").iterdir())) == 1
-
-
-def test_no_two_files_of_the_repository_differ_by_case_alone() -> None:
-    try:
-        done = subprocess.run(
-            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("this is no clone")
-    paths = [Path(name) for name in done.stdout.split("\0") if name]
-    assert paths
-    # Folders count too: `Docs/a` and `docs/b` are in one folder on some systems.
-    everything = {part for path in paths for part in (path, *path.parents)}
-    counts = Counter(str(path).casefold() for path in everything)
-    assert [name for name, count in counts.items() if count > 1] == []

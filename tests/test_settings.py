@@ -11,7 +11,6 @@ import pytest
 
 import taciturn
 from taciturn import cli
-from taciturn.errors import InputError
 from taciturn.settings import Settings
 from taciturn.sim.defaults import fill_in
 from taciturn.tasks import load
@@ -62,11 +61,6 @@ def test_the_largest_seed_runs_in_both() -> None:
 @pytest.mark.parametrize("seeds", [2, (0, 1), [0, 1], range(2), np.arange(2), np.int64(2)])
 def test_seeds_in_any_form(seeds: object) -> None:
     assert fill_in(Settings(seeds=seeds), load("synthetic")).all_seeds == (0, 1)  # type: ignore[arg-type]
-
-
-def test_a_setting_that_there_is_not_is_named() -> None:
-    with pytest.raises(InputError, match=r"no setting called `round`. Did you mean `rounds`"):
-        taciturn.simulate("synthetic", "full", round=3)
 
 
 def test_a_library_leaves_the_callers_jax_as_it_was() -> None:

@@ -53,14 +53,20 @@ def main() -> int:
         for name, exactly, folder in environments(which, bounds):
             say(f"Python {version}, {name}: installing")
             venv = options.venvs.resolve() / f"{version}-{name}".replace(" ", "-")
-            problem = install(python, venv, exactly)
-            packages, tests = [*bounds, *INDIRECT], [folder, f"--every={options.every}"]
-            row = without(problem) if problem else test(venv, packages, tests)
+            row: dict[str, Any] = {"date": datetime.date.today().isoformat()}
+            if problem := install(python, venv, exactly):
+                row |= {"installed": False, "why": problem}
+                # That an index has no such flwr, or nothing that it needs, is for the record alone.
+                failed |= not name.startswith("flwr")
+            else:
+                row |= test(venv, [*bounds, *INDIRECT], [folder, f"--every={options.every}"])
+                failed |= row["failed"] > 0
             if options.json is not None:
-                keep(options.json, version, name, row)
-            # That an index has no such flwr, or nothing that it needs, is for the record alone.
-            failed |= not name.startswith("flwr") if problem else row["failed"] > 0
-            say(f"Python {version}, {name}: {summary(row)}")
+                rows = json.loads(options.json.read_text()) if options.json.exists() else {}
+                rows = dict(sorted((rows | {f"{version} {name}": row}).items()))
+                options.json.write_text(json.dumps(rows, indent=2) + "\n")
+            told = {key: value for key, value in row.items() if key != "packages"}
+            say(f"Python {version}, {name}: {told}")
         which = [name for name in which if name != "flwr"]  # one Python is enough for these
     return int(failed)
 
@@ -129,30 +135,22 @@ def lower_bounds(pyproject: dict[str, Any]) -> dict[str, str]:
     return dict(sorted(bounds.items()))
 
 
-def find(version: str) -> Path | None:
+def find(version: str) -> str | None:
     """An interpreter of this version: the running one, on the path, or of pyenv."""
-    for candidate in candidates(version):
+    candidates = [sys.executable, shutil.which(f"python{version}")]
+    if pyenv := shutil.which("pyenv"):
+        root = subprocess.run([pyenv, "root"], capture_output=True, text=True).stdout.strip()
+        candidates += map(str, Path(root, "versions").glob(f"{version}.*/bin/python"))
+    for candidate in filter(None, candidates):
         # A name on the path can be a shim of pyenv's for a version that is not switched on.
         command = [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-        try:
-            answer = subprocess.run(command, capture_output=True, text=True)
-        except OSError:
-            continue
+        answer = subprocess.run(command, capture_output=True, text=True)
         if answer.returncode == 0 and answer.stdout.strip() == version:
-            return Path(candidate)
+            return candidate
     return None
 
 
-def candidates(version: str) -> Iterator[str]:
-    yield sys.executable
-    if on_path := shutil.which(f"python{version}"):
-        yield on_path
-    if pyenv := shutil.which("pyenv"):
-        root = subprocess.run([pyenv, "root"], capture_output=True, text=True).stdout.strip()
-        yield from map(str, Path(root, "versions").glob(f"{version}.*/bin/python"))
-
-
-def install(python: Path, venv: Path, exactly: dict[str, str]) -> str:
+def install(python: str, venv: Path, exactly: dict[str, str]) -> str:
     """Makes a fresh environment; what pip says if it finds no versions that go together."""
     subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
     constraints = venv / "constraints.txt"
@@ -190,7 +188,6 @@ def test(venv: Path, packages: list[str], tests: list[str]) -> dict[str, Any]:
         for name in ("tests", "failures", "errors", "skipped")
     )
     return {
-        "date": datetime.date.today().isoformat(),
         "python": version,
         "passed": count - failures - errors - skipped,
         "failed": failures + errors or int(code != 0),  # a crash leaves no report
@@ -198,25 +195,6 @@ def test(venv: Path, packages: list[str], tests: list[str]) -> dict[str, Any]:
         "seconds": seconds,
         "packages": versions,
     }
-
-
-def without(problem: str) -> dict[str, Any]:
-    """What is kept where nothing could be installed."""
-    return {"date": datetime.date.today().isoformat(), "installed": False, "why": problem}
-
-
-def summary(row: dict[str, Any]) -> str:
-    if "why" in row:
-        return f"cannot be installed: {row['why']}"
-    counts = (f"{row[name]} {name}" for name in ("passed", "failed", "skipped", "seconds"))
-    return ", ".join(counts)
-
-
-def keep(path: Path, version: str, which: str, row: dict[str, Any]) -> None:
-    """Puts a row into the file; the others stay."""
-    rows = json.loads(path.read_text()) if path.exists() else {}
-    rows[f"{version} {which}"] = row
-    path.write_text(json.dumps(dict(sorted(rows.items())), indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ class UnknownName(InputError):
     def __init__(self, kind: str, name: Any, known: Iterable[str]) -> None:
         known, name = sorted(known), str(name)
         name = name if len(name) <= 60 else f"{name[:60]}…"
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"Did you mean {_either(near)}?" if near else f"Known: {', '.join(known)}."
+        near = " or ".join(f"`{one}`" for one in difflib.get_close_matches(name, known, 3, 0.5))
+        hint = f"Did you mean {near}?" if near else f"Known: {', '.join(known)}."
         super().__init__(f"There is no {kind} called `{name}`. {hint}")
 
 
@@ -56,11 +56,7 @@ class WriteError(RunError):
 
 
 class Stopped(TaciturnError):
-    """A run that was asked to stop, and is saved.
-
-    Attributes:
-      signal: the number of the signal that asked.
-    """
+    """A run that was asked to stop, by the signal of this number, and is saved."""
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)
@@ -68,7 +64,7 @@ class Stopped(TaciturnError):
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Imports `module`, or says which extra of the package brings it."""
+    """The module, or an error that says which extra of the package brings it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -80,9 +76,9 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 def install(extra: str) -> str:
-    """How to install what an extra of the package needs, wherever the package came from.
+    """How to install what an extra of the package needs.
 
-    The requirements are named and not the package, which is in no index: whoever takes its name
+    It names the requirements and not the package, which is in no index: whoever takes its name
     there could answer for it.
     """
     needed = _requirements(extra)
@@ -106,10 +102,7 @@ def _requirements(extra: str) -> list[str]:
             if included is None:
                 found.append(requirement.strip())
             else:
-                found += [one for name in included[1].split(",") for one in _requirements(name)]
+                found += [
+                    one for name in included[1].split(",") for one in _requirements(name.strip())
+                ]
     return list(dict.fromkeys(found))
-
-
-def _either(names: list[str]) -> str:
-    quoted = [f"`{name}`" for name in names]
-    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"

@@ -179,9 +179,9 @@ class StreamedTable:
             raise RunError(
                 f"{self._path} is damaged: its first {size} bytes are not what they were"
             )
-        file = self._open("r+b", size, found)
-        file.truncate(size)
-        file.seek(size)
+        opened = self._open("r+b", size, found)
+        opened.truncate(size)
+        opened.seek(size)
         return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
 
     def add(self, columns: Iterable[np.ndarray]) -> None:

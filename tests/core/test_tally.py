@@ -92,16 +92,6 @@ def test_the_group_form_gives_what_one_by_one_gives() -> None:
     np.testing.assert_allclose(together(state, group), together(state, heard), rtol=2e-6, atol=1e-6)
 
 
-def test_merge_writes_over_the_first_only_when_allowed() -> None:
-    a = tally.start(np.ones(3))._replace(spoken=np.ones(3))
-    b = tally.start(np.ones(3))._replace(spoken=np.full(3, 2.0))
-    assert tally.merge(a, b).spoken is not a.spoken
-    assert (a.spoken == 1).all()
-    assert tally.merge(a, b, donate=True).spoken is a.spoken
-    assert (a.spoken == 3).all()
-    assert (b.spoken == 2).all()
-
-
 def test_moments_of_clipped_norms_are_never_negative() -> None:
     """Clients that clip have norms that agree to the last digit: Σ m² − (Σ m)² would go wrong."""
     policy = parse("adaptive")

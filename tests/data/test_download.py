@@ -20,71 +20,45 @@ CONTENT = bytes(range(256)) * 400  # 102,400 bytes
 SHA = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
 
 
-class Server:
-    """A loopback server whose answers are told by `behave(request number, handler)`."""
-
-    def __init__(self):
-        self.ranges = []
-        self.behave = honest
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                outer.ranges.append(self.headers.get("Range"))
-                outer.behave(len(outer.ranges), self)
-                self.close_connection = True
-
-            def log_message(self, *_):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}/file.bin"
-        self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True)
-        self.thread.start()
-
-    def stop(self):
-        self.http.shutdown()
-        self.http.server_close()
-        self.thread.join()
-
-
-def start_of(handler):
-    asked = handler.headers.get("Range")
-    return int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
-
-
-def answer(handler, body, *, length=None, ranges=True):
-    """Sends `body`, from the byte that was asked for on, under this Content-Length."""
-    start = start_of(handler) if ranges else 0
-    if start >= len(CONTENT) and ranges:
-        handler.send_response(416)
-        handler.send_header("Content-Range", f"bytes */{len(CONTENT)}")
-        handler.send_header("Content-Length", "0")
-        handler.end_headers()
-        return
-    handler.send_response(206 if start else 200)
-    if start:
-        handler.send_header("Content-Range", f"bytes {start}-{len(CONTENT) - 1}/{len(CONTENT)}")
-    if length != "none":
-        handler.send_header("Content-Length", str(length or len(CONTENT) - start))
+def answer(handler, body=CONTENT, *, length=None, ranges=True, begins=None):
+    """Sends `body` from the byte that was asked for on; the headers promise all of CONTENT."""
+    asked = handler.headers.get("Range") if ranges else None
+    start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+    size = len(CONTENT)
+    if asked:
+        handler.send_response(206 if start < size else 416)
+        where = f"{start if begins is None else begins}-{size - 1}" if start < size else "*"
+        handler.send_header("Content-Range", f"bytes {where}/{size}")
+    else:
+        handler.send_response(200)
+    handler.send_header("Content-Length", str(length or size - start))
     handler.end_headers()
     handler.wfile.write(body[start:])
 
 
-def honest(number, handler):
-    answer(handler, CONTENT)
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
+@pytest.fixture
+def server(monkeypatch):
+    """A loopback server that answers by `behave(request number, handler)`; `ranges` are asked."""
     monkeypatch.setattr(downloading, "_PAUSE", 0)
 
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            http.ranges.append(self.headers.get("Range"))
+            http.behave(len(http.ranges), self)
+            self.close_connection = True
 
-@pytest.fixture
-def server():
-    made = Server()
-    yield made
-    made.stop()
+        def log_message(self, *_):
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http.url = f"http://127.0.0.1:{http.server_port}/file.bin"
+    http.ranges, http.behave = [], lambda number, handler: answer(handler)
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield http
+    http.shutdown()
+    http.server_close()
+    thread.join()
 
 
 @pytest.fixture
@@ -93,7 +67,14 @@ def folder(tmp_path):
 
 
 def files(folder):
-    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
+    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(path.as_posix() for path in found if path.suffix != ".lock")
+
+
+def begun(folder, part):
+    """A download that an earlier call has begun."""
+    folder.mkdir()
+    (folder / "file.bin.part").write_bytes(part)
 
 
 def test_a_file_is_fetched_checked_and_named(server, folder, monkeypatch):
@@ -106,90 +87,77 @@ def test_a_file_is_fetched_checked_and_named(server, folder, monkeypatch):
     assert seen[-1] == ("file.bin", len(CONTENT), len(CONTENT))
 
 
-def test_a_download_that_breaks_off_is_resumed(server, folder):
-    def breaks_off(number, handler):
-        answer(handler, CONTENT[: 40_000 * number])  # though it promises all of it
+def chunked(number, handler):
+    if number > 1:
+        answer(handler)
+        return
+    handler.protocol_version = "HTTP/1.1"
+    handler.send_response(200)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    for start in range(0, 30_000, 10_000):
+        handler.wfile.write(b"2710\r\n" + CONTENT[start : start + 10_000] + b"\r\n")
+    handler.wfile.write(b"2710\r\n" + CONTENT[30_000:35_000])
 
-    server.behave = breaks_off
-    fetch(Download(server.url, SHA), folder)
-    assert (folder / "file.bin").read_bytes() == CONTENT
-    assert server.ranges == [None, "bytes=40000-", "bytes=80000-"]
 
-
-def test_a_later_call_takes_up_where_an_earlier_one_ended(server, folder):
-    folder.mkdir()
-    (folder / "file.bin.part").write_bytes(CONTENT[:70_000])
-    fetch(Download(server.url, SHA), folder)
-    assert server.ranges == ["bytes=70000-"]
-    assert (folder / "file.bin").read_bytes() == CONTENT
+@pytest.mark.parametrize(
+    ("behave", "asked"),
+    [
+        (lambda n, h: answer(h, CONTENT[: 40_000 * n]), [None, "bytes=40000-", "bytes=80000-"]),
+        (chunked, [None, "bytes=30000-"]),
+        (lambda n, h: answer(h, CONTENT[: 50_000 * n**2], ranges=False), [None, "bytes=50000-"]),
+        (lambda n, h: h.send_error(503) if n < 4 else answer(h), [None] * 4),
+    ],
+    ids=["breaks off", "breaks off in a chunk", "knows no ranges", "is busy"],
+)
+def test_a_server_is_asked_again_for_what_is_missing(server, folder, behave, asked):
+    server.behave = behave
+    assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
+    assert server.ranges == asked
 
 
 def test_a_part_that_is_already_whole_is_not_fetched_again(server, folder):
-    folder.mkdir()
-    (folder / "file.bin.part").write_bytes(CONTENT)
-    fetch(Download(server.url, SHA), folder)
+    begun(folder, CONTENT)
+    assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
     assert server.ranges == [f"bytes={len(CONTENT)}-"]
-    assert (folder / "file.bin").read_bytes() == CONTENT
-
-
-def test_a_server_without_ranges_sends_it_all_again(server, folder):
-    def forgetful(number, handler):
-        answer(handler, CONTENT[:50_000] if number == 1 else CONTENT, ranges=False)
-
-    server.behave = forgetful
-    fetch(Download(server.url, SHA), folder)
-    assert server.ranges == [None, "bytes=50000-"]
-    assert (folder / "file.bin").read_bytes() == CONTENT
 
 
 def test_a_server_that_answers_another_range_is_not_believed(server, folder):
-    def other(number, handler):
-        handler.send_response(206)
-        handler.send_header("Content-Range", f"bytes 5-{len(CONTENT) - 1}/{len(CONTENT)}")
-        handler.send_header("Content-Length", str(len(CONTENT) - 5))
-        handler.end_headers()
-        handler.wfile.write(CONTENT[5:])
-
-    server.behave = other
-    folder.mkdir()
-    (folder / "file.bin.part").write_bytes(CONTENT[:10])
+    begun(folder, CONTENT[:10])
+    server.behave = lambda number, handler: answer(handler, begins=5)
     with pytest.raises(DataError, match="asked for byte 10, got 5, 5 times in a row"):
         fetch(Download(server.url, SHA), folder)
 
 
 def test_a_length_that_is_too_long_gives_up_and_keeps_the_part(server, folder):
-    server.behave = lambda number, handler: answer(
-        handler, CONTENT, length=len(CONTENT) + 10, ranges=False
-    )
+    server.behave = lambda number, handler: answer(handler, length=len(CONTENT) + 10, ranges=False)
     with pytest.raises(DataError, match="the connection broke off, 5 times in a row"):
         fetch(Download(server.url, SHA), folder)
     assert files(folder) == ["file.bin.part"]
 
 
-def test_a_chunked_answer_that_breaks_off_is_resumed(server, folder):
-    def chunked(number, handler):
-        if number > 1:
-            answer(handler, CONTENT)
-            return
-        handler.protocol_version = "HTTP/1.1"
-        handler.send_response(200)
-        handler.send_header("Transfer-Encoding", "chunked")
-        handler.end_headers()
-        for start in range(0, 30_000, 10_000):
-            handler.wfile.write(b"2710\r\n" + CONTENT[start : start + 10_000] + b"\r\n")
-        handler.wfile.write(b"2710\r\n" + CONTENT[30_000:35_000])
-
-    server.behave = chunked
-    assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
-    assert server.ranges == [None, "bytes=30000-"]
-
-
 def test_wrong_bytes_are_thrown_away(server, folder):
     server.behave = lambda number, handler: answer(handler, b"x" + CONTENT[1:])
-    with pytest.raises(DataError, match=f"is sha256:.* and not {SHA}") as error:
+    with pytest.raises(DataError, match=f"{server.url} sent .* is sha256:.* and not {SHA}"):
         fetch(Download(server.url, SHA), folder)
-    assert server.url in str(error.value)
     assert files(folder) == []
+
+
+def test_a_missing_file_is_not_asked_for_again(server, folder):
+    server.behave = lambda number, handler: handler.send_error(404)
+    with pytest.raises(DataError, match="the server answered 404 Not Found"):
+        fetch(Download(server.url, SHA), folder)
+    assert len(server.ranges) == 1
+
+
+def test_a_server_that_falls_silent_is_given_up(server, folder, monkeypatch):
+    monkeypatch.setattr(downloading, "_PATIENCE", 0.05)
+    monkeypatch.setattr(downloading, "_ATTEMPTS", 2)
+    wait = threading.Event()
+    server.behave = lambda number, handler: wait.wait(5)
+    with pytest.raises(DataError, match="timed out, 2 times in a row"):
+        fetch(Download(server.url, SHA), folder)
+    wait.set()
 
 
 FETCHES = """
@@ -223,83 +191,6 @@ def slowly(server, content=CONTENT):
     return asked, go_on
 
 
-@pytest.mark.parametrize("checksum", [SHA, ""])
-def test_of_two_processes_one_downloads_and_the_other_waits(server, folder, checksum):
-    asked, go_on = slowly(server)
-    with start_fetching(server.url, checksum, folder) as first:
-        assert asked.wait(60)
-        with start_fetching(server.url, checksum, folder) as second:
-            said = second.stderr.readline()
-            go_on.set()
-            assert second.communicate()[1] == ""
-        assert first.communicate()[1] == ""
-    assert (first.returncode, second.returncode) == (0, 0)
-    assert said == f"Another process downloads {folder / 'file.bin'}: waiting for it.\n"
-    assert (folder / "file.bin").read_bytes() == CONTENT
-    assert files(folder) == ["file.bin"]
-    assert len(server.ranges) == 1
-
-
-def test_of_two_processes_one_unpacks(server, folder, tmp_path):
-    packed = archive(tmp_path / "a", [("one.h5", b"1"), ("two.h5", b"2")]).read_bytes()
-    asked, go_on = slowly(server, packed)
-    what = (server.url.replace("file.bin", "set.tar.bz2"), "", folder, "one.h5", "two.h5")
-    with start_fetching(*what) as first:
-        assert asked.wait(60)
-        with start_fetching(*what) as second:
-            assert second.stderr.readline()
-            go_on.set()
-    assert (first.returncode, second.returncode) == (0, 0)
-    assert files(folder) == ["one.h5", "two.h5"]
-    assert len(server.ranges) == 1
-
-
-def test_a_killed_download_holds_nobody_up_and_is_resumed(server, folder):
-    asked, go_on = slowly(server, CONTENT * 20)  # more than is kept in memory before it is written
-    with start_fetching(server.url, SHA, folder) as first:
-        assert asked.wait(60)
-        part = folder / "file.bin.part"
-        while not part.exists() or not part.stat().st_size:
-            assert first.poll() is None
-        first.kill()
-    go_on.set()
-    part.write_bytes(CONTENT[:70_000])
-    server.behave = honest
-    assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
-    assert server.ranges == [None, "bytes=70000-"]
-    assert files(folder) == ["file.bin"]
-
-
-def test_what_a_killed_process_had_unpacked_is_removed(tmp_path):
-    folder = tmp_path / "data"
-    (folder / ".a.tar.bz2.unpacked").mkdir(parents=True)
-    (folder / ".a.tar.bz2.unpacked" / "half.h5").touch()
-    unpack(archive(tmp_path / "a.tar.bz2", [("one.h5", b"1")]), folder)
-    assert files(folder) == ["one.h5"]
-
-
-def test_a_missing_file_is_not_asked_for_again(server, folder):
-    server.behave = lambda number, handler: handler.send_error(404)
-    with pytest.raises(DataError, match="the server answered 404 Not Found"):
-        fetch(Download(server.url, SHA), folder)
-    assert len(server.ranges) == 1
-
-
-def test_a_busy_server_is_asked_again(server, folder):
-    def busy(number, handler):
-        handler.send_error(503) if number < 4 else answer(handler, CONTENT)
-
-    server.behave = busy
-    assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
-
-
-def test_nobody_there_is_one_line(folder):
-    server = Server()
-    server.stop()
-    with pytest.raises(DataError, match=r"127\.0\.0\.1:\d+/file\.bin cannot be reached"):
-        fetch(Download(server.url, SHA), folder)
-
-
 def archive(path, members):
     """A tar file of (name, content or a TarInfo type)."""
     with tarfile.open(path, "w:bz2") as tar:
@@ -314,27 +205,49 @@ def archive(path, members):
     return path
 
 
-def test_an_archive_is_unpacked_and_gone(server, folder, tmp_path):
-    packed = archive(tmp_path / "a", [("one.h5", b"1"), ("in/two.h5", b"2")]).read_bytes()
+@pytest.mark.parametrize(
+    ("name", "checksum", "contents"),
+    [("file.bin", SHA, ()), ("file.bin", "", ()), ("set.tar.bz2", "", ("in/two.h5", "one.h5"))],
+    ids=["checksum", "no checksum", "archive"],
+)
+def test_of_two_processes_one_downloads_and_the_other_waits(
+    server, folder, tmp_path, name, checksum, contents
+):
+    packed = archive(tmp_path / "a", [(file, b"1") for file in contents]).read_bytes()
+    asked, go_on = slowly(server, packed if contents else CONTENT)
+    what = (server.url.replace("file.bin", name), checksum, folder, *contents)
+    with start_fetching(*what) as first:
+        assert asked.wait(60)
+        with start_fetching(*what) as second:
+            said = second.stderr.readline()
+            go_on.set()
+            assert second.communicate()[1] == ""
+        assert first.communicate()[1] == ""
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert said == f"Another process downloads {folder / name}: waiting for it.\n"
+    assert files(folder) == list(contents or [name])
+    assert len(server.ranges) == 1
 
-    def send(number, handler):
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(packed)))
-        handler.end_headers()
-        handler.wfile.write(packed)
 
-    server.behave = send
-    url = server.url.replace("file.bin", "set.tar.bz2")
-    checksum = "sha256:" + hashlib.sha256(packed).hexdigest()
-    assert fetch(Download(url, checksum), folder) == folder
-    assert files(folder) == ["in", "one.h5"]
-    assert (folder / "in/two.h5").read_bytes() == b"2"
+def test_a_killed_download_holds_nobody_up_and_is_resumed(server, folder):
+    asked, go_on = slowly(server, CONTENT * 20)  # more than is kept in memory before it is written
+    with start_fetching(server.url, SHA, folder) as first:
+        assert asked.wait(60)
+        part = folder / "file.bin.part"
+        while not part.exists() or not part.stat().st_size:
+            assert first.poll() is None
+        first.kill()
+    go_on.set()
+    part.write_bytes(CONTENT[:70_000])
+    server.behave = lambda number, handler: answer(handler)
+    assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=70000-"]
+    assert files(folder) == ["file.bin"]
 
 
 @pytest.mark.parametrize(
     ("member", "message"),
     [
-        (("../out.h5", b"x"), "`../out.h5` leads out"),
         (("in/../../out.h5", b"x"), "leads out"),
         (("/out.h5", b"x"), "`/out.h5` leads out"),
         (("link", (tarfile.SYMTYPE, "../out.h5")), "`link` is a link or a device"),
@@ -343,13 +256,11 @@ def test_an_archive_is_unpacked_and_gone(server, folder, tmp_path):
     ],
 )
 def test_an_archive_that_leads_out_is_refused_whole(tmp_path, member, message):
-    inner = tmp_path / "inner"
-    inner.mkdir()
+    (tmp_path / "inner").mkdir()
     packed = archive(tmp_path / "a.tar.bz2", [("one.h5", b"1"), member])
     with pytest.raises(DataError, match=message):
-        unpack(packed, inner)
-    assert files(inner) == []
-    assert files(tmp_path) == ["a.tar.bz2", "inner"]
+        unpack(packed, tmp_path / "inner")
+    assert files(tmp_path) == ["a.tar.bz2"]
 
 
 def test_a_broken_archive_is_named(tmp_path):
@@ -357,17 +268,3 @@ def test_a_broken_archive_is_named(tmp_path):
     packed.write_bytes(packed.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"a\.tar\.bz2 cannot be unpacked"):
         unpack(packed, tmp_path)
-
-
-def test_a_server_that_falls_silent_is_given_up(server, folder, monkeypatch):
-    monkeypatch.setattr(downloading, "_PATIENCE", 0.05)
-    monkeypatch.setattr(downloading, "_ATTEMPTS", 2)
-    wait = threading.Event()
-
-    def silent(number, handler):
-        wait.wait(5)
-
-    server.behave = silent
-    with pytest.raises(DataError, match="timed out, 2 times in a row"):
-        fetch(Download(server.url, SHA), folder)
-    wait.set()

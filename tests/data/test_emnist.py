@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from made import images, write_emnist, write_leaf
 
-from taciturn.data import hugging_face
 from taciturn.errors import DataError
 from taciturn.tasks import load
 from taciturn.tasks.task import unit
@@ -43,24 +42,20 @@ def test_tff_files_come_back_without_loss(tmp_path):
 
 
 def test_leaf_files_are_the_same_data(tmp_path):
+    """A user of two files is one client."""
     write_emnist(tmp_path / "tff")
-    first = leaf_clients(f0=images(3), f1=images(5, 3))
-    write_leaf(tmp_path / "leaf/train/a.json", first)
-    write_leaf(tmp_path / "leaf/train/b.json", leaf_clients(f2=images(2, 60)))
+    whole = images(5, 3)
+    first, second = ({k: v[part] for k, v in whole.items()} for part in (slice(2), slice(2, 5)))
+    write_leaf(tmp_path / "leaf/train/a.json", leaf_clients(f0=images(3), f1=first))
+    write_leaf(tmp_path / "leaf/train/b.json", leaf_clients(f1=second, f2=images(2, 60)))
     write_leaf(tmp_path / "leaf/test/c.json", leaf_clients(f0=images(1), f2=images(2, 7)))
     tff, leaf = (emnist.read(tmp_path / kind) for kind in ("tff", "leaf"))
     assert leaf.names == tff.names
     for key in ("x", "y"):
         np.testing.assert_array_equal(leaf.train[key], tff.train[key])
         np.testing.assert_array_equal(leaf.test[key], tff.test[key])
-
-
-def test_a_leaf_user_in_two_files_is_one_client(tmp_path):
-    write_leaf(tmp_path / "a.json", leaf_clients(f0=images(3)))
-    write_leaf(tmp_path / "b.json", leaf_clients(f0=images(2, 9)))
-    dataset = emnist.read(tmp_path)
-    assert dataset.rows.tolist() == [5]
-    assert dataset.test is None
+    alone = emnist.read(tmp_path / "leaf" / "train")  # a folder of files, without a test set
+    assert (alone.rows.tolist(), alone.test) == ([3, 5, 2], None)
 
 
 def test_writers_without_training_images_are_left_out_and_counted(tmp_path, caplog):
@@ -74,34 +69,18 @@ def test_writers_without_training_images_are_left_out_and_counted(tmp_path, capl
     assert "2 clients without a training example" in caplog.text
 
 
-def spoilt(**changes):
-    """A writer whose features are changed; None takes one away."""
-    features = images(3) | changes
-    return {"f0": images(2), "f1": {k: v for k, v in features.items() if v is not None}}
-
-
 @pytest.mark.parametrize(
-    ("train", "message"),
+    ("changes", "message"),
     [
-        (spoilt(pixels=np.zeros((3, 28, 28), np.int32)), "floating-point numbers, got int32"),
-        (spoilt(pixels=np.full((3, 28, 28), 2, np.float32)), r"in \[0, 1\], got 2.0 to 2.0"),
-        (spoilt(pixels=np.zeros((2, 28, 28), np.float32)), "one entry per example"),
-        (spoilt(label=np.array([0, 62, 1], np.int32)), "labels must be in 0 to 61, got 62"),
-        (spoilt(label=np.zeros(3, np.float32)), "whole numbers, one per example, got float32"),
+        ({"pixels": np.zeros((3, 28, 28), np.int32)}, "floating-point numbers, got int32"),
+        ({"pixels": np.full((3, 28, 28), 2, np.float32)}, r"in \[0, 1\], got 2.0 to 2.0"),
+        ({"pixels": np.zeros((2, 28, 28), np.float32)}, "one entry per example"),
+        ({"label": np.array([0, 62, 1], np.int32)}, "labels must be in 0 to 61, got 62"),
     ],
 )
-def test_a_wrong_file_is_named_with_its_client(tmp_path, train, message):
-    write_emnist(tmp_path, train)
-    with pytest.raises(DataError, match=message) as error:
-        emnist.read(tmp_path)
-    assert "fed_emnist_train.h5, client `f1`" in str(error.value)
-
-
-def test_a_file_that_is_cut_short_is_named(tmp_path):
-    write_emnist(tmp_path)
-    path = tmp_path / "fed_emnist_test.h5"
-    path.write_bytes(path.read_bytes()[:-5_000])
-    with pytest.raises(DataError, match=r"fed_emnist_test.h5 is no whole HDF5 file: .*truncated"):
+def test_a_wrong_file_is_named_with_its_client(tmp_path, changes, message):
+    write_emnist(tmp_path, {"f0": images(2), "f1": images(3) | changes})
+    with pytest.raises(DataError, match=f"fed_emnist_train.h5, client `f1`: .*{message}"):
         emnist.read(tmp_path)
 
 
@@ -121,16 +100,6 @@ def test_a_client_whose_bytes_are_gone_is_named(tmp_path):
         emnist.read(tmp_path)
 
 
-class Table:
-    """As much of a data set of the library as is used, with these writers in each block."""
-
-    def __init__(self, *blocks):
-        self.blocks = blocks
-
-    def iter(self, size):
-        return table(*self.blocks)
-
-
 def table(*writers):
     """Blocks of the columns of `flwrlabs/femnist`."""
     from PIL import Image
@@ -140,65 +109,59 @@ def table(*writers):
         yield {
             "image": [Image.fromarray(level) for level in levels],
             "writer_id": list(block),
-            "hsf_id": [0] * len(block),
             "character": list(range(len(block))),
         }
 
 
-def test_a_table_of_the_hub_is_grouped_by_writer(monkeypatch):
-    asked = []
-
-    def found(name):
-        asked.append(name)
-        return Table(["a", "b", "a"], ["b", "b"])
-
-    monkeypatch.setattr(hugging_face, "table", found)
-    task = load("emnist", source="huggingface")
-    again = load("emnist", source="huggingface")
-    assert asked == ["flwrlabs/femnist"]  # the second comes from the cache
-    assert task.clients.rows.tolist() == again.clients.rows.tolist() == [2, 3]
-    assert task.clients.arrays["x"][:, 0, 0].tolist() == [0, 2, 1, 0, 1]
-    assert task.clients.arrays["y"].tolist() == [0, 2, 1, 0, 1]
-    assert task.test is None
-
-
-def test_the_library_is_asked_for_the_table_and_its_errors_are_named(monkeypatch):
-    asked = []
+@pytest.fixture
+def library(monkeypatch):
+    """As much of Hugging Face's library as is used; `asked` are the tables, `fails` do not load."""
 
     def load_dataset(name, split):
-        asked.append((name, split))
-        if name == "flwrlabs/femnist":
+        made.asked.append((name, split))
+        if name in made.fails:
             raise ConnectionError("Couldn't reach it.")
-        return Table(["a", "b"])
+        return types.SimpleNamespace(iter=lambda size: table(["a", "b", "a"], ["b", "b"]))
 
-    library = types.SimpleNamespace(load_dataset=load_dataset)
-    monkeypatch.setitem(sys.modules, "datasets", library)
+    made = types.SimpleNamespace(load_dataset=load_dataset, asked=[], fails=())
+    monkeypatch.setitem(sys.modules, "datasets", made)
+    return made
+
+
+def test_a_table_of_the_hub_is_grouped_by_writer(library):
+    for _ in range(2):  # the second comes from the cache
+        task = load("emnist", source="huggingface")
+        assert task.clients.rows.tolist() == [2, 3]
+        assert task.clients.arrays["x"][:, 0, 0].tolist() == [0, 2, 1, 0, 1]
+        assert task.clients.arrays["y"].tolist() == [0, 2, 1, 0, 1]
+        assert task.test is None
+    assert library.asked == [("flwrlabs/femnist", "train")]
+
+
+def test_errors_of_the_library_are_named(library):
+    library.fails = ("some/table",)
     with pytest.raises(DataError, match=r"Hub: Couldn't reach it\. To bring it by hand"):
-        load("emnist", source="huggingface")
-    assert load("emnist", source="huggingface", data="some/table").clients.population == 2
-    assert asked == [("flwrlabs/femnist", "train"), ("some/table", "train")]
+        load("emnist", source="huggingface", data="some/table")
 
 
-def test_the_library_itself_reads_a_folder(tmp_path, monkeypatch):
-    library = pytest.importorskip("datasets", reason="the `data` extra is not installed")
-    monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+def test_a_folder_of_tables_is_read_again_when_it_changes(tmp_path, library):
     folder = tmp_path / "table"
     folder.mkdir()
-    made = library.Dataset.from_dict(next(table(["a", "b", "a"])))
-    made.to_parquet(folder / "train.parquet")
-    task = load("emnist", source="huggingface", data=folder)
-    assert task.clients.rows.tolist() == [2, 1]
-    assert task.clients.arrays["x"][:, 0, 0].tolist() == [0, 2, 1]
-    assert task.clients.arrays["y"].tolist() == [0, 2, 1]
-
-
-def test_a_folder_of_tables_is_read_again_when_it_changes(tmp_path, monkeypatch):
-    asked, folder = [], tmp_path / "table"
-    folder.mkdir()
-    monkeypatch.setattr(hugging_face, "table", lambda name: asked.append(name) or Table(["a"]))
     for text in ("one", None, "two"):
         if text is not None:
             (folder / "train.parquet").write_text(text)
             os.utime(folder / "train.parquet", (1, 1))
         load("emnist", source="huggingface", data=folder)
-    assert asked == [str(folder)] * 2
+    assert library.asked == [(str(folder), "train")] * 2
+
+
+def test_the_library_itself_reads_a_folder(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets", reason="the `data` extra is not installed")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "table"
+    folder.mkdir()
+    datasets.Dataset.from_dict(next(table(["a", "b", "a"]))).to_parquet(folder / "train.parquet")
+    task = load("emnist", source="huggingface", data=folder)
+    assert task.clients.rows.tolist() == [2, 1]
+    assert task.clients.arrays["x"][:, 0, 0].tolist() == [0, 2, 1]
+    assert task.clients.arrays["y"].tolist() == [0, 2, 1]

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taciturn.errors import DataError
 from taciturn.tasks import load
 
 X = np.arange(12, dtype=np.float64).reshape(6, 2)
@@ -58,12 +57,6 @@ def test_an_npz_may_have_a_test_set_and_bytes(tmp_path):
     np.testing.assert_allclose(scores, np.log(2 * np.e + 1) - 1, rtol=1e-6)
 
 
-def test_pickles_are_not_opened(tmp_path):
-    path = write_npz(tmp_path / "a.npz", x=np.array([{}] * 6, dtype=object))
-    with pytest.raises(DataError, match="no whole npz file without pickles"):
-        load("npz", data=path)
-
-
 def test_a_folder_for_every_client(tmp_path):
     root = write_folders(
         tmp_path / "all",
@@ -75,11 +68,3 @@ def test_a_folder_for_every_client(tmp_path):
     assert task.clients.rows.tolist() == [2, 4]
     np.testing.assert_array_equal(task.clients.arrays["x"], X)
     assert task.test["y"].tolist() == [0]
-
-
-def test_another_file_under_the_name_of_an_array_is_named(tmp_path):
-    """An archive, of which NumPy would make something that is no array."""
-    root = write_folders(tmp_path / "all", anna={"x": X, "y": Y})
-    write_npz(tmp_path / "a.npz").rename(root / "anna" / "x.npy")
-    with pytest.raises(DataError, match=r"x\.npy cannot be read"):
-        load("folder", data=root)

@@ -16,13 +16,16 @@ from flwr.app import (
     RecordDict,
 )
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
+from flwr.serverapp import strategy as flower
 from flwr.supercore.task_identity import TaskIdentity
 
-from taciturn.flower import protocol, speak
+from taciturn.flower import Taciturn, protocol, speak
 
 # Flower sets these where it starts an app; a message cannot be made without them.
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+
+NODES, SIZE, BAD = 5, 10, 3  # `BAD` is the node that does something wrong
+EXAMPLES = (10, 20, 30, 40, 50)
 
 
 def record(**arrays) -> ArrayRecord:
@@ -42,22 +45,22 @@ def context(node: int) -> Context:
     return Context(0, node, {"partition-id": node}, RecordDict(), {})
 
 
-def pulled(targets: Sequence[np.ndarray], examples: Sequence[int], rate: float = 0.5, mods=None):
-    """An app whose client k moves `rate` of the way to its target; exact to repeat in a loop."""
+def targets(seed=0, nodes=NODES, size=SIZE) -> np.ndarray:
+    """Where each client wants the model to be."""
+    spread = np.linspace(0.2, 2.0, nodes)[:, None]
+    draws = np.random.default_rng(seed).standard_normal((nodes, size))
+    return (1 + spread * draws).astype(np.float32)
+
+
+def app_of(step, mods=None) -> ClientApp:
+    """An app whose client k makes `(arrays, metrics)` of `step(k, arrays)`."""
     app = ClientApp(mods=[speak()] if mods is None else mods)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        k = context.node_config["partition-id"]
-        arrays = message.content["arrays"]
-        trained, at = {}, 0
-        for name, array in arrays.items():
-            weights = array.numpy()
-            target = targets[k][at : at + weights.size].reshape(weights.shape)
-            at += weights.size
-            trained[name] = Array(weights + weights.dtype.type(rate) * (target - weights))
-        metrics = MetricRecord({"num-examples": examples[k], "train_loss": float(k) + 1.0})
-        content = RecordDict({"arrays": ArrayRecord(trained), "metrics": metrics})
+        arrays = {name: array.numpy() for name, array in message.content["arrays"].items()}
+        trained, metrics = step(context.node_config["partition-id"], arrays)
+        content = RecordDict({"arrays": record(**trained), "metrics": MetricRecord(metrics)})
         return Message(content, reply_to=message)
 
     @app.evaluate()
@@ -68,7 +71,21 @@ def pulled(targets: Sequence[np.ndarray], examples: Sequence[int], rate: float =
     return app
 
 
-class LocalGrid(Grid):
+def pulled(targets: Sequence[np.ndarray], examples=EXAMPLES, rate: float = 0.5, mods=None):
+    """An app whose client k moves `rate` of the way to its target; exact to repeat in a loop."""
+
+    def step(k, arrays):
+        trained, at = {}, 0
+        for name, weights in arrays.items():
+            target = targets[k][at : at + weights.size].reshape(weights.shape)
+            at += weights.size
+            trained[name] = weights + weights.dtype.type(rate) * (target - weights)
+        return trained, {"num-examples": examples[k], "train_loss": k + 1.0}
+
+    return app_of(step, mods)
+
+
+class LocalGrid:
     """Hands messages to an app and its replies back.
 
     Args:
@@ -85,27 +102,8 @@ class LocalGrid(Grid):
         self.received: list[Message] = []
         self.contexts = {node: context(node) for node in range(nodes)}
 
-    def set_run(self, run) -> None:
-        pass
-
-    @property
-    def run(self):
-        raise NotImplementedError
-
-    def create_message(self, *args, **kwargs) -> Message:
-        raise NotImplementedError
-
     def get_node_ids(self) -> list[int]:
         return list(range(self.nodes))
-
-    def get_nodes(self):
-        raise NotImplementedError
-
-    def push_messages(self, messages):
-        raise NotImplementedError
-
-    def pull_messages(self, message_ids):
-        raise NotImplementedError
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout=None) -> list[Message]:
         replies = []
@@ -126,8 +124,53 @@ class LocalGrid(Grid):
         return replies
 
 
+class Spy(flower.FedAvg):
+    """A strategy of somebody's own that averages, and keeps what it is given."""
+
+    def aggregate_train(self, server_round, replies):
+        self.seen = list(replies)
+        return super().aggregate_train(server_round, self.seen)
+
+
+def run(
+    policy=None, rounds=1, inner=flower.FedAvg, wanted=None, grid=None, start=None, tamper=None,
+    late=(), broken=(), mods=None, evaluate_fn=None, examples=EXAMPLES, **options,
+):  # fmt: skip
+    """A federation from its first round to the end: strategy, Flower's result, and the grid.
+
+    `inner` is a strategy or a class; `options` are those of `Taciturn`.
+    """
+    wanted = targets() if wanted is None else wanted
+    inner = inner(fraction_evaluate=0.0) if isinstance(inner, type) else inner
+    app = pulled(wanted, examples, mods=mods)
+    grid = grid or LocalGrid(app, len(wanted), late, broken, tamper)
+    strategy = Taciturn(inner, policy, **{"seed": 7} | options)
+    start = model(len(wanted[0])) if start is None else start
+    result = strategy.start(grid, start, num_rounds=rounds, evaluate_fn=evaluate_fn)
+    return strategy, result, grid
+
+
+def mean_of(wanted, examples=EXAMPLES) -> np.ndarray:
+    """The first mean update of `pulled` where these are the weights of all."""
+    return 0.5 * np.asarray(examples, float) @ wanted / np.sum(examples)
+
+
 def config(**values) -> ConfigRecord:
     return ConfigRecord(values)
+
+
+def bad(change):
+    """Changes the reply of node `BAD` on its way: `(content) -> None`, or another message."""
+
+    def tamper(node, reply):
+        if node == BAD:
+            items = {name: type(item)(dict(item)) for name, item in reply.content.items()}
+            content = RecordDict(items)
+            reply = Message(content=content, metadata=reply.metadata)
+            change(content)
+        return reply
+
+    return tamper
 
 
 def said(reply: Message) -> protocol.Said:

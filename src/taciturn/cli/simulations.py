@@ -39,11 +39,6 @@ class Told(Command):
         if self.track is not None:
             library(self.track)
 
-    @property
-    def by_default(self) -> bool:
-        """Whether no policy was asked for."""
-        return False
-
     def show(self, folder: Path, summary: Mapping[str, Any]) -> None:
         """Prints what came out."""
         from taciturn import runs
@@ -51,14 +46,12 @@ class Told(Command):
 
         if self.json:
             sys.stdout.write(runs.to_json(summary, indent=None) + "\n")
-            return
-        if self.quiet:
+        elif self.quiet:
             sys.stdout.write(f"{folder}\n")
-            return
-        for title, point in summary.get("points", {"": summary}).items():
-            note = terminal.larger(point["cohort"]) if self.by_default else ""
-            terminal.print_table(point["arms"], title, point.get("tested_on", ""), note=note)
-        sys.stdout.write(f"Results are in {folder}\n")
+        else:
+            for title, point in summary.get("points", {"": summary}).items():
+                terminal.print_table(point["arms"], title, point.get("tested_on", ""))
+            sys.stdout.write(f"Results are in {folder}\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,31 +130,27 @@ class Run(Simulation):
     baseline: bool = True
     """Whether to run full communication beside it, with the same seeds."""
 
-    @property
-    def by_default(self) -> bool:
-        chosen = (self.policy, self.rule, self.stand_in, self.budget, self.arms)
-        return self.baseline and all(choice is None for choice in chosen)
-
     def policies(self) -> str:
         """The policy that was asked for, and what it is compared with, which stands first."""
-        parts = (self.rule, self.stand_in)
+        parts, texts = (self.rule, self.stand_in), ["full"] if self.baseline else []
         if self.budget is not None:
             if (self.policy, *parts) != (None, None, None):
                 raise InputError(
                     "`--budget` takes the place of `--policy`, `--rule` and `--stand-in`."
                 )
-            policy = parse(f"budget:{self.budget}")
+            texts.append(str(parse(f"budget:{self.budget}")))
         elif self.policy is not None:
             if parts != (None, None):
                 raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
-            policy = parse(self.policy)
-        elif self.arms is not None and parts == (None, None):
+            texts.append(str(parse(self.policy)))
+        elif parts == (None, None) and self.arms is not None:
             return self.arms
         else:
             rule = "adaptive" if self.rule is None else self.rule
             stand_in = "ou" if self.stand_in is None else self.stand_in
-            policy = Policy(parse_part("rule", rule), parse_part("stand-in", stand_in))
-        texts = ["full"] * self.baseline + [str(policy)] + [RECOMMENDED] * self.by_default
+            texts.append(str(Policy(parse_part("rule", rule), parse_part("stand-in", stand_in))))
+            if parts == (None, None) and self.baseline:
+                texts.append(RECOMMENDED)
         return "; ".join(dict.fromkeys(texts))
 
 

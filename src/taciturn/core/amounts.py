@@ -10,11 +10,10 @@ from taciturn.errors import InputError
 
 _UNITS = {"%": 0.01, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
           "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}  # fmt: skip
-_LIKE = "as in 1%, 200kB or 2GB"
 
 
 def digits(number: float) -> str:
-    """A short text that is read as this number, and has no + in it, at which policies are cut."""
+    """A short text that reads back as this number, without the + at which policies are cut."""
     text = repr(float(number)).removesuffix(".0")
     return f"{number:.0f}" if "e+" in text else text
 
@@ -34,7 +33,9 @@ class Amount(float):
         except ValueError:
             number = math.nan
         if unit is None or not 0 < number < math.inf:
-            raise InputError(f"An amount must be above 0 and have a unit, {_LIKE}, got {text!r}.")
+            raise InputError(
+                f"An amount must be above 0 and have a unit, as in 1%, 200kB or 2GB, got {text!r}."
+            )
         amount = super().__new__(cls, number * _UNITS[unit])
         amount.text, amount.is_share = digits(number) + unit, unit == "%"
         return amount
@@ -42,8 +43,7 @@ class Amount(float):
     def __str__(self) -> str:
         return self.text
 
-    def __repr__(self) -> str:
-        return self.text
+    __repr__ = __str__
 
     def __eq__(self, other: object) -> bool:
         same_kind = isinstance(other, Amount) and other.is_share == self.is_share

@@ -32,16 +32,15 @@ def namespace(x: Array) -> Any:
 
 
 def library(number: Scalar) -> Any:
-    """The array library of a number; NumPy for one of Python's."""
+    """The array library of a number; NumPy for a number of Python's."""
     return namespace(number) if hasattr(number, "__array_namespace__") else np
 
 
 def one_if(condition: Any) -> Any:
-    """1 where it holds and 0 where not: a whole number, traced where the condition is."""
+    """1 where the condition holds and 0 where not, traced where the condition is."""
     if not hasattr(condition, "__array_namespace__"):
         return int(condition)
-    xp = namespace(condition)
-    return xp.astype(condition, xp.int32)
+    return namespace(condition).astype(condition, np.int32)
 
 
 def check_flat(weights: Array) -> None:
@@ -114,26 +113,25 @@ def in_blocks(function: Callable[[Any], Any], record: Any, *, donate: bool = Fal
     """
     if not _is_numpy(record):
         return function(record)
-    out = [
-        np.empty_like(leaf) if _is_vector(leaf) and not donate else leaf
-        for leaf in leaves_of(record)
-    ]
+    out = leaves_of(record)
+    if not donate:
+        out = [np.empty_like(leaf) if _is_vector(leaf) else leaf for leaf in out]
 
     def work(part: slice) -> list[Any]:
-        found = list(out)
+        after: list[Any] = []
         with np.errstate(over="ignore", invalid="ignore"):
             for cut, block in _blocks(record, part):
                 before, after = leaves_of(block), leaves_of(function(block))
                 if donate:
                     after = [_apart(new, before, i) for i, new in enumerate(after)]
-                for i, new in enumerate(after):
-                    if not _is_vector(out[i]):
-                        found[i] = new
-                    elif not donate or new is not before[i]:
-                        out[i][cut] = new
-        return found
+                for target, new, old in zip(out, after, before, strict=True):
+                    if _is_vector(target) and not (donate and new is old):
+                        target[cut] = new
+        return after
 
-    return rebuilt(record, iter(in_parallel(work, _length(record))[-1]))
+    last = in_parallel(work, _length(record))[-1]
+    leaves = (to if _is_vector(to) else new for to, new in zip(out, last, strict=True))
+    return rebuilt(record, leaves)
 
 
 def in_rows(vector: Array, width: int) -> Array:
@@ -201,10 +199,8 @@ def ratio(x: Any, y: Any, empty: float = 0.0) -> Any:
 
 def select(condition: Scalar, new: Any, old: Any) -> Any:
     """`new` where the condition holds and `old` where not, for every entry of a record."""
-    chosen = []
-    for a, b in zip(leaves_of(new), leaves_of(old), strict=True):
-        chosen.append(namespace(condition).where(condition, a, b))
-    return rebuilt(old, iter(chosen))
+    pairs = zip(leaves_of(new), leaves_of(old), strict=True)
+    return rebuilt(old, (namespace(condition).where(condition, a, b) for a, b in pairs))
 
 
 def _length(record: Any) -> int:

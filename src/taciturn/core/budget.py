@@ -45,25 +45,15 @@ _FIRST, _LAST = 0.2, 1.8  # times the mean is what the first and the last round 
 
 
 class Budget(NamedTuple):
-    """State of `budget`.
+    """State of `budget`."""
 
-    Attributes:
-      each: bytes that may be spent for each client that is asked, on average.
-      least: bytes that may be spent in a round, however few are asked.
-      whole: bytes of the model in float32; a code never needs more.
-      rounds: so far.
-      typical: the mean of n·m; 0 before the first round.
-      debt: what was spent too much, in mean rounds' worth.
-      run: rounds over which bytes rise; 0 where nobody knows, and all have the same.
-    """
-
-    each: Scalar
-    least: Scalar
-    whole: Scalar
-    rounds: Scalar
-    typical: Scalar
-    debt: Scalar
-    run: Scalar
+    each: Scalar  # bytes that may be spent for each client that is asked, on average
+    least: Scalar  # bytes that may be spent in a round, however few are asked
+    whole: Scalar  # bytes of the model in float32; a code never needs more
+    rounds: Scalar  # so far
+    typical: Scalar  # the mean of n·m; 0 before the first round
+    debt: Scalar  # what was spent too much, in mean rounds' worth
+    run: Scalar  # rounds over which bytes rise; 0 where nobody knows, and all have the same
 
 
 class Rates(NamedTuple):
@@ -78,33 +68,27 @@ def budget(amount: str | None = None, per: str = "round") -> Rule:
     """So many bytes: each client speaks in as many as its update weighs.
 
     Its policy has the codec `peaks`, which writes updates in any number of bytes, and the stand-in
-    `ignore` where none is named.
-
-    Args:
-      amount: bytes, as in 200kB, or a share of what everyone would upload in float32, as in 1%. By
-        default 4 kB for each client that is asked, and 40 kB a round where fewer than ten are.
-      per: what it is for: a round, a client that is asked, or the whole run.
+    `ignore` where none is named. The arguments are those of `taciturn.budget`.
     """
     wanted = None if amount is None else Amount(amount)
     choice("per", per, ("round", "client", "run"))
     if wanted is None and per != "round":
         raise InputError(f"`per={per}` needs an amount, as in budget:4kB,per={per}.")
 
-    def init(size: int, rounds: int | None) -> Budget:
-        each, least = 0.0, 0.0
+    def shares(size: int, rounds: int | None) -> tuple[float, float]:
+        """`each` and `least` of the state."""
         if wanted is None:
-            each, least = EACH, ROUND
-        elif wanted.is_share:
-            each = wanted * (4 * size + OVERHEAD)
-        elif per == "client":
-            each = float(wanted)
-        elif per == "round":
-            least = float(wanted)
-        elif rounds is None:
+            return EACH, ROUND
+        if wanted.is_share:
+            return wanted * (4 * size + OVERHEAD), 0.0
+        if per != "run":
+            return (float(wanted), 0.0) if per == "client" else (0.0, float(wanted))
+        if rounds is None:
             raise InputError("`per=run` needs the number of rounds.")
-        else:
-            least = wanted / max(rounds, 1)
-        return Budget(each, least, 4.0 * size, 0.0, 0.0, 0.0, float(rounds or 0))
+        return 0.0, wanted / max(rounds, 1)
+
+    def init(size: int, rounds: int | None) -> Budget:
+        return Budget(*shares(size, rounds), 4.0 * size, 0.0, 0.0, 0.0, float(rounds or 0))
 
     return Rule(
         "budget", (("amount", wanted), ("per", per)), init=init,

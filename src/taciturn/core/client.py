@@ -25,19 +25,11 @@ def respond(
     loss: Scalar = math.nan,
     silence: Scalar = 0,
 ) -> Message:
-    """What a client says after training.
+    """The message of a client that trained on n_k `examples`, from `weights` to `trained`.
 
-    Args:
-      rule: the policy's rule.
-      weights: θ_t, what the server sent.
-      trained: θ_k, what training made of it.
-      examples: n_k, how many examples it trained on.
-      context: what the server broadcast with the weights.
-      uniform, loss, silence: as in `Situation`; a rule looks at those that it names.
-
-    Returns:
-      The message. A client whose weights are no longer finite stays silent and reports a norm of
-      NaN, which the server rejects.
+    `context` came with the weights; `uniform`, `loss` and `silence` are as in `Situation`. A client
+    whose weights are no longer finite stays silent and reports a norm of NaN, which the server
+    rejects.
     """
     check_flat(weights)
     if trained.shape != weights.shape:
@@ -50,12 +42,9 @@ def respond(
     with np.errstate(over="ignore", invalid="ignore"):
         update = trained - weights
         situation = Situation(arrays.norm(update), uniform, loss, silence, examples)
-    decision = decide(rule, situation, context)
-    spoken = update if decision.speaks else None
-    return Message(
-        examples, decision.norm, spoken, probability=decision.probability,
-        nbytes=int(decision.nbytes),
-    )  # fmt: skip
+    speaks, norm, probability, nbytes = decide(rule, situation, context)
+    spoken = update if speaks else None
+    return Message(examples, norm, spoken, probability=probability, nbytes=int(nbytes))
 
 
 class Decision(NamedTuple):
@@ -73,14 +62,12 @@ def decide(rule: Rule, situation: Situation, context: Any) -> Decision:
 
     Where the norm is not finite, the client reports NaN and stays silent.
     """
-    norm = situation.norm
-    xp = library(norm)
-    norm = xp.asarray(norm)
+    xp = library(situation.norm)
+    norm = xp.asarray(situation.norm)
     finite = xp.isfinite(norm)
     chance = 1.0 if rule.probability is None else rule.probability(situation, context)
     nbytes = 0 if rule.nbytes is None else rule.nbytes(situation, context)
-    # A rule may say the same of everyone, in a plain number.
-    return Decision(
+    return Decision(  # a rule may say the same of everyone, in a plain number
         (finite & rule.speaks(situation, context))[()],
         xp.where(finite, norm, math.nan)[()],
         xp.where(finite, chance, xp.ones_like(norm))[()],
@@ -89,43 +76,35 @@ def decide(rule: Rule, situation: Situation, context: Any) -> Decision:
 
 
 def must_speak(rule: Rule, context: Any, silence: int) -> bool:
-    """Whether a client that was silent so many times in a row has to speak whatever it trained:
-    then even an update of norm 0 and the unluckiest draw do not excuse it."""
-    least = Situation(0.0, 1.0, 0.0, silence, 0.0)
-    return bool(rule.speaks(least, context))
+    """Whether a client that was silent so many times in a row speaks whatever it trained: even with
+    an update of norm 0 and the unluckiest draw."""
+    return bool(rule.speaks(Situation(0.0, 1.0, 0.0, silence, 0.0), context))
 
 
 class Encoded(NamedTuple):
-    """An update as it is sent.
-
-    Attributes:
-      code: what the server reads.
-      codec: what wrote it, which knows its length.
-      norm: with feedback that of what was encoded, ‖Δ + e‖, else None.
-      residual: with feedback what the code leaves out, to be added to the next update, else None.
-    """
+    """An update as it is sent."""
 
     code: Code
-    codec: Codec
-    norm: Scalar | None
-    residual: Array | None
+    codec: Codec  # what wrote it, which knows its length
+    norm: Scalar | None  # with feedback that of what was encoded, ‖Δ + e‖
+    residual: Array | None  # with feedback what the code leaves out of it
 
 
 def encode(
     codec: Codec, update: Array, key: Array, residual: Array | None = None, nbytes: int = 0
 ) -> Encoded:
-    """Writes an update down.
+    """The code of an update Δ, and what it leaves out.
 
     Args:
       codec: the policy's.
       update: Δ.
       key: two words that the server knows too.
-      residual: e, what was left out before; without feedback it is not looked at.
-      nbytes: that the code may have, where the rule says so, else 0.
+      residual: with feedback e, what was left out before; None for nothing.
+      nbytes: of the longest code, where the rule says so, else 0.
     """
     size = update.shape[0]
     if nbytes and codec.lengths is not None:
-        codec = codec.at(codec.lengths.fit(size, nbytes))
+        codec = codec.lengths.at(codec.lengths.fit(size, nbytes))
     if not codec.feedback:
         return Encoded(codec.encode(update, key), codec, None, None)
     update = update if residual is None else update + residual
@@ -137,11 +116,9 @@ def encode(
 def through(
     message: Message, codec: Codec, key: Array, residual: Array | None = None
 ) -> tuple[Message, Array | None]:
-    """The message as the server reads it, and what the client keeps; without the bytes in between.
+    """The message as the server reads it, and what the client keeps; arguments as in `encode`.
 
-    Args:
-      message: from `respond`.
-      codec, key, residual: as in `encode`. A client that stays silent keeps its residual.
+    A client that stays silent keeps its residual.
     """
     update = message.update
     if update is None:

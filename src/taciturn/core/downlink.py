@@ -14,9 +14,9 @@ contraction:
 Clients train from P and report updates against P; the server's step moves θ. What C left out stays
 in θ − P and is sent later: error feedback on the server.
 
-P has as its *version* the number of messages so far, which is that of rounds: before the first
-round it is what a seed gives that both sides know. Whoever has version v needs the messages since,
-or P whole where that is shorter or where the server no longer keeps them all.
+The *version* of P is the number of messages so far, one for each round; version 0 is what a seed
+gives that both sides know. A client that has version v needs the messages since, or P whole where
+that is shorter or where the server no longer keeps them all.
 
 References:
   Gruntkowska, Tyurin, Richtárik. EF21-P and Friends: Improved Theoretical Communication Complexity
@@ -45,13 +45,7 @@ def moved(codec: Codec, public: Array, code: Code, key: Array) -> Array:
 
 
 def publish(policy: Policy, state: ServerState, key: Array) -> ServerState:
-    """The server after it has sent what moved; unchanged without a codec for the way down.
-
-    Args:
-      policy: its `down` is C.
-      state: that at the end of a round.
-      key: two words that clients know too.
-    """
+    """The server's state after its message; unchanged without a codec for the way down."""
     if not policy.has_public:
         return state
     code = difference(policy.down, state.weights, state.public, key)
@@ -64,24 +58,21 @@ def trained_from(state: ServerState) -> Array:
 
 
 def most_kept(codec: Codec, size: int) -> int:
-    """How many messages are together no longer than the model: it does not pay to keep more."""
+    """How many messages are together no longer than the model: to keep more does not pay."""
     return float32().nbytes(size) // codec.nbytes(size)
 
 
 def download_bytes(
     codec: Codec, missed: np.ndarray, size: int, kept: int | None = None
 ) -> np.ndarray:
-    """What clients download that have missed so many messages.
+    """The bytes that each client downloads which has missed so many messages.
 
-    Args:
-      codec: for the way down; with float32 everyone gets the model.
-      missed: how many messages there were since the version that each has.
-      size: how many weights the model has.
-      kept: how many messages the server keeps; None for as many as pay.
+    With float32 everyone gets the model. `kept` is how many messages the server keeps; None for as
+    many as pay.
     """
-    whole = np.full(missed.shape, float32().nbytes(size), np.int64)
+    whole = float32().nbytes(size)
     if codec == float32():
-        return whole
+        return np.full(missed.shape, whole, np.int64)
     most = most_kept(codec, size)
     most = most if kept is None else min(kept, most)
     return np.where(missed <= most, missed.astype(np.int64) * codec.nbytes(size), whole)

@@ -19,16 +19,14 @@ def fingerprint(value: Any, known: dict[int, Any] | None = None) -> Fingerprint:
 
     What cannot be compared by value counts as itself: another object, another fingerprint. Whoever
     keeps a fingerprint keeps the function too, so that no other object gets the same identity.
-
-    Args:
-      value: the function, or what it looks at.
-      known: what was walked already, by identity; with each the object, so that it lives on.
+    `known` has what was walked already, by identity; with each the object, so that it lives on.
     """
     known = {} if known is None else known
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return (type(value).__name__, repr(value))
     if isinstance(value, np.ndarray | np.generic):  # which may be written to
-        return (value.shape, str(value.dtype), _digest(value))
+        content = np.ascontiguousarray(value).tobytes()
+        return (value.shape, str(value.dtype), hashlib.blake2b(content, digest_size=16).digest())
     if isinstance(value, type | ModuleType):
         return ("object", id(value))
     if id(value) not in known:
@@ -61,11 +59,10 @@ def _looked_at(function: FunctionType, known: dict[int, Any]) -> Fingerprint:
     names = sorted(_names(function.__code__))
     used = [_content(cell) for cell in function.__closure__ or ()]
     used += [function.__globals__.get(name) for name in names]
-    of_modules = [
-        _attribute(item, name) for item in used if isinstance(item, ModuleType) for name in names
-    ]
+    modules = [item for item in used if isinstance(item, ModuleType)]
     used += [function.__defaults__, function.__kwdefaults__]
-    return (*(fingerprint(item, known) for item in used), *of_modules)
+    own = [fingerprint(item, known) for item in used]
+    return (*own, *(_attribute(module, name) for module in modules for name in names))
 
 
 @functools.cache
@@ -83,15 +80,9 @@ def _attribute(module: ModuleType, name: str) -> Fingerprint:
 
 def _is_plain(item: Any) -> bool:
     """Whether it is a number, a text, an array, or a collection of such."""
-    if isinstance(item, dict):
-        return all(_is_plain(value) for value in item.values())
-    if isinstance(item, tuple | list | set | frozenset):
-        return all(_is_plain(value) for value in item)
+    if isinstance(item, dict | tuple | list | set | frozenset):
+        return all(map(_is_plain, item.values() if isinstance(item, dict) else item))
     return isinstance(item, bool | int | float | complex | str | bytes | np.ndarray | None)
-
-
-def _digest(array: Any) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).digest()
 
 
 def _content(cell: Any) -> Any:

@@ -11,20 +11,11 @@ OVERHEAD = 24
 
 
 class Message(NamedTuple):
-    """What a client says.
+    """What a client says."""
 
-    Attributes:
-      examples: n_k, how many examples it trained on. It need not be whole: it is a weight.
-      norm: m_k = ‖Δ_k‖, before any codec.
-      update: Δ_k, on the server as decoded; None from a client that stays silent.
-      encoded_norm: with feedback the norm of what was encoded, ‖Δ_k + e_k‖; None where that is m_k.
-      probability: how likely it was to speak, where the rule says so: it then counts 1/p times.
-      nbytes: of its code, where the rule gives each client a length; else 0.
-    """
-
-    examples: Scalar
-    norm: Scalar
-    update: Array | None
-    encoded_norm: Scalar | None = None
-    probability: Scalar = 1.0
-    nbytes: int = 0
+    examples: Scalar  # n_k, what its update weighs; it need not be whole
+    norm: Scalar  # m_k = ‖Δ_k‖, before any codec
+    update: Array | None  # Δ_k, on the server as decoded; None from a client that stays silent
+    encoded_norm: Scalar | None = None  # with feedback ‖Δ_k + e_k‖; None where that is m_k
+    probability: Scalar = 1.0  # how likely it was to speak, where the rule says so: it counts 1/p
+    nbytes: int = 0  # of its code, where the rule gives each client a length

@@ -15,8 +15,7 @@ From x_i² − x_{i−1}² = 2 x_{i−1} d_i + d_i² and x_0 = 0 follows Σ x_{i
     C_xd = Σ (x_{i−1} − m) d_i = −(Q/2 + x (m − x/2)),    1 − â = −C_xd / C,
     Δ̂ = θ̂_{t+1} − θ_t = x/t − (1 − â)(x − m),
 
-which is least squares exactly. Misprints of the paper that this corrects are listed in
-docs/design.md.
+which is least squares exactly. experiments/paper/README.md lists the paper's misprints.
 
 References:
   Ribero, Vikalo. Communication-Efficient Federated Learning via Optimal Client Sampling, 2020.
@@ -41,21 +40,14 @@ class Trajectory(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A fitted OU process, weight by weight.
+    """A fitted OU process, weight by weight."""
 
-    Attributes:
-      a: â, the share of a deviation that is left after a step.
-      rate: λ = −ln â, infinite where â = 0. NaN where â < 0.
-      mean: μ, where the path drifts to, counted from its start x_0. NaN where â = 1.
-      volatility: σ of the process in continuous time. NaN before t = 3 and where â ≤ 0.
-      residual: deviation of the residuals, √(SSR / (t − 2)). NaN before t = 3. The paper divides
-        by t − 1; two parameters are fitted, so t − 2 is right.
-    """
-
-    a: Array
-    rate: Array
-    mean: Array
-    volatility: Array
+    a: Array  # â, the share of a deviation that is left after a step
+    rate: Array  # λ = −ln â, infinite where â = 0; NaN where â < 0
+    mean: Array  # μ, where the path drifts to, counted from its start x_0; NaN where â = 1
+    volatility: Array  # σ of the process in continuous time; NaN before t = 3 and where â ≤ 0
+    # Deviation of the residuals, √(SSR / (t − 2)), NaN before t = 3. The paper divides by t − 1;
+    # two parameters are fitted, so t − 2 is right.
     residual: Array
 
 

@@ -24,29 +24,23 @@ from taciturn.core.rules import Rule
 from taciturn.core.standins import StandIn
 from taciturn.errors import InputError, UnknownName
 
-RULES: dict[str, Callable[..., Rule]] = {
-    f.__name__: f
-    for f in (
-        rules.full, rules.fixed, rules.adaptive, rules.random, rules.optimal, budgets.budget,
-    )
-}  # fmt: skip
-STAND_INS: dict[str, Callable[..., StandIn]] = {
-    f.__name__: f
-    for f in (standins.ou, standins.zero, standins.ignore, standins.last, standins.own)
-}
-CODECS: dict[str, Callable[..., Codec]] = {
-    f.__name__: f
-    for f in (
-        codecs.float32, codecs.float16, codecs.bfloat16, codecs.quantize, codecs.eden,
-        codecs.top_k, codecs.sparse_ternary, codecs.peaks,
-    )
-}  # fmt: skip
-_KINDS: dict[str, dict[str, Any]] = {"rule": RULES, "stand-in": STAND_INS, "codec": CODECS}
+
+def _by_name(*factories: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    return {factory.__name__: factory for factory in factories}
+
+
+RULES = _by_name(
+    rules.full, rules.fixed, rules.adaptive, rules.random, rules.optimal, budgets.budget
+)
+STAND_INS = _by_name(standins.ou, standins.zero, standins.ignore, standins.last, standins.own)
+CODECS = _by_name(
+    codecs.float32, codecs.float16, codecs.bfloat16, codecs.quantize, codecs.eden, codecs.top_k,
+    codecs.sparse_ternary, codecs.peaks,
+)  # fmt: skip
+_KINDS = {"rule": RULES, "stand-in": STAND_INS, "codec": CODECS}
 _TYPES: dict[str, type[Part]] = {"rule": Rule, "stand-in": StandIn, "codec": Codec}
 _DOWN = "down"  # `down=` begins the codec for the way down
-_DOWN_ALONE = ("eden", "quantize")
 _ALONE = ("amount", "length")  # first arguments that are written as values, as required ones are
-_LARGE = 1 << 20  # weights of a model for which errors are compared
 OWN: set[str] = set()  # names that `register` gave
 
 
@@ -84,7 +78,7 @@ class Policy:
                 f"`{self.rule.name}` and `{self.codec.name}` do not go together: a rule that gives "
                 "each client a number of bytes needs a codec of any length, such as `peaks`."
             )
-        if self.codec.feedback and self.codec.name in _DOWN_ALONE:
+        if self.codec.feedback and self.codec.name in ("eden", "quantize"):
             raise InputError(
                 f"`feedback` of `{self.codec.name}` is for the way down alone, as in "
                 f"`{_DOWN}={spell(self.codec, without='feedback')}`."
@@ -113,8 +107,8 @@ class Policy:
 
     def __str__(self) -> str:
         parts, (stand_in, codec) = [spell(self.rule)], self._usual()
-        usual = self.rule.name == "full" or self.rule.nbytes is not None
-        if not usual or self.stand_in != stand_in:
+        short = self.rule.name == "full" or self.rule.nbytes is not None
+        if not short or self.stand_in != stand_in:
             parts.append(spell(self.stand_in))
         if self.codec != codec:
             parts.append(spell(self.codec))
@@ -124,7 +118,7 @@ class Policy:
 
 
 def budget(amount: str | None = None, per: str = "round") -> Policy:
-    """The policy that keeps to so many bytes, and the one to begin with: see `core/budget.py`.
+    """The policy that keeps to so many bytes, the one to begin with (`taciturn.core.budget`).
 
     Args:
       amount: bytes, as in 200kB, or a share of what everyone would upload in float32, as in 1%. By
@@ -139,15 +133,15 @@ def least_error(codec: Codec) -> Codec:
     factory = CODECS.get(codec.name)
     if factory is not None and "feedback" in inspect.signature(factory).parameters:
         codec = factory(**dict(codec.params) | {"feedback": True})
-    error = codec.error(_LARGE)
+    error = codec.error(1 << 20)  # of a large model
     if not error < 1:  # what is left out would grow from round to round
         raise InputError(
             f"`down` needs a codec whose `error` is below 1, got `{spell(codec)}` with {error:g}."
         )
     if codec.unbiased and error:
         raise InputError(
-            f"`down` needs a codec of least error, such as `sparse_ternary`; `{codec.name}` is "
-            f"unbiased."
+            "`down` needs a codec of least error, such as `sparse_ternary`; "
+            f"`{codec.name}` is unbiased."
         )
     return codec
 
@@ -156,25 +150,22 @@ def parse(text: str) -> Policy:
     """The policy that `text` describes; `str` of it gives the text back, shortest form."""
     if not isinstance(text, str):
         raise InputError(f"A policy as text must be a string, got {text!r}.")
-    found: dict[str, Part] = {}
-    down: dict[str, Any] = {}
-    everything = {name: kind for kind, names in _KINDS.items() for name in names}
+    found: dict[str, Any] = {}
+    kinds = {name: kind for kind, names in _KINDS.items() for name in names}
     for piece in text.split("+"):
         head, equals, rest = piece.partition("=")
         if equals and head.strip() == _DOWN:
-            if down:
-                raise InputError(f"A policy has one codec for the way down, got two in `{text}`.")
-            down[_DOWN] = parse_part("codec", rest)
-            continue
-        name = piece.partition(",")[0].partition(":")[0].strip()
-        kind = everything.get(name)
-        if kind is None:
-            raise UnknownName("rule, stand-in or codec", name, everything)
-        if kind in found:
-            raise InputError(f"A policy has one {kind}, got two in `{text}`.")
-        found[kind] = parse_part(kind, piece)
-    parts: dict[str, Any] = {kind.replace("-", "_"): part for kind, part in found.items()}
-    return Policy(**parts, **down)
+            what, kind, piece = _DOWN, "codec", rest
+        else:
+            name = piece.partition(",")[0].partition(":")[0].strip()
+            if name not in kinds:
+                raise UnknownName("rule, stand-in or codec", name, kinds)
+            what = kind = kinds[name]
+        if what in found:
+            what = "codec for the way down" if what == _DOWN else what
+            raise InputError(f"A policy has one {what}, got two in `{text}`.")
+        found[what] = parse_part(kind, piece)
+    return Policy(**{what.replace("-", "_"): part for what, part in found.items()})
 
 
 def register(kind: str, factory: Callable[..., Part]) -> None:
@@ -237,8 +228,7 @@ def parse_part(kind: str, text: str) -> Any:
 
 def spell(part: Part, without: str | None = None) -> str:
     """The shortest text that `parse_part` reads back as `part`; `without` one of its arguments."""
-    factory = next((names[part.name] for names in _KINDS.values() if part.name in names), None)
-    text = part.name
+    text, factory = part.name, (RULES | STAND_INS | CODECS).get(part.name)
     if factory is None:  # somebody's own: nothing reads it back, but people do
         return ",".join([text, *(f"{key}={_text(value)}" for key, value in part.params)])
     for i, (key, parameter) in enumerate(inspect.signature(factory).parameters.items()):
@@ -264,6 +254,5 @@ def _value(text: str) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if not isinstance(value, float) or isinstance(value, Amount):
-        return str(value)
-    return digits(value)
+    plain = isinstance(value, float) and not isinstance(value, Amount)
+    return digits(value) if plain else str(value)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from taciturn.checks import flag, number, whole
-from taciturn.core.arrays import Array, Scalar, library, namespace
+from taciturn.core.arrays import Array, Scalar, library, namespace, ratio
 from taciturn.core.parts import Part
 from taciturn.core.tally import Tally
 from taciturn.errors import InputError, UnknownName
@@ -96,20 +96,13 @@ class Adaptive(NamedTuple):
 
 
 class Robust(NamedTuple):
-    """State of `adaptive,robust=true`.
-
-    Attributes:
-      threshold, k: as in `Adaptive`.
-      median: that of the last round's norms; 0 before the first.
-      fall: by which factor norms are expected to fall from round to round.
-      spoke: how many spoke in the last round: if nobody did, norms had no reason to fall.
-    """
+    """State of `adaptive,robust=true`."""
 
     threshold: Scalar
     k: Scalar
-    median: Scalar
-    fall: Scalar
-    spoke: Scalar
+    median: Scalar  # of the last round's norms; 0 before the first
+    fall: Scalar  # the factor by which norms are expected to fall from round to round
+    spoke: Scalar  # how many did in the last round: if nobody did, norms had no reason to fall
 
 
 def full() -> Rule:
@@ -179,8 +172,7 @@ def adaptive(
             xp.asarray(number, dtype=median.dtype)
             for number in (state.median, state.fall, state.spoke)
         )
-        ratio = xp.where(before > 0, median / xp.where(before > 0, before, 1.0), 0.0)
-        fall = xp.where(spoke > 0, xp.minimum(ratio, (1 + fall) / 2), fall)
+        fall = xp.where(spoke > 0, xp.minimum(ratio(median, before), (1 + fall) / 2), fall)
         return Robust(
             fall * _threshold(median, deviation, state.k),
             state.k, median, fall, xp.astype(tally.n_spoke, median.dtype),
@@ -255,13 +247,9 @@ def optimal(share: float, floor: float = 0.05) -> Rule:
         return library(p).clip(p, context.floor, 1.0)
 
     def learn(state: Sampling, tally: Tally) -> Sampling:
-        asked = tally.norms_unweighted.weight
         weighed = tally.norms.weight * tally.norms.mean
-        xp = namespace(weighed)
-        known = weighed > 0
-        scale = state.share * asked / xp.where(known, weighed, xp.ones_like(weighed))
-        everyone = xp.full_like(weighed, _EVERYONE)
-        return Sampling(xp.where(known, scale, everyone), state.floor, state.share)
+        scale = ratio(state.share * tally.norms_unweighted.weight, weighed, empty=_EVERYONE)
+        return Sampling(scale, state.floor, state.share)
 
     return Rule("optimal", (("share", share), ("floor", floor)),
                 init=lambda size, rounds: Sampling(_EVERYONE, floor, share),
@@ -280,15 +268,13 @@ def _above(situation: Situation, context: Threshold) -> Scalar:
 
 def _threshold(mean: Scalar, deviation: Scalar, k: Scalar) -> Scalar:
     """`k` deviations below the mean; 0 where the norms hardly differ."""
-    xp = namespace(deviation)
-    threshold = mean - k * deviation
+    xp, threshold = namespace(deviation), mean - k * deviation
     informative = (deviation >= 1e-6 * mean) & (deviation > 0) & xp.isfinite(threshold)
     return xp.where(informative, threshold, xp.zeros_like(threshold))
 
 
 def _robust(norms: Array | None) -> tuple[Scalar, Scalar]:
-    """The median, and 1.4826 · MAD, which is the deviation of a normal distribution, or a tenth of
-    the median if that is more."""
+    """The median, and the larger of a tenth of it and 1.4826 · MAD, a normal's deviation."""
     if norms is None:
         raise InputError("This rule needs each norm: `tally.start(weights, each=True)` keeps them.")
     xp = namespace(norms)

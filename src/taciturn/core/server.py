@@ -17,35 +17,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taciturn.core.arrays import (
-    Array,
-    Scalar,
-    add_scaled,
-    check_flat,
-    in_blocks,
-    namespace,
-    norm_of,
-    or_zero,
-    select,
-    zeros,
-)
+from taciturn.core import arrays
+from taciturn.core.arrays import Array, Scalar, namespace, select
 from taciturn.core.policy import Policy
 from taciturn.core.tally import Opening, Tally
 
 
 class Optimizer(NamedTuple):
-    """What the server does with the mean update.
+    """What the server does with the mean update."""
 
-    Attributes:
-      init: `(weights) -> state`.
-      apply: `(state, mean_update, weights, donate) -> (weights, state)`; with `donate` the memory
-        of all three may be reused.
-      choose: `(condition, new, old) -> state`, where the condition is traced. Tuples of arrays are
-        the default; a state of another form brings its own.
-    """
-
-    init: Callable[[Array], Any]
+    init: Callable[[Array], Any]  # (weights) -> state
+    # (state, mean update, weights, donate) -> (weights, state); with `donate`, the memory of the
+    # three may be reused
     apply: Callable[[Any, Array, Array, bool], tuple[Array, Any]]
+    # (traced condition, new, old) -> state, for a state that is no tuple of arrays
     choose: Callable[[Scalar, Any, Any], Any] = select
 
 
@@ -57,54 +42,39 @@ class Memory(NamedTuple):
 
 
 class ServerState(NamedTuple):
-    """What the next round needs.
+    """What the next round needs."""
 
-    Attributes:
-      weights: θ.
-      memory: what was learned.
-      optimizer: the optimiser's state.
-      public: P, what clients train from; None where that is θ (`taciturn.core.downlink`).
-    """
-
-    weights: Array
+    weights: Array  # θ
     memory: Memory
-    optimizer: Any
-    public: Any = None
+    optimizer: Any  # its state
+    public: Any = None  # P, what clients train from; None where that is θ (see `downlink`)
 
 
 class RoundInfo(NamedTuple):
-    """What people look at.
+    """What people look at."""
 
-    Attributes:
-      spoke, silent, rejected: how many clients there were of each.
-      counts: whether enough of them count for the weights to move.
-      threshold: the one that held in this round; NaN where the rule has none.
-      norm_mean, norm_std: of the accepted norms, weighted by n.
-      nbytes: of the codes of those who spoke, where their codec's have any length.
-    """
-
-    spoke: Scalar
+    spoke: Scalar  # how many clients
     silent: Scalar
     rejected: Scalar
-    counts: Scalar
-    threshold: Scalar
-    norm_mean: Scalar
+    counts: Scalar  # whether enough of them count for the weights to move
+    threshold: Scalar  # that of this round; NaN where the rule has none
+    norm_mean: Scalar  # of the accepted norms, weighted by n
     norm_std: Scalar
-    nbytes: Scalar
+    nbytes: Scalar  # of the codes of those who spoke, where the codec has any length
 
 
 def averaging(lr: Scalar = 1.0) -> Optimizer:
     """θ_{t+1} = θ_t + lr · mean update: federated averaging."""
 
     def apply(state: Any, mean: Array, weights: Array, donate: bool) -> tuple[Array, Any]:
-        return add_scaled(weights, lr, mean, donate=donate), state
+        return arrays.add_scaled(weights, lr, mean, donate=donate), state
 
     return Optimizer(lambda weights: (), apply)
 
 
 def remember(policy: Policy, weights: Array, rounds: int | None = None) -> Memory:
     """The memory before the first round of so many, where that is known."""
-    check_flat(weights)
+    arrays.check_flat(weights)
     return Memory(policy.rule.init(weights.shape[0], rounds), policy.stand_in.init(weights))
 
 
@@ -122,7 +92,7 @@ def open(policy: Policy, memory: Memory, asked: Scalar) -> Opening:
     context = policy.rule.broadcast(memory.rule, asked)
     stand_in_norm: Scalar = math.inf
     if policy.stand_in.capped:
-        stand_in_norm = norm_of(policy.stand_in.predict, memory.stand_in)
+        stand_in_norm = arrays.norm_of(policy.stand_in.predict, memory.stand_in)
     return Opening(context, getattr(context, "threshold", math.inf), stand_in_norm)
 
 
@@ -145,27 +115,32 @@ def learn(
       donate: lets NumPy reuse the memory of both, which must not be read afterwards.
     """
     stand_in = policy.stand_in
-    weighed = weigh(policy, tally)
+    silent = tally.examples_capped if stand_in.capped else tally.examples_silent
+    total = tally.examples_spoke + (tally.examples_silent if stand_in.counts else 0.0)
+    divisor = namespace(total).where(total > 0, total, namespace(total).ones_like(total))
     counting = tally.n_spoke + (tally.n_silent + tally.n_absent if stand_in.counts else 0)
-    counts = (weighed.total > 0) & (counting >= at_least)
-    info = look(policy, memory, tally, counts)
+    counts = (total > 0) & (counting >= at_least)
+    info = _look(policy, memory, tally, counts)
     heard, rule = tally.norms.weight > 0, policy.rule.learn(memory.rule, tally)
 
     def move(record: tuple[Array, Any]) -> tuple[Array, Any]:
         spoken, before = record
-        mean = mean_update(policy, before, spoken, weighed)
+        # Where the numbers are plain, a round in which all spoke is spared the prediction.
+        if not isinstance(silent, np.generic) or silent != 0:
+            spoken = spoken + silent * stand_in.predict(before)
+        mean = spoken / divisor
         return mean, stand_in.learn(before, mean)
 
     if isinstance(counts, np.bool):  # a plain number: nothing is traced
         rule = rule if heard else memory.rule
         if not counts:
-            return zeros(tally.spoken), Memory(rule, memory.stand_in), info
-        mean, learned = in_blocks(move, (tally.spoken, memory.stand_in), donate=donate)
+            return arrays.zeros(tally.spoken), Memory(rule, memory.stand_in), info
+        mean, learned = arrays.in_blocks(move, (tally.spoken, memory.stand_in), donate=donate)
         return mean, Memory(rule, learned), info
     # Under JAX both ways are computed and one is chosen.
     mean, learned = move((tally.spoken, memory.stand_in))
     remembered = Memory(select(heard, rule, memory.rule), select(counts, learned, memory.stand_in))
-    return or_zero(counts, mean), remembered, info
+    return arrays.or_zero(counts, mean), remembered, info
 
 
 def step(
@@ -179,12 +154,8 @@ def step(
 ) -> tuple[Array, Any]:
     """The weights moved by the mean update, and the optimiser's state; both stay if nobody counts.
 
-    Args:
-      optimizer: what is done with the mean.
-      slots: its state.
-      weights: θ_t.
-      mean, counts: from `learn`.
-      donate: lets NumPy reuse the memory of all three.
+    `slots` is that state before; `mean` and `counts` are from `learn`. With `donate`, NumPy may
+    reuse the memory of the three.
     """
     if isinstance(counts, np.bool):
         return optimizer.apply(slots, mean, weights, donate) if counts else (weights, slots)
@@ -200,14 +171,9 @@ def close(
     *,
     donate: bool = False,
 ) -> tuple[ServerState, RoundInfo]:
-    """The state after a round: `learn`, then `step`.
+    """The state after a round: `learn`, then `step`; without an optimiser, plain averaging.
 
-    Args:
-      policy: rule, stand-in and codec.
-      state: the state before the round.
-      tally: what was heard.
-      optimizer: what is done with the mean; plain averaging by default.
-      donate: lets NumPy reuse the memory of `state` and `tally`, which must not be read afterwards.
+    With `donate`, NumPy may reuse the memory of `state` and `tally`: do not read them afterwards.
     """
     mean, memory, info = learn(policy, state.memory, tally, donate=donate)
     weights, slots = step(
@@ -216,51 +182,10 @@ def close(
     return ServerState(weights, memory, slots, state.public), info
 
 
-class Weighed(NamedTuple):
-    """What the sums of a round are multiplied and divided by.
-
-    Attributes:
-      silent: what all forecasts weigh together in the sum of updates.
-      total: what the sum is divided by.
-    """
-
-    silent: Scalar
-    total: Scalar
-
-
-def weigh(policy: Policy, tally: Tally) -> Weighed:
-    """What everyone weighs in the mean."""
-    stand_in = policy.stand_in
-    return Weighed(
-        silent=tally.examples_capped if stand_in.capped else tally.examples_silent,
-        total=tally.examples_spoke + (tally.examples_silent if stand_in.counts else 0.0),
-    )
-
-
-def stood_in(policy: Policy, stand_in: Any, weighed: Weighed) -> Array:
-    """What all stand-ins add to the sum of updates; element-wise."""
-    return weighed.silent * policy.stand_in.predict(stand_in)
-
-
-def mean_update(policy: Policy, stand_in: Any, spoken: Array, weighed: Weighed) -> Array:
-    """The mean over those who spoke and those who were stood in for; element-wise."""
-    # Where the numbers are plain, a round in which all spoke is spared the prediction.
-    if not isinstance(weighed.silent, np.generic) or weighed.silent != 0:
-        spoken = spoken + stood_in(policy, stand_in, weighed)
-    total = weighed.total
-    xp = namespace(total)
-    return spoken / xp.where(total > 0, total, xp.ones_like(total))
-
-
-def look(policy: Policy, memory: Memory, tally: Tally, counts: Scalar) -> RoundInfo:
+def _look(policy: Policy, memory: Memory, tally: Tally, counts: Scalar) -> RoundInfo:
     """What people look at of a round that began with `memory`."""
+    threshold = getattr(policy.rule.broadcast(memory.rule, 1), "threshold", math.nan)
     return RoundInfo(
-        spoke=tally.n_spoke,
-        silent=tally.n_silent,
-        rejected=tally.n_rejected,
-        counts=counts,
-        threshold=getattr(policy.rule.broadcast(memory.rule, 1), "threshold", math.nan),
-        norm_mean=tally.norms.mean,
-        norm_std=tally.norms.deviation(),
-        nbytes=tally.nbytes,
-    )
+        tally.n_spoke, tally.n_silent, tally.n_rejected, counts, threshold,
+        tally.norms.mean, tally.norms.deviation(), tally.nbytes,
+    )  # fmt: skip

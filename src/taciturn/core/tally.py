@@ -35,48 +35,32 @@ class Moments(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What a round comes to.
+    """What a round comes to."""
 
-    Attributes:
-      spoken: Σ n·Δ/p over the clients that spoke, each with probability p; p = 1 under most rules.
-        Where clients are stood in for by what they themselves said last, that is in it too.
-      n_spoke, n_silent, n_rejected: how many there were of each.
-      n_absent: how many were not heard and are treated as silent.
-      nbytes: of the codes of those who spoke, where their codec's have any length; else 0.
-      examples_spoke: Σ n/p over those who spoke.
-      examples_silent: Σ n over the silent, less what those who spoke count beyond themselves,
-        Σ n (1/p − 1): with `examples_spoke` it makes up the examples of everyone.
-      examples_capped: the same with n·min(1, m/‖Δ̂‖) instead of n.
-      norms, norms_unweighted: moments of all norms, weighted by n and by 1.
-      each: the norms, one per client, NaN of those who were rejected; None where no rule asks.
-    """
-
+    # Σ n·Δ/p over the clients that spoke, each with probability p; p = 1 under most rules. Where
+    # clients are stood in for by what they themselves said last, that is in it too.
     spoken: Array
     n_spoke: Scalar
     n_silent: Scalar
     n_rejected: Scalar
-    n_absent: Scalar
-    nbytes: Scalar
-    examples_spoke: Scalar
+    n_absent: Scalar  # clients that did not answer and are treated as silent
+    nbytes: Scalar  # of the codes of those who spoke, where the codec has any length; else 0
+    examples_spoke: Scalar  # Σ n/p over those who spoke
+    # Σ n over the silent minus Σ n (1/p − 1) over those who spoke: with `examples_spoke` it makes
+    # up the examples of everyone.
     examples_silent: Scalar
-    examples_capped: Scalar
-    norms: Moments
+    examples_capped: Scalar  # the same with n·min(1, m/‖Δ̂‖) instead of n
+    norms: Moments  # of all norms, weighted by n
     norms_unweighted: Moments
-    each: Array | None = None
+    each: Array | None = None  # every norm, NaN of who was rejected; None where no rule asks
 
 
 class Opening(NamedTuple):
-    """What the server knows of a round before anyone answers.
+    """What the server knows of a round before anyone answers."""
 
-    Attributes:
-      context: the record that the rule broadcasts, such as a threshold or a probability.
-      silent_at_most: the largest norm that a silent client can have.
-      stand_in_norm: ‖Δ̂‖, that of what stands in for a silent client; inf where it is not capped.
-    """
-
-    context: Any
-    silent_at_most: Scalar
-    stand_in_norm: Scalar
+    context: Any  # the record that the rule broadcasts, such as a threshold or a probability
+    silent_at_most: Scalar  # the largest norm that a silent client can have
+    stand_in_norm: Scalar  # ‖Δ̂‖, of what stands in for a silent client; inf where it is not capped
 
 
 def start(weights: Array, each: bool = False) -> Tally:
@@ -105,7 +89,7 @@ def add(
       tally: what was heard so far.
       message: what the client sent, decoded.
       opening: what `server.open` returned for this round.
-      codec: what it was written with.
+      codec: what the client wrote it with.
       last: what this client said last, for a stand-in that needs it (`StandIn.own`).
       donate: lets NumPy write the new sums over those of `tally`.
     """
@@ -115,8 +99,7 @@ def add(
             f"An update must have {tally.spoken.shape[0]} weights like the model, "
             f"got shape {tuple(update.shape)}."
         )
-    spoken = tally.spoken
-    xp = namespace(spoken)
+    spoken, xp = tally.spoken, namespace(tally.spoken)
     examples, norm_, chance = (
         xp.asarray(number, dtype=spoken.dtype)
         for number in (message.examples, message.norm, message.probability)
@@ -126,12 +109,7 @@ def add(
         if update is not None:
             norm_, right = _checked_norm(message, codec, norm_)
             accepted = accepted & right
-            if not isinstance(accepted, np.bool):
-                # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
-                update = xp.where(accepted, update, xp.zeros_like(update))
-                spoken = add_scaled(spoken, xp.where(accepted, examples / chance, 0.0), update)
-            elif accepted:
-                spoken = add_scaled(spoken, examples / chance, update, donate=donate)
+            spoken = _add_update(spoken, accepted, examples, chance, update, donate)
     one = of(
         spoken,
         xp.reshape(examples, (1,)),
@@ -143,9 +121,22 @@ def add(
         nbytes=xp.reshape(xp.asarray(message.nbytes), (1,)),
     )
     if last is not None:
-        again = add_scaled(one.spoken, one.examples_silent, last, donate=donate)
-        one = one._replace(spoken=again)
+        one = one._replace(spoken=add_scaled(spoken, one.examples_silent, last, donate=donate))
     return _merge_counts(tally, one)
+
+
+def _add_update(
+    spoken: Array, accepted: Scalar, examples: Scalar, chance: Scalar, update: Array, donate: bool
+) -> Array:
+    """Σ n·Δ/p with one more update in it, if that is accepted."""
+    if isinstance(accepted, np.bool):
+        if not accepted:
+            return spoken
+        return add_scaled(spoken, examples / chance, update, donate=donate)
+    # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
+    xp = namespace(spoken)
+    update = xp.where(accepted, update, xp.zeros_like(update))
+    return add_scaled(spoken, xp.where(accepted, examples / chance, 0.0), update)
 
 
 def _checked_norm(message: Message, codec: Codec, reported: Scalar) -> tuple[Scalar, Scalar]:
@@ -159,20 +150,19 @@ def _checked_norm(message: Message, codec: Codec, reported: Scalar) -> tuple[Sca
     if codec.feedback and message.encoded_norm is not None:
         encoded = xp.asarray(message.encoded_norm, dtype=reported.dtype)
     if codec.lengths is not None and message.nbytes:
-        codec = codec.at(message.nbytes)
+        codec = codec.lengths.at(message.nbytes)
     return reported if codec.error(size) else actual, fits(codec, encoded, actual, size)
 
 
 def fits(codec: Codec, reported: Scalar, actual: Scalar, size: int) -> Scalar:
-    """Whether an update with the norm that a client reports can have been decoded to this norm."""
+    """Whether an update of the reported norm can have been decoded to one of the actual norm."""
     low, high = codec.norm_range(reported, size)
     return namespace(actual).isfinite(actual) & (low <= actual) & (actual <= high)
 
 
-def merge(a: Tally, b: Tally, *, donate: bool = False) -> Tally:
-    """The tally of the clients of both. With `donate`, NumPy writes the sums over those of `a`."""
-    spoken = add_scaled(a.spoken, 1.0, b.spoken, donate=donate)
-    return _merge_counts(a, b._replace(spoken=spoken))
+def merge(a: Tally, b: Tally) -> Tally:
+    """The tally of the clients of both."""
+    return _merge_counts(a, b._replace(spoken=add_scaled(a.spoken, 1.0, b.spoken)))
 
 
 def of(
@@ -211,29 +201,27 @@ def of(
     longest = xp.asarray(opening.stand_in_norm, dtype=m.dtype) * xp.ones_like(m)
     share = xp.minimum(xp.ones_like(m), ratio(m, longest, empty=1.0))
     speech = xp.where(spoke, n - silence, xp.zeros_like(n))
+    whole = xp.asarray(0).dtype  # the widest whole numbers that the library has by itself
+    nbytes = xp.zeros_like(spoke, dtype=whole) if nbytes is None else nbytes
+    counts = (xp.sum(who, dtype=xp.int32) for who in (spoke, silent, ~accepted))
+    n_spoke, n_silent, n_rejected = counts
     return Tally(
-        spoken=spoken,
-        n_spoke=_count(spoke),
-        n_silent=_count(silent),
-        n_rejected=_count(~accepted),
-        n_absent=xp.zeros((), dtype=xp.int32),
-        nbytes=_total(spoke, nbytes),
-        examples_spoke=xp.sum(speech),
-        examples_silent=xp.sum(silence),
+        spoken, n_spoke, n_silent, n_rejected, n_absent=xp.zeros((), dtype=xp.int32),
+        nbytes=xp.sum(xp.where(spoke, nbytes, xp.zeros_like(nbytes)), dtype=whole),
+        examples_spoke=xp.sum(speech), examples_silent=xp.sum(silence),
         examples_capped=xp.sum(silence * share),
-        norms=_moments(n, m),
-        norms_unweighted=_moments(one, m),
+        norms=_moments(n, m), norms_unweighted=_moments(one, m),
         each=xp.where(accepted, m, xp.full_like(m, math.nan)) if each else None,
-    )
+    )  # fmt: skip
 
 
 def stands_in_for(
     examples: Array, norms: Array, spoke: Array, probabilities: Array | None = None
 ) -> Array:
-    """What weighs in the sum that stands in for each client; arguments are those of `of`.
+    """By how much each client adds to what stands in for the silent; arguments are those of `of`.
 
-    n of the silent. What one who spoke counts beyond itself, n (1/p − 1), it takes from what stands
-    in for the others. 0 of those who are rejected.
+    A silent client adds n. One who spoke counts n (1/p − 1) beyond itself, and takes that away from
+    what stands in for the others. One who is rejected adds 0.
     """
     xp = namespace(norms)
     accepted, zero = _accepted(examples, norms), xp.zeros_like(norms)
@@ -251,7 +239,7 @@ def _accepted(examples: Array, norms: Array) -> Array:
 
 
 def with_absent(tally: Tally, count: int, opening: Opening) -> Tally:
-    """The tally with clients that nothing was heard of: silent, of mean weight and norm."""
+    """The tally with so many clients that did not answer: silent, of mean weight and norm."""
     answered = int(tally.n_spoke + tally.n_silent)
     if not count or not answered:
         return tally
@@ -264,19 +252,6 @@ def with_absent(tally: Tally, count: int, opening: Opening) -> Tally:
     )
 
 
-def _count(mask: Array) -> Scalar:
-    xp = namespace(mask)
-    return xp.sum(xp.astype(mask, xp.int32), dtype=xp.int32)
-
-
-def _total(spoke: Array, nbytes: Array | None) -> Scalar:
-    """The bytes of all who spoke, in the widest whole numbers that the library has by itself."""
-    xp = namespace(spoke)
-    if nbytes is None:
-        return xp.sum(xp.zeros_like(spoke, dtype=xp.asarray(0).dtype))
-    return xp.sum(xp.where(spoke, nbytes, xp.zeros_like(nbytes)), dtype=xp.asarray(0).dtype)
-
-
 def _moments(weight: Array, x: Array) -> Moments:
     xp = namespace(x)
     total = xp.sum(weight)
@@ -287,16 +262,13 @@ def _moments(weight: Array, x: Array) -> Moments:
 def _merge_counts(a: Tally, b: Tally) -> Tally:
     """The scalars of `a` and `b` together; the sum over updates is that of `b`."""
     added = {name: getattr(a, name) + getattr(b, name) for name in Tally._fields[1:-3]}
-    each = None
-    if a.each is not None and b.each is not None:
-        each = namespace(a.each).concat([a.each, b.each])
+    kept = a.each is not None and b.each is not None
     return Tally(
-        spoken=b.spoken,
-        **added,
+        b.spoken, **added,
         norms=_merge_moments(a.norms, b.norms),
         norms_unweighted=_merge_moments(a.norms_unweighted, b.norms_unweighted),
-        each=each,
-    )
+        each=namespace(a.each).concat([a.each, b.each]) if kept else None,
+    )  # fmt: skip
 
 
 def _merge_moments(a: Moments, b: Moments) -> Moments:

@@ -172,7 +172,6 @@ def unpack(archive: Path, folder: Path) -> None:
     Two processes must not unpack one archive at a time.
     """
     beside = _beside(folder / archive.name.removesuffix(".part"))
-    shutil.rmtree(beside, ignore_errors=True)  # of a process that was killed
     try:
         with tarfile.open(archive) as tar:
             members = tar.getmembers()

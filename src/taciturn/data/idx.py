@@ -25,7 +25,8 @@ def read(files: list[Path], classes: int | None = None) -> Dataset:
     if classes is None:
         check_labels(files[1], "all", arrays[1], 2**31 - 1)
         classes = classes_of(files[1], arrays[1])["classes"]
-    train, test = (_pair(*files[i : i + 2], *arrays[i : i + 2], classes) for i in (0, 2))
+    both = zip(files[::2], files[1::2], arrays[::2], arrays[1::2], strict=True)
+    train, test = (_pair(*one, classes) for one in both)
     if train["x"].shape[1:] != test["x"].shape[1:]:
         raise DataError(f"The images of {files[0]} and {files[2]} differ in size.")
     rows = np.array([len(train["y"])])

@@ -91,7 +91,8 @@ def read_folder(root: Path) -> Dataset:
         for split, suffix in ((train, ""), (test, "_test")):
             files = [place / f"{key}{suffix}.npy" for key in ("x", "y")]
             if split is train or any(file.exists() for file in files):
-                split[place.name] = _examples(place, place.name, *map(_load, files))
+                x, y = map(_load, files)
+                split[place.name] = _examples(place, place.name, x, y)
     if not train:
         raise DataError(f"{root} has no folders with x.npy and y.npy, one per client.")
     first = next(iter(train.values()))

@@ -15,15 +15,8 @@ from taciturn.track import Tracker
 def following(
     arms: Sequence[str], plan: Plan, folder: Path, quiet: bool = False, track: str | None = None
 ) -> Iterator[Tell]:
-    """A function to be told of progress, until the end of the block.
-
-    Args:
-      arms: their names.
-      plan: what is run; a tracker shows it.
-      folder: the run folder.
-      quiet: whether the terminal shows nothing.
-      track: the name of a tracker, if there is to be one.
-    """
+    """A block with a function that shows progress, unless `quiet`, and passes it on to the tracker
+    called `track`."""
     with ExitStack() as stack:
         tells: list[Tell] = []
         if not quiet:

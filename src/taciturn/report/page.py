@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -52,18 +53,22 @@ def content(
 ) -> dict[str, Any]:
     """All that the page shows, as JSON: arms with their colours, figures, and tables as HTML."""
     names, looks = series.labels(folders), styles([s.arm for s in arms.values()])
-    heads = [_arm(name, look) for name, look in zip(arms, looks, strict=True)]
-    tables = [
-        ("Figures of every arm", [_figures(s) for s in arms.values()], _NOTE),
-        ("Bytes of every arm", [_bytes_both_ways(s) for s in arms.values()], _NOTE_ON_BYTES),
-    ]
+
+    def by_arm(row: Callable[[Series], Row], note: str) -> str:
+        rows = [{"arm": _arm(name, look)} | row(s)
+                for (name, s), look in zip(arms.items(), looks, strict=True)]  # fmt: skip
+        return f"{_table(rows)}<p>{escape(note)}</p>"
+
+    sections = {
+        "Figures of every arm": by_arm(_figures, _NOTE),
+        "Bytes of every arm": by_arm(_bytes_both_ways, _NOTE_ON_BYTES),
+    }
     for accuracy, why in _targets(arms, accuracies):
-        rows = [_upload_until(s, accuracy) for s in arms.values()]
         note = f"{why} Uploads are payload and overhead of all clients, one after another."
-        tables.append((f"Upload until {accuracy:.4g} % accuracy", rows, note))
-    sections = [(title, _table([{"arm": head} | row for head, row in zip(heads, rows, strict=True)])
-                 + f"<p>{escape(note)}</p>") for title, rows, note in tables]  # fmt: skip
-    sections += _about(folders, names)
+        sections[f"Upload until {accuracy:.4g} % accuracy"] = by_arm(
+            functools.partial(_upload_until, accuracy=accuracy), note
+        )
+    sections |= _about(folders, names)
     return {
         "title": ", ".join(names),
         "subtitle": _subtitle(arms, folders),
@@ -71,7 +76,7 @@ def content(
                  for name, (colour, dash) in zip(arms, looks, strict=True)],
         "panels": figures.panels(arms),
         "tables": "".join(f"<section><h2>{escape(title)}</h2>{html}</section>"
-                          for title, html in sections),
+                          for title, html in sections.items()),
         "ended": all(map(series.summary, folders)),
     }  # fmt: skip
 
@@ -178,8 +183,9 @@ def _upload_until(s: Series, accuracy: float) -> Row:
     return {"round": f"{rounds[0] + 1:,}", "uploaded": _bytes(sent)} | times
 
 
-def _about(folders: Sequence[Path], names: list[str]) -> Iterable[tuple[str, str]]:
+def _about(folders: Sequence[Path], names: list[str]) -> dict[str, str]:
     """Settings, versions and commands, a column for each folder."""
+    found = {}
     configs = [series.config(folder) for folder in folders]
     summaries = [series.summary(folder) for folder in folders]
     settings = [config or {key: summary[key] for key in _OF_A_FEDERATION if key in summary}
@@ -194,10 +200,11 @@ def _about(folders: Sequence[Path], names: list[str]) -> Iterable[tuple[str, str
             if any(values):
                 rows.append({"": name} | dict(zip(map(escape, names), values, strict=True)))
         if rows:
-            yield title, _table(rows, kind="about")
+            found[title] = _table(rows, kind="about")
     commands = [f"<pre>{escape(command(config))}</pre>" for config in configs if config]
     if commands:
-        yield "The same again", "".join(dict.fromkeys(commands))
+        found["The same again"] = "".join(dict.fromkeys(commands))
+    return found
 
 
 def _value(value: Any) -> str:

@@ -16,8 +16,6 @@ from rich.live import Live as Screen
 from rich.table import Table
 from rich.text import Text
 
-from taciturn.core.budget import EACH, ROUND
-from taciturn.core.messages import OVERHEAD
 from taciturn.progress import Compiling
 from taciturn.progress import Progress as Done
 from taciturn.report.units import byte_text, percent
@@ -25,7 +23,6 @@ from taciturn.settings import Settings
 
 _SHORTEST, _LONGEST = 10.0, 600.0  # seconds between lines in a file
 _SPARK, _LEAST_SPARK = 24, 12  # cells of a spark line: where there is room, and beside long names
-_LARGER = 1_000_000  # weights of a model that people may think of
 _NAMES = 16  # what policies have at the least of a table's width
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _HEADINGS = {"round": "round {}", "accuracy": "accuracy {}", "spoke": "spoke {}", "up": "up {}",
@@ -171,11 +168,7 @@ def spark(values: Sequence[tuple[float, float]], width: int) -> str:
 
 
 def print_table(
-    arms: Mapping[str, Figures],
-    title: str = "",
-    tested_on: str = "",
-    one_run: bool = True,
-    note: str = "",
+    arms: Mapping[str, Figures], title: str = "", tested_on: str = "", one_run: bool = True
 ) -> None:
     """Prints the figures of every arm, a line each, and notes below.
 
@@ -184,7 +177,7 @@ def print_table(
     console = Console()
     floors = [figures["noise_floor"] for figures in arms.values() if figures.get("noise_floor")]
     console.print(_table(arms, floors, title, console.width))
-    notes = [_saved(arms) if one_run else "", note, _counts(list(arms.values()))]
+    notes = [_saved(arms) if one_run else "", _counts(list(arms.values()))]
     if floors:
         most = max(one["most"] for one in floors)
         notes.append("Noise floor: measured; by rounding alone, the accuracy of a seed moves this "
@@ -290,13 +283,6 @@ def _saved(arms: Mapping[str, Figures]) -> str:
         " With one seed, differences of a point may be chance: try `--seeds 5`."
     )  # fmt: skip
     return f"{name} uploaded {sent} instead of {whole}, and ends {told} {first}.{chance}"
-
-
-def larger(cohort: int) -> str:
-    """What `budget` comes to with so many clients in a round and a larger model."""
-    share = 100 * max(EACH, ROUND / cohort) / (4 * _LARGER + OVERHEAD)
-    return (f"With a model of a million weights, budget would upload {percent(share, '.2g')} of "
-            "full: its bytes do not grow with the model.")  # fmt: skip
 
 
 def _counts(arms: Sequence[Figures]) -> str:

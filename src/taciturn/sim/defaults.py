@@ -18,7 +18,11 @@ from taciturn.tasks.task import Task
 PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "bfloat16"}
 MOST_SEED, MOST_RUNS = 2**32 - 1, 10**6
 MOST_ROUNDS = 10**7  # of all runs of an arm: what is recorded of them has to fit into memory
-MOST_EPOCHS, MOST_BATCH, MOST_LANES = 10**4, 10**6, 10**5
+WHOLE = {"epochs": 10**4, "batch": 10**6, "evaluate_every": None, "devices": None, "lanes": 10**5}
+REAL = {
+    "lr": "[0, inf)", "clip": "(0, inf]", "server_lr": "[0, inf)", "dropout": "[0, 1)",
+    "stragglers": "[0, 1]", "prox": "[0, inf)", "lr_decay": "(0, 1]",
+}  # fmt: skip
 
 _S = TypeVar("_S", bound=Settings)
 
@@ -32,44 +36,29 @@ def fill_in(settings: _S, task: Task, plain: bool = False, policies: Iterable[Po
       policies: those that are to run with the settings.
     """
     check(task)
-    if not isinstance(settings.precision, str) or settings.precision not in PRECISIONS:
-        raise UnknownName("precision", settings.precision, PRECISIONS)
-    if not isinstance(settings.lr_schedule, str) or settings.lr_schedule not in SCHEDULES:
-        raise UnknownName("lr_schedule", settings.lr_schedule, SCHEDULES)
-    for name, which, rate in (
-        ("lr", settings.client_optimizer, settings.lr),
-        ("server_lr", settings.server_optimizer, settings.server_lr),
-    ):
-        optimizer_of(which)
-        if not isinstance(which, str) and rate is not None:
-            raise InputError(f"An Optax transformation has a rate of its own: leave out `{name}`.")
-    lr = task.lr if isinstance(settings.client_optimizer, str) else 1.0
-    clip = math.inf if task.clip is None else task.clip
-    usual = {
-        "epochs": task.epochs, "batch": task.batch, "lr": lr, "clip": clip, "server_lr": 1.0,
+    _check_names(settings)
+    own_rate = not isinstance(settings.client_optimizer, str)
+    filled: dict[str, Any] = {
+        "epochs": task.epochs, "batch": task.batch, "lr": 1.0 if own_rate else task.lr,
+        "clip": math.inf if task.clip is None else task.clip, "server_lr": 1.0,
         "evaluate_every": max(1, whole("rounds", settings.rounds, most=MOST_ROUNDS) // 20),
     }  # fmt: skip
-    given = {name: getattr(settings, name) for name in usual}
-    filled = usual | {name: value for name, value in given.items() if value is not None}
-    for name, most in (("epochs", MOST_EPOCHS), ("batch", MOST_BATCH), ("evaluate_every", None)):
-        filled[name] = whole(name, filled[name], most=most)
+    given = {name: getattr(settings, name) for name in (*WHOLE, *REAL)}
+    filled |= {name: value for name, value in given.items() if value is not None}
+    for name, most in WHOLE.items():
+        if name in filled:
+            filled[name] = whole(name, filled[name], most=most)
+    for name, interval in REAL.items():
+        low, high = map(float, interval[1:-1].split(","))
+        filled[name] = number(name, filled.get(name), low, high, interval)
     # No batch has more rows than a client.
     filled["batch"] = min(filled["batch"], task.clients.longest)
-    for name, interval in (("lr", "[0, inf)"), ("clip", "(0, inf]"), ("server_lr", "[0, inf)")):
-        filled[name] = number(name, filled[name], 0.0, math.inf, interval)
-    filled["dropout"] = number("dropout", settings.dropout, 0.0, 1.0, "[0, 1)")
-    filled["stragglers"] = number("stragglers", settings.stragglers, 0.0, 1.0, "[0, 1]")
-    filled["prox"] = number("prox", settings.prox, 0.0, math.inf, "[0, inf)")
-    filled["lr_decay"] = number("lr_decay", settings.lr_decay, 0.0, 1.0, "(0, 1]")
     if settings.kept_messages is not None:
         filled["kept_messages"] = whole("kept_messages", settings.kept_messages, 0)
     for name in ("devices", "lanes"):
-        if plain and getattr(settings, name) is not None:
+        if plain and name in filled:
             raise InputError(f"`{name}` is the engine's: the plain loop (`plain`) has none.")
-    for name, most in (("devices", None), ("lanes", MOST_LANES)):
-        if getattr(settings, name) is not None:
-            filled[name] = whole(name, getattr(settings, name), most=most)
-    if settings.devices is not None:
+    if "devices" in filled:
         mesh(filled["devices"])
     population = task.clients.population
     filled["cohort"] = whole("cohort", settings.cohort)
@@ -83,6 +72,19 @@ def fill_in(settings: _S, task: Task, plain: bool = False, policies: Iterable[Po
     seeds = _seeds(settings)
     filled["rounds"] = whole("rounds", settings.rounds, most=MOST_ROUNDS // len(seeds))
     return replace(settings, seeds=seeds, seed=None, **filled)
+
+
+def _check_names(settings: Settings) -> None:
+    """Raises where a precision, a schedule or an optimiser is not one that there is."""
+    for name, known in (("precision", PRECISIONS), ("lr_schedule", SCHEDULES)):
+        value = getattr(settings, name)
+        if not isinstance(value, str) or value not in known:
+            raise UnknownName(name, value, known)
+    for name, rate in (("client_optimizer", "lr"), ("server_optimizer", "server_lr")):
+        optimizer = getattr(settings, name)
+        optimizer_of(optimizer)
+        if not isinstance(optimizer, str) and getattr(settings, rate) is not None:
+            raise InputError(f"An Optax transformation has a rate of its own: leave out `{rate}`.")
 
 
 def _choice(given: Any, cohort: int, task: Task, policies: Iterable[Policy]) -> int:

@@ -88,20 +88,17 @@ class History:
     @property
     def overhead_up(self) -> np.ndarray:
         """Bytes around the updates: a header from every client, silent or not, and for a loss."""
-        return self._traffic("overhead_up")
+        return self.columns()["overhead_up"]
 
     @property
     def overhead_down(self) -> np.ndarray:
         """Bytes around the weights: a header with the context."""
-        return self._traffic("overhead_down")
+        return self.columns()["overhead_down"]
 
     @property
     def bytes_both(self) -> np.ndarray:
         """All bytes of both ways, headers too."""
         return self.bytes_up + self.overhead_up + self.bytes_down + self.overhead_down
-
-    def _traffic(self, name: str) -> np.ndarray:
-        return traffic(self.cohort, self.size, self.missing, self.choice)[name]
 
     def columns(self) -> dict[str, np.ndarray]:
         """All that was recorded or counted of every round, (seeds, rounds) each."""
@@ -115,6 +112,7 @@ class History:
         `silent_small` and `silent_large` are how often the third of clients with the fewest and
         with the most examples was silent, where they answered.
         """
+        metrics = {name: column[:, -1].tolist() for name, column in self.metrics.items()}
         return {
             "rule": spell(self.policy.rule),
             "stand_in": spell(self.policy.stand_in),
@@ -128,22 +126,15 @@ class History:
             "silent_small": self.voices.silent_share(0),
             "silent_large": self.voices.silent_share(2),
             "seconds_per_round": float(self.seconds.mean()),
-            **(
-                {"metrics": {k: v[:, -1].tolist() for k, v in self.metrics.items()}}
-                if self.metrics
-                else {}
-            ),
+            **({"metrics": metrics} if metrics else {}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per seed and round, counted from 1, for a table."""
-        columns = self.columns()
-        return [
-            {"seed": seed, "round": t + 1}
-            | {name: array[i, t].item() for name, array in columns.items()}
-            for i, seed in enumerate(self.seeds)
-            for t in range(self.rounds)
-        ]
+        table = self._table()
+        del table["arm"]
+        rows = zip(*(column.tolist() for column in table.values()), strict=True)
+        return [dict(zip(table, row, strict=True)) for row in rows]
 
     def to_pandas(self) -> Any:
         """One row per seed and round, as a pandas DataFrame."""
@@ -154,10 +145,9 @@ class History:
         return require("polars", "frames").DataFrame(self._table(), nan_to_null=True)
 
     def _table(self) -> dict[str, Any]:
-        """The columns of `rows`, all runs below each other."""
-        count = len(self.seeds) * self.rounds
+        """The columns, all runs below each other, behind arm, seed and round."""
         labels = {
-            "arm": [str(self.policy)] * count,
+            "arm": [str(self.policy)] * self.spoke.size,
             "seed": np.repeat(np.array(self.seeds), self.rounds),
             "round": np.tile(np.arange(1, self.rounds + 1), len(self.seeds)),
         }
@@ -246,36 +236,37 @@ def gather(
     groups: dict[Any, list[Chunk]] = {}
     for chunk in chunks:
         groups.setdefault(chunk.group[:2], []).append(chunk)
-    parts: dict[str, list[tuple[Any, ...]]] = {name: [] for name in policies}
-    voices: dict[str, list[Voices]] = {name: [] for name in policies}
-    for (arms, seeds), own in groups.items():
-        columns = {
-            name: np.concatenate([chunk.columns[name] for chunk in own], axis=-1)
-            for name in own[0].columns
-        }
-        counted = merge([chunk.voices for chunk in own])
-        assert own[-1].weights is not None
-        columns["weights"] = own[-1].weights
-        seconds = np.concatenate([chunk.seconds for chunk in own])
-        for a, arm in enumerate(arms):
-            parts[arm].append((seeds, seconds, {name: c[a] for name, c in columns.items()}))
-            voices[arm].append(counted.of_arm(a))
-    found, known = {}, (*MEASURED, *TESTED, "weights")
+    whole, found = [joined(own) for own in groups.values()], {}
     for arm, policy in policies.items():
         # Groups of the same arm have different seeds and ran one after another.
-        seeds, times, several = zip(*parts[arm], strict=True)
-        joined: dict[str, Any] = {
-            name: np.concatenate([part[name] for part in several]) for name in several[0]
+        own = [(chunk, chunk.group.arms.index(arm)) for chunk in whole if arm in chunk.group.arms]
+        columns: dict[str, Any] = {
+            name: np.concatenate([chunk.columns[name][a] for chunk, a in own])
+            for name in chunks[0].columns
         }
+        names = [name for name in columns if name not in (*MEASURED, *TESTED)]
         found[arm] = History(
             policy=policy,
-            seeds=tuple(seed for some in seeds for seed in some),
+            seeds=tuple(seed for chunk, _ in own for seed in chunk.group.seeds),
             cohort=settings.cohort,
             choice=settings.choice or 0,
             size=chunks[0].size,
-            seconds=np.sum(times, axis=0),
-            voices=in_order(voices[arm]),
-            metrics={name: joined.pop(name) for name in list(joined) if name not in known},
-            **joined,
+            seconds=np.sum([chunk.seconds for chunk, _ in own], axis=0),
+            voices=in_order([chunk.voices.of_arm(a) for chunk, a in own]),
+            weights=np.concatenate([np.asarray(chunk.weights)[a] for chunk, a in own]),
+            metrics={name: columns.pop(name) for name in names},
+            **columns,
         )
     return found
+
+
+def joined(chunks: Sequence[Chunk]) -> Chunk:
+    """All rounds of a group in one chunk."""
+    return chunks[-1]._replace(
+        columns={
+            name: np.concatenate([chunk.columns[name] for chunk in chunks], axis=-1)
+            for name in chunks[0].columns
+        },
+        seconds=np.concatenate([chunk.seconds for chunk in chunks]),
+        voices=merge([chunk.voices for chunk in chunks]),
+    )

@@ -10,11 +10,13 @@ kept; where one is damaged, the one before it is used.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,18 @@ from taciturn.core.policy import Policy
 from taciturn.errors import RunError, WriteError
 from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
-from taciturn.sim.history import COLUMNS, MEASURED, TESTED, as_recorded, tested_columns, traffic
+from taciturn.sim.history import (
+    COLUMNS,
+    MEASURED,
+    TESTED,
+    as_recorded,
+    joined,
+    tested_columns,
+    traffic,
+)
 from taciturn.sim.local import client_optimizer, flat_model, make_step, server_optimizer
 from taciturn.sim.states import Packed, pack
-from taciturn.sim.voices import Voices, merge
+from taciturn.sim.voices import Voices
 from taciturn.tasks.task import with_test
 
 log = logging.getLogger("taciturn")
@@ -47,13 +57,12 @@ class Journal:
         self, folder: Path, task: Any, policies: Mapping[str, Policy], settings: Settings, size: int
     ) -> None:
         self._folder, self._settings, self._size = folder, settings, size
-        self._about = _about(task, policies, settings, size)
         self._tested = tested_columns(task)
         self._columns = (*COLUMNS, *(name for name in self._tested if name not in TESTED))
+        about = _about(task, policies, settings, size)
+        self._about = about | {"columns": list(self._columns)}
         self._table = runs.StreamedTable(folder / "metrics.csv")
-        self._groups: list[Group] = []  # that are done, and the one under way
-        self._arrays: dict[str, np.ndarray] = {}  # weights and seconds of these
-        self._voices: list[list[Voices]] = []  # of these
+        self._groups: list[list[Chunk]] = []  # the chunks of those that are done or under way
         self._due: float | None = None
         self._saved = 0
 
@@ -82,19 +91,11 @@ class Journal:
 
     def add(self, chunk: Chunk, stop: bool = False) -> None:
         """Writes a chunk down, and a checkpoint where it is time for one."""
-        group = chunk.group
         if chunk.first == 0:
-            self._groups.append(group)
-            self._voices.append([])
-        i = len(self._groups) - 1
-        self._groups[i] = chunk.kept.group
-        before = self._arrays.get(f"{i}/seconds", np.zeros(0))
-        self._arrays[f"{i}/seconds"] = np.concatenate([before, chunk.seconds])
-        self._voices[i].append(chunk.voices)
-        if chunk.weights is not None:
-            self._arrays[f"{i}/weights"] = chunk.weights
+            self._groups.append([])
+        self._groups[-1].append(chunk.kept)
         if self._due is None:
-            size = sum(np.size(leaf) * 4 for leaf in jax.tree.leaves(group.state))
+            size = sum(np.size(leaf) * 4 for leaf in jax.tree.leaves(chunk.group.state))
             self._due = time.perf_counter() + _pause(_LEAST + size / _BYTES_PER_SECOND)
         try:
             self._table.add(self._rows(chunk))
@@ -113,80 +114,90 @@ class Journal:
         self._table.close()
 
     def _save(self, chunk: Chunk) -> None:
-        arrays, kinds = dict(self._arrays), Packed({}, {}).kinds
+        """Writes a checkpoint: the state, and what the table does not have of the rounds so far."""
+        self._groups = [[joined(own)] for own in self._groups]
+        arrays: dict[str, np.ndarray] = {}
+        kinds: Mapping[str, str] = {}
+        for i, (group,) in enumerate(self._groups):
+            kept = {"seconds": group.seconds, "weights": group.weights}
+            kept |= {f"voices/{name}": array for name, array in group.voices._asdict().items()}
+            arrays |= {f"{i}/{name}": array for name, array in kept.items() if array is not None}
         if chunk.weights is None:
             packed, i = pack(chunk.group.state), len(self._groups) - 1
             kinds = packed.kinds
             arrays |= {f"{i}/state{name}": array for name, array in packed.arrays.items()}
-        for i, parts in enumerate(self._voices):
-            self._voices[i] = [merge(parts)]
-            counted = self._voices[i][0]._asdict()
-            arrays |= {f"{i}/voices/{name}": array for name, array in counted.items()}
-        size, checksum = self._table.settle()
+        groups = [own.group for (own,) in self._groups]
         content = {
             "about": self._about,
-            "table": {"bytes": size, "sha256": checksum},
-            "groups": [group._asdict() | {"state": None}
-                       for group in (*self._groups, *chunk.waiting)],
+            "table": self._table.settle(),
+            "groups": [group._asdict() | {"state": None} for group in (*groups, *chunk.waiting)],
             "kinds": kinds,
-        }  # fmt: skip
-        done = sum(group.done for group in self._groups)
+        }
+        done = sum(group.done for group in groups)
         runs.write_checked(self._folder / f"checkpoint-{done}.safetensors", content, arrays)
         self._saved = done
         for _, old in sorted(_checkpoints(self._folder))[:-2]:
             old.unlink()
 
     def _read(self, path: Path) -> tuple[list[Chunk], list[Group]]:
+        """What a checkpoint has of `find`; the table is cut back to where it was."""
         content, arrays = runs.read_checked(path)
-        there, here = dict(content["about"]), dict(self._about)
-        then, now = there.pop("what it does", {}), here.pop("what it does")
-        if all(then.get(name) == now[name] for name in ("jax", "device")):
-            there, here = there | then, here | now
-        for key, value in here.items():
-            if (other := there.get(key)) != value:
-                raise RunError(f"{path} is of another run: {key} is {other} there and {value} here")
+        self._check(path, content["about"])
         groups = [
             Group(tuple(entry["arms"]), tuple(entry["seeds"]), entry["done"], entry["lanes"])
             for entry in content["groups"]
         ]
-        table, found, left, at = content["table"], [], [], 0
-        rows = self._table.go_on(table["bytes"], table["sha256"])
-        if rows and (missing := {*self._columns} - rows[0].keys()):
-            raise RunError(f"{path} is of another version: no column {', '.join(sorted(missing))}")
-        for i, group in enumerate(groups):
-            if group.done:
-                shape = (group.done, len(group.arms), len(group.seeds))
-                own = rows[at : at + int(np.prod(shape))]
-                at += len(own)
-                columns = {
-                    name: np.reshape([float(row[name] or "nan") for row in own], shape)
-                    for name in (*MEASURED, *self._tested)
-                }
-                columns = {name: column.transpose(1, 2, 0) for name, column in columns.items()}
-                weights = arrays.get(f"{i}/weights")
-                voices = Voices(*(arrays[f"{i}/voices/{name}"] for name in Voices._fields))
-                columns, seconds = as_recorded(columns), arrays[f"{i}/seconds"]
-                found.append(Chunk(group, columns, seconds, self._size, (), weights, voices))
+        rows = iter(self._table.go_on(*content["table"]))
+        parts: list[dict[str, np.ndarray]] = [{} for _ in groups]
+        for name, array in arrays.items():
+            i, _, rest = name.partition("/")
+            parts[int(i)][rest] = array
+        found = [
+            self._chunk(group, rows, part)
+            for group, part in zip(groups, parts, strict=True)
+            if group.done
+        ]
+        left = []
+        for group, part in zip(groups, parts, strict=True):
             if group.done < self._settings.rounds:
-                start = f"{i}/state"
-                state = {name.removeprefix(start): array for name, array in arrays.items()
-                         if name.startswith(start)}  # fmt: skip
+                state = {name.removeprefix("state"): array for name, array in part.items()
+                         if name.startswith("state")}  # fmt: skip
                 left.append(group._replace(state=Packed(state, content["kinds"])))
-        self._groups = [group for group in groups if group.done]
-        self._voices = [[chunk.voices] for chunk in found]
-        self._arrays = {name: array for name, array in arrays.items()
-                        if "/state" not in name and "/voices/" not in name}  # fmt: skip
+        self._groups = [[chunk] for chunk in found]
         self._saved = sum(group.done for group in groups)
         return found, left
+
+    def _check(self, path: Path, about: Mapping[str, Any]) -> None:
+        """Raises unless the checkpoint is of this run."""
+        there, here = dict(about), dict(self._about)
+        then, now = there.pop("what it does"), here.pop("what it does")
+        if all(then[name] == now[name] for name in ("jax", "device")):
+            there, here = there | then, here | now
+        for key, value in here.items():
+            if (other := there.get(key)) != value:
+                raise RunError(f"{path} is of another run: {key} is {other} there and {value} here")
+
+    def _chunk(
+        self, group: Group, rows: Iterator[Mapping[str, str]], arrays: Mapping[str, np.ndarray]
+    ) -> Chunk:
+        """All saved rounds of a group, the next in the table."""
+        shape = (group.done, len(group.arms), len(group.seeds))
+        own = list(islice(rows, math.prod(shape)))
+        columns = {
+            name: np.reshape([float(row[name] or "nan") for row in own], shape).transpose(1, 2, 0)
+            for name in (*MEASURED, *self._tested)
+        }
+        voices = Voices(*(arrays[f"voices/{name}"] for name in Voices._fields))
+        return Chunk(group, as_recorded(columns), arrays["seconds"], self._size,
+                     weights=arrays.get("weights"), voices=voices)  # fmt: skip
 
     def _rows(self, chunk: Chunk) -> list[np.ndarray]:
         """The columns of the table: a row per round, arm and seed, in this order."""
         arms, seeds = chunk.group.arms, chunk.group.seeds
         count = len(chunk.seconds)
+        settings, missing = self._settings, chunk.columns["missing"]
         columns = dict(chunk.columns)
-        columns |= traffic(
-            self._settings.cohort, self._size, columns["missing"], self._settings.choice or 0
-        )
+        columns |= traffic(settings.cohort, self._size, missing, settings.choice or 0)
         labels = [
             np.tile(np.repeat(arms, len(seeds)), count),
             np.tile(seeds, count * len(arms)),
@@ -269,10 +280,6 @@ def _about(
     task: Any, policies: Mapping[str, Policy], settings: Settings, size: int
 ) -> dict[str, Any]:
     """What a checkpoint must have been made with, as JSON gives it back."""
-    values = {field.name: getattr(settings, field.name) for field in fields(Settings)}
-    for name in ("client_optimizer", "server_optimizer"):
-        if not isinstance(values[name], str):
-            values[name] = "a transformation of Optax"
     return {
         "task": task.name,
         "clients": task.clients.population,
@@ -281,9 +288,13 @@ def _about(
         "the checksum of the data": _checksum((task.clients, task.test, task.test_clients)),
         "what it does": _doing(task, settings),
         "weights": size,
-        **{
-            name: list(value) if isinstance(value, tuple) else str(value) if value == float("inf")
-            else value for name, value in values.items()
-        },
+        **{field.name: _as_json(getattr(settings, field.name)) for field in fields(Settings)},
         "arms": {name: str(policy) for name, policy in policies.items()},
-    }  # fmt: skip
+    }
+
+
+def _as_json(value: Any) -> Any:
+    """A setting as JSON gives it back."""
+    if value is None or isinstance(value, str | int | float):
+        return "inf" if value == math.inf else value
+    return list(value) if type(value) is tuple else "a transformation of Optax"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import jax
@@ -68,7 +69,7 @@ def stream(
     model = flat_model(task)
     clients, test = with_test(task)
     trainer = Trainer(task, model, clients, settings)
-    sums = jax.jit(make_evaluate(task, model, test.total))
+    sums, tested = jax.jit(make_evaluate(task, model, test.total)), tested_columns(task)
 
     def evaluate(weights: np.ndarray) -> dict[str, float]:
         with jax.default_matmul_precision(trainer.precision):
@@ -79,16 +80,14 @@ def stream(
     for i, run in enumerate(runs):
         (arm,), (seed,) = run.arms, run.seeds
         one = _Run(arms[arm], settings, seed, model, trainer)
-        carried = one.begin()
-        if run.done:
-            carried = unpack(carried, run.state)
+        carried = unpack(one.begin(), run.state) if run.done else one.begin()
         for t in range(run.done, settings.rounds):
             began = time.perf_counter()
             carried, row, answers = one.round(t, carried)
             seconds = time.perf_counter() - began
             weights = downlink.trained_from(carried.server)
             scores = evaluate(weights) if settings.evaluates(t) else {}
-            row |= {name: scores.get(name, np.nan) for name in trainer.tested}
+            row |= {name: scores.get(name, np.nan) for name in tested}
             yield Chunk(
                 # Copies, because clients write into what they remember.
                 run._replace(done=t + 1, state=Carried(carried.server, *map(copy, carried[1:]))),
@@ -134,12 +133,7 @@ class _Run:
         # C_t ← random set of N clients; they are sent θ_t and τ_t. With a codec for the way down
         # they get the messages since they last answered, which make P_t of what they have.
         public = downlink.trained_from(state)
-        if settings.choice is None:
-            cohort = draws.cohort(
-                keys, trainer.clients.population, settings.cohort, t, trainer.own_cohort
-            )
-        else:
-            cohort = trainer.choose(public, keys)
+        cohort = trainer.cohort(public, keys, t)
         there = np.ones(settings.cohort, bool)
         if settings.dropout:
             there = np.asarray(draws.answers(keys, settings.cohort, settings.dropout))
@@ -154,12 +148,9 @@ class _Run:
         counts = examples if settings.choice is None else np.ones_like(examples)
         answers = np.full(settings.cohort, NO_ANSWER)
         for slot in np.flatnonzero(there).tolist():
-            k = cohort[slot]
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
-            trained, loss = trainer(public, k, slot, keys, t)
-            message = self.answer(
-                carried, public, trained, loss, k, slot, counts[slot].item(), opening, keys
-            )
+            k, n = cohort[slot], counts[slot].item()
+            message = self.answer(carried, public, k, slot, n, opening, keys, t)
             # A silent client becomes its stand-in when the tally is closed (Algorithm 3).
             before = None if carried.last is None else carried.last[k].copy()
             rejected = int(heard.n_rejected)
@@ -172,19 +163,24 @@ class _Run:
         # τ_{t+1}, θ_{t+1}, and the sums updated with the step; then P_{t+1}.
         state, info = server.close(policy, state, heard, self.optimizer)
         state = downlink.publish(policy, state, np.asarray(draws.downlink_key(keys)))
-        row = info._asdict() | {"missing": settings.cohort - there.sum()}
-        sent = downloads(policy, self.model.size, missed[None], t, settings.kept_messages)
-        row |= {name: column.item() for name, column in sent.items()}
-        row["bytes_up"] = bytes_up(policy, self.model.size, row["spoke"], row["nbytes"])
-        del row["silent"], row["counts"], row["nbytes"]
+        row = self.recorded(info, t, missed) | {"missing": settings.cohort - there.sum()}
         return carried._replace(server=state), row, (cohort, examples * there, answers[None])
 
+    def recorded(self, info: server.RoundInfo, t: int, missed: np.ndarray) -> dict[str, Any]:
+        """The columns of round t, in which clients that download had missed so many messages."""
+        size, row = self.model.size, info._asdict()
+        del row["silent"], row["counts"]
+        row["bytes_up"] = bytes_up(self.policy, size, row["spoke"], row.pop("nbytes"))
+        sent = downloads(self.policy, size, missed[None], t, self.settings.kept_messages)
+        return row | {name: column.item() for name, column in sent.items()}
+
     def answer(
-        self, carried: Carried, public: np.ndarray, trained: np.ndarray, loss: float, k: Any,
-        slot: int, examples: float, opening: tally.Opening, keys: draws.RoundKeys,
+        self, carried: Carried, public: np.ndarray, k: Any, slot: int, examples: float,
+        opening: tally.Opening, keys: draws.RoundKeys, t: int,
     ) -> messages.Message:  # fmt: skip
-        """What client k says, as the server reads it."""
+        """What client k says in round t, as the server reads it."""
         silence, residuals = carried.silence, carried.residuals
+        trained, loss = self.trainer(public, k, slot, keys, t)
         uniform = draws.uniforms(keys, self.settings.cohort)[slot].item()
         message = client.respond(
             self.policy.rule, public, trained, examples, opening.context, uniform,
@@ -204,12 +200,9 @@ class Trainer:
     """Algorithm 2, lines 1 to 7: E epochs of mini-batch SGD on one client's data."""
 
     def __init__(self, task: Task, model: Model, clients: Clients, settings: Settings) -> None:
-        self.clients = clients
-        self.settings = settings
+        self.task, self.model, self.clients, self.settings = task, model, clients, settings
         self.transformation = client_optimizer(settings)
         self.precision = PRECISIONS[settings.precision]
-        self.own_cohort, self.tested = task.cohort, tested_columns(task)
-        self.model = model
         self.step = jax.jit(make_step(task, self.transformation, settings.precision))
         self.batch = jax.jit(self._batch)
         self.rows = jax.jit(lambda clients, k, indices: clients.batch(k, indices))
@@ -220,14 +213,17 @@ class Trainer:
         indices = draws.shuffled(keys, slot, epoch, n, positions)
         return clients.batch(k, indices), draws.dropout_key(keys, slot, step)
 
-    def choose(self, weights: np.ndarray, keys: draws.RoundKeys) -> jax.Array:
-        """Power of choice: of some candidates those whose loss of the weights is largest."""
-        examples = self.clients.examples_of(jnp.arange(self.clients.population))
-        candidates = draws.candidates(keys, examples, self.settings.choice or 0)
+    def cohort(self, weights: np.ndarray, keys: draws.RoundKeys, t: int) -> jax.Array:
+        """Who is asked: any clients, or with `choice` those candidates whose loss is largest."""
+        clients, settings = self.clients, self.settings
+        if settings.choice is None:
+            return draws.cohort(keys, clients.population, settings.cohort, t, self.task.cohort)
+        examples = clients.examples_of(jnp.arange(clients.population))
+        candidates = draws.candidates(keys, examples, settings.choice)
         with jax.default_matmul_precision(self.precision):
             losses = np.array([self.loss(weights, k) for k in candidates])
         order = np.argsort(np.where(np.isnan(losses), np.inf, -losses), kind="stable")
-        return candidates[order[: self.settings.cohort]]
+        return candidates[order[: settings.cohort]]
 
     def loss(self, weights: np.ndarray, k: jax.Array) -> float:
         """The mean loss over all rows of a client, dropout off."""
@@ -252,29 +248,20 @@ class Trainer:
         self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, t: int
     ) -> tuple[np.ndarray, float]:
         """What client k makes of the weights in round t, and its mean loss over the steps."""
-        with jax.default_matmul_precision(self.precision):
-            return self._trained(weights, k, slot, keys, t)
-
-    def _trained(
-        self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, t: int
-    ) -> tuple[np.ndarray, float]:
         settings, n = self.settings, int(self.clients.rows_of(k[None])[0])
         lr = learning_rate(settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds)
-        steps, batch_size, done = self.steps(n, slot, keys), settings.batch, 0
+        steps, size, total = self.steps(n, slot, keys), settings.batch, 0.0
         trained = self.model.unravel(jnp.asarray(weights))
         slots = self.transformation.init(trained)
-        total = 0.0
-        for epoch in range(settings.epochs):
-            for start in range(0, n, batch_size):
-                if done == steps:
-                    break
-                # The last batch of an epoch holds what is left.
-                positions = np.arange(start, min(start + batch_size, n))
-                batch, key = self.batch(self.clients, k, keys, slot, epoch, n, positions, done)
+        # An epoch's batches; its last one holds what is left.
+        batches = [np.arange(i, min(i + size, n)) for i in range(0, n, size)]
+        order = islice(product(range(settings.epochs), batches), steps)
+        with jax.default_matmul_precision(self.precision):
+            for step, (epoch, positions) in enumerate(order):
+                batch, key = self.batch(self.clients, k, keys, slot, epoch, n, positions, step)
                 mask = np.ones(len(positions), bool)
                 trained, slots, loss = self.step(
                     trained, slots, batch, mask, key, lr, settings.clip, settings.prox
                 )
                 total += float(loss)
-                done += 1
-        return np.asarray(self.model.ravel(trained)), total / max(done, 1)
+            return np.asarray(self.model.ravel(trained)), total / max(steps, 1)

@@ -163,19 +163,14 @@ def _error(size: int, nbytes: int) -> float:
 
 
 class _Found(NamedTuple):
-    """What is sent of some blocks.
+    """What is sent of some blocks."""
 
-    Attributes:
-      depths: of each block, the j of its groups; NONE where it is not sent.
-      words: of each block, twice the place of the largest coordinate, and 1 more where it is
-        positive, of all groups of one, then of two, of four …
-      scales, top: in the grid, and what the grid is multiplied by.
-    """
-
-    depths: Array
+    depths: Array  # of each block, the j of its groups; NONE where it is not sent
+    # Of each block and all its groups of one, then of two, of four …: twice the place of the
+    # largest coordinate, and 1 more where that is positive
     words: Array
-    scales: Array
-    top: Array
+    scales: Array  # in the grid
+    top: Array  # what the grid is multiplied by
 
 
 def _find(rows: Array, numbers: Array, depths: Array, chances: Array, key: Array) -> _Found:
@@ -238,17 +233,11 @@ def _first_group(depths: Array, block: int) -> Array:
 
 
 class _Where(NamedTuple):
-    """What each of a code's bits belongs to.
+    """What each of a code's bits belongs to."""
 
-    Attributes:
-      block, group: whose word it is in; the last block where the bit is not used.
-      bit: its place in the word.
-      used: whether there is such a word.
-    """
-
-    block: Array
+    block: Array  # the last one where the bit is not used
     group: Array
-    bit: Array
+    bit: Array  # its place in the group's word
     used: Array
 
 

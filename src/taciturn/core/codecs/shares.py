@@ -29,17 +29,11 @@ ONE = 1 << 2 * _HALF  # a chance of 1, in fixed point
 
 
 class Layout(NamedTuple):
-    """What a code has room for.
+    """What a code has room for."""
 
-    Attributes:
-      slots: blocks that are sent at the most.
-      listed: whether they are numbered; else every block has a slot of its own.
-      room: bits for places and signs.
-    """
-
-    slots: Any
-    listed: Any
-    room: Any
+    slots: Any  # blocks that are sent at the most
+    listed: Any  # whether they are numbered; else every block has a slot of its own
+    room: Any  # bits for places and signs
 
 
 def layout(size: int, nbytes: Any) -> Layout:
