@@ -23,7 +23,7 @@ from simulator import cnn
 
 import taciturn
 from taciturn.report.versions import versions
-from taciturn.sim.journal import Journal
+from taciturn.sim.checkpoint import Checkpoints
 
 ARMS = ("full", "adaptive+ou", "budget")  # those of `taciturn run`
 
@@ -40,18 +40,18 @@ def main() -> None:
     taciturn.prepare()
     task = cnn()
     spent, saved = [0.0], [0]
-    add, save = Journal.add, Journal._save
+    add, save = Checkpoints.add, Checkpoints._save
 
-    def timed_add(self: Journal, *arguments: Any, **others: Any) -> None:
+    def timed_add(self: Checkpoints, *arguments: Any, **others: Any) -> None:
         began = time.perf_counter()
         add(self, *arguments, **others)
         spent[0] += time.perf_counter() - began
 
-    def counted_save(self: Journal, *arguments: Any) -> None:
+    def counted_save(self: Checkpoints, *arguments: Any) -> None:
         saved[0] += 1
         save(self, *arguments)
 
-    Journal.add, Journal._save = timed_add, counted_save  # type: ignore[method-assign]
+    Checkpoints.add, Checkpoints._save = timed_add, counted_save  # type: ignore[method-assign]
 
     def run(folder: Path | None, rounds: int) -> float:
         began = time.perf_counter()

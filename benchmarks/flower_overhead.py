@@ -19,7 +19,7 @@ protobuf, each array once, and the replies read from theirs. Hashing and writing
 clients do, is not timed, and there is no network. It is the same code for all strategies, but a
 silent reply has little to read.
 
-Memory is what a process holds at its peak, replies included.
+ServerMemory is what a process holds at its peak, replies included.
 """
 
 from __future__ import annotations

@@ -52,10 +52,10 @@ def messages(size: int) -> list[Message]:
 
 def numpy_round(policy: Policy) -> Round:
     def play(state: Any, heard: list[Message]) -> Any:
-        opening = server.open(policy, state.memory, MESSAGES)
+        config = server.open(policy, state.memory, MESSAGES)
         sums = tally.start(state.weights)
         for message in heard:
-            sums = tally.add(sums, message, opening, donate=True)
+            sums = tally.add(sums, message, config, donate=True)
         state, info = server.close(policy, state, sums, donate=True)
         assert info.spoke == MESSAGES
         return state

@@ -4,7 +4,7 @@ python examples/own_rule.py
 """
 
 # %% A rule is a few pure functions. The server keeps a state and broadcasts a context made from it;
-# a client looks at its own situation and decides; the server learns from the tally of the round.
+# a client looks at its own stats and decides; the server learns from the tally of the round.
 from typing import NamedTuple
 
 import taciturn
@@ -20,7 +20,7 @@ class Loudness(NamedTuple):
 def patient(share: float = 1.0, patience: int = 5) -> taciturn.Rule:
     """Speaks when the norm exceeds a share of the mean one, or after so many silent rounds."""
 
-    def speaks(own: taciturn.Situation, context: Loudness):
+    def speaks(own: taciturn.ClientStats, context: Loudness):
         return (own.norm > context.share * context.mean) | (own.silence >= patience)
 
     return taciturn.Rule(

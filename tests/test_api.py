@@ -52,12 +52,12 @@ def without_extras(code: str, but: tuple[str, ...] = ()) -> str:
 
 def test_public_names() -> None:
     assert taciturn.__all__ == [
-        "Codec", "Form", "Generated", "History", "Policy", "Rule", "Situation", "StandIn", "Stored",
-        "TaciturnError", "Task", "__version__", "adaptive", "as_model", "bfloat16", "budget",
-        "classification", "compare", "eden", "evaluate", "fixed", "float16", "float32", "full",
-        "ignore", "last", "load", "load_model", "optimal", "ou", "own", "parse", "peaks",
-        "prepare", "quantize", "random", "register", "regression", "simulate", "sparse_ternary",
-        "table", "top_k", "zero",
+        "ClientStats", "Codec", "Form", "Generated", "History", "Policy", "Rule", "StandIn",
+        "Stored", "TaciturnError", "Task", "__version__", "adaptive", "as_model", "bfloat16",
+        "budget", "classification", "compare", "eden", "evaluate", "fixed", "float16",
+        "float32", "full", "ignore", "last", "load", "load_model", "optimal", "ou", "own",
+        "parse", "peaks", "prepare", "quantize", "random", "register", "regression", "simulate",
+        "sparse_ternary", "table", "top_k", "zero",
     ]  # fmt: skip
     rooms = {"core", "data", "flower", "models", "sim", "tasks"}
     assert set(dir(taciturn)) == {*taciturn.__all__, *rooms}
@@ -79,10 +79,10 @@ from taciturn.core import client, server, tally
 policy = taciturn.parse("adaptive+ou")
 state = server.init(policy, np.zeros(2))
 for _ in range(3):
-    opening = server.open(policy, state.memory, 1)
-    reply = client.respond(policy.rule, state.weights, state.weights + 1, 5, opening.context, 0.5)
+    config = server.open(policy, state.memory, 1)
+    reply = client.respond(policy.rule, state.weights, state.weights + 1, 5, config.context, 0.5)
     reply, _ = client.through(reply, policy.codec, np.zeros(2, np.uint32))
-    state, info = server.close(policy, state, tally.add(tally.start(state.weights), reply, opening))
+    state, info = server.close(policy, state, tally.add(tally.start(state.weights), reply, config))
 print(state.weights.tolist(), info.spoke)
 """
     )

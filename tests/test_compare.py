@@ -19,7 +19,7 @@ import taciturn as package
 from taciturn import runs
 from taciturn.errors import InputError, UnknownName
 from taciturn.settings import Plan, points, read_values
-from taciturn.sim import engine, journal
+from taciturn.sim import checkpoint, engine
 from taciturn.studies.difference import difference
 from taciturn.summary import noise_floor, summarise
 from taciturn.tasks import load
@@ -89,7 +89,7 @@ def test_the_noise_floor_is_measured_and_reported(
     # Stopped while it is measured, a run goes on there.
     Path("a/report.html").unlink()
     monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr(journal, "_LONGEST", 0.0)
+    monkeypatch.setattr(checkpoint, "_LONGEST", 0.0)
     twice = [os.getpid()] * 2
     when_two_rounds_are_told(
         monkeypatch, lambda: [os.kill(p, signal.SIGINT) for p in twice], of=f"{ARMS[1]} (nudged)"
@@ -147,7 +147,7 @@ def test_a_sweep_has_a_folder_for_every_point_and_goes_on(
 
     # A list in a file is the same; stopped in the first point, it goes on with all.
     monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr(journal, "_LONGEST", 0.0)
+    monkeypatch.setattr(checkpoint, "_LONGEST", 0.0)
     twice = [os.getpid()] * 2
     when_two_rounds_are_told(monkeypatch, lambda: [os.kill(p, signal.SIGINT) for p in twice])
     code, _, err = taciturn("run", "--config", "a/config.toml", "--out", "b")

@@ -186,7 +186,7 @@ def test_whoever_looks_at_a_lock_keeps_nobody_from_it(tmp_path: Path) -> None:
 def test_another_users_lock_can_be_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Opening it for writing is forbidden; the tests may run as root, who may do anything."""
+    """RoundConfig it for writing is forbidden; the tests may run as root, who may do anything."""
 
     def forbidden(path: Path, mode: str) -> Any:
         if mode != "rb":

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from taciturn import cli, runs
-from taciturn.report import picture, series
+from taciturn.report import plots, series
 
 
 def rows(arm, seed, accuracy, spoke):
@@ -91,7 +91,7 @@ def test_the_picture_has_losses_and_norms_where_there_is_nothing_else(tmp_path, 
     table = [row | {"loss": 0.5 / (t + 1), "norm_mean": 2.0 + t}
              for t, row in enumerate(rows("full", 0, nothing, (4, 4)))]  # fmt: skip
     runs.write_csv(tmp_path / "metrics.csv", table)
-    picture.draw(series.read(tmp_path), tmp_path / "report.png")
+    plots.draw(series.read(tmp_path), tmp_path / "report.png")
     by_round, by_upload, norms, _ = drawn[0].axes
     found = [axes.get_lines()[0].get_ydata() for axes in (by_round, by_upload, norms)]
     np.testing.assert_allclose(found, [[0.5, 0.25], [0.5, 0.25], [2, 3]])
@@ -103,5 +103,5 @@ def test_the_picture_has_losses_and_norms_where_there_is_nothing_else(tmp_path, 
 def test_uploads_that_differ_by_far_are_drawn_on_a_log_axis(tmp_path, drawn, factor, scale):
     table = rows("few", 0, (0.1, 0.5), (1, 1)) + rows("many", 0, (0.1, 0.5), (factor, factor))
     runs.write_csv(tmp_path / "metrics.csv", table)
-    picture.draw(series.read(tmp_path), tmp_path / "report.png")
+    plots.draw(series.read(tmp_path), tmp_path / "report.png")
     assert drawn[0].axes[1].get_xscale() == scale

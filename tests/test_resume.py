@@ -19,7 +19,7 @@ from test_cli import SMALL
 from taciturn import runs
 from taciturn.progress import Progress
 from taciturn.report import terminal
-from taciturn.sim import engine, journal
+from taciturn.sim import checkpoint, engine
 
 OPTIONS = [*SMALL[:1], "--cohort", "3", "--rounds", "4", "--rule", "random:0.5"]
 SAME = ("config.toml", "metrics.csv", "weights.safetensors", "report.png")
@@ -29,7 +29,7 @@ SAME = ("config.toml", "metrics.csv", "weights.safetensors", "report.png")
 def taciturn(taciturn: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The command; every round is a chunk, and every chunk a checkpoint."""
     monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr(journal, "_LONGEST", 0.0)
+    monkeypatch.setattr(checkpoint, "_LONGEST", 0.0)
     return taciturn
 
 
@@ -136,9 +136,9 @@ def test_a_configuration_of_another_run_is_named(
 
 SCRIPT = """
 import sys
-from taciturn.sim import engine, journal
+from taciturn.sim import engine, checkpoint
 engine._CHUNK_SECONDS = 0.0
-journal._LONGEST = 0.0
+checkpoint._LONGEST = 0.0
 from taciturn.__main__ import main
 main()
 """

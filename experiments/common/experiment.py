@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from taciturn.core.policy import parse
-from taciturn.data import places
+from taciturn.data import sources
 from taciturn.errors import DataError, RunError
 from taciturn.studies import experiment as plain
 from taciturn.studies import pieces
@@ -129,7 +129,7 @@ class Experiment:
         return str(parse(text.replace(MATCHED, f"{rate:.4f}")))
 
     def _data(self, data: Path | None) -> Path:
-        folder = places.given(data)
+        folder = sources.given(data)
         if folder is None:
             raise DataError(
                 f"{self.title} needs {self.file}: `--data` or TACITURN_DATA names the folder that "

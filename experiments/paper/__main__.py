@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from experiments.common.command import Study
-from experiments.paper import paths
+from experiments.paper import paths, rounding
 from experiments.paper.experiments import EXPERIMENTS
 from experiments.paper.figures import FIGURES
 from experiments.paper.tables import TABLES
@@ -14,7 +14,7 @@ STUDY = Study(
     EXPERIMENTS,
     TABLES,
     FIGURES,
-    other={paths.NAME: paths.run},
+    other={paths.NAME: paths.run, rounding.NAME: rounding.run},
 )
 
 if __name__ == "__main__":

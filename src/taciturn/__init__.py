@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from taciturn.core.policy import budget as budget
     from taciturn.core.policy import parse as parse
     from taciturn.core.policy import register as register
+    from taciturn.core.rules import ClientStats as ClientStats
     from taciturn.core.rules import Rule as Rule
-    from taciturn.core.rules import Situation as Situation
     from taciturn.core.rules import adaptive as adaptive
     from taciturn.core.rules import fixed as fixed
     from taciturn.core.rules import full as full
@@ -56,7 +56,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "taciturn.core.rules": ("Rule", "Situation", "full", "fixed", "adaptive", "random", "optimal"),
+    "taciturn.core.rules": (
+        "Rule", "ClientStats", "full", "fixed", "adaptive", "random", "optimal",
+    ),
     "taciturn.core.standins": ("StandIn", "ou", "zero", "ignore", "last", "own"),
     "taciturn.core.codecs": (
         "Codec", "Form", "float32", "float16", "bfloat16", "quantize", "eden", "top_k",

@@ -44,7 +44,7 @@ class Chunk(NamedTuple):
       size: how many weights the model has.
       waiting: the groups that come after this one.
       weights: after the group's last round, (arms, seeds, size); None before.
-      voices: how often each client was asked and spoke in these rounds, see `sim.voices`.
+      participation: how often each client was asked and spoke in these rounds.
     """
 
     group: Group
@@ -53,7 +53,7 @@ class Chunk(NamedTuple):
     size: int
     waiting: tuple[Group, ...] = ()
     weights: np.ndarray | None = None
-    voices: Any = None
+    participation: Any = None
 
     @property
     def first(self) -> int:

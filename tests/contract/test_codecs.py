@@ -296,8 +296,8 @@ def read_any_bytes(codec: Codec, data: Any) -> None:
     # What the server makes of it: a client that counts, or one that is rejected.
     policy = Policy()
     state = server.init(policy, np.zeros(size, np.float32))
-    opening = server.open(policy, state.memory, 1)
-    heard = tally.add(tally.start(state.weights), Message(1, 1.0, update), opening, codec)
+    config = server.open(policy, state.memory, 1)
+    heard = tally.add(tally.start(state.weights), Message(1, 1.0, update), config, codec)
     after, info = server.close(policy, state, heard)
     assert info.spoke + info.rejected == 1
     assert np.isfinite(after.weights).all()

@@ -15,7 +15,7 @@ from parts import CODEC_PARTS, RULE_PARTS, STAND_IN_PARTS, cases
 
 from taciturn.core import server, tally
 from taciturn.core.policy import Policy, parse, parse_part, spell
-from taciturn.core.rules import Situation
+from taciturn.core.rules import ClientStats
 from taciturn.errors import InputError
 
 rules = pytest.mark.parametrize("rule", cases(RULE_PARTS))
@@ -34,7 +34,9 @@ def wide(dtype: Any) -> Any:
     return np.result_type(dtype, np.float32)
 
 
-def some_tally(xp: Any, updates: Any, norms: Any, opening: tally.Opening, rule: Any) -> tally.Tally:
+def some_tally(
+    xp: Any, updates: Any, norms: Any, config: tally.RoundConfig, rule: Any
+) -> tally.Tally:
     """Of a round in which the third of four clients is silent."""
     n, spoke = xp.asarray(EXAMPLES, dtype=norms.dtype), xp.asarray([True, True, False, True])
     chances = xp.asarray([1.0, 0.5, 0.8, 0.9], dtype=norms.dtype)
@@ -42,7 +44,7 @@ def some_tally(xp: Any, updates: Any, norms: Any, opening: tally.Opening, rule: 
     spoken = xp.where(heard, n / chances, xp.zeros_like(n)) @ xp.astype(updates, norms.dtype)
     nbytes = xp.asarray(np.array([300, 40, 0, 32], np.int32))
     return tally.of(
-        spoken, n, norms, spoke, opening, chances if rule.probability else None,
+        spoken, n, norms, spoke, config, chances if rule.probability else None,
         each=rule.each, nbytes=nbytes if rule.nbytes else None,
     )  # fmt: skip
 
@@ -50,8 +52,8 @@ def some_tally(xp: Any, updates: Any, norms: Any, opening: tally.Opening, rule: 
 def learned(rule: Any) -> Any:
     """A rule's state after a round."""
     norms = np.array([0.4, np.nan, 1.3, 0.9], np.float32)
-    opening = tally.Opening((), 0.5, float("inf"))
-    heard = some_tally(np, np.zeros((CLIENTS, SIZE), np.float32), norms, opening, rule)
+    config = tally.RoundConfig((), 0.5, float("inf"))
+    heard = some_tally(np, np.zeros((CLIENTS, SIZE), np.float32), norms, config, rule)
     return rule.learn(rule.init(SIZE, ROUNDS), heard)
 
 
@@ -61,13 +63,13 @@ def test_a_rule_says_yes_or_no_and_the_same_in_jax(rule: Any) -> None:
     grid = np.array(
         list(itertools.product([0.0, 0.4, 1.3, 9.0], [0.0, 0.499, 0.5, 0.999])), np.float32
     )
-    one_by_one = [bool(rule.speaks(Situation(m, u), context)) for m, u in grid]
-    speaks = jax.vmap(lambda m, u, context: rule.speaks(Situation(m, u), context), (0, 0, None))
+    one_by_one = [bool(rule.speaks(ClientStats(m, u), context)) for m, u in grid]
+    speaks = jax.vmap(lambda m, u, context: rule.speaks(ClientStats(m, u), context), (0, 0, None))
     lanes = jax.jit(speaks)(*grid.T, jax.tree.map(jnp.float32, context))
     assert lanes.dtype == bool
     assert lanes.tolist() == one_by_one
     if rule.nbytes is not None:
-        own = Situation(*grid.T, examples=np.arange(16, dtype=np.float32))
+        own = ClientStats(*grid.T, examples=np.arange(16, dtype=np.float32))
         theirs = jax.jit(rule.nbytes)(own, jax.tree.map(jnp.float32, context))
         np.testing.assert_array_equal(rule.nbytes(own, context), theirs)
 
@@ -79,14 +81,14 @@ def test_silence_where_a_threshold_is_broadcast_means_a_norm_of_at_most_that(tex
         for m in (0.0, 0.69, 0.7, 0.71, 3.0):
             first = rule.broadcast(rule.init(SIZE, ROUNDS), CLIENTS)
             context = first._replace(threshold=threshold)
-            assert bool(rule.speaks(Situation(m, 0.5), context)) == (m > threshold)
+            assert bool(rule.speaks(ClientStats(m, 0.5), context)) == (m > threshold)
 
 
 @rules
 def test_a_rule_looks_only_at_what_it_names(rule: Any) -> None:
     context = rule.broadcast(rule.init(SIZE, ROUNDS), CLIENTS)
-    here, there = Situation(0.4, 0.4, 0.4, 1), Situation(9.0, 0.9, 9.0, 50)
-    for name in set(Situation._fields) - set(rule.looks_at):
+    here, there = ClientStats(0.4, 0.4, 0.4, 1), ClientStats(9.0, 0.9, 9.0, 50)
+    for name in set(ClientStats._fields) - set(rule.looks_at):
         other = here._replace(**{name: getattr(there, name)})
         assert rule.speaks(other, context) == rule.speaks(here, context)
 
@@ -102,7 +104,7 @@ def test_a_rule_keeps_its_numbers_in_the_state() -> None:
     for one, other in pairs:
         state = learned(other)
         for m, u in itertools.product([0.4, 1.2, 1.3], [0.1, 0.6]):
-            own, context = Situation(m, u), other.broadcast(state, CLIENTS)
+            own, context = ClientStats(m, u), other.broadcast(state, CLIENTS)
             assert context == one.broadcast(state, CLIENTS)
             assert one.speaks(own, context) == other.speaks(own, context)
 
@@ -163,8 +165,8 @@ def play(policy: Policy, xp: Any, dtype: str) -> list[Any]:
     norms[:, 1] = np.nan
 
     def one_round(state: Any, updates: Any, norms: Any) -> Any:
-        opening = server.open(policy, state.memory, CLIENTS)
-        heard = some_tally(xp, updates, norms, opening, policy.rule)
+        config = server.open(policy, state.memory, CLIENTS)
+        heard = some_tally(xp, updates, norms, config, policy.rule)
         return server.close(policy, state, heard)
 
     step = one_round if xp is np else jax.jit(one_round)

@@ -12,9 +12,9 @@ from taciturn.core import messages, tally
 from taciturn.core.amounts import Amount
 from taciturn.core.budget import Rates, budget, doubt, extended
 from taciturn.core.policy import parse
-from taciturn.core.rules import Situation
+from taciturn.core.rules import ClientStats
 
-OPENING, SIZE = tally.Opening((), np.inf, np.inf), 40_000
+OPENING, SIZE = tally.RoundConfig((), np.inf, np.inf), 40_000
 
 
 def spend(
@@ -38,7 +38,7 @@ def spend(
         early = first if t == 0 else 3 if t < 3 else 1
         n = population[rng.integers(0, 400, asked)].astype(np.float32)
         m = (n**0.5 * rng.lognormal(0, 0.3, asked) * 0.998**t * early).astype("f4")
-        own = Situation(m, rng.random(asked, "f4"), examples=n)
+        own = ClientStats(m, rng.random(asked, "f4"), examples=n)
         context = rule.broadcast(state, asked)
         spoke, p = rule.speaks(own, context), rule.probability(own, context)
         nbytes = np.array([fit(size, int(b)) for b in rule.nbytes(own, context)])
@@ -108,7 +108,7 @@ def test_the_first_round_keeps_to_the_budget_and_all_have_as_much(
 ) -> None:
     """It is a fifth of the mean where bytes rise over a run, and half a step in a hundred more."""
     rule = parse(text).rule
-    own = Situation(np.float32([1, 30]), 0.999, examples=np.float32([1, 1000]))
+    own = ClientStats(np.float32([1, 30]), 0.999, examples=np.float32([1, 1000]))
     context = rule.broadcast(rule.init(10**6, run), asked)
     assert rule.speaks(own, context).all()
     nbytes = rule.nbytes(own, context)
@@ -119,13 +119,13 @@ def test_the_first_round_keeps_to_the_budget_and_all_have_as_much(
 def test_bytes_go_by_what_an_update_weighs() -> None:
     """In sixteenths of a factor of 2, rounded down; below 32 by chance, which counts 1/p."""
     rule, context = budget(), Rates(scale=2.0, flat=0.0, most=4_000.0)
-    own = Situation(np.float32([50, 5, 100, 1, 0]), 0.0, examples=np.float32([2, 7, 999, 4, 9]))
+    own = ClientStats(np.float32([50, 5, 100, 1, 0]), 0.0, examples=np.float32([2, 7, 999, 4, 9]))
     assert rule.nbytes(own, context).tolist() == [200, 68, 3_968, 32, 32]
     p = rule.probability(own, context)
     np.testing.assert_allclose(p, [1, 1, 1, 0.25, 0.05])  # and nobody counts without bound
     assert rule.speaks(own._replace(uniform=0.24), context).tolist() == [1, 1, 1, 1, 0]
     assert rule.speaks(own._replace(uniform=0.25), context).tolist() == [1, 1, 1, 0, 0]
-    wild = Situation(np.float32([1e30]), 0.0, examples=np.float32([1]))
+    wild = ClientStats(np.float32([1e30]), 0.0, examples=np.float32([1]))
     assert rule.nbytes(wild, context._replace(most=1e38)) == 2**30  # what 32 bits hold
 
 
@@ -212,10 +212,10 @@ def test_amounts_as_people_write_them() -> None:
 def test_a_budget_that_cannot_be_kept_is_doubted(text: str, size: int, kept: bool) -> None:
     """Where nothing is doubted, rounds cost what was asked for; else more."""
     rule = parse(text).rule
-    doubts = doubt(rule, size, 10, 300)
-    assert (doubts == "") == kept
+    infeasible = doubt(rule, size, 10, 300)
+    assert (infeasible == "") == kept
     if rule.name == "budget":
         state, spent = rule.init(size, 300), spend(text, 0.5, size=size, run=300)
         assert (spent.mean() < 1.1 * max(10 * state.each, state.least)) == kept
     if not kept:
-        assert text.partition(",")[0].removeprefix("budget:") in doubts
+        assert text.partition(",")[0].removeprefix("budget:") in infeasible

@@ -11,13 +11,13 @@ from taciturn.core import client, rules, tally
 from taciturn.core.budget import budget
 from taciturn.core.codecs import float32, top_k
 from taciturn.core.messages import Message
-from taciturn.core.rules import Situation
+from taciturn.core.rules import ClientStats
 
 
 @pytest.mark.parametrize(("norm", "speaks"), [(0.4, False), (0.5, False), (0.6, True)])
 def test_a_client_that_knows_its_norm_can_decide(norm, speaks):
     rule = rules.fixed(0.5)
-    assert client.decide(rule, Situation(norm), rule.init(3, None)) == (speaks, norm, 1.0, 0)
+    assert client.decide(rule, ClientStats(norm), rule.init(3, None)) == (speaks, norm, 1.0, 0)
 
 
 def test_what_a_codec_leaves_out_is_added_to_the_next_update() -> None:
@@ -33,13 +33,13 @@ def test_what_a_codec_leaves_out_is_added_to_the_next_update() -> None:
 
 def test_a_client_with_a_budget_knows_how_long_its_code_may_be() -> None:
     rule = budget("1kB")
-    decision = client.decide(rule, Situation(0.5, 0.9), rule.broadcast(rule.init(1000, None), 2))
+    decision = client.decide(rule, ClientStats(0.5, 0.9), rule.broadcast(rule.init(1000, None), 2))
     assert decision == (True, 0.5, 1.0, 464)  # of 476, in steps of 16
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
 def test_a_norm_that_is_not_finite_is_reported_as_nan_in_silence(norm):
-    decision = client.decide(rules.full(), Situation(norm), rules.full().init(3, None))
+    decision = client.decide(rules.full(), ClientStats(norm), rules.full().init(3, None))
     assert math.isnan(decision.norm)
     assert not decision.speaks
 

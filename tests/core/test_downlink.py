@@ -75,11 +75,11 @@ def test_numpy_and_jax_publish_the_same() -> None:
 
 
 def a_round(policy: Policy, state: Any, trained: np.ndarray) -> Any:
-    opening = server.open(policy, state.memory, 1)
+    config = server.open(policy, state.memory, 1)
     heard = tally.start(state.weights)
     start = downlink.trained_from(state)
-    message = client.respond(policy.rule, start, trained, 3, opening.context, 0.5)
-    return server.close(policy, state, tally.add(heard, message, opening))[0]
+    message = client.respond(policy.rule, start, trained, 3, config.context, 0.5)
+    return server.close(policy, state, tally.add(heard, message, config))[0]
 
 
 def test_updates_against_the_public_model_move_the_servers() -> None:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from taciturn.core.codecs import (
     Codec,
+    bf16,
     eden,
     from_bytes,
     groups,
     hadamard,
-    halves,
     peaks,
     shares,
     to_bytes,
@@ -189,7 +189,7 @@ def test_the_mean_is_right_however_few_blocks_are_sent(
 
 @pytest.mark.parametrize("number", [0.0, 1e-6, 0.3, 2.9, 3.0])
 def test_a_scale_is_right_on_average_from_nothing_to_the_largest(number: float) -> None:
-    top, drawn = halves.up(np.float32([3.0])), random_bits(keys(1)[0], (20_000,))
+    top, drawn = bf16.up(np.float32([3.0])), random_bits(keys(1)[0], (20_000,))
     read = groups._read(groups._write(np.full(20_000, number, np.float32), top, drawn), top)
     read = read.astype(float)
     assert abs(read.mean() - number) <= 4 * read.std() / 20_000**0.5 + 1e-6 * number

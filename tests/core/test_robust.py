@@ -19,16 +19,16 @@ def learned(policy: Policy, rounds: list[list[float]], examples: list[float] | N
     state, found = server.init(policy, np.zeros(1)), []
     for norms in rounds:
         heard = tally.start(state.weights, policy.rule.each)
-        opening = server.open(policy, state.memory, len(norms))
+        config = server.open(policy, state.memory, len(norms))
         for n, norm in zip(examples or [1.0] * len(norms), norms, strict=True):
-            heard = tally.add(heard, Message(n, norm, np.array([float(norm)])), opening)
+            heard = tally.add(heard, Message(n, norm, np.array([float(norm)])), config)
         state, _ = server.close(policy, state, heard)
         found.append(float(state.memory.rule.threshold))
     return found
 
 
 def test_the_threshold_by_hand() -> None:
-    """Medians 4, 3 and 1.5, MADs 1, 1 and 0.5; trust in norms that do not fall grows by halves."""
+    """Medians 4, 3 and 1.5, MADs 1, 1 and 0.5; trust in norms that do not fall grows by bf16."""
     policy = parse("adaptive,k=0.5,robust=true")
     rounds = [[4, 5, 3, 9, 1], [3, 4, 2, 9, 1], [3, 4, 2, 9, 1], [1.5, 2, 1, 4.5, 0.5]]
     found = learned(policy, rounds)
@@ -47,13 +47,13 @@ def test_after_a_jump_not_every_other_round_is_lost() -> None:
     state = server.init(policy, np.zeros(1))
     size, spoke = 1.0, []
     for t in range(14):
-        opening = server.open(policy, state.memory, 5)
+        config = server.open(policy, state.memory, 5)
         heard = tally.start(state.weights, policy.rule.each)
         for share in (0.96, 0.99, 1.0, 1.02, 1.05):
             norm = np.array(size * share)
             trained = state.weights + norm
-            message = client.respond(policy.rule, state.weights, trained, 1, opening.context, 0.0)
-            heard = tally.add(heard, message, opening)
+            message = client.respond(policy.rule, state.weights, trained, 1, config.context, 0.0)
+            heard = tally.add(heard, message, config)
         state, info = server.close(policy, state._replace(weights=np.zeros(1)), heard)
         state = state._replace(weights=np.zeros(1))
         spoke.append(int(info.spoke))
@@ -92,13 +92,13 @@ def test_who_is_rejected_has_no_vote() -> None:
 
 def test_norms_are_kept_where_they_are_needed_alone() -> None:
     state = server.init(parse("adaptive"), np.zeros(1))
-    opening = server.open(parse("adaptive"), state.memory, 3)
+    config = server.open(parse("adaptive"), state.memory, 3)
     some = [Message(1, norm, np.array([norm])) for norm in (1.0, 2.0, 3.0)]
-    one = tally.add(tally.start(state.weights, each=True), some[0], opening)
-    two = tally.add(tally.start(state.weights, each=True), some[1], opening)
-    merged = tally.add(tally.merge(one, two), some[2], opening)
+    one = tally.add(tally.start(state.weights, each=True), some[0], config)
+    two = tally.add(tally.start(state.weights, each=True), some[1], config)
+    merged = tally.add(tally.merge(one, two), some[2], config)
     np.testing.assert_array_equal(merged.each, [1.0, 2.0, 3.0])
-    plain = tally.add(tally.start(state.weights), some[0], opening)
+    plain = tally.add(tally.start(state.weights), some[0], config)
     assert plain.each is None
     with pytest.raises(InputError, match="needs each norm"):
         parse("adaptive,robust=true").rule.learn(parse("adaptive").rule.init(1, None), plain)
@@ -115,7 +115,7 @@ def federation(policy: Policy, nodes: int, steps: int, decay: float, rounds: int
     state = server.init(policy, np.zeros(8, np.float32))
     silence, spoke = [0] * nodes, []
     for t in range(rounds):
-        opening = server.open(policy, state.memory, nodes)
+        config = server.open(policy, state.memory, nodes)
         heard = tally.start(state.weights, policy.rule.each)
         for k in range(nodes):
             trained = state.weights.astype(float)
@@ -125,10 +125,10 @@ def federation(policy: Policy, nodes: int, steps: int, decay: float, rounds: int
                 trained = trained - 0.1 * decay**t * inputs[k][i].T @ error / 8
             message = client.respond(
                 policy.rule, state.weights, trained.astype(np.float32), float(rows[k]),
-                opening.context, 0.0, silence=silence[k],
+                config.context, 0.0, silence=silence[k],
             )  # fmt: skip
             silence[k] = 0 if message.update is not None else silence[k] + 1
-            heard = tally.add(heard, message, opening)
+            heard = tally.add(heard, message, config)
         state, info = server.close(policy, state, heard)
         spoke.append(int(info.spoke))
     return spoke

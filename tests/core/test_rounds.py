@@ -11,7 +11,7 @@ import pytest
 from taciturn.core import client, server, tally
 from taciturn.core.messages import Message
 from taciturn.core.policy import parse
-from taciturn.core.rules import Situation
+from taciturn.core.rules import ClientStats
 
 # Three clients, n = 1, 1, 2, with updates of norm 5, 2 and 1.
 #   Σ n·Δ = (3, 4) + (0, 2) + 2·(1, 0) = (5, 6),   Σ n = 4,   mean = (1.25, 1.5)
@@ -25,14 +25,12 @@ ASKED = 3
 
 def play(policy: Any, state: Any, clients: list[tuple[int, list[float]]]) -> tuple[Any, Any]:
     """A round in which every client follows the rule; its update is given, and its draw is 0.5."""
-    opening = server.open(policy, state.memory, ASKED)
+    config = server.open(policy, state.memory, ASKED)
     heard = tally.start(state.weights)
     for examples, update in clients:
         trained = state.weights + np.array(update)
-        message = client.respond(
-            policy.rule, state.weights, trained, examples, opening.context, 0.5
-        )
-        heard = tally.add(heard, message, opening)
+        message = client.respond(policy.rule, state.weights, trained, examples, config.context, 0.5)
+        heard = tally.add(heard, message, config)
     return server.close(policy, state, heard)
 
 
@@ -64,10 +62,10 @@ def test_everyone_speaks_in_the_first_round_and_the_mean_is_weighted() -> None:
 def test_the_threshold_after_a_round(rule: str, threshold: float) -> None:
     policy, state = begin(f"{rule}+zero")
     state = state._replace(memory=state.memory._replace(rule=policy.rule.init(2, None)))
-    opening = server.open(policy, state.memory, ASKED)
+    config = server.open(policy, state.memory, ASKED)
     heard = tally.start(state.weights)
     for n, update in FIRST:
-        heard = tally.add(heard, Message(n, np.linalg.norm(update), np.array(update)), opening)
+        heard = tally.add(heard, Message(n, np.linalg.norm(update), np.array(update)), config)
     state, info = server.close(policy, state, heard)
     assert server.open(policy, state.memory, ASKED).context.threshold == pytest.approx(threshold)
     assert info.threshold == policy.rule.init(2, None).threshold
@@ -139,27 +137,27 @@ def test_a_capped_stand_in_is_no_longer_than_the_silent_update(
     for d in (1.25, 0.75):  # then Δ̂ = (0.45, 0)
         state, _ = play_spoken(policy, state, [d, 0.0])
     before = state.weights
-    opening = server.open(policy, state.memory, ASKED)
-    assert opening.stand_in_norm == pytest.approx(0.45)
+    config = server.open(policy, state.memory, ASKED)
+    assert config.stand_in_norm == pytest.approx(0.45)
     heard = tally.start(state.weights)
     for n, m in zip((1, 3), norms, strict=True):
-        heard = tally.add(heard, Message(n, m, None), opening)
+        heard = tally.add(heard, Message(n, m, None), config)
     state, _ = server.close(policy, state, heard)
     np.testing.assert_allclose(state.weights - before, [0.45 * share, 0.0])
 
 
 def play_spoken(policy: Any, state: Any, update: list[float]) -> tuple[Any, Any]:
-    opening = server.open(policy, state.memory, ASKED)
+    config = server.open(policy, state.memory, ASKED)
     message = Message(1, np.linalg.norm(update), np.array(update))
-    return server.close(policy, state, tally.add(tally.start(state.weights), message, opening))
+    return server.close(policy, state, tally.add(tally.start(state.weights), message, config))
 
 
 @pytest.mark.parametrize("stand_in", ["ou", "ou,cap=true", "zero", "ignore", "last"])
 def test_a_round_in_which_nobody_counts_changes_nothing(stand_in: str) -> None:
     policy, state = begin(f"adaptive,k=0+{stand_in}")
     state, _ = play(policy, state, FIRST)
-    opening = server.open(policy, state.memory, ASKED)
-    heard = tally.add(tally.start(state.weights), Message(3, math.nan, None), opening)
+    config = server.open(policy, state.memory, ASKED)
+    heard = tally.add(tally.start(state.weights), Message(3, math.nan, None), config)
     after, info = server.close(policy, state, heard)
     assert info.rejected == 1
     assert after.weights is state.weights
@@ -217,7 +215,9 @@ def test_norms_that_differ_by_more_are_told_apart() -> None:
 def test_random_speaks_below_its_probability() -> None:
     policy, state = begin("random:0.5+zero")
     rule = policy.rule
-    speaks = [bool(rule.speaks(Situation(1.0, u), rule.init(2, None))) for u in (0, 0.49, 0.5, 0.9)]
+    speaks = [
+        bool(rule.speaks(ClientStats(1.0, u), rule.init(2, None))) for u in (0, 0.49, 0.5, 0.9)
+    ]
     assert speaks == [True, True, False, False]
     assert math.isinf(server.open(policy, state.memory, ASKED).silent_at_most)
 
@@ -260,12 +260,12 @@ def test_a_message_that_cannot_be_is_counted_and_changes_nothing(
 ) -> None:
     policy, state = begin("adaptive,k=0+ou,cap=true")
     state, _ = play(policy, state, FIRST)
-    opening = server.open(policy, state.memory, ASKED)
-    honest = tally.add(tally.start(state.weights), Message(1, 5.0, np.array([3.0, 4.0])), opening)
+    config = server.open(policy, state.memory, ASKED)
+    honest = tally.add(tally.start(state.weights), Message(1, 5.0, np.array([3.0, 4.0])), config)
     expected, _ = server.close(policy, state, honest)
     bad = Message(examples, norm, None if update is None else np.array(update))
     for donate in (False, True):
-        after, info = server.close(policy, state, tally.add(honest, bad, opening, donate=donate))
+        after, info = server.close(policy, state, tally.add(honest, bad, config, donate=donate))
         assert (info.spoke, info.silent, info.rejected) == (1, 0, 1)
         np.testing.assert_array_equal(after.weights, expected.weights)
         assert after.memory.rule == expected.memory.rule
@@ -273,17 +273,17 @@ def test_a_message_that_cannot_be_is_counted_and_changes_nothing(
 
 def test_rounding_of_the_norm_on_its_way_is_no_lie() -> None:
     policy, state = begin("full")
-    opening = server.open(policy, state.memory, ASKED)
+    config = server.open(policy, state.memory, ASKED)
     message = Message(1, np.float16(math.sqrt(2)), np.array([1.0, 1.0]))
-    assert tally.add(tally.start(state.weights), message, opening).n_rejected == 0
+    assert tally.add(tally.start(state.weights), message, config).n_rejected == 0
 
 
 def test_a_silent_norm_above_the_threshold_is_taken_as_the_threshold() -> None:
     policy, state = begin("fixed:1.5+zero")
-    opening = server.open(policy, state.memory, ASKED)
+    config = server.open(policy, state.memory, ASKED)
     heard = tally.start(state.weights)
     for m in (1.0, 1e6):
-        heard = tally.add(heard, Message(1, m, None), opening)
+        heard = tally.add(heard, Message(1, m, None), config)
     _, info = server.close(policy, state, heard)
     assert info.norm_mean == pytest.approx((1.0 + 1.5) / 2)
 
@@ -293,7 +293,7 @@ def test_a_silent_norm_under_a_threshold_below_zero_is_taken_as_zero() -> None:
     policy, state = begin("adaptive,k=10+ou,cap=true")
     state, _ = play(policy, state, FIRST)
     assert state.memory.rule.threshold < 0
-    heard = tally.add(tally.start(state.weights), Message(1, 3.0, None), tally.Opening(
+    heard = tally.add(tally.start(state.weights), Message(1, 3.0, None), tally.RoundConfig(
         state.memory.rule.threshold, state.memory.rule.threshold, 2.0))  # fmt: skip
     assert heard.norms.mean == 0
     assert heard.examples_capped == 0
@@ -316,8 +316,8 @@ def test_a_huge_update_that_is_learned_leaves_a_finite_prediction() -> None:
         for update in ([1e19, 1.0], [-1e19, 1.0], [1e19, 1.0], [1e19, 2.0], [1e19, 1.0]):
             update = np.array(update, np.float32)
             message = Message(1, np.linalg.norm(update.astype(float)), update)
-            opening = server.open(policy, state.memory, ASKED)
-            heard = tally.add(tally.start(state.weights), message, opening)
+            config = server.open(policy, state.memory, ASKED)
+            heard = tally.add(tally.start(state.weights), message, config)
             assert heard.n_rejected == 0
             state, _ = server.close(policy, state, heard)
         assert np.isfinite(policy.stand_in.predict(state.memory.stand_in)).all()
@@ -330,8 +330,8 @@ def test_without_donate_the_state_before_the_round_is_untouched() -> None:
     policy, state = begin("fixed:0.1+ou")
     state, _ = play(policy, state, FIRST)
     copies = [np.copy(leaf) for leaf in (state.weights, *state.memory.stand_in[1:])]
-    opening = server.open(policy, state.memory, ASKED)
-    heard = tally.add(tally.start(state.weights), Message(1, 5.0, np.array([3.0, 4.0])), opening)
+    config = server.open(policy, state.memory, ASKED)
+    heard = tally.add(tally.start(state.weights), Message(1, 5.0, np.array([3.0, 4.0])), config)
     spoken = heard.spoken.copy()
     server.close(policy, state, heard)
     for leaf, copy in zip((state.weights, *state.memory.stand_in[1:]), copies, strict=True):
@@ -343,13 +343,13 @@ def test_with_donate_the_numbers_are_the_same_and_the_memory_is_reused() -> None
     policy, state = begin("fixed:0.1+ou")
     for _ in range(3):
         state, _ = play(policy, state, FIRST)
-    opening = server.open(policy, state.memory, ASKED)
+    config = server.open(policy, state.memory, ASKED)
     message = Message(1, 5.0, np.array([3.0, 4.0]))
 
     def hear(donate: bool) -> Any:
         heard = tally.start(state.weights)
         for m in (message, message, Message(2, 0.05, None)):
-            heard = tally.add(heard, m, opening, donate=donate)
+            heard = tally.add(heard, m, config, donate=donate)
         return heard
 
     kept, _ = server.close(policy, state, hear(False))

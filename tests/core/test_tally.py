@@ -22,11 +22,11 @@ def warm_state(dtype: Any = np.float32) -> Any:
     """A server that has seen three rounds, so that its estimator and threshold have something."""
     state = server.init(POLICY, np.linspace(-1, 1, 5).astype(dtype))
     for t in range(3):
-        opening = server.open(POLICY, state.memory, 3)
+        config = server.open(POLICY, state.memory, 3)
         heard = tally.start(state.weights)
         for k in range(3):
             update = np.sin(np.arange(5) + t + 2 * k).astype(dtype) * (0.5 + k) / (t + 1)
-            heard = tally.add(heard, Message(k + 1, np.linalg.norm(update), update), opening)
+            heard = tally.add(heard, Message(k + 1, np.linalg.norm(update), update), config)
         state, _ = server.close(POLICY, state, heard)
     return state
 
@@ -53,17 +53,17 @@ def together(state: Any, heard: tally.Tally) -> np.ndarray:
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 12), data=st.data())
 def test_any_grouping_gives_the_same_step(seed: int, count: int, data: Any) -> None:
     state = warm_state()
-    opening = server.open(POLICY, state.memory, count)
-    messages = some_messages(np.random.default_rng(seed), count, float(opening.context.threshold))
+    config = server.open(POLICY, state.memory, count)
+    messages = some_messages(np.random.default_rng(seed), count, float(config.context.threshold))
     one_by_one = tally.start(state.weights)
     for message in messages:
-        one_by_one = tally.add(one_by_one, message, opening)
+        one_by_one = tally.add(one_by_one, message, config)
     # Clients in any order, on any number of aggregators, and those merged in any order.
     order = data.draw(st.permutations(range(count)))
     groups = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
     aggregators = [tally.start(state.weights) for _ in range(4)]
     for k in order:
-        aggregators[groups[k]] = tally.add(aggregators[groups[k]], messages[k], opening)
+        aggregators[groups[k]] = tally.add(aggregators[groups[k]], messages[k], config)
     while len(aggregators) > 1:
         i, j = data.draw(st.permutations(range(len(aggregators))))[:2]
         merged = tally.merge(aggregators[i], aggregators[j])
@@ -75,11 +75,11 @@ def test_any_grouping_gives_the_same_step(seed: int, count: int, data: Any) -> N
 
 def test_the_group_form_gives_what_one_by_one_gives() -> None:
     state = warm_state()
-    opening = server.open(POLICY, state.memory, 30)
-    messages = some_messages(np.random.default_rng(5), 30, float(opening.context.threshold))
+    config = server.open(POLICY, state.memory, 30)
+    messages = some_messages(np.random.default_rng(5), 30, float(config.context.threshold))
     heard = tally.start(state.weights)
     for message in messages:
-        heard = tally.add(heard, message, opening)
+        heard = tally.add(heard, message, config)
     assert min(heard.n_spoke, heard.n_silent, heard.n_rejected) > 0
     speakers = [m for m in messages if m.update is not None and np.isfinite(m.norm)]
     group = tally.of(
@@ -87,7 +87,7 @@ def test_the_group_form_gives_what_one_by_one_gives() -> None:
         np.array([m.examples for m in messages], np.float32),
         np.array([m.norm for m in messages], np.float32),
         np.array([m.update is not None for m in messages]),
-        opening,
+        config,
     )
     np.testing.assert_allclose(together(state, group), together(state, heard), rtol=2e-6, atol=1e-6)
 
@@ -96,11 +96,11 @@ def test_moments_of_clipped_norms_are_never_negative() -> None:
     """Clients that clip have norms that agree to the last digit: Σ m² − (Σ m)² would go wrong."""
     policy = parse("adaptive")
     state = server.init(policy, np.zeros(1, np.float32))
-    opening = server.open(policy, state.memory, 200)
+    config = server.open(policy, state.memory, 200)
     heard = tally.start(state.weights)
     for k in range(200):
         update = np.array([1 / 3 + (k % 2) * 3e-8], np.float32)
-        heard = tally.add(heard, Message(17, abs(update[0]), update), opening)
+        heard = tally.add(heard, Message(17, abs(update[0]), update), config)
     assert 0 <= heard.norms.deviation() < 1e-6
     assert heard.norms.mean == pytest.approx(1 / 3, rel=1e-6)
 
@@ -118,11 +118,11 @@ def test_a_message_is_judged_the_same_in_a_compiled_program(
 ) -> None:
     policy = parse("fixed:6+zero")
     state = server.init(policy, np.zeros(2, np.float32))
-    opening = server.open(policy, state.memory, 1)
+    config = server.open(policy, state.memory, 1)
     array = None if update is None else np.array(update, np.float32)
-    plain = tally.add(tally.start(state.weights), Message(examples, norm, array), opening)
+    plain = tally.add(tally.start(state.weights), Message(examples, norm, array), config)
     message = Message(examples, norm, None if array is None else jnp.asarray(array))
-    compiled = compiled_add(tally.start(jnp.zeros(2)), message, opening)
+    compiled = compiled_add(tally.start(jnp.zeros(2)), message, config)
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(compiled), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -131,7 +131,9 @@ def test_the_group_form_rejects_what_cannot_be() -> None:
     norms = np.array([1.0, -1.0, np.nan, 1.0, 1.0, 1.0])
     examples = np.array([2.0, 2.0, 2.0, 0.0, -1.0, np.inf])
     for spoke in (True, False):
-        heard = tally.of(np.zeros(1), examples, norms, np.full(6, spoke), tally.Opening(2, 2, 1))
+        heard = tally.of(
+            np.zeros(1), examples, norms, np.full(6, spoke), tally.RoundConfig(2, 2, 1)
+        )
         assert (heard.n_spoke, heard.n_silent, heard.n_rejected) == (spoke, not spoke, 5)
         assert (heard.norms.weight, heard.norms.mean, heard.norms.m2) == (2, 1, 0)
         assert heard.examples_spoke + heard.examples_silent == 2
@@ -143,14 +145,14 @@ def test_the_group_form_rejects_what_cannot_be() -> None:
 def test_with_feedback_the_norm_of_what_was_encoded_is_checked(text: str, accepted: bool) -> None:
     """It may be far from the norm of the update, from which thresholds are learned."""
     codec = parse_part("codec", text)
-    opening = tally.Opening(0.0, 0.0, float("inf"))
+    config = tally.RoundConfig(0.0, 0.0, float("inf"))
     decoded = np.array([3.0, 0.0], np.float32)
-    heard = tally.add(tally.start(decoded), Message(1, 0.1, decoded, 3.5), opening, codec)
+    heard = tally.add(tally.start(decoded), Message(1, 0.1, decoded, 3.5), config, codec)
     assert (heard.n_spoke, heard.n_rejected) == (accepted, not accepted)
     if accepted:
         assert heard.norms.mean == np.float32(0.1)
     for wrong in (2.9, 9.0, -3.5, np.inf, np.nan):
-        heard = tally.add(tally.start(decoded), Message(1, 0.1, decoded, wrong), opening, codec)
+        heard = tally.add(tally.start(decoded), Message(1, 0.1, decoded, wrong), config, codec)
         assert (heard.n_spoke, heard.n_rejected) == (0, 1)
 
 
@@ -160,15 +162,15 @@ def test_the_bytes_of_those_who_spoke_are_added_up() -> None:
     some = [Message(1, norm, update, nbytes=nbytes) for norm, update, nbytes in (
         (np.linalg.norm(said), said, 100), (1.0, None, 70), (np.nan, said, 50),
         (np.linalg.norm(said), said, 32))]  # fmt: skip
-    opening = tally.Opening((), np.inf, np.inf)
+    config = tally.RoundConfig((), np.inf, np.inf)
     first, second = tally.start(said), tally.start(said)
     for message in some[:2]:
-        first = tally.add(first, message, opening)
+        first = tally.add(first, message, config)
     for message in some[2:]:
-        second = tally.add(second, message, opening)
+        second = tally.add(second, message, config)
     assert (first.nbytes, second.nbytes, tally.merge(first, second).nbytes) == (100, 32, 132)
     together = tally.of(said, np.ones(4), np.array([float(m.norm) for m in some]),
-                        np.array([m.update is not None for m in some]), opening,
+                        np.array([m.update is not None for m in some]), config,
                         nbytes=np.array([m.nbytes for m in some]))  # fmt: skip
     assert together.nbytes == 132
     assert first.nbytes.dtype == together.nbytes.dtype == np.int64
@@ -178,5 +180,5 @@ def test_the_bytes_of_those_who_spoke_are_added_up() -> None:
 def test_a_code_is_judged_by_what_its_own_length_leaves_out(nbytes: int, accepted: bool) -> None:
     codec, decoded = parse("budget").codec, np.full(65, 1.0, np.float32)
     message = Message(1, np.linalg.norm(decoded) / 4, decoded, nbytes=nbytes)
-    heard = tally.add(tally.start(decoded), message, tally.Opening((), 0.0, np.inf), codec)
+    heard = tally.add(tally.start(decoded), message, tally.RoundConfig((), 0.0, np.inf), codec)
     assert (heard.n_spoke, heard.n_rejected) == (accepted, not accepted)

@@ -16,7 +16,7 @@ from test_idx import write_set
 from taciturn import cli
 from taciturn.data.inventory import check, listing
 from taciturn.errors import DataError, WriteError
-from taciturn.report.show import show
+from taciturn.report.task_plots import show
 from taciturn.tasks import load
 from taciturn.tasks.task import Stored, Task
 

@@ -8,9 +8,9 @@ import tarfile
 import pytest
 from made import write_emnist
 
-from taciturn.data import places
+from taciturn.data import sources
 from taciturn.data.download import Download, digest
-from taciturn.data.places import find, find_or_fetch
+from taciturn.data.sources import find, find_or_fetch
 from taciturn.errors import DataError
 from taciturn.tasks import load
 
@@ -24,8 +24,8 @@ def publisher(tmp_path, monkeypatch):
         for file in (tmp_path / "made").iterdir():
             tar.add(file, file.name)
     downloads = (Download(packed.as_uri(), digest(packed, "sha256")),)
-    source = dataclasses.replace(places.SOURCES["emnist"], downloads=downloads)
-    monkeypatch.setitem(places.SOURCES, "emnist", source)
+    source = dataclasses.replace(sources.SOURCES["emnist"], downloads=downloads)
+    monkeypatch.setitem(sources.SOURCES, "emnist", source)
     return packed
 
 
@@ -81,7 +81,7 @@ def test_offline_the_message_names_file_place_and_remedy(cache, publisher):
 
 
 def test_an_archive_of_other_things_says_so(publisher, monkeypatch):
-    other = dataclasses.replace(places.SOURCES["emnist"], files=("other.h5",))
-    monkeypatch.setitem(places.SOURCES, "emnist", other)
+    other = dataclasses.replace(sources.SOURCES["emnist"], files=("other.h5",))
+    monkeypatch.setitem(sources.SOURCES, "emnist", other)
     with pytest.raises(DataError, match=r"does not contain other\.h5"):
         find_or_fetch("emnist")

@@ -15,7 +15,7 @@ import taciturn
 from taciturn.data import hugging_face
 from taciturn.data.table import read
 from taciturn.errors import DataError, InputError, MissingExtra, UnknownName
-from taciturn.report.show import _sheet
+from taciturn.report.task_plots import _sheet
 from taciturn.tasks import load, table
 from taciturn.tasks.check import check
 from taciturn.tasks.task import how_tested

@@ -11,7 +11,7 @@ from experiments.paper.experiments import SYNTHETIC
 from taciturn.errors import InputError, RunError
 from taciturn.report import terminal
 from taciturn.runs import claimed
-from taciturn.sim import engine, journal
+from taciturn.sim import checkpoint, engine
 from taciturn.studies import pieces
 from taciturn.studies.pieces import Options
 from taciturn.studies.results import content
@@ -70,7 +70,7 @@ def test_a_command_that_was_stopped_goes_on_where_it_was(options, counted, monke
     options = Options(options.folder / "again")
     counted.clear()
     monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr(journal, "_LONGEST", 0.0)
+    monkeypatch.setattr(checkpoint, "_LONGEST", 0.0)
     real, told = terminal.Live.__call__, []
 
     def tell(self, record):

@@ -37,12 +37,12 @@ def plain_loop(policy, wanted, rounds):
     policy = parse(policy)
     state, spoke = server.init(policy, np.zeros(wanted.shape[1], np.float32)), []
     for _ in range(rounds):
-        opening = server.open(policy, state.memory, len(wanted))
+        config = server.open(policy, state.memory, len(wanted))
         heard = tally.start(state.weights)
         for target, n in zip(wanted, EXAMPLES, strict=True):
             trained = state.weights + np.float32(0.5) * (target - state.weights)
-            said = client.respond(policy.rule, state.weights, trained, n, opening.context, 0.0)
-            heard = tally.add(heard, said, opening)
+            said = client.respond(policy.rule, state.weights, trained, n, config.context, 0.0)
+            heard = tally.add(heard, said, config)
         state, info = server.close(policy, state, heard)
         spoke.append(int(info.spoke))
     return state.weights, spoke
@@ -80,13 +80,13 @@ def reference_inner(inner, policy, wanted, rounds):
         messages = list(inner.configure_train(t, arrays, config(), LocalGrid(None, len(wanted))))
         messages.sort(key=lambda message: message.metadata.dst_node_id)
         weights = flat(arrays).astype(np.float32)
-        opening = server.open(policy, memory, len(wanted))
+        opened = server.open(policy, memory, len(wanted))
         heard, replies = tally.start(weights), []
         stand_in = policy.stand_in.predict(memory.stand_in)
         for k, message in enumerate(messages):
             trained = weights + np.float32(0.5) * (wanted[k] - weights)
-            said = client.respond(policy.rule, weights, trained, EXAMPLES[k], opening.context, 0.0)
-            heard = tally.add(heard, said, opening)
+            said = client.respond(policy.rule, weights, trained, EXAMPLES[k], opened.context, 0.0)
+            heard = tally.add(heard, said, opened)
             complete = (weights + stand_in if said.update is None else trained).astype("f4")
             size = np.prod(arrays["a"].shape)
             pieces = record(a=complete[:size].reshape(arrays["a"].shape), b=complete[size:])

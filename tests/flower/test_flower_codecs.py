@@ -23,7 +23,7 @@ from taciturn.core import messages as written
 from taciturn.core.codecs import Form, from_bytes, to_bytes
 from taciturn.core.policy import parse, spell
 from taciturn.core.rules import Rule, Threshold
-from taciturn.flower import Taciturn, hearing, mod, protocol
+from taciturn.flower import Taciturn, aggregation, mod, protocol
 from taciturn.flower.protocol import Request
 from taciturn.flower.replies import Reply
 
@@ -39,17 +39,17 @@ def plain_loop(text, wanted, rounds):
     policy, kept = parse(text), [None] * len(wanted)
     state = server.init(policy, np.zeros(wanted.shape[1], np.float32), rounds=rounds)
     for t in range(1, rounds + 1):
-        opening = server.open(policy, state.memory, len(wanted))
-        request = Request(policy.rule, opening.context, policy.codec, (), "n", SEED, t)
+        config = server.open(policy, state.memory, len(wanted))
+        request = Request(policy.rule, config.context, policy.codec, (), "n", SEED, t)
         heard = tally.start(state.weights)
         for k, target in enumerate(wanted):
             trained = state.weights + np.float32(0.5) * (target - state.weights)
             said = client.respond(
-                policy.rule, state.weights, trained, EXAMPLES[k], opening.context, 0.0
+                policy.rule, state.weights, trained, EXAMPLES[k], config.context, 0.0
             )
             key = request.key(k)
             read, kept[k] = client.through(said, policy.codec, key, kept[k])
-            heard = tally.add(heard, read, opening, policy.codec)
+            heard = tally.add(heard, read, config, policy.codec)
         state, _ = server.close(policy, state, heard)
     return state.weights, kept
 
@@ -123,7 +123,7 @@ def test_a_residual_waits_until_the_server_has_taken_the_code():
 
 
 def test_codecs_of_ones_own_may_have_numbers_of_16_bits():
-    """Only arrays that say so hold upper halves, of which these would not be finite."""
+    """Only arrays that say so hold upper bf16, of which these would not be finite."""
     codec = dataclasses.replace(
         parse("full+float16").codec, forms=lambda size: (Form("<u2", (size,)),)
     )
@@ -317,12 +317,12 @@ def any_bytes(codec, data, as_long):
 
 def add_any_bytes(text, data, norm, as_long):
     """The sum of a round stays as it was, or gets an update of the norm that was reported."""
-    codec, heard, total = parse(f"full+{text}").codec, hearing.Heard(), np.ones(SIZE)
+    codec, heard, total = parse(f"full+{text}").codec, aggregation.RoundReplies(), np.ones(SIZE)
     message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=BAD))
     said = Reply(message, "m", MetricRecord(), 20.0, code=any_bytes(codec, data, as_long),
                  norm=norm)  # fmt: skip
     request = Request(parse("full").rule, (), codec, (), "n", SEED, 1)
-    counted = hearing._add_coded(heard, said, SimpleNamespace(request=request), total, False)
+    counted = aggregation._add_coded(heard, said, SimpleNamespace(request=request), total, False)
     assert heard.rejected == (not counted)
     moved = np.linalg.norm(total - 1) / said.weight
     low, high = codec.norm_range(norm, SIZE)

@@ -27,8 +27,8 @@ def request(policy="fixed:1", **changes):
     """What a server asks in its first round."""
     policy = parse(policy)
     memory = server.remember(policy, np.zeros(7, np.float32), 3)
-    opening = server.open(policy, memory, 2)
-    asked = protocol.Request(policy.rule, opening.context, policy.codec, (), "num-examples", 0, 1)
+    config = server.open(policy, memory, 2)
+    asked = protocol.Request(policy.rule, config.context, policy.codec, (), "num-examples", 0, 1)
     return replace(asked, **changes)
 
 

@@ -163,7 +163,9 @@ def assert_same(ours: taciturn.History, theirs: taciturn.History, tolerance: flo
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
     for name in ("examples", "asked", "spoke", "silent"):
         np.testing.assert_array_equal(
-            getattr(ours.voices, name), getattr(theirs.voices, name), f"voices.{name}"
+            getattr(ours.participation, name),
+            getattr(theirs.participation, name),
+            f"participation.{name}",
         )
     for name in ("threshold", "norm_mean", "norm_std", "loss", "accuracy", "worst_tenth"):
         np.testing.assert_allclose(

@@ -47,12 +47,12 @@ def test_the_cohort_is_those_with_the_largest_loss_and_they_count_alike(plain: b
     # All are candidates. At w = 0 losses are x² / 2: −5 and 4 train, and w goes to their mean.
     task = one_row_each([1, -5, 2, 4, 3], rows=[1, 3, 1, 1, 2])
     history = taciturn.simulate(task, "full", rounds=1, cohort=2, choice=5, plain=plain)
-    assert history.voices.client.tolist() == [1, 3]
-    assert history.voices.examples.tolist() == [3, 1]
+    assert history.participation.client.tolist() == [1, 3]
+    assert history.participation.examples.tolist() == [3, 1]
     np.testing.assert_allclose(history.weights, [[-0.5]], rtol=1e-6)
     # At −0.5 the distances are 1.5, 4.5, 2.5, 4.5 and 3.5: the same two again, and w stays.
     history = taciturn.simulate(task, "full", rounds=2, cohort=2, choice=5, plain=plain)
-    assert history.voices.asked.tolist() == [2, 2]
+    assert history.participation.asked.tolist() == [2, 2]
     np.testing.assert_allclose(history.weights, [[-0.5]], rtol=1e-6)
 
 
@@ -65,7 +65,7 @@ def test_it_is_asked_of_the_candidates_alone(plain: bool) -> None:
     for seed in range(5):
         now = draws.round_keys(draws.run_keys(seed), 0)
         candidates = draws.candidates(now, jnp.ones(12), 4).tolist()
-        asked = history.voices.of_seed(seed).client.tolist()
+        asked = history.participation.of_seed(seed).client.tolist()
         assert asked == sorted(candidates)[-2:]  # the loss grows with the number
 
 
@@ -105,7 +105,7 @@ def test_a_loss_that_is_no_number_counts_least() -> None:
 @BOTH
 def test_a_client_whose_loss_is_no_number_is_chosen_last(plain: bool) -> None:
     history = taciturn.simulate(tiny(poisoned=2), "full", rounds=3, cohort=4, choice=5, plain=plain)
-    assert history.voices.client.tolist() == [0, 1, 3, 4]
+    assert history.participation.client.tolist() == [0, 1, 3, 4]
     assert history.rejected.sum() == 0
 
 

@@ -78,7 +78,7 @@ def test_budgets_are_the_plain_loop(task: str, lanes: int) -> None:
         if text.startswith("budget:"):
             lengths = found[text].bytes_up / np.maximum(found[text].spoke, 1)
             assert len(np.unique(lengths)) > 3, text
-    assert found[texts[-1]].voices.silent.sum() > 0
+    assert found[texts[-1]].participation.silent.sum() > 0
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ for rounds in (1, 6):
 engine_rounds._TEST_BATCH = 8
 chosen = taciturn.simulate(task, "full", rounds=6, cohort=3, choice=5, seeds=2)
 found["chosen weights"] = chosen.weights
-found["chosen clients"] = chosen.voices.client
+found["chosen clients"] = chosen.participation.client
 found["chunks"] = [p.round for p in told if isinstance(p, Progress)]
 assert len(jax.devices()) == int(sys.argv[2]), jax.devices()
 np.savez(Path(sys.argv[1]), **found)

@@ -12,7 +12,7 @@ from small_tasks import ARRAYS, distance, few
 import taciturn
 from taciturn.core import downlink, messages
 from taciturn.core.policy import parse
-from taciturn.sim import draws, engine, journal
+from taciturn.sim import checkpoint, draws, engine
 
 SIZE = 105  # weights of the model of `few`
 DOWNLOADS = ("bytes_down", "bytes_down_silos")
@@ -122,7 +122,7 @@ def test_a_killed_run_goes_on_bit_for_bit(
             raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal, "_pause", lambda cost: 0.0)  # a checkpoint after every chunk
+        patch.setattr(checkpoint, "_pause", lambda cost: 0.0)  # a checkpoint after every chunk
         with pytest.raises(RuntimeError, match="killed"):
             taciturn.compare(few(), arms, plain=plain, folder=tmp_path, progress=stop, **settings)
     assert list(tmp_path.glob("checkpoint-*"))

@@ -44,7 +44,7 @@ def test_with_probabilities_the_mean_is_right_on_average() -> None:
     examples, chances = np.array([1.0, 2.0, 5.0]), np.array([0.2, 0.5, 0.9])
     policy = parse("optimal:0.5+own")
     memory = server.remember(policy, np.zeros(4))
-    opening, mean = server.open(policy, memory, 3), np.zeros(4)
+    config, mean = server.open(policy, memory, 3), np.zeros(4)
     for speaks in np.ndindex(2, 2, 2):  # every outcome, with its probability
         heard = tally.start(np.zeros(4))
         for k, spoke in enumerate(speaks):
@@ -52,7 +52,7 @@ def test_with_probabilities_the_mean_is_right_on_average() -> None:
                 examples[k], float(np.linalg.norm(updates[k])), updates[k] if spoke else None,
                 probability=chances[k],
             )  # fmt: skip
-            heard = tally.add(heard, message, opening, last=last[k])
+            heard = tally.add(heard, message, config, last=last[k])
         step, _, _ = server.learn(policy, memory, heard)
         mean = mean + np.prod(np.where(speaks, chances, 1 - chances)) * step
     np.testing.assert_allclose(mean, examples @ updates / examples.sum())
@@ -60,8 +60,8 @@ def test_with_probabilities_the_mean_is_right_on_average() -> None:
 
 def test_a_client_that_is_rejected_is_not_stood_in_for() -> None:
     heard = tally.start(np.zeros(2))
-    opening = tally.Opening((), np.inf, np.inf)
+    config = tally.RoundConfig((), np.inf, np.inf)
     for message in (Message(1, np.nan, None), Message(0, 1.0, None)):
-        heard = tally.add(heard, message, opening, last=np.ones(2))
+        heard = tally.add(heard, message, config, last=np.ones(2))
     assert heard.n_rejected == 2
     assert not heard.spoken.any()

@@ -53,7 +53,7 @@ def test_every_two_of_rule_stand_in_codec_and_options_are_the_plain_loop(number:
         if "budget" not in text:
             nbytes = taciturn.parse(text).codec.nbytes(history.size)
             np.testing.assert_array_equal(history.bytes_up, history.spoke * nbytes)
-    assert any(history.voices.silent.sum() > 0 for history in found.values())
+    assert any(history.participation.silent.sum() > 0 for history in found.values())
 
 
 def test_stand_ins_and_codecs_make_a_difference() -> None:

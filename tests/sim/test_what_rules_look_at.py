@@ -12,7 +12,7 @@ import taciturn
 from taciturn.core import server, tally
 from taciturn.core.messages import Message
 from taciturn.core.policy import Policy, parse
-from taciturn.core.rules import Chance, Nothing, Rule, Situation, Threshold
+from taciturn.core.rules import Chance, ClientStats, Nothing, Rule, Threshold
 from taciturn.core.standins import ignore, last, ou, zero
 from taciturn.errors import InputError
 
@@ -85,10 +85,10 @@ def test_with_probabilities_the_mean_is_right_on_average(stand_in: Any) -> None:
     for _ in range(3):  # a forecast that is not 0
         update = rng.normal(0, 1, 3)
         message = Message(1, float(np.linalg.norm(update)), update)
-        opening = server.open(policy, state.memory, 1)
-        heard = tally.add(tally.start(state.weights), message, opening)
+        config = server.open(policy, state.memory, 1)
+        heard = tally.add(tally.start(state.weights), message, config)
         state, _ = server.close(policy, state, heard)
-    opening = server.open(policy, state.memory, 4)
+    config = server.open(policy, state.memory, 4)
     chances = np.array([0.2, 0.5, 0.9, 1.0])
     mean, total = np.zeros(3), 0.0
     for speaks in np.ndindex(2, 2, 2, 2):  # every outcome, with its probability
@@ -98,7 +98,7 @@ def test_with_probabilities_the_mean_is_right_on_average(stand_in: Any) -> None:
             update = updates[k] if spoke else None
             norm = float(np.linalg.norm(updates[k]))
             heard = tally.add(
-                heard, Message(examples[k], norm, update, probability=chances[k]), opening
+                heard, Message(examples[k], norm, update, probability=chances[k]), config
             )
         if weight:
             step, _, info = server.learn(policy, state.memory, heard)
@@ -118,15 +118,17 @@ def test_optimal_sampling_lets_about_as_many_speak_as_asked_for() -> None:
 def test_optimal_sampling_is_the_formula() -> None:
     rule = parse("optimal:0.5,floor=0.1").rule
     n, m = np.array([1.0, 2.0, 4.0, 1.0]), np.array([1.0, 3.0, 0.5, 0.01])
-    opening = tally.Opening((), np.inf, np.inf)
-    heard = tally.of(np.zeros(1), n, m, np.array([True, False, True, False]), opening)
+    config = tally.RoundConfig((), np.inf, np.inf)
+    heard = tally.of(np.zeros(1), n, m, np.array([True, False, True, False]), config)
     context = rule.broadcast(rule.learn(rule.init(1, None), heard), 4)
     assert rule.probability is not None
-    found = [rule.probability(Situation(m[k], examples=n[k]), context) for k in range(4)]
+    found = [rule.probability(ClientStats(m[k], examples=n[k]), context) for k in range(4)]
     wanted = np.clip(0.5 * 4 * n * m / (n @ m), 0.1, 1.0)
     np.testing.assert_allclose(found, wanted)
     first = rule.broadcast(rule.init(1, None), 4)
-    assert [rule.probability(Situation(m[k], examples=n[k]), first) for k in range(4)] == [1.0] * 4
+    assert [rule.probability(ClientStats(m[k], examples=n[k]), first) for k in range(4)] == [
+        1.0
+    ] * 4
 
 
 @pytest.mark.parametrize("chance", [0.0, -0.5, 1.5, float("nan")])

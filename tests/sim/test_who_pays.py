@@ -14,9 +14,9 @@ from small_tasks import assert_same, tiny
 
 import taciturn
 from taciturn.errors import InputError
-from taciturn.sim import draws, voices
+from taciturn.sim import draws, participation
 from taciturn.sim.local import worst_tenth
-from taciturn.sim.voices import NO_ANSWER, SILENT, SPOKE
+from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
 from taciturn.studies import comparison
 from taciturn.tasks.task import with_test
 
@@ -77,17 +77,19 @@ def test_who_was_asked_is_counted() -> None:
             for t in range(6)
             for client in draws.cohort(draws.round_keys(keys, t), 5, 3, t)
         )
-        own = history.voices.seed == seed
+        own = history.participation.seed == seed
         assert dict(
             zip(
-                history.voices.client[own].tolist(), history.voices.asked[own].tolist(), strict=True
+                history.participation.client[own].tolist(),
+                history.participation.asked[own].tolist(),
+                strict=True,
             )
         ) == dict(asked)
-    assert history.voices.spoke.sum() == history.spoke.sum()
-    answered = history.voices.spoke + history.voices.silent
-    assert (history.voices.asked - answered).sum() == history.missing.sum() > 0
-    sizes = np.array([3, 12, 5, 20, 7])[history.voices.client]
-    np.testing.assert_array_equal(history.voices.examples[answered > 0], sizes[answered > 0])
+    assert history.participation.spoke.sum() == history.spoke.sum()
+    answered = history.participation.spoke + history.participation.silent
+    assert (history.participation.asked - answered).sum() == history.missing.sum() > 0
+    sizes = np.array([3, 12, 5, 20, 7])[history.participation.client]
+    np.testing.assert_array_equal(history.participation.examples[answered > 0], sizes[answered > 0])
 
 
 def test_a_reply_that_is_rejected_is_neither_spoken_nor_silent() -> None:
@@ -95,10 +97,14 @@ def test_a_reply_that_is_rejected_is_neither_spoken_nor_silent() -> None:
         taciturn.simulate(tiny(poisoned=1), "full", plain=plain, **QUICK) for plain in (False, True)
     ]
     for history in found:
-        own = history.voices.client == 1
-        assert history.voices.asked[own].sum() == history.rejected.sum() > 0
-        assert history.voices.spoke[own].sum() == history.voices.silent[own].sum() == 0
-        np.testing.assert_array_equal(history.voices.asked[~own], history.voices.spoke[~own])
+        own = history.participation.client == 1
+        assert history.participation.asked[own].sum() == history.rejected.sum() > 0
+        assert (
+            history.participation.spoke[own].sum() == history.participation.silent[own].sum() == 0
+        )
+        np.testing.assert_array_equal(
+            history.participation.asked[~own], history.participation.spoke[~own]
+        )
     assert_same(*found)
 
 
@@ -110,11 +116,11 @@ def test_thirds_are_of_the_clients_that_answered_by_their_examples() -> None:
     answers[0, 1, 1] = NO_ANSWER
     answers[0, 0, [0, 5]] = SILENT  # clients 4 and 5, in one of two rounds
     answers[0, 1, 2] = SILENT  # client 1, in one of two
-    found = voices.count([7], clients, examples, answers[None]).of_arm(0)
+    found = participation.count([7], clients, examples, answers[None]).of_arm(0)
     # Of five clients the smallest third is the smallest one, 5; the largest third 2 and 1.
     assert found.silent_share(0) == 50
     assert found.silent_share(2) == 25
-    nobody = voices.count([7], clients, examples, np.full_like(answers, NO_ANSWER)[None])
+    nobody = participation.count([7], clients, examples, np.full_like(answers, NO_ANSWER)[None])
     assert nobody.of_arm(0).silent_share(0) is None
 
 
@@ -123,13 +129,13 @@ def test_counts_of_several_parts_add_up() -> None:
     clients = rng.integers(0, 2**31 - 1, (2, 4, 3)) // 2**29  # few, and they repeat
     answers = rng.integers(0, 3, (2, 2, 4, 3))
     seeds = [2**32 - 1, 0]
-    whole = voices.count(seeds, clients, clients + 1.0, answers)
+    whole = participation.count(seeds, clients, clients + 1.0, answers)
     parts = [
-        voices.count(seeds, clients[:, i : i + 2], clients[:, i : i + 2] + 1.0,
+        participation.count(seeds, clients[:, i : i + 2], clients[:, i : i + 2] + 1.0,
                      answers[:, :, i : i + 2])
         for i in (0, 2)
     ]  # fmt: skip
-    for a, b in zip(whole, voices.merge(parts), strict=True):
+    for a, b in zip(whole, participation.merge(parts), strict=True):
         np.testing.assert_array_equal(a, b)
     assert set(whole.seed.tolist()) == set(seeds)
     assert whole.asked.sum() == 24

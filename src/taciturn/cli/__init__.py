@@ -12,11 +12,11 @@ from typing import Annotated, Any, Union
 
 import tyro
 
+from taciturn.cli.catalog import Data, List
 from taciturn.cli.command import Command
 from taciturn.cli.frontier import Frontier
-from taciturn.cli.looking import Report, Runs, Watch
-from taciturn.cli.simulations import Compare, Resume, Run, Simulation
-from taciturn.cli.stock import Data, List
+from taciturn.cli.inspect import Report, Runs, Watch
+from taciturn.cli.run import Compare, Resume, Run, Simulation
 from taciturn.errors import InputError
 
 _ABOUT = """Federated learning in which a client speaks only when it has something to say.

@@ -28,7 +28,7 @@ from taciturn.core.amounts import Amount
 from taciturn.core.arrays import Scalar, library, namespace
 from taciturn.core.codecs.peaks import LEAST
 from taciturn.core.messages import OVERHEAD
-from taciturn.core.rules import Rule, Situation
+from taciturn.core.rules import ClientStats, Rule
 from taciturn.core.tally import Tally
 from taciturn.errors import InputError
 
@@ -140,12 +140,12 @@ def _rates(state: Budget, asked: Scalar) -> Rates:
     return Rates(xp.where(known, scale, zero), xp.where(known, zero, mean), _LARGEST * mean)
 
 
-def _bytes(own: Situation, context: Rates) -> Scalar:
+def _bytes(own: ClientStats, context: Rates) -> Scalar:
     wanted = own.examples * own.norm * context.scale + context.flat
     return library(wanted).minimum(wanted, context.most)
 
 
-def _nbytes(own: Situation, context: Rates) -> Scalar:
+def _nbytes(own: ClientStats, context: Rates) -> Scalar:
     """In sixteen steps for every factor of 2, so that rounding hardly ever decides."""
     wanted = _bytes(own, context)
     xp = library(wanted)
@@ -154,7 +154,7 @@ def _nbytes(own: Situation, context: Rates) -> Scalar:
     return xp.astype(step, xp.int32)
 
 
-def _probability(own: Situation, context: Rates) -> Scalar:
+def _probability(own: ClientStats, context: Rates) -> Scalar:
     p = _bytes(own, context) / LEAST
     return library(p).clip(p, _FLOOR, 1.0)
 

@@ -10,7 +10,7 @@ from taciturn.core.arrays import Array, Scalar, check_flat, library
 from taciturn.core.codecs import Codec
 from taciturn.core.codecs.codec import Code
 from taciturn.core.messages import Message
-from taciturn.core.rules import Rule, Situation
+from taciturn.core.rules import ClientStats, Rule
 from taciturn.errors import InputError
 
 
@@ -27,9 +27,9 @@ def respond(
 ) -> Message:
     """The message of a client that trained on n_k `examples`, from `weights` to `trained`.
 
-    `context` came with the weights; `uniform`, `loss` and `silence` are as in `Situation`. A client
-    whose weights are no longer finite stays silent and reports a norm of NaN, which the server
-    rejects.
+    `context` came with the weights; `uniform`, `loss` and `silence` are as in `ClientStats`.
+    A client whose weights are no longer finite stays silent and reports a norm of NaN, which the
+    server rejects.
     """
     check_flat(weights)
     if trained.shape != weights.shape:
@@ -41,8 +41,8 @@ def respond(
         raise InputError(f"`examples` must be above 0, got {examples!r}.")
     with np.errstate(over="ignore", invalid="ignore"):
         update = trained - weights
-        situation = Situation(arrays.norm(update), uniform, loss, silence, examples)
-    speaks, norm, probability, nbytes = decide(rule, situation, context)
+        stats = ClientStats(arrays.norm(update), uniform, loss, silence, examples)
+    speaks, norm, probability, nbytes = decide(rule, stats, context)
     spoken = update if speaks else None
     return Message(examples, norm, spoken, probability=probability, nbytes=int(nbytes))
 
@@ -57,18 +57,18 @@ class Decision(NamedTuple):
     nbytes: Scalar
 
 
-def decide(rule: Rule, situation: Situation, context: Any) -> Decision:
-    """What a client does, or each of many where the situation's fields are vectors.
+def decide(rule: Rule, stats: ClientStats, context: Any) -> Decision:
+    """What a client does, or each of many where the stats's fields are vectors.
 
     Where the norm is not finite, the client reports NaN and stays silent.
     """
-    xp = library(situation.norm)
-    norm = xp.asarray(situation.norm)
+    xp = library(stats.norm)
+    norm = xp.asarray(stats.norm)
     finite = xp.isfinite(norm)
-    chance = 1.0 if rule.probability is None else rule.probability(situation, context)
-    nbytes = 0 if rule.nbytes is None else rule.nbytes(situation, context)
+    chance = 1.0 if rule.probability is None else rule.probability(stats, context)
+    nbytes = 0 if rule.nbytes is None else rule.nbytes(stats, context)
     return Decision(  # a rule may say the same of everyone, in a plain number
-        (finite & rule.speaks(situation, context))[()],
+        (finite & rule.speaks(stats, context))[()],
         xp.where(finite, norm, math.nan)[()],
         xp.where(finite, chance, xp.ones_like(norm))[()],
         xp.astype(xp.where(finite, nbytes, 0), xp.int32)[()],
@@ -78,7 +78,7 @@ def decide(rule: Rule, situation: Situation, context: Any) -> Decision:
 def must_speak(rule: Rule, context: Any, silence: int) -> bool:
     """Whether a client that was silent so many times in a row speaks whatever it trained: even with
     an update of norm 0 and the unluckiest draw."""
-    return bool(rule.speaks(Situation(0.0, 1.0, 0.0, silence, 0.0), context))
+    return bool(rule.speaks(ClientStats(0.0, 1.0, 0.0, silence, 0.0), context))
 
 
 class Encoded(NamedTuple):

@@ -1,7 +1,7 @@
 """Rules: who speaks.
 
 A rule is a few pure functions. The server keeps `state`, broadcasts a *context* made from it with
-the weights, and learns from the tally of the round; a client looks at its own situation and
+the weights, and learns from the tally of the round; a client looks at its own stats and
 decides with `speaks`.
 """
 
@@ -17,7 +17,7 @@ from taciturn.core.tally import Tally
 from taciturn.errors import InputError, UnknownName
 
 
-class Situation(NamedTuple):
+class ClientStats(NamedTuple):
     """What a client knows when it decides; what the rule does not look at may be missing.
 
     Attributes:
@@ -45,31 +45,31 @@ class Rule(Part):
       broadcast: on the server, `(state, asked) -> context`, a NamedTuple of numbers, for a round in
         which so many clients are asked. A field `threshold` is a promise: a silent client's norm is
         that at most, and the server takes it as no more.
-      speaks: on the client, `(situation, context) -> bool`.
+      speaks: on the client, `(stats, context) -> bool`.
       learn: on the server, `(state, tally) -> state`.
       each: whether it learns from each norm, `Tally.each`: sums are not enough.
-      looks_at: the fields of `Situation` that `speaks` and `probability` need.
-      probability: on the client, `(situation, context) -> p`, how likely it was to speak, for rules
+      looks_at: the fields of `ClientStats` that `speaks` and `probability` need.
+      probability: on the client, `(stats, context) -> p`, how likely it was to speak, for rules
         that choose at random and by more than chance. The update of one who spoke then counts 1/p
         times, so that the mean over all draws is that of everyone. None counts everyone once.
-      nbytes: on the client, `(situation, context) -> bytes` of its code, for rules that give each
+      nbytes: on the client, `(stats, context) -> bytes` of its code, for rules that give each
         client a length of its own. The policy needs a codec with `lengths`, such as `peaks`.
     """
 
     init: Callable[[int, int | None], Any]
     broadcast: Callable[[Any, Scalar], Any] = lambda state, asked: state
-    speaks: Callable[[Situation, Any], Scalar]
+    speaks: Callable[[ClientStats, Any], Scalar]
     learn: Callable[[Any, Tally], Any] = lambda state, tally: state
     each: bool = False
     looks_at: tuple[str, ...] = ("norm",)
-    probability: Callable[[Situation, Any], Scalar] | None = None
-    nbytes: Callable[[Situation, Any], Scalar] | None = None
+    probability: Callable[[ClientStats, Any], Scalar] | None = None
+    nbytes: Callable[[ClientStats, Any], Scalar] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in self.looks_at:
-            if name not in Situation._fields:
-                raise UnknownName(f"thing for `{self.name}` to look at", name, Situation._fields)
+            if name not in ClientStats._fields:
+                raise UnknownName(f"thing for `{self.name}` to look at", name, ClientStats._fields)
 
 
 class Nothing(NamedTuple):
@@ -108,7 +108,7 @@ class Robust(NamedTuple):
 def full() -> Rule:
     """Everyone speaks: plain federated averaging."""
     return Rule("full", init=lambda size, rounds: Nothing(),
-                speaks=lambda situation, context: situation.norm >= 0)  # fmt: skip
+                speaks=lambda stats, context: stats.norm >= 0)  # fmt: skip
 
 
 def fixed(threshold: float) -> Rule:
@@ -178,8 +178,8 @@ def adaptive(
             state.k, median, fall, xp.astype(tally.n_spoke, median.dtype),
         )  # fmt: skip
 
-    def patient(situation: Situation, context: Threshold) -> Scalar:
-        return _above(situation, context) | (situation.silence >= most)
+    def patient(stats: ClientStats, context: Threshold) -> Scalar:
+        return _above(stats, context) | (stats.silence >= most)
 
     params = (("k", k), ("weighted", weighted), ("robust", robust), ("at_most", most))
     first = Robust(0.0, k, 0.0, 0.0, 1.0) if robust else Adaptive(0.0, k)
@@ -199,7 +199,7 @@ def random(probability: float) -> Rule:
     probability = number("probability", probability, 0.0, 1.0, "[0, 1]")
     return Rule("random", (("probability", probability),),
                 init=lambda size, rounds: Chance(probability),
-                speaks=lambda situation, context: situation.uniform < context.probability,
+                speaks=lambda stats, context: stats.uniform < context.probability,
                 looks_at=("uniform",))  # fmt: skip
 
 
@@ -242,8 +242,8 @@ def optimal(share: float, floor: float = 0.05) -> Rule:
         if not value:
             raise InputError(f"`{name}` must be above 0, got {value:g}.")
 
-    def probability(situation: Situation, context: Chances) -> Scalar:
-        p = situation.examples * situation.norm * context.scale
+    def probability(stats: ClientStats, context: Chances) -> Scalar:
+        p = stats.examples * stats.norm * context.scale
         return library(p).clip(p, context.floor, 1.0)
 
     def learn(state: Sampling, tally: Tally) -> Sampling:
@@ -262,8 +262,8 @@ def optimal(share: float, floor: float = 0.05) -> Rule:
 _EVERYONE = 1e30  # n·m times this is above 1, and finite
 
 
-def _above(situation: Situation, context: Threshold) -> Scalar:
-    return situation.norm > context.threshold
+def _above(stats: ClientStats, context: Threshold) -> Scalar:
+    return stats.norm > context.threshold
 
 
 def _threshold(mean: Scalar, deviation: Scalar, k: Scalar) -> Scalar:

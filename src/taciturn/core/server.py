@@ -1,10 +1,10 @@
 """The server's side of a round: a tally in, the next weights and threshold out (Algorithms 1, 3).
 
 state = server.init(policy, weights)
-opening = server.open(policy, state.memory, asked)   # broadcast state.weights and opening.context
+config = server.open(policy, state.memory, asked)   # broadcast state.weights and config.context
 heard = tally.start(state.weights, policy.rule.each)
 for message in messages:
-    heard = tally.add(heard, message, opening, policy.codec)
+    heard = tally.add(heard, message, config, policy.codec)
 state, info = server.close(policy, state, heard)
 
 `close` is `learn`, which makes the mean update of the tally and remembers, and `step`, which moves
@@ -20,7 +20,7 @@ import numpy as np
 from taciturn.core import arrays
 from taciturn.core.arrays import Array, Scalar, namespace, select
 from taciturn.core.policy import Policy
-from taciturn.core.tally import Opening, Tally
+from taciturn.core.tally import RoundConfig, Tally
 
 
 class Optimizer(NamedTuple):
@@ -34,7 +34,7 @@ class Optimizer(NamedTuple):
     choose: Callable[[Scalar, Any, Any], Any] = select
 
 
-class Memory(NamedTuple):
+class ServerMemory(NamedTuple):
     """What the server learns from round to round: the states of rule and stand-in."""
 
     rule: Any
@@ -45,7 +45,7 @@ class ServerState(NamedTuple):
     """What the next round needs."""
 
     weights: Array  # θ
-    memory: Memory
+    memory: ServerMemory
     optimizer: Any  # its state
     public: Any = None  # P, what clients train from; None where that is θ (see `downlink`)
 
@@ -72,10 +72,10 @@ def averaging(lr: Scalar = 1.0) -> Optimizer:
     return Optimizer(lambda weights: (), apply)
 
 
-def remember(policy: Policy, weights: Array, rounds: int | None = None) -> Memory:
+def remember(policy: Policy, weights: Array, rounds: int | None = None) -> ServerMemory:
     """The memory before the first round of so many, where that is known."""
     arrays.check_flat(weights)
-    return Memory(policy.rule.init(weights.shape[0], rounds), policy.stand_in.init(weights))
+    return ServerMemory(policy.rule.init(weights.shape[0], rounds), policy.stand_in.init(weights))
 
 
 def init(
@@ -87,18 +87,18 @@ def init(
     return ServerState(weights, memory, (optimizer or averaging()).init(weights), public)
 
 
-def open(policy: Policy, memory: Memory, asked: Scalar) -> Opening:
+def open(policy: Policy, memory: ServerMemory, asked: Scalar) -> RoundConfig:
     """What the server knows, and broadcasts, when a round begins in which so many are asked."""
     context = policy.rule.broadcast(memory.rule, asked)
     stand_in_norm: Scalar = math.inf
     if policy.stand_in.capped:
         stand_in_norm = arrays.norm_of(policy.stand_in.predict, memory.stand_in)
-    return Opening(context, getattr(context, "threshold", math.inf), stand_in_norm)
+    return RoundConfig(context, getattr(context, "threshold", math.inf), stand_in_norm)
 
 
 def learn(
-    policy: Policy, memory: Memory, tally: Tally, *, at_least: int = 1, donate: bool = False
-) -> tuple[Array, Memory, RoundInfo]:
+    policy: Policy, memory: ServerMemory, tally: Tally, *, at_least: int = 1, donate: bool = False
+) -> tuple[Array, ServerMemory, RoundInfo]:
     r"""What a round teaches: the mean update, the memory after it, and what people look at.
 
         mean = (Σ_spoke n·Δ/p + Σ_silent n·Δ̂) / (Σ_spoke n/p + Σ_silent n)
@@ -134,12 +134,14 @@ def learn(
     if isinstance(counts, np.bool):  # a plain number: nothing is traced
         rule = rule if heard else memory.rule
         if not counts:
-            return arrays.zeros(tally.spoken), Memory(rule, memory.stand_in), info
+            return arrays.zeros(tally.spoken), ServerMemory(rule, memory.stand_in), info
         mean, learned = arrays.in_blocks(move, (tally.spoken, memory.stand_in), donate=donate)
-        return mean, Memory(rule, learned), info
+        return mean, ServerMemory(rule, learned), info
     # Under JAX both ways are computed and one is chosen.
     mean, learned = move((tally.spoken, memory.stand_in))
-    remembered = Memory(select(heard, rule, memory.rule), select(counts, learned, memory.stand_in))
+    remembered = ServerMemory(
+        select(heard, rule, memory.rule), select(counts, learned, memory.stand_in)
+    )
     return arrays.or_zero(counts, mean), remembered, info
 
 
@@ -182,7 +184,7 @@ def close(
     return ServerState(weights, memory, slots, state.public), info
 
 
-def _look(policy: Policy, memory: Memory, tally: Tally, counts: Scalar) -> RoundInfo:
+def _look(policy: Policy, memory: ServerMemory, tally: Tally, counts: Scalar) -> RoundInfo:
     """What people look at of a round that began with `memory`."""
     threshold = getattr(policy.rule.broadcast(memory.rule, 1), "threshold", math.nan)
     return RoundInfo(

@@ -55,7 +55,7 @@ class Tally(NamedTuple):
     each: Array | None = None  # every norm, NaN of who was rejected; None where no rule asks
 
 
-class Opening(NamedTuple):
+class RoundConfig(NamedTuple):
     """What the server knows of a round before anyone answers."""
 
     context: Any  # the record that the rule broadcasts, such as a threshold or a probability
@@ -68,13 +68,13 @@ def start(weights: Array, each: bool = False) -> Tally:
     xp = namespace(weights)
     spoken = zeros(weights)
     nothing = xp.zeros((0,), dtype=spoken.dtype)
-    return of(spoken, nothing, nothing, nothing > 0, Opening((), 0.0, 0.0), each=each)
+    return of(spoken, nothing, nothing, nothing > 0, RoundConfig((), 0.0, 0.0), each=each)
 
 
 def add(
     tally: Tally,
     message: Message,
-    opening: Opening,
+    config: RoundConfig,
     codec: Codec = _EXACT,
     *,
     last: Array | None = None,
@@ -88,7 +88,7 @@ def add(
     Args:
       tally: what was heard so far.
       message: what the client sent, decoded.
-      opening: what `server.open` returned for this round.
+      config: what `server.open` returned for this round.
       codec: what the client wrote it with.
       last: what this client said last, for a stand-in that needs it (`StandIn.own`).
       donate: lets NumPy write the new sums over those of `tally`.
@@ -115,7 +115,7 @@ def add(
         xp.reshape(examples, (1,)),
         xp.reshape(xp.where(accepted, norm_, float("nan")), (1,)),
         xp.asarray([update is not None]),
-        opening,
+        config,
         xp.reshape(chance, (1,)),
         each=tally.each is not None,
         nbytes=xp.reshape(xp.asarray(message.nbytes), (1,)),
@@ -170,7 +170,7 @@ def of(
     examples: Array,
     norms: Array,
     spoke: Array,
-    opening: Opening,
+    config: RoundConfig,
     probabilities: Array | None = None,
     *,
     each: bool = False,
@@ -183,7 +183,7 @@ def of(
       examples: n_k, one per client.
       norms: m_k, one per client. A client whose norm is not finite or below 0 is rejected.
       spoke: who spoke, one boolean per client.
-      opening: what `server.open` returned for this round.
+      config: what `server.open` returned for this round.
       probabilities: p, one per client, of having spoken; all 1 where there are none.
       each: whether every norm is kept.
       nbytes: of the code of each that spoke, where their codec's have any length.
@@ -196,9 +196,9 @@ def of(
     n = xp.where(accepted, xp.astype(examples, norms.dtype), xp.zeros_like(norms))
     m = xp.where(accepted, norms, xp.zeros_like(norms))
     # A threshold may lie below 0, a norm may not.
-    most = xp.maximum(xp.asarray(opening.silent_at_most, dtype=m.dtype), xp.zeros_like(m))
+    most = xp.maximum(xp.asarray(config.silent_at_most, dtype=m.dtype), xp.zeros_like(m))
     m = xp.where(silent, xp.minimum(m, most), m)
-    longest = xp.asarray(opening.stand_in_norm, dtype=m.dtype) * xp.ones_like(m)
+    longest = xp.asarray(config.stand_in_norm, dtype=m.dtype) * xp.ones_like(m)
     share = xp.minimum(xp.ones_like(m), ratio(m, longest, empty=1.0))
     speech = xp.where(spoke, n - silence, xp.zeros_like(n))
     whole = xp.asarray(0).dtype  # the widest whole numbers that the library has by itself
@@ -238,13 +238,13 @@ def _accepted(examples: Array, norms: Array) -> Array:
     return xp.isfinite(norms) & (norms >= 0) & xp.isfinite(examples) & (examples > 0)
 
 
-def with_absent(tally: Tally, count: int, opening: Opening) -> Tally:
+def with_absent(tally: Tally, count: int, config: RoundConfig) -> Tally:
     """The tally with so many clients that did not answer: silent, of mean weight and norm."""
     answered = int(tally.n_spoke + tally.n_silent)
     if not count or not answered:
         return tally
     examples = tally.norms.weight * count / answered
-    share = min(1.0, float(ratio(tally.norms.mean, np.float64(opening.stand_in_norm), empty=1.0)))
+    share = min(1.0, float(ratio(tally.norms.mean, np.float64(config.stand_in_norm), empty=1.0)))
     return tally._replace(
         n_absent=tally.n_absent + count,
         examples_silent=tally.examples_silent + examples,

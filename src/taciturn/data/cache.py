@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from taciturn.data import places
 from taciturn.data.dataset import Dataset
+from taciturn.data.sources import cache_folder
 from taciturn.errors import DataError, RunError
 from taciturn.runs import read_checked, write_checked
 
@@ -32,7 +32,7 @@ def cached(name: str, sources: Sequence[Path], build: Callable[[], Dataset]) -> 
     known = [known_by(path) for path in sources]
     resolved = json.dumps([row[0] for row in known]).encode()
     file = f"{name}-{hashlib.sha256(resolved).hexdigest()[:12]}.safetensors"
-    path = places.cache_folder() / "parsed" / file
+    path = cache_folder() / "parsed" / file
     signature = [VERSION, *known]
     found = _read(path, signature)
     if found is not None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from taciturn.checks import choice
-from taciturn.data import hugging_face, leaf, places, tff
+from taciturn.data import hugging_face, leaf, sources, tff
 from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset, Examples, check_labels, collect, wrong
 
@@ -16,13 +16,13 @@ CLASSES = 62
 def read(data: str | Path | None = None, source: str = "files") -> Dataset:
     """The images and labels of every writer; uint8 with white as 255, as published."""
     if choice("source", source, ("files", "huggingface")) == "huggingface":
-        name = places.HUGGING_FACE["emnist"] if data is None else str(data)
+        name = sources.HUGGING_FACE["emnist"] if data is None else str(data)
         return hugging_face.load(name, ("writer_id", "image", "character"), _from_table)
-    found = places.find("emnist", data)
-    leaves = None if found else leaf.find(places.folders("emnist", data))
+    found = sources.find("emnist", data)
+    leaves = None if found else leaf.find(sources.folders("emnist", data))
     if leaves:
         return leaf.load("emnist-leaf", leaves, _from_leaf)
-    files = found or places.find_or_fetch("emnist", data)
+    files = found or sources.find_or_fetch("emnist", data)
     return cached("emnist", files, lambda: read_tff(*files))
 
 

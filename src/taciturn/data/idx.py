@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from taciturn.data.dataset import Dataset, check_labels
-from taciturn.data.own import check_unpacked, classes_of
+from taciturn.data.files import check_unpacked, classes_of
 from taciturn.errors import DataError
 
 PARTS = ("train-images", "train-labels", "t10k-images", "t10k-labels")

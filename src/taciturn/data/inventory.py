@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from taciturn.data import places
+from taciturn.data import sources
 from taciturn.data.dataset import Dataset
 from taciturn.data.download import digest
 from taciturn.data.emnist import read_tff as read_emnist
@@ -22,13 +22,13 @@ _READERS: dict[str, Callable[[list[Path]], Dataset]] = {
 def listing(data: Any = None) -> list[str]:
     """A line for every published data set: whether it is there, where, and how large it is."""
     rows = []
-    for name, source in places.SOURCES.items():
+    for name, source in sources.SOURCES.items():
         state = f"missing; `taciturn data fetch {name}` brings it"
-        if found := places.find(name, data):
+        if found := sources.find(name, data):
             size = sum(path.stat().st_size for path in found)
             state = f"{size / 1e6:.1f} MB in {found[0].parent}"
         rows.append((name, source.about, state))
-    for name, table in places.HUGGING_FACE.items():
+    for name, table in sources.HUGGING_FACE.items():
         rows.append((name, f"{table} (Hugging Face Hub)", "`source=huggingface`"))
     for name, about in (
         ("glyphs", "drawn handwriting"),
@@ -45,10 +45,10 @@ def check(name: str, data: Any = None) -> list[str]:
     Checksums are those of a file `SHA256SUMS` beside the files or a folder above, or else the
     published ones. Fewer examples than were published are a part of the set; more are an error.
     """
-    source = places.source(name)
-    files = places.find(name, data)
+    source = sources.source(name)
+    files = sources.find(name, data)
     if files is None:
-        raise DataError(places.missing(name, data))
+        raise DataError(sources.missing(name, data))
     published = {download.file: download.checksum for download in source.downloads}
     lines = []
     for path in files:

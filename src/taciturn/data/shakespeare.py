@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from taciturn.checks import choice
-from taciturn.data import hugging_face, leaf, places, tff
+from taciturn.data import hugging_face, leaf, sources, tff
 from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset, Examples, collect, wrong
 from taciturn.errors import DataError
@@ -42,7 +42,7 @@ _LEAF_TOKENS = _codes(LEAF_CHARACTERS, 0, len(LEAF_CHARACTERS))
 
 def read(data: str | Path | None = None) -> Dataset:
     """The sequences of every role, all of them: `x` and `y` are uint8 tokens, n × 80."""
-    files = places.find_or_fetch("shakespeare", data)
+    files = sources.find_or_fetch("shakespeare", data)
     return cached("shakespeare", files, lambda: read_tff(*files))
 
 
@@ -83,9 +83,9 @@ def read_leaf(data: str | Path | None = None, source: str = "files") -> Dataset:
     """The windows of every role: `x` is n × 80 tokens of uint8, `y` the next one."""
     name = "shakespeare-leaf"
     if choice("source", source, ("files", "huggingface")) == "huggingface":
-        table = places.HUGGING_FACE[name] if data is None else str(data)
+        table = sources.HUGGING_FACE[name] if data is None else str(data)
         return hugging_face.load(table, ("character_id", "x", "y"), _from_leaf)
-    looked = places.folders(name, data)
+    looked = sources.folders(name, data)
     if leaves := leaf.find(looked):
         return leaf.load(name, leaves, _from_leaf)
     raise DataError(

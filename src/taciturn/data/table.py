@@ -13,7 +13,7 @@ import numpy as np
 from taciturn.checks import path_of
 from taciturn.data import hugging_face
 from taciturn.data.dataset import Dataset, check_inputs
-from taciturn.data.own import grouped
+from taciturn.data.files import grouped
 from taciturn.errors import DataError, InputError, UnknownName, require
 
 _HUB = "hf://"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from flwr.supercore import log
 
 from taciturn.core.server import RoundInfo
-from taciturn.flower.hearing import Heard, Round
+from taciturn.flower.aggregation import Round, RoundReplies
 
 _ROUND, _ROUNDS = "[ROUND %s/%s]", "\t├── Number of rounds: %d"  # Flower's own lines
 _RECEIVED = "%s: Received %s results and %s failures"
@@ -39,7 +39,7 @@ class Row(NamedTuple):
     bytes_down_full: int
 
 
-def row(round: int, now: Round, heard: Heard, info: RoundInfo) -> dict[str, Any]:
+def row(round: int, now: Round, heard: RoundReplies, info: RoundInfo) -> dict[str, Any]:
     """The row of a round."""
     norms = (float(info.threshold), float(info.norm_mean), float(info.norm_std))
     up = (heard.payload_up, heard.payload_always, heard.bytes_up - heard.payload_up)

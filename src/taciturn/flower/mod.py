@@ -11,7 +11,7 @@ from flwr.supercore import log
 from taciturn.core import client
 from taciturn.core.codecs import to_bytes
 from taciturn.core.policy import parse_part
-from taciturn.core.rules import Rule, Situation
+from taciturn.core.rules import ClientStats, Rule
 from taciturn.errors import InputError
 from taciturn.flower import downlink, protocol, records
 from taciturn.flower.protocol import Report, Request
@@ -107,13 +107,13 @@ def _answer(
         raise InputError(f"`{missing[0]}` is not in it")
     before, after = layout.views(sent), layout.views(trained)
     norm = records.measure(before, [after], layout.wide)[0]
-    situation = _situation(asked, norm, metrics)
-    decision = client.decide(asked.rule, situation, asked.context)
+    stats = _stats(asked, norm, metrics)
+    decision = client.decide(asked.rule, stats, asked.context)
     speaks = bool(decision.speaks)
     report = Report(float(decision.norm), float(decision.norm), float(decision.probability))
     if own is not None:
         context_of_own = own.init(layout.size, None)
-        allowed = bool(own.speaks(situation._replace(uniform=_uniform()), context_of_own))
+        allowed = bool(own.speaks(stats._replace(uniform=_uniform()), context_of_own))
         speaks = speaks and allowed
         report = report._replace(own=max(getattr(context_of_own, "probability", 1.0), _LEAST))
     if asked.coded or not speaks:
@@ -146,9 +146,9 @@ def _encoded(
     return code, float(sent.norm or 0.0)
 
 
-def _situation(asked: Request, norm: float, metrics: MetricRecord) -> Situation:
+def _stats(asked: Request, norm: float, metrics: MetricRecord) -> ClientStats:
     """What this client knows of itself, as far as the rule looks at it."""
-    situation = Situation(norm, _uniform(), silence=asked.silence)
+    stats = ClientStats(norm, _uniform(), silence=asked.silence)
     for figure, names in (("examples", (asked.weighted_by,)), ("loss", _LOSSES)):
         if figure in asked.rule.looks_at:
             value = next((metrics[name] for name in names if name in metrics), None)
@@ -156,8 +156,8 @@ def _situation(asked: Request, norm: float, metrics: MetricRecord) -> Situation:
                 raise InputError(
                     f"`{asked.rule.name}` looks at the {figure}: report it as `{names[0]}`"
                 )
-            situation = situation._replace(**{figure: float(value)})
-    return situation
+            stats = stats._replace(**{figure: float(value)})
+    return stats
 
 
 def _residual(context: Context, asked: Request, size: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from flwr.supercore import log
 
-from taciturn.core.rules import Situation
+from taciturn.core.rules import ClientStats
 from taciturn.errors import InputError
 from taciturn.flower import protocol
 from taciturn.flower.protocol import Report, Request, Said
@@ -18,7 +18,7 @@ from taciturn.flower.records import Layout, view
 
 _LEAST = 2.0  # what a limit shrinks to, and times the median what a silent reply weighs at most
 _LONGER = 1.1  # times what a rule gave a code, and it is too long: more than a rounding
-_KNOWN = {"norm", "uniform", "examples"}  # what the server knows of a client's situation
+_KNOWN = {"norm", "uniform", "examples"}  # what the server knows of a client's stats
 
 
 @dataclass
@@ -108,9 +108,9 @@ def _read_report(reply: Reply, report: Report, asked: Request) -> None:
     reply.norm = report.norm
     # Without feedback it is the norm; a client that says another one would be measured by it.
     reply.encoded_norm = report.encoded_norm if asked.codec.feedback else None
-    rule, situation = asked.rule, _situation(reply)
+    rule, stats = asked.rule, _stats(reply)
     if rule.nbytes is not None:
-        given = int(rule.nbytes(situation, asked.context))
+        given = int(rule.nbytes(stats, asked.context))
         if len(reply.code) > _LONGER * given:
             raise InputError(
                 f"its code has {len(reply.code)} bytes, and `{rule.name}` gave it {given}."
@@ -119,7 +119,7 @@ def _read_report(reply: Reply, report: Report, asked: Request) -> None:
         chance = report.probability
         if set(rule.looks_at) <= _KNOWN:
             # A client that says a small number of itself would count many times.
-            chance = float(rule.probability(situation, asked.context))
+            chance = float(rule.probability(stats, asked.context))
         for value in (chance, report.own):
             if not 1e-6 <= value <= 1:
                 raise InputError(f"A probability must be in [1e-6, 1], got {value!r}.")
@@ -135,12 +135,12 @@ def charged(reply: Reply, asked: Request) -> int:
     """
     if reply.code or asked.rule.nbytes is None:
         return len(reply.code)
-    return int(asked.rule.nbytes(_situation(reply), asked.context))
+    return int(asked.rule.nbytes(_stats(reply), asked.context))
 
 
-def _situation(reply: Reply) -> Situation:
+def _stats(reply: Reply) -> ClientStats:
     """What the server knows of what the client's rule looked at."""
-    return Situation(np.float64(reply.norm or 0.0), 0.5, examples=np.float64(reply.examples))
+    return ClientStats(np.float64(reply.norm or 0.0), 0.5, examples=np.float64(reply.examples))
 
 
 def _check_weight(name: str, examples: Any) -> None:

@@ -21,10 +21,10 @@ from flwr.serverapp.strategy import Strategy
 from taciturn import __version__, runs
 from taciturn.core.arrays import leaves_of, rebuilt
 from taciturn.core.policy import Policy, spell
-from taciturn.core.server import Memory
+from taciturn.core.server import ServerMemory
 from taciturn.errors import RunError
 from taciturn.flower.history import Row
-from taciturn.flower.nodes import Nodes
+from taciturn.flower.node_stats import Nodes
 from taciturn.summary import summarise
 
 ROW = "row"  # the kind of a round's row in the results; others are attributes of Flower's `Result`
@@ -75,7 +75,7 @@ class State(NamedTuple):
     round: int  # the last that ended
     history: list[dict[str, Any]]  # a row per round
     model: ArrayRecord
-    memory: Memory  # what rule and stand-in learned
+    memory: ServerMemory  # what rule and stand-in learned
     seed: int  # what codecs draw from
     nodes: Nodes
     downlink: Mapping[str, np.ndarray]  # the tensors of `Downlink`; none where there is none
@@ -142,7 +142,7 @@ class Store:
         else:
             self._table.rewrite(last)
 
-    def load(self, initial: ArrayRecord, memory: Memory) -> tuple[State, Results]:
+    def load(self, initial: ArrayRecord, memory: ServerMemory) -> tuple[State, Results]:
         """The state that was saved and the results so far, checked against this run: against the
         model that it was started with, and the memory before its first round."""
         about = runs.read_json(self._path)
@@ -165,7 +165,9 @@ class Store:
             raise RunError(f"{self.results.path} lacks rounds before round {done + 1}.")
         self._write_row(history, new=False)
         nodes = Nodes.of(tensors["nodes/table"])
-        return State(done, history, model, Memory(*parts), about["seed"], nodes, tensors), results
+        return State(
+            done, history, model, ServerMemory(*parts), about["seed"], nodes, tensors
+        ), results
 
     def _check(self, about: Any) -> None:
         """Raises unless the folder is of this version, policy and strategy."""

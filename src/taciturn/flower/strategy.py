@@ -24,18 +24,18 @@ from taciturn.checks import number, whole
 from taciturn.core import budget, client, rules, server, standins, tally
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError
-from taciturn.flower import buffers as buffers_of
 from taciturn.flower import (
+    aggregation,
     byte_counts,
     compatibility,
     downlink,
-    handover,
-    hearing,
     history,
+    inner_replies,
     protocol,
 )
-from taciturn.flower.hearing import Heard, Round
-from taciturn.flower.nodes import Nodes
+from taciturn.flower import buffers as buffers_of
+from taciturn.flower.aggregation import Round, RoundReplies
+from taciturn.flower.node_stats import Nodes
 from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Limits
@@ -253,9 +253,9 @@ class Taciturn(Strategy):
             why := budget.doubt(rule, layout.size, cohort, self._rounds or 1)
         ):
             log(WARNING, "Taciturn: %s.", why)
-        opening = server.open(self.policy, self._memory, cohort)
+        config = server.open(self.policy, self._memory, cohort)
         request = Request(
-            rule, opening.context, self.policy.codec, self._exclude,
+            rule, config.context, self.policy.codec, self._exclude,
             getattr(self.inner, "weighted_by_key", "num-examples"), self.seed, server_round,
         )  # fmt: skip
         messages = [protocol.ask(message, self._request_to(message, request))
@@ -266,12 +266,12 @@ class Taciturn(Strategy):
             bytes_down = sum(map(byte_counts.message_bytes, messages))
         asked = {message.metadata.dst_node_id for message in messages}
         self._round = Round(
-            opening=opening, request=request, layout=layout,
+            config=config, request=request, layout=layout,
             name=getattr(self.inner, "arrayrecord_key", "arrays"), limits=self.limits,
             sent=arrays if down is None else down.public, model=model, asked=asked,
             must_speak={
                 node for node in asked
-                if client.must_speak(rule, opening.context, self.nodes[node].in_a_row)
+                if client.must_speak(rule, config.context, self.nodes[node].in_a_row)
             },
             bytes_down=bytes_down, payload_down=sum(map(byte_counts.payload_of, messages)),
             bytes_down_full=full, downlink=down,
@@ -290,9 +290,9 @@ class Taciturn(Strategy):
         if self._round is None:
             raise InputError("`configure_train` must be called before `aggregate_train`.")
         now, server_round = self._round, server_round + self._done
-        heard = hearing.hear(replies, now)
+        heard = aggregation.hear(replies, now)
         del replies
-        hearing.add_up(heard, now, self._total, keep=not compatibility.averages(self.inner))
+        aggregation.add_up(heard, now, self._total, keep=not compatibility.averages(self.inner))
         self.nodes.note(server_round, now.asked, heard)
         arrays, metrics, info = self._close(server_round, heard, now)
         row = history.row(server_round, now, heard, info)
@@ -318,16 +318,16 @@ class Taciturn(Strategy):
         return arrays, metrics
 
     def _close(
-        self, server_round: int, heard: Heard, now: Round
+        self, server_round: int, heard: RoundReplies, now: Round
     ) -> tuple[ArrayRecord | None, MetricRecord | None, server.RoundInfo]:
         """Learns from the round and lets the inner strategy take the step."""
         absent = heard.errors + heard.missing if self.absent == "stand-in" else 0
-        tallied = tally.with_absent(heard.tally(self._total, now), absent, now.opening)
+        tallied = tally.with_absent(heard.tally(self._total, now), absent, now.config)
         handed = None
         if not compatibility.averages(self.inner):
             # Before the round is learned from: the stand-ins are those that it began with.
             each = isinstance(self.inner, QFedAvg)  # it weighs each client by its own loss
-            handed = handover.one_by_one(heard, now, self.policy, self._memory, absent, each)
+            handed = inner_replies.one_by_one(heard, now, self.policy, self._memory, absent, each)
         # By default, all who are asked are enough.
         least = self.min_clients or min(3 if self._compares else 1, len(now.asked))
         mean, self._memory, info = server.learn(
@@ -340,7 +340,7 @@ class Taciturn(Strategy):
                 " The silent are left out: a larger k of `adaptive`, or a stand-in that counts, "
                 "avoids this." if left_out else "")  # fmt: skip
             return None, None, info
-        arrays, metrics = handover.step(
+        arrays, metrics = inner_replies.step(
             self.inner, server_round, heard, now, mean, handed, self._needs, self._compares
         )
         return arrays, metrics, info
@@ -363,7 +363,7 @@ class Taciturn(Strategy):
         if self._round is None:
             raise InputError("`configure_train` must be called before `aggregate_evaluate`.")
         server_round += self._done
-        replies = hearing.hear_evaluation(replies, self._evaluating, self._round)
+        replies = aggregation.hear_evaluation(replies, self._evaluating, self._round)
         metrics = self.inner.aggregate_evaluate(server_round, replies)
         self._note(server_round, "evaluate_metrics_clientapp", metrics)
         return metrics

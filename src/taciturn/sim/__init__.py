@@ -15,20 +15,27 @@ from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError, Stopped, UnknownName
 from taciturn.progress import Chunk, Compiling, Tell, Totals, silence
 from taciturn.settings import Settings
+from taciturn.signals import noted
 from taciturn.sim import engine, reference
+from taciturn.sim.checkpoint import Checkpoints
 from taciturn.sim.codecs import check_codecs
 from taciturn.sim.defaults import fill_in
 from taciturn.sim.devices import prepare
 from taciturn.sim.history import History, gather
-from taciturn.sim.journal import Journal
 from taciturn.sim.local import flat_model
 from taciturn.sim.trained import as_model, evaluate
-from taciturn.stopping import noted
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 
 __all__ = [
-    "History", "as_model", "compare", "doubts", "evaluate", "fill_in", "follow", "prepare",
+    "History",
+    "as_model",
+    "compare",
+    "evaluate",
+    "fill_in",
+    "follow",
+    "infeasible",
+    "prepare",
     "simulate",
 ]  # fmt: skip
 
@@ -131,7 +138,7 @@ def follow(
     """
     stream = reference.stream if plain else engine.stream
     check_codecs(task, policies.values())
-    for name, doubt in doubts(task, policies, settings.cohort, settings.rounds).items():
+    for name, doubt in infeasible(task, policies, settings.cohort, settings.rounds).items():
         log.warning("%s: %s", name, doubt)
     totals = Totals(settings.cohort)
     if folder is None:
@@ -143,7 +150,10 @@ def follow(
         return gather(policies, settings, chunks)
 
     size = flat_model(task).size
-    with closing(Journal(folder, task, policies, settings, size)) as journal, noted() as stopping:
+    with (
+        closing(Checkpoints(folder, task, policies, settings, size)) as journal,
+        noted() as stopping,
+    ):
         chunks, left = journal.find()
         for chunk in chunks:
             _tell(chunk, totals, tell)
@@ -159,7 +169,9 @@ def follow(
     return gather(policies, settings, chunks)
 
 
-def doubts(task: Task, policies: Mapping[str, Policy], cohort: int, rounds: int) -> dict[str, str]:
+def infeasible(
+    task: Task, policies: Mapping[str, Policy], cohort: int, rounds: int
+) -> dict[str, str]:
     """Which policies have a budget that cannot be kept, and why."""
     rules = {name: policy.rule for name, policy in policies.items() if policy.rule.nbytes}
     size = flat_model(task).size if rules else 0  # the model is traced for it

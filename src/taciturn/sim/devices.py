@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from taciturn.data import places
+from taciturn.data import sources
 from taciturn.errors import InputError, require
 
 
@@ -95,7 +95,7 @@ def keep_compiled_programs() -> None:
     config: Any = jax.config
     if config.jax_compilation_cache_dir is not None:
         return
-    folder = places.cache_folder() / "compiled"
+    folder = sources.cache_folder() / "compiled"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

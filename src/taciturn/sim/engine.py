@@ -29,14 +29,14 @@ from taciturn.errors import InputError, RunError
 from taciturn.progress import Chunk, Compiling, Group
 from taciturn.settings import Settings
 from taciturn.sim import devices, draws, plan
+from taciturn.sim.client_updates import Cohorts
 from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.hearing import Cohorts
 from taciturn.sim.history import DOWNLOADED, as_recorded, bytes_up, downloads, tested_columns
 from taciturn.sim.lanes import Numbers, Schedule
-from taciturn.sim.rounds import CHUNK, REAL, WHOLE, Carried, Given, Rounds, Seen
-from taciturn.sim.states import unpack
-from taciturn.sim.voices import Voices
-from taciturn.sim.voices import count as count_voices
+from taciturn.sim.participation import Participation
+from taciturn.sim.participation import count as count_participation
+from taciturn.sim.rounds import CHUNK, REAL, WHOLE, Given, RoundMetrics, Rounds, SimState
+from taciturn.sim.serialization import unpack
 from taciturn.tasks.task import Clients, Generated, Task, Tested, with_test
 
 log = logging.getLogger("taciturn")
@@ -203,12 +203,12 @@ class Program:
                 np.full(count, pace),
                 self.size,
                 weights=np.stack([np.asarray(w) for w in self._weights(states)]) if last else None,
-                voices=self._voices(settings.all_seeds, cohorts, seen.answers),
+                participation=self._participation(settings.all_seeds, cohorts, seen.answers),
             )
 
     def _start(
         self, arms: Mapping[str, Policy], given: Given, group: Group, rounds: int
-    ) -> Carried:
+    ) -> SimState:
         """The states that the group's next round begins with."""
         population = given.clients.population
         rules = tuple(
@@ -221,7 +221,7 @@ class Program:
         return jax.device_put(unpack(forms, group.state), self.everywhere)
 
     @staticmethod
-    def _weights(states: Carried) -> tuple[jax.Array, ...]:
+    def _weights(states: SimState) -> tuple[jax.Array, ...]:
         """The weights of every arm, (seeds, size) each: those that clients would get next."""
         return tuple(downlink.trained_from(state) for state in states.servers)
 
@@ -231,7 +231,7 @@ class Program:
         rounds = np.arange(first, first + _PLANNED, dtype=np.int32)
         return jax.tree.map(np.asarray, self._draw(given, rounds))
 
-    def _chosen(self, states: Carried, given: Given, done: int) -> tuple[Cohorts, float]:
+    def _chosen(self, states: SimState, given: Given, done: int) -> tuple[Cohorts, float]:
         """The cohorts of the next round, which depend on the only arm's weights, and seconds."""
         arguments = (*self._weights(states), given, np.int32(done))
         if self._choose is None:
@@ -242,10 +242,10 @@ class Program:
         return found, time.perf_counter() - began
 
     def _train(
-        self, states: Carried, given: Given, done: int, count: int, cohorts: Cohorts
-    ) -> tuple[Carried, Seen, np.ndarray, float]:
-        """The next `count` rounds: the states after them, what was `Seen`, how many messages those
-        who download had missed, (rounds, seeds, clients), and seconds."""
+        self, states: SimState, given: Given, done: int, count: int, cohorts: Cohorts
+    ) -> tuple[SimState, RoundMetrics, np.ndarray, float]:
+        """The next `count` rounds: the states after them, their metrics, how many messages
+        those who download had missed, (rounds, seeds, clients), and seconds."""
         arguments = (
             states, given, np.int32(done), np.int32(count), cohorts, self._schedule(cohorts, count),
         )  # fmt: skip
@@ -261,7 +261,12 @@ class Program:
         return states, seen, missed, took
 
     def _columns(
-        self, seen: Seen, missed: np.ndarray, cohorts: Cohorts, first: int, settings: Settings
+        self,
+        seen: RoundMetrics,
+        missed: np.ndarray,
+        cohorts: Cohorts,
+        first: int,
+        settings: Settings,
     ) -> dict[str, np.ndarray]:
         """What was recorded of the rounds from `first` on, (arms, seeds, rounds) each."""
         columns = dict(zip(WHOLE, np.moveaxis(seen.whole, (3, 0), (0, 3)), strict=True))
@@ -280,7 +285,9 @@ class Program:
         columns |= {name: np.stack([each[name] for each in down]) for name in DOWNLOADED}
         return as_recorded(columns | {name: np.full(shape, np.nan) for name in self.tested})
 
-    def _voices(self, seeds: Sequence[int], cohorts: Cohorts, answers: np.ndarray) -> Voices:
+    def _participation(
+        self, seeds: Sequence[int], cohorts: Cohorts, answers: np.ndarray
+    ) -> Participation:
         """What clients answered, (rounds, runs, cohort), counted."""
         rounds = len(answers)
         asked, examples = (
@@ -288,16 +295,16 @@ class Program:
             for array in (cohorts.clients, cohorts.examples)
         )
         by_arm = answers.reshape(rounds, len(self.policies), self.seeds, self.cohort)
-        return count_voices(seeds, asked, examples, np.moveaxis(by_arm, 0, 2))
+        return count_participation(seeds, asked, examples, np.moveaxis(by_arm, 0, 2))
 
-    def _check_memory(self, states: Carried, population: int) -> None:
+    def _check_memory(self, states: SimState, population: int) -> None:
         """Whether the servers' states, and what clients keep, leave room for anything else."""
-        hearing, servers = self.rounds.hearing, 2 * devices.bytes_of(states.servers)
+        collector, servers = self.rounds.collector, 2 * devices.bytes_of(states.servers)
         needed, most = servers, devices.least(devices.memory())
         for table, runs, why, instead in (
-            (states.residuals, hearing.keeping, "With feedback every client keeps what was left "
+            (states.residuals, collector.keeping, "With feedback every client keeps what was left "
              "out", "a codec without feedback"),
-            (states.last, hearing.repeating, "With `own` the server keeps what every client said "
+            (states.last, collector.repeating, "With `own` the server keeps what every client said "
              "last", "another stand-in"),
         ):  # fmt: skip
             needed += devices.bytes_of(table)

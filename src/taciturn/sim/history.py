@@ -11,7 +11,7 @@ from taciturn.core.policy import Policy, spell
 from taciturn.errors import InputError, require
 from taciturn.progress import Chunk
 from taciturn.settings import Settings
-from taciturn.sim.voices import Voices, in_order, merge
+from taciturn.sim.participation import Participation, in_order, merge
 from taciturn.summary import summarise
 from taciturn.tasks.check import metric_names
 from taciturn.tasks.task import Task
@@ -45,8 +45,8 @@ class History:
         was not tested.
       seconds: wall time of each round of all that ran side by side, compilation left out,
         (rounds,).
-      voices: how often each client was asked, spoke and was silent, a row per seed and client that
-        was asked; see `Voices`.
+      participation: how often each client was asked, spoke and was silent, a row per seed and
+        client that was asked; see `Participation`.
     """
 
     policy: Policy
@@ -67,7 +67,7 @@ class History:
     worst_tenth: np.ndarray
     weights: np.ndarray
     seconds: np.ndarray
-    voices: Voices
+    participation: Participation
     metrics: Mapping[str, np.ndarray] = field(default_factory=dict)
     choice: int = 0
 
@@ -123,8 +123,8 @@ class History:
             **({"choice": self.choice} if self.choice else {}),
             "seeds": list(self.seeds),
             **summarise(self.columns()),
-            "silent_small": self.voices.silent_share(0),
-            "silent_large": self.voices.silent_share(2),
+            "silent_small": self.participation.silent_share(0),
+            "silent_large": self.participation.silent_share(2),
             "seconds_per_round": float(self.seconds.mean()),
             **({"metrics": metrics} if metrics else {}),
         }
@@ -252,7 +252,7 @@ def gather(
             choice=settings.choice or 0,
             size=chunks[0].size,
             seconds=np.sum([chunk.seconds for chunk, _ in own], axis=0),
-            voices=in_order([chunk.voices.of_arm(a) for chunk, a in own]),
+            participation=in_order([chunk.participation.of_arm(a) for chunk, a in own]),
             weights=np.concatenate([np.asarray(chunk.weights)[a] for chunk, a in own]),
             metrics={name: columns.pop(name) for name in names},
             **columns,
@@ -268,5 +268,5 @@ def joined(chunks: Sequence[Chunk]) -> Chunk:
             for name in chunks[0].columns
         },
         seconds=np.concatenate([chunk.seconds for chunk in chunks]),
-        voices=merge([chunk.voices for chunk in chunks]),
+        participation=merge([chunk.participation for chunk in chunks]),
     )

@@ -1,8 +1,8 @@
 """Lanes: local training of many clients at a time, on one device.
 
 A lane trains its items one behind another. All lanes of a device step together until one has
-finished an item; its update is heard (`hearing.py`), and its next item begins. So there is no work
-on padding, and memory grows with lanes and runs, not with cohorts.
+finished an item; its update is added up (`client_updates.py`), and its next item begins. So there
+is no work on padding, and memory grows with lanes and runs, not with cohorts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ import numpy as np
 import optax
 
 from taciturn.sim import draws
-from taciturn.sim.hearing import Heard, Hearing, Item, Work, in_lanes, over_lanes
+from taciturn.sim.client_updates import (
+    Collector,
+    Item,
+    RoundInputs,
+    RoundSums,
+    in_lanes,
+    over_lanes,
+)
 from taciturn.sim.local import Model, learning_rate
 from taciturn.tasks.task import Clients
 
@@ -56,7 +63,7 @@ class Lanes(NamedTuple):
     params: Any  # a pytree: a flat vector would be cut up and put together again in every step
     slots: Any  # of the client's optimiser
     loss: Any  # summed over the steps; None where no rule looks at it
-    heard: Heard
+    heard: RoundSums
 
 
 @dataclass(frozen=True)
@@ -67,17 +74,19 @@ class LaneTrainer:
       model: its two forms.
       step: one local step, see `local.make_step`.
       transformation: the clients' optimiser.
-      hearing: what becomes of updates.
+      collector: what becomes of updates.
       batch: how many examples a local step takes.
     """
 
     model: Model
     step: Callable[..., Any]
     transformation: optax.GradientTransformation
-    hearing: Hearing
+    collector: Collector
     batch: int
 
-    def __call__(self, schedule: Schedule, work: Work, numbers: Numbers, clients: Clients) -> Heard:
+    def __call__(
+        self, schedule: Schedule, work: RoundInputs, numbers: Numbers, clients: Clients
+    ) -> RoundSums:
         """Local training of this device's lanes, until they have trained all their items."""
         return _Round(self, schedule, work, numbers, clients).train()
 
@@ -88,7 +97,7 @@ class _Round:
 
     trainer: LaneTrainer
     schedule: Schedule
-    work: Work
+    work: RoundInputs
     numbers: Numbers
     clients: Clients
 
@@ -102,23 +111,23 @@ class _Round:
         everywhere = self.lanes * jax.lax.psum(1, "lanes")  # a number: all devices have as many
         return int(everywhere) >= len(self.schedule.items)
 
-    def train(self) -> Heard:
+    def train(self) -> RoundSums:
         """Steps until all items are trained, and returns what was heard on all devices."""
-        work, hearing, begins = self.work, self.trainer.hearing, self.schedule.begins
+        work, collector, begins = self.work, self.trainer.collector, self.schedule.begins
         params, slots = self.begin(self.item(begins))
         ends = np.cumsum([layer.shape[1] for layer in jax.eval_shape(self.layers, params)])
         thetas = jnp.split(work.thetas, ends[:-1], axis=1)
-        loss = jnp.zeros(self.lanes, work.thetas.dtype) if "loss" in hearing.looked_at else None
+        loss = jnp.zeros(self.lanes, work.thetas.dtype) if "loss" in collector.looked_at else None
         first = Lanes(
             begins, jnp.zeros(self.lanes, jnp.int32), params, slots, loss,
-            hearing.begin(thetas, self.lanes, work),
+            collector.begin(thetas, self.lanes, work),
         )  # fmt: skip
         last = jax.lax.while_loop(
             lambda state: jnp.any(state.pointer < self.schedule.ends),
             lambda state: self.until_next_end(state, thetas),
             first,
         )
-        return jax.lax.psum(hearing.end(last.heard, work), "lanes")
+        return jax.lax.psum(collector.end(last.heard, work), "lanes")
 
     def until_next_end(self, state: Lanes, thetas: list[jax.Array]) -> Lanes:
         """Steps all lanes until one has finished an item, and hears it."""
@@ -136,7 +145,7 @@ class _Round:
         pairs = zip(self.layers(params), thetas, strict=True)
         updates = [new - old[item.run] for new, old in pairs]
         mean_loss = None if loss is None else loss / item.steps
-        heard = self.trainer.hearing.hear(state.heard, item, ended, updates, mean_loss, self.work)
+        heard = self.trainer.collector.hear(state.heard, item, ended, updates, mean_loss, self.work)
         pointer = state.pointer + ended
         if not self.one_each:
             params, slots = jax.tree.map(
@@ -171,11 +180,11 @@ class _Round:
 
     def item(self, pointer: jax.Array) -> Item:
         """The items that lanes are at; past their end, the last one."""
-        hearing, who = self.trainer.hearing, self.work.who
+        collector, who = self.trainer.collector, self.work.who
         items = self.schedule.items  # i is client i % cohort of run i // cohort
         item = items[jnp.minimum(pointer, items.shape[0] - 1)]
-        run, slot = item // hearing.cohort, item % hearing.cohort
-        seed = run % hearing.seeds
+        run, slot = item // collector.cohort, item % collector.cohort
+        seed = run % collector.seeds
         its = (each[seed, slot] for each in (who.clients, who.rows, who.steps))
         return Item(run, seed, slot, *its)
 

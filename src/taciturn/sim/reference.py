@@ -32,15 +32,15 @@ from taciturn.sim.local import (
     make_step,
     server_optimizer,
 )
-from taciturn.sim.states import unpack
-from taciturn.sim.voices import NO_ANSWER, SILENT, SPOKE, count
+from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE, count
+from taciturn.sim.serialization import unpack
 from taciturn.tasks.task import Clients, Task, with_test
 
-# Who was asked, what each of them weighs, and what it answered, as in `voices.count`.
+# Who was asked, what each of them weighs, and what it answered, as in `participation.count`.
 Answers = tuple[Any, Any, Any]
 
 
-class Carried(NamedTuple):
+class SimState(NamedTuple):
     """What goes from round to round: the server's state, and what clients remember.
 
     Attributes:
@@ -90,13 +90,13 @@ def stream(
             row |= {name: scores.get(name, np.nan) for name in tested}
             yield Chunk(
                 # Copies, because clients write into what they remember.
-                run._replace(done=t + 1, state=Carried(carried.server, *map(copy, carried[1:]))),
+                run._replace(done=t + 1, state=SimState(carried.server, *map(copy, carried[1:]))),
                 as_recorded({name: [[[value]]] for name, value in row.items()}),
                 np.array([seconds]),
                 model.size,
                 waiting=tuple(runs[i + 1 :]),
                 weights=weights[None, None] if t + 1 == settings.rounds else None,
-                voices=count(run.seeds, *answers),
+                participation=count(run.seeds, *answers),
             )
 
 
@@ -110,7 +110,7 @@ class _Run:
         self.optimizer = server_optimizer(settings.server_optimizer, settings.server_lr)
         self.keys = draws.run_keys(seed)
 
-    def begin(self) -> Carried:
+    def begin(self) -> SimState:
         """Algorithm 1: initialise θ_0, the prediction and the sums behind it."""
         policy, population = self.policy, self.trainer.clients.population
         weights = np.asarray(self.model.init(self.keys.init))
@@ -121,9 +121,9 @@ class _Run:
             for needed in (policy.codec.feedback, policy.stand_in.own)
         )
         versions = np.zeros(population, np.int32) if policy.has_public else None
-        return Carried(state, silence, residuals, versions, last)
+        return SimState(state, silence, residuals, versions, last)
 
-    def round(self, t: int, carried: Carried) -> tuple[Carried, dict[str, Any], Answers]:
+    def round(self, t: int, carried: SimState) -> tuple[SimState, dict[str, Any], Answers]:
         """The state after round t, what was recorded of it, and who answered what.
 
         What clients remember is written over.
@@ -141,7 +141,7 @@ class _Run:
         if carried.versions is not None:
             missed = t - carried.versions[np.asarray(cohort)]
             carried.versions[np.asarray(cohort)[there]] = t
-        opening = server.open(policy, state.memory, settings.cohort)
+        config = server.open(policy, state.memory, settings.cohort)
         heard = tally.start(state.weights, policy.rule.each)
         examples = np.asarray(trainer.clients.examples_of(cohort))
         # Who was drawn by what it weighs counts like the others.
@@ -150,11 +150,11 @@ class _Run:
         for slot in np.flatnonzero(there).tolist():
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
             k, n = cohort[slot], counts[slot].item()
-            message = self.answer(carried, public, k, slot, n, opening, keys, t)
+            message = self.answer(carried, public, k, slot, n, config, keys, t)
             # A silent client becomes its stand-in when the tally is closed (Algorithm 3).
             before = None if carried.last is None else carried.last[k].copy()
             rejected = int(heard.n_rejected)
-            heard = tally.add(heard, message, opening, policy.codec, last=before)
+            heard = tally.add(heard, message, config, policy.codec, last=before)
             if heard.n_rejected > rejected:
                 continue
             answers[slot] = SILENT if message.update is None else SPOKE
@@ -175,15 +175,15 @@ class _Run:
         return row | {name: column.item() for name, column in sent.items()}
 
     def answer(
-        self, carried: Carried, public: np.ndarray, k: Any, slot: int, examples: float,
-        opening: tally.Opening, keys: draws.RoundKeys, t: int,
+        self, carried: SimState, public: np.ndarray, k: Any, slot: int, examples: float,
+        config: tally.RoundConfig, keys: draws.RoundKeys, t: int,
     ) -> messages.Message:  # fmt: skip
         """What client k says in round t, as the server reads it."""
         silence, residuals = carried.silence, carried.residuals
         trained, loss = self.trainer(public, k, slot, keys, t)
         uniform = draws.uniforms(keys, self.settings.cohort)[slot].item()
         message = client.respond(
-            self.policy.rule, public, trained, examples, opening.context, uniform,
+            self.policy.rule, public, trained, examples, config.context, uniform,
             loss=loss, silence=0 if silence is None else int(silence[k]),
         )  # fmt: skip
         if silence is not None:

@@ -18,9 +18,9 @@ from jax.sharding import Mesh, PartitionSpec
 from taciturn.core import downlink, server, tally
 from taciturn.core.policy import Policy
 from taciturn.settings import Settings
-from taciturn.sim import draws, tables
+from taciturn.sim import client_state, draws
 from taciturn.sim.choice import largest, make_loss_sums
-from taciturn.sim.hearing import Cohorts, Heard, Hearing, Work
+from taciturn.sim.client_updates import Cohorts, Collector, RoundInputs, RoundSums
 from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
 from taciturn.sim.local import (
     client_optimizer,
@@ -29,7 +29,7 @@ from taciturn.sim.local import (
     make_step,
     server_optimizer,
 )
-from taciturn.sim.voices import NO_ANSWER, SILENT, SPOKE
+from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
 from taciturn.tasks.task import Clients, Task, Tested
 
 CHUNK = 64  # rounds in a chunk at the most
@@ -47,7 +47,7 @@ class Given(NamedTuple):
     clients: Clients
 
 
-class Seen(NamedTuple):
+class RoundMetrics(NamedTuple):
     """What is recorded of every round, (rounds, arms, seeds, …) each.
 
     Few arrays with many columns: on a GPU a number takes as long to write as a row.
@@ -55,20 +55,20 @@ class Seen(NamedTuple):
 
     whole: Any  # the fields `WHOLE` of `RoundInfo`
     real: Any  # `REAL`
-    answers: Any  # what every client answered, as in `voices`, (rounds, runs, cohort)
+    answers: Any  # what every client answered, as in `participation`, (rounds, runs, cohort)
 
 
-class Carried(NamedTuple):
+class SimState(NamedTuple):
     """What goes from round to round.
 
     Attributes:
       servers: a server's state per arm, (seeds, …) each.
       silence: how often in a row each client was silent, (runs, population); None where no rule
         looks at it.
-      residuals: what clients keep, (`Hearing.keeping`, population, size); None where nothing is.
+      residuals: what clients keep, (`Collector.keeping`, population, size); None where nothing is.
       versions: of the public model that each client has, (seeds, population); None where no arm
         has one.
-      last: what the server decoded of each client when it last spoke, (`Hearing.repeating`,
+      last: what the server decoded of each client when it last spoke, (`Collector.repeating`,
         population, size); None where no stand-in needs it.
     """
 
@@ -88,10 +88,10 @@ class Rounds:
         self.runs = len(policies) * self.seeds
         self.on_cpu = mesh.devices.flat[0].platform == "cpu"
         self.model = flat_model(task)
-        self.hearing = Hearing(tuple(policies), self.seeds, self.cohort, self.model.size)
+        self.collector = Collector(tuple(policies), self.seeds, self.cohort, self.model.size)
         optimizer = client_optimizer(form)
         step = make_step(task, optimizer, form.precision)
-        self.trainer = LaneTrainer(self.model, step, optimizer, self.hearing, form.batch)
+        self.trainer = LaneTrainer(self.model, step, optimizer, self.collector, form.batch)
         self.traces = 0
 
     @property
@@ -158,7 +158,7 @@ class Rounds:
             steps = draws.local_steps(keys, steps, numbers.stragglers)
         return Cohorts(chosen, rows, examples, steps)
 
-    def begin(self, keys: draws.RunKeys, rules: Any, population: int) -> Carried:
+    def begin(self, keys: draws.RunKeys, rules: Any, population: int) -> SimState:
         """What the first round begins with; `rules` are the states of the arms' rules."""
         optimizer = server_optimizer(self.form.server_optimizer, 1.0)
         # One after another: JAX factorises matrices side by side on a CPU's threads, and two such
@@ -173,13 +173,13 @@ class Rounds:
             jax.vmap(functools.partial(first, policy=policy))(weights, rule)
             for policy, rule in zip(self.policies, rules, strict=True)
         )
-        looks = "silence" in self.hearing.looked_at
+        looks = "silence" in self.collector.looked_at
         public = any(policy.has_public for policy in self.policies)
         residuals, last = (
-            tables.empty(runs, population, self.model.size, weights.dtype)
-            for runs in (self.hearing.keeping, self.hearing.repeating)
+            client_state.empty(runs, population, self.model.size, weights.dtype)
+            for runs in (self.collector.keeping, self.collector.repeating)
         )
-        return Carried(
+        return SimState(
             servers,
             jnp.zeros((self.runs, population), jnp.int32) if looks else None,
             residuals,
@@ -188,18 +188,18 @@ class Rounds:
         )
 
     def train(
-        self, states: Carried, given: Given, first: jax.Array, count: jax.Array, cohorts: Cohorts,
+        self, states: SimState, given: Given, first: jax.Array, count: jax.Array, cohorts: Cohorts,
         schedule: Schedule,
     ) -> Any:  # fmt: skip
         """`count` rounds from round `first` on.
 
         Returns:
-          The states after them, what was `Seen`, and how many messages each client had missed,
+          The states after them, their metrics, and how many messages each client had missed,
           (rounds, seeds, cohort); None where no arm has a public model.
         """
         self.traces += 1
         shape, dtype = (CHUNK, len(self.policies), self.seeds), states.servers[0].weights.dtype
-        seen = Seen(
+        seen = RoundMetrics(
             jnp.zeros((*shape, len(WHOLE)), int),
             jnp.zeros((*shape, len(REAL)), dtype),
             jnp.zeros((CHUNK, self.runs, self.cohort), jnp.int8),
@@ -220,24 +220,24 @@ class Rounds:
         return jax.lax.fori_loop(0, count, one, (states, seen, missed))
 
     def _round(
-        self, states: Carried, given: Given, round: jax.Array, who: Cohorts, schedule: Schedule
-    ) -> tuple[Carried, Seen]:
+        self, states: SimState, given: Given, round: jax.Array, who: Cohorts, schedule: Schedule
+    ) -> tuple[SimState, RoundMetrics]:
         """One round of every run; compare `reference._Run.round`."""
         keys = jax.vmap(lambda key: draws.round_keys(key, round))(given.keys)
-        openings = [
+        configs = [
             jax.vmap(lambda s, policy=policy: server.open(policy, s.memory, self.cohort))(state)
             for policy, state in zip(self.policies, states.servers, strict=True)
         ]
-        work = self._work(states, keys, openings, who)
+        work = self._work(states, keys, configs, who)
         numbers = given.numbers.at(round, self.form.lr_schedule)
         train = self.on_devices(self.trainer, Schedule(WHOLLY, SPLIT, SPLIT), *[WHOLLY] * 3)
         heard = train(schedule, work, numbers, given.clients)
         there = jnp.tile(who.examples > 0, (len(self.policies), 1))
         said = (heard.said > 0) & there
-        last = tables.rows_of(states.last, self.hearing.repeating, who.clients)
+        last = client_state.rows_of(states.last, self.collector.repeating, who.clients)
         optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
         closed = [
-            self._close(arm, states.servers[arm], openings[arm], work, heard, said, there, last,
+            self._close(arm, states.servers[arm], configs[arm], work, heard, said, there, last,
                         optimizer)
             for arm in range(len(self.policies))
         ]  # fmt: skip
@@ -249,22 +249,22 @@ class Rounds:
             jnp.stack([jnp.column_stack([getattr(info, n) for n in names]) for info in infos])
             for names in (WHOLE, REAL)
         )
-        return remembered._replace(servers=servers), Seen(whole, real, answers)
+        return remembered._replace(servers=servers), RoundMetrics(whole, real, answers)
 
     def _work(
-        self, states: Carried, keys: draws.RoundKeys, openings: Sequence[tally.Opening],
+        self, states: SimState, keys: draws.RoundKeys, configs: Sequence[tally.RoundConfig],
         who: Cohorts,
-    ) -> Work:  # fmt: skip
+    ) -> RoundInputs:  # fmt: skip
         """What lanes need to know of a round."""
         silence = states.silence
-        return Work(
+        return RoundInputs(
             thetas=jnp.concatenate([downlink.trained_from(state) for state in states.servers]),
-            contexts=tuple(opening.context for opening in openings),
+            contexts=tuple(config.context for config in configs),
             uniforms=jax.vmap(lambda key: draws.uniforms(key, self.cohort))(keys),
             keys=keys,
             who=who,
             silence=None if silence is None else silence[self._whose(who)],
-            residuals=tables.rows_of(states.residuals, self.hearing.keeping, who.clients),
+            residuals=client_state.rows_of(states.residuals, self.collector.keeping, who.clients),
         )
 
     def _whose(self, who: Cohorts) -> tuple[jax.Array, jax.Array]:
@@ -272,8 +272,8 @@ class Rounds:
         return jnp.arange(self.runs)[:, None], jnp.tile(who.clients, (len(self.policies), 1))
 
     def _close(
-        self, arm: int, state: server.ServerState, opening: tally.Opening, work: Work,
-        heard: Heard, said: jax.Array, there: jax.Array, last: Any, optimizer: server.Optimizer,
+        self, arm: int, state: server.ServerState, config: tally.RoundConfig, work: RoundInputs,
+        heard: RoundSums, said: jax.Array, there: jax.Array, last: Any, optimizer: server.Optimizer,
     ) -> tuple[server.ServerState, server.RoundInfo]:  # fmt: skip
         """The servers of an arm after a round, seeds side by side, and what people look at."""
         policy, own = self.policies[arm], slice(arm * self.seeds, (arm + 1) * self.seeds)
@@ -283,13 +283,13 @@ class Rounds:
         nbytes = heard.nbytes[own] if policy.rule.nbytes else None
         if policy.stand_in.own:
             weight = jax.vmap(tally.stands_in_for)(examples, norms, said, chances)
-            rows = np.searchsorted(self.hearing.repeating, np.arange(own.start, own.stop))
+            rows = np.searchsorted(self.collector.repeating, np.arange(own.start, own.stop))
             sums = sums + jnp.einsum("rc,rcs->rs", weight, last[rows], precision="highest")
 
-        def close(state: Any, opening: Any, gone: Any, key: Any, nbytes: Any, *given: Any) -> Any:
+        def close(state: Any, config: Any, gone: Any, key: Any, nbytes: Any, *given: Any) -> Any:
             sums, examples, norms, said, chances = given
             heard = tally.of(
-                sums, examples, norms, said, opening, chances, each=policy.rule.each, nbytes=nbytes
+                sums, examples, norms, said, config, chances, each=policy.rule.each, nbytes=nbytes
             )
             # Those who never answer are no replies that were rejected.
             heard = heard._replace(n_rejected=heard.n_rejected - gone)
@@ -298,14 +298,14 @@ class Rounds:
 
         gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
         found: tuple[server.ServerState, server.RoundInfo] = jax.vmap(close)(
-            state, opening, gone, work.keys, nbytes, sums, examples, norms, said, chances
+            state, config, gone, work.keys, nbytes, sums, examples, norms, said, chances
         )
         return found
 
     def _remember(
-        self, states: Carried, work: Work, heard: Heard, said: jax.Array, there: jax.Array,
-        round: jax.Array,
-    ) -> Carried:  # fmt: skip
+        self, states: SimState, work: RoundInputs, heard: RoundSums, said: jax.Array,
+        there: jax.Array, round: jax.Array,
+    ) -> SimState:  # fmt: skip
         """What clients remember, and the server of each client, after a round."""
         who, silence, versions = work.who, states.silence, states.versions
         if silence is not None:
@@ -314,13 +314,13 @@ class Rounds:
             had = jnp.take_along_axis(versions, who.clients, axis=1)
             now = jnp.where(who.examples > 0, round, had)
             versions = versions.at[jnp.arange(self.seeds)[:, None], who.clients].set(now)
-        keeping, repeating = self.hearing.keeping, self.hearing.repeating
+        keeping, repeating = self.collector.keeping, self.collector.repeating
         counted = said & jnp.isfinite(heard.norms)
         return states._replace(
             silence=silence,
-            residuals=tables.put(states.residuals, keeping, who.clients, said, heard.left),
+            residuals=client_state.put(states.residuals, keeping, who.clients, said, heard.left),
             versions=versions,
-            last=tables.put(states.last, repeating, who.clients, counted, heard.last),
+            last=client_state.put(states.last, repeating, who.clients, counted, heard.last),
         )
 
     def test(self, weights: tuple[jax.Array, ...], test: Tested) -> dict[str, jax.Array]:

@@ -23,14 +23,14 @@ import numpy as np
 from taciturn import runs
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError, RunError, Stopped, UnknownName, WriteError
-from taciturn.report import picture, series
-from taciturn.report.following import following
+from taciturn.report import plots, series
+from taciturn.report.callbacks import following
 from taciturn.report.versions import versions
 from taciturn.settings import Plan, Settings, points, read_config
 from taciturn.sim import History, fill_in, follow
-from taciturn.sim.journal import remove_checkpoints
+from taciturn.sim.checkpoint import remove_checkpoints
 from taciturn.sim.local import model_of, named_weights
-from taciturn.sim.voices import table
+from taciturn.sim.participation import table
 from taciturn.studies.difference import difference
 from taciturn.summary import noise_floor
 from taciturn.tasks import load
@@ -209,9 +209,11 @@ def _run(ready: _Ready, folder: Path, told: Told) -> dict[str, Any]:
         named = named_weights(task, history.seeds, history.weights)
         weights |= {f"{arm}/{name}": array for name, array in named.items()}
     runs.write_arrays(folder / "weights.safetensors", weights)
-    voices = {arm: history.voices for arm, history in histories.items()}
-    runs.write_columns(folder / "clients.csv", *table(voices, getattr(task.clients, "names", ())))
-    picture.draw(series.read(folder), folder / "report.png", task.name)
+    participation = {arm: history.participation for arm, history in histories.items()}
+    runs.write_columns(
+        folder / "clients.csv", *table(participation, getattr(task.clients, "names", ()))
+    )
+    plots.draw(series.read(folder), folder / "report.png", task.name)
     summary = _summary(task, histories, nudged, folder)
     runs.write_json(folder / "summary.json", summary)  # the last file: with it a run is complete
     _tidy(folder)

@@ -19,7 +19,7 @@ from taciturn.core.policy import parse
 from taciturn.errors import InputError, Stopped
 from taciturn.report import terminal
 from taciturn.settings import Settings
-from taciturn.sim import compare, doubts, fill_in
+from taciturn.sim import compare, fill_in, infeasible
 from taciturn.sim.history import History
 from taciturn.studies.experiment import Experiment
 from taciturn.studies.results import Results
@@ -37,7 +37,7 @@ class Options(NamedTuple):
     Attributes:
       folder: where the files are.
       precision: of matrix products, see `ResultsFile`.
-      data: where the data lie, see `taciturn.data.places`.
+      data: where the data lie, see `taciturn.data.sources`.
       side_by_side: the most runs of a piece; by default the experiment's own number on a GPU, and
         one seed of every arm on a CPU.
       again: arms that are run whatever the file has of them.
@@ -90,7 +90,7 @@ def _left_out(
             raise
         return dict.fromkeys(policies, str(error))
     parsed = {name: parse(text) for name, text in policies.items()}
-    return doubts(task, parsed, settings["cohort"], settings["rounds"])
+    return infeasible(task, parsed, settings["cohort"], settings["rounds"])
 
 
 def _most(experiment: Experiment, options: Options, arms: int) -> tuple[int, int]:

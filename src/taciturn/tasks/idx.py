@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from taciturn.checks import choice, number, whole
-from taciturn.data import places
+from taciturn.data import sources
 from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset
+from taciturn.data.files import grouped
 from taciturn.data.idx import PARTS, find, read
-from taciturn.data.own import grouped
 from taciturn.data.splits import dirichlet
 from taciturn.errors import DataError, InputError
 from taciturn.tasks.own import given, network
@@ -39,7 +39,7 @@ def fashion(
       clients: how many clients there are; those who get nothing are left out.
       seed: of the split.
     """
-    files = places.find_or_fetch("fashion", data)
+    files = sources.find_or_fetch("fashion", data)
     dataset = cached("fashion", files, lambda: read(files, classes=10))
     return _task("fashion", dataset, split, alpha, clients, seed)
 

@@ -9,7 +9,7 @@ import jax
 from taciturn.checks import path_of, whole
 from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset
-from taciturn.data.own import read_folder, read_npz
+from taciturn.data.files import read_folder, read_npz
 from taciturn.errors import DataError, InputError
 from taciturn.models import MLP
 from taciturn.tasks.task import Task, classification, regression, unit

@@ -25,7 +25,7 @@ import numpy as np
 
 from taciturn.checks import flag, number
 from taciturn.core.arrays import Array, Scalar, by_rows, namespace
-from taciturn.core.codecs import hadamard, halves
+from taciturn.core.codecs import bf16, hadamard
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.hashing import COORDINATES, SCALES, fold
@@ -61,7 +61,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
     def forms(size: int) -> tuple[Form, ...]:
         blocks = hadamard.blocks_of(size)
         return Form("u1", (packed_bytes(blocks * kept(size, share), whole),)), Form(
-            halves.DTYPE, (blocks,), True
+            bf16.DTYPE, (blocks,), True
         )
 
     def encode(update: Array, key: Array) -> Code:
@@ -79,11 +79,11 @@ def eden(bits: float, feedback: bool = False) -> Codec:
             return index, scale(squares, along, least_along(size, bits))
 
         index, scales = by_rows(work, hadamard.cut(update))
-        written = halves.nearest(scales) if feedback else _drawn(scales, key)
+        written = bf16.nearest(scales) if feedback else _drawn(scales, key)
         return pack(xp.reshape(index, (-1,)), whole), written
 
     def decode(code: Code, key: Array, size: int) -> Array:
-        data, scales = code[0], halves.read(code[1])
+        data, scales = code[0], bf16.read(code[1])
         xp = namespace(scales)
         blocks, block, count = hadamard.blocks_of(size), hadamard.block_of(size), kept(size, share)
         places = _places(key, size, count)
@@ -140,12 +140,12 @@ def rows(update: Array, key: Array, three: Scalar, four: Scalar) -> Array:
     for i in range(borders.shape[0]):
         q = q + xp.where(unit > borders[i], steps[i], xp.zeros_like(steps[i]))
     scales = _drawn(scale(squares, xp.sum(r * q, axis=1), 0.0), key)
-    return q * halves.read(scales)[:, None]
+    return q * bf16.read(scales)[:, None]
 
 
 def _drawn(scales: Array, key: Array) -> Array:
     """Scales as they are written: rounded at random, so that they are right on average."""
-    return halves.drawn(scales, random_bits(fold(key, SCALES), scales.shape))
+    return bf16.drawn(scales, random_bits(fold(key, SCALES), scales.shape))
 
 
 def _borders(bits: int) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from taciturn.core.arrays import Array, Scalar, namespace
-from taciturn.core.codecs import halves
+from taciturn.core.codecs import bf16
 from taciturn.core.codecs.codec import Code, Codec, Form
 
 
@@ -44,9 +44,9 @@ def bfloat16() -> Codec:
     """Two bytes per weight, the upper half of a float32, rounded to the nearest."""
     return Codec(
         "bfloat16",
-        encode=lambda update, key: (halves.nearest(update),),
-        decode=lambda code, key, size: halves.read(code[0]),
-        forms=lambda size: (Form(halves.DTYPE, (size,), True),),
+        encode=lambda update, key: (bf16.nearest(update),),
+        decode=lambda code, key, size: bf16.read(code[0]),
+        forms=lambda size: (Form(bf16.DTYPE, (size,), True),),
         norm_range=lambda norm, size: (0.995 * norm, 1.005 * norm),
         error=lambda size: 2.0**-17, unbiased=False,
     )  # fmt: skip

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taciturn.core.arrays import Array, Scalar, by_rows, namespace, put
-from taciturn.core.codecs import elias_fano, hadamard, halves
+from taciturn.core.codecs import bf16, elias_fano, hadamard
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.eden import scale as scale_of
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
@@ -60,7 +60,7 @@ def _forms(size: int, nbytes: int) -> tuple[Form, ...]:
         *(elias_fano.forms(slots, hadamard.blocks_of(size) + 1) if listed else ()),
         Form("u1", (packed_bytes(slots, DEPTH),)),
         Form("u1", (packed_bytes(slots, SCALE),)),
-        Form(halves.DTYPE, (1,), True),
+        Form(bf16.DTYPE, (1,), True),
         Form("u1", (room // 8,)),
     )
 
@@ -189,7 +189,7 @@ def _find(rows: Array, numbers: Array, depths: Array, chances: Array, key: Array
     usual = xp.take(xp.asarray(_usual_along(block)), row)
     exact = scale_of(squares, along, _LEAST_ALONG * usual) / chances
     exact = xp.where(sent, exact, xp.zeros_like(exact))
-    top = halves.up(xp.max(exact, keepdims=True))
+    top = bf16.up(xp.max(exact, keepdims=True))
     drawn = bits_at(fold(key, SCALES), numbers)
     return _Found(xp.astype(depths, xp.uint8), words, _write(exact, top, drawn), top)
 
@@ -258,7 +258,7 @@ def _where(depths: Array, block: int, total: int) -> _Where:
 
 def _write(numbers: Array, top: Array, drawn: Array) -> Array:
     """The places in the grid below or above, by random bits, so that the mean is right."""
-    xp, most = namespace(numbers), halves.read(top)
+    xp, most = namespace(numbers), bf16.read(top)
     grid = xp.asarray(_GRID)
     ratio = numbers / xp.where(most > 0, most, xp.ones_like(most))
     below = xp.clip(xp.searchsorted(grid, ratio, side="right") - 1, 0, len(_GRID) - 2)
@@ -269,7 +269,7 @@ def _write(numbers: Array, top: Array, drawn: Array) -> Array:
 
 def _read(places: Array, top: Array) -> Array:
     xp = namespace(places)
-    return xp.take(xp.asarray(_GRID), xp.astype(places, xp.int32)) * halves.read(top)
+    return xp.take(xp.asarray(_GRID), xp.astype(places, xp.int32)) * bf16.read(top)
 
 
 def _usual_along(block: int) -> np.ndarray:

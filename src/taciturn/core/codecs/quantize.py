@@ -17,7 +17,7 @@ import math
 
 from taciturn.checks import flag, whole
 from taciturn.core.arrays import Array, Scalar, in_rows, namespace
-from taciturn.core.codecs import halves
+from taciturn.core.codecs import bf16
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.hashing import LEVELS, fold
@@ -45,7 +45,7 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
     steps = 2**bits - 1
 
     def forms(size: int) -> tuple[Form, ...]:
-        scales = Form(halves.DTYPE, (-(-size // _BLOCK),), True)
+        scales = Form(bf16.DTYPE, (-(-size // _BLOCK),), True)
         return Form("u1", (packed_bytes(size, bits),)), scales
 
     def encode(update: Array, key: Array) -> Code:
@@ -53,9 +53,9 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
         largest = xp.max(xp.abs(blocks), axis=1)
         if feedback:
             index, largest = _nearest(blocks, largest, size, steps)
-            return pack(xp.reshape(index, (-1,))[:size], bits), halves.nearest(largest)
-        written = halves.up(largest)
-        largest = halves.read(written)
+            return pack(xp.reshape(index, (-1,))[:size], bits), bf16.nearest(largest)
+        written = bf16.up(largest)
+        largest = bf16.read(written)
         apart = xp.where(largest > 0, largest, xp.ones_like(largest))[:, None] * (2 / steps)
         place = xp.reshape(blocks / apart + steps / 2, (-1,))[:size]
         drawn = random_bits(fold(key, LEVELS), (size,))
@@ -64,7 +64,7 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
         return pack(xp.astype(index, xp.uint8), bits), written
 
     def decode(code: Code, key: Array, size: int) -> Array:
-        data, largest = code[0], halves.read(code[1])
+        data, largest = code[0], bf16.read(code[1])
         xp = namespace(largest)
         index = xp.astype(unpack(data, bits, size), largest.dtype)
         apart = xp.repeat(largest, _BLOCK)[:size] * (2 / steps)

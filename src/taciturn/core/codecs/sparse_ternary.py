@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from taciturn.checks import flag, number
 from taciturn.core.arrays import Array, Scalar, namespace, put
-from taciturn.core.codecs import elias_fano, halves
+from taciturn.core.codecs import bf16, elias_fano
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.codecs.top_k import kept, largest
@@ -27,17 +27,17 @@ def sparse_ternary(share: float, feedback: bool = False) -> Codec:
     def forms(size: int) -> tuple[Form, ...]:
         count = kept(size, share)
         return (*elias_fano.forms(count, size), Form("u1", (packed_bytes(count, 1),)),
-                Form(halves.DTYPE, (1,), True))  # fmt: skip
+                Form(bf16.DTYPE, (1,), True))  # fmt: skip
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)
         positions = largest(update, kept(size, share))
         values = xp.take(update, positions)
         mean = xp.reshape(xp.mean(xp.abs(values)), (1,))
-        return *elias_fano.write(positions, size), pack(values > 0, 1), halves.nearest(mean)
+        return *elias_fano.write(positions, size), pack(values > 0, 1), bf16.nearest(mean)
 
     def decode(code: Code, key: Array, size: int) -> Array:
-        low, upper, signs, mean = *code[:3], halves.read(code[3])
+        low, upper, signs, mean = *code[:3], bf16.read(code[3])
         xp, count = namespace(mean), kept(size, share)
         positive = unpack(signs, 1, count) == 1
         values = xp.where(positive, mean, -mean)

@@ -13,10 +13,10 @@ from flwr.supercore import log
 
 from taciturn.core.arrays import in_blocks
 from taciturn.core.policy import Policy
-from taciturn.core.server import Memory
+from taciturn.core.server import ServerMemory
 from taciturn.flower import compatibility, history, protocol, records
+from taciturn.flower.aggregation import Round, RoundReplies
 from taciturn.flower.buffers import not_negative
-from taciturn.flower.hearing import Heard, Round
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Reply
 
@@ -32,7 +32,7 @@ class Details:
 
 
 def step(
-    inner: Strategy, round: int, heard: Heard, now: Round, mean: np.ndarray,
+    inner: Strategy, round: int, heard: RoundReplies, now: Round, mean: np.ndarray,
     handed: list[Message] | None, needs: int, compares: bool,
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:  # fmt: skip
     """The inner strategy's step; no arrays where it makes weights that are not finite.
@@ -81,7 +81,7 @@ def step(
     return arrays, metrics
 
 
-def _mean_alone(heard: Heard, now: Round, mean: np.ndarray, whole: Details) -> Message:
+def _mean_alone(heard: RoundReplies, now: Round, mean: np.ndarray, whole: Details) -> Message:
     """One reply with the mean update. The arrays of all others go: their memory is needed."""
     for reply in heard.speakers:
         reply.weights = None
@@ -92,7 +92,7 @@ def _mean_alone(heard: Heard, now: Round, mean: np.ndarray, whole: Details) -> M
 
 
 def one_by_one(
-    heard: Heard, now: Round, policy: Policy, memory: Memory, absent: int, each: bool
+    heard: RoundReplies, now: Round, policy: Policy, memory: ServerMemory, absent: int, each: bool
 ) -> list[Message]:
     """A reply for everyone who spoke, and for the silent.
 
@@ -136,7 +136,7 @@ def _speaker(reply: Reply, now: Round, forecast: np.ndarray | None, counts: bool
 
 
 def _silent(
-    heard: Heard, now: Round, forecast: np.ndarray, absent: int, each: bool
+    heard: RoundReplies, now: Round, forecast: np.ndarray, absent: int, each: bool
 ) -> list[Message]:
     """The replies of the silent and the absent: all have the same weights, and share them."""
     parts = [_details(reply, now.layout) for reply in heard.silent]
@@ -159,7 +159,7 @@ def _silent(
 
 def _share(norm: float | None, now: Round) -> float:
     """How much of Δ̂ stands in for a client with an update of this norm."""
-    longest = float(now.opening.stand_in_norm)
+    longest = float(now.config.stand_in_norm)
     return min(1.0, (norm or 0.0) / longest) if 0 < longest < math.inf else 1.0
 
 

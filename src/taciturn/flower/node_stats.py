@@ -7,7 +7,7 @@ from logging import WARNING
 import numpy as np
 from flwr.supercore import log
 
-from taciturn.flower.hearing import Heard
+from taciturn.flower.aggregation import RoundReplies
 
 _PATIENCE = 10  # times that a node is asked and not heard before the log says so
 
@@ -30,7 +30,7 @@ class Nodes(dict[int, Node]):
     def __missing__(self, node: int) -> Node:
         return self.setdefault(node, Node())
 
-    def note(self, round: int, asked: Iterable[int], heard: Heard) -> None:
+    def note(self, round: int, asked: Iterable[int], heard: RoundReplies) -> None:
         """Adds a round. Says once which nodes lack the mod, and which are asked and never heard."""
         for node in asked:
             self[node].asked += 1

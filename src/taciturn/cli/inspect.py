@@ -55,12 +55,12 @@ class Report(Command):
             raise InputError(f"`--out` must end in .html or .png, got {out}.")
         for module in ("rich", *(["matplotlib"] if out.suffix == ".png" else [])):
             require(module, "report")
-        from taciturn.report import page, picture, series, terminal
+        from taciturn.report import page, plots, series, terminal
 
         folders = series.expand(given)
         arms = series.read_all(folders)
         if out.suffix == ".png":
-            picture.draw(arms, out, ", ".join(series.labels(folders)))
+            plots.draw(arms, out, ", ".join(series.labels(folders)))
         else:
             page.write(folders, arms, out, self.accuracies)
         summaries = {name: one.summary() for name, one in arms.items()}

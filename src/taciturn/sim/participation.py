@@ -10,7 +10,7 @@ import numpy as np
 NO_ANSWER, SILENT, SPOKE = 0, 1, 2  # what came from a client; none counts if it was rejected
 
 
-class Voices(NamedTuple):
+class Participation(NamedTuple):
     """Counts of the rounds of some runs, a row per seed and client that was asked.
 
     What is not asked takes no memory: populations may be large.
@@ -30,13 +30,13 @@ class Voices(NamedTuple):
     spoke: np.ndarray
     silent: np.ndarray
 
-    def of_arm(self, arm: int) -> Voices:
+    def of_arm(self, arm: int) -> Participation:
         """The rows of one of the arms."""
         return self._replace(spoke=self.spoke[arm], silent=self.silent[arm])
 
-    def of_seed(self, seed: int) -> Voices:
+    def of_seed(self, seed: int) -> Participation:
         """The rows of one of the seeds; these are counts of one arm."""
-        return Voices(*(column[self.seed == seed] for column in self))
+        return Participation(*(column[self.seed == seed] for column in self))
 
     def silent_share(self, third: int) -> float | None:
         """How often a client was silent where it answered, in %, over the clients of a third.
@@ -60,7 +60,7 @@ class Voices(NamedTuple):
 
 def count(
     seeds: Sequence[int], clients: np.ndarray, examples: np.ndarray, answers: np.ndarray
-) -> Voices:
+) -> Participation:
     """The counts of some rounds.
 
     Args:
@@ -70,7 +70,7 @@ def count(
     """
     rows = np.asarray(clients).reshape(-1)
     answers = np.asarray(answers).reshape(len(answers), -1)
-    raw = Voices(
+    raw = Participation(
         np.repeat(np.array(seeds, np.int64), rows.size // len(seeds)),
         rows.astype(np.int64),
         np.asarray(examples, np.float64).reshape(-1),
@@ -81,9 +81,11 @@ def count(
     return merge([raw])
 
 
-def merge(parts: Sequence[Voices]) -> Voices:
+def merge(parts: Sequence[Participation]) -> Participation:
     """The counts of all of these, which have the same arms."""
-    joined = Voices(*(np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)))
+    joined = Participation(
+        *(np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
+    )
     # Seeds are below 2³², clients below 2³¹.
     keys, rows = np.unique((joined.seed << 31) | joined.client, return_inverse=True)
     examples = np.zeros(len(keys))
@@ -92,7 +94,7 @@ def merge(parts: Sequence[Voices]) -> Voices:
     def total(counts: np.ndarray) -> np.ndarray:
         return np.bincount(rows, counts, len(keys)).astype(np.int32)
 
-    return Voices(
+    return Participation(
         keys >> 31,
         keys & (2**31 - 1),
         examples,
@@ -102,15 +104,15 @@ def merge(parts: Sequence[Voices]) -> Voices:
     )
 
 
-def in_order(parts: Sequence[Voices]) -> Voices:
+def in_order(parts: Sequence[Participation]) -> Participation:
     """The rows of all of these, of different seeds and one arm, by seed and client."""
-    joined = Voices(*map(np.concatenate, zip(*parts, strict=True)))
+    joined = Participation(*map(np.concatenate, zip(*parts, strict=True)))
     order = np.lexsort((joined.client, joined.seed))
-    return Voices(*(column[order] for column in joined))
+    return Participation(*(column[order] for column in joined))
 
 
 def table(
-    arms: Mapping[str, Voices], names: Sequence[str] = ()
+    arms: Mapping[str, Participation], names: Sequence[str] = ()
 ) -> tuple[list[str], list[np.ndarray]]:
     """The rows of all arms below each other: headings, and columns.
 
@@ -120,7 +122,7 @@ def table(
     """
     found = list(arms.values())
     columns = {name: np.concatenate([getattr(one, name) for one in found])
-               for name in Voices._fields}  # fmt: skip
+               for name in Participation._fields}  # fmt: skip
     labels = {"arm": np.repeat(list(arms), [len(one.client) for one in found])}
     if names:
         labels["name"] = np.array(names)[columns["client"]]

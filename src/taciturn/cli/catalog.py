@@ -55,8 +55,8 @@ class Data(Command):
 
     def go(self) -> None:
         require("jax", "sim")
-        from taciturn.data import inventory, places
-        from taciturn.report import show
+        from taciturn.data import inventory, sources
+        from taciturn.report import task_plots
         from taciturn.tasks import load
 
         if self.action != "list" and self.name is None:
@@ -67,11 +67,11 @@ class Data(Command):
         if self.action == "list":
             lines = inventory.listing(self.data)
         elif self.action == "fetch":
-            lines = [str(path) for path in places.find_or_fetch(name, self.data)]
+            lines = [str(path) for path in sources.find_or_fetch(name, self.data)]
         elif self.action == "check":
             lines = inventory.check(name, self.data)
         else:
             picture = path_of("out", self.out or Path(f"{name}.png"))
             task = load(name, data=self.data, client=self.client, label=self.label)
-            lines = [str(show.show(task, picture))]
+            lines = [str(task_plots.show(task, picture))]
         sys.stdout.write("\n".join(lines) + "\n")

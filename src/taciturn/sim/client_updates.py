@@ -1,4 +1,4 @@
-"""Hearing the clients of a round on one device: who speaks, what is decoded, what is summed.
+"""Collector the clients of a round on one device: who speaks, what is decoded, what is summed.
 
 An update that was spoken goes through its policy's codec before it is added to its run's sums.
 Where a codec loses something, spoken updates wait in as many slots as there are lanes and are coded
@@ -16,8 +16,8 @@ import numpy as np
 from taciturn.core import arrays, client, tally
 from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
-from taciturn.core.rules import Situation
-from taciturn.sim import draws, tables
+from taciturn.core.rules import ClientStats
+from taciturn.sim import client_state, draws
 
 
 class Cohorts(NamedTuple):
@@ -29,7 +29,7 @@ class Cohorts(NamedTuple):
     steps: Any  # local ones
 
 
-class Work(NamedTuple):
+class RoundInputs(NamedTuple):
     """What lanes need to know of a round. Run r is arm r // seeds with seed r % seeds."""
 
     thetas: jax.Array  # (runs, size)
@@ -38,7 +38,7 @@ class Work(NamedTuple):
     keys: draws.RoundKeys  # (seeds,)
     who: Cohorts  # (seeds, cohort)
     silence: Any  # (runs, cohort); None where no rule looks at it
-    residuals: Any  # what clients kept, (`Hearing.keeping`, cohort, size); None where nothing is
+    residuals: Any  # what clients kept, (`Collector.keeping`, cohort, size); None where nothing is
 
 
 class Item(NamedTuple):
@@ -64,7 +64,7 @@ class Spoken(NamedTuple):
     client: jax.Array
 
 
-class Heard(NamedTuple):
+class RoundSums(NamedTuple):
     """What comes out of a round."""
 
     # Σ n·Δ/p over those who spoke, (runs, size); layer by layer while nothing waits
@@ -73,20 +73,22 @@ class Heard(NamedTuple):
     said: jax.Array  # who spoke, (runs, cohort)
     chances: Any  # of having spoken, (runs, cohort); None where no rule has any
     nbytes: Any  # of their codes, (runs, cohort); None where no rule gives each its own number
-    left: Any  # what codecs left out of those who spoke, like `Work.residuals`; 0 for the silent
-    last: Any  # what was decoded of them, (`Hearing.repeating`, cohort, size); None where no run is
+    left: Any  # what codecs left out, like `RoundInputs.residuals`; 0 of the silent
+    last: (
+        Any  # what was decoded of them, (`Collector.repeating`, cohort, size); None where no run is
+    )
     taken: Any  # how many slots are; None where no codec loses anything, and in the end
     slots: Spoken | None  # updates that wait, with what the clients had kept
 
 
-class Hearing:
+class Collector:
     """Hears clients; compare `client.respond`, `client.through` and `tally.add`.
 
     Attributes:
       policies: one per arm.
       seeds, cohort: of the experiment.
       size: how many weights the model has.
-      looked_at: the fields of a client's situation that any rule looks at.
+      looked_at: the fields of a client's stats that any rule looks at.
       keeping: the runs whose clients keep what their codec left out.
       repeating: the runs whose silent clients are stood in for by what they said last.
     """
@@ -106,7 +108,7 @@ class Hearing:
             if prints.index(prints[arm]) == arm and policy.loses(size)
         ]
 
-    def begin(self, thetas: list[jax.Array], lanes: int, work: Work) -> Heard:
+    def begin(self, thetas: list[jax.Array], lanes: int, work: RoundInputs) -> RoundSums:
         """Nobody is heard yet; `thetas` are the runs' weights, layer by layer."""
         dtype, size = work.thetas.dtype, work.thetas.shape[1]
         table = jnp.zeros((self.runs, self.cohort), dtype)
@@ -117,19 +119,19 @@ class Hearing:
             none = jnp.zeros(lanes, jnp.int32)
             taken, slots = jnp.int32(0), Spoken(empty, empty[:, 0], *[none] * 5)
         rules = [policy.rule for policy in self.policies]
-        return Heard(
+        return RoundSums(
             sums, norms=table, said=whole,
             chances=table if any(rule.probability is not None for rule in rules) else None,
             nbytes=whole if any(rule.nbytes is not None for rule in rules) else None,
             left=jax.tree.map(jnp.zeros_like, work.residuals),
-            last=tables.empty(self.repeating, self.cohort, size, dtype),
+            last=client_state.empty(self.repeating, self.cohort, size, dtype),
             taken=taken, slots=slots,
         )  # fmt: skip
 
     def hear(
-        self, heard: Heard, item: Item, ended: jax.Array, updates: list[jax.Array], loss: Any,
-        work: Work,
-    ) -> Heard:  # fmt: skip
+        self, heard: RoundSums, item: Item, ended: jax.Array, updates: list[jax.Array], loss: Any,
+        work: RoundInputs,
+    ) -> RoundSums:  # fmt: skip
         """Hears the lanes that have ended.
 
         Args:
@@ -142,12 +144,12 @@ class Hearing:
         """
         norms = jax.vmap(_norm)(updates)
         weight = work.who.examples[item.seed, item.slot].astype(norms.dtype)
-        situation = Situation(norms, work.uniforms[item.seed, item.slot], examples=weight)
+        stats = ClientStats(norms, work.uniforms[item.seed, item.slot], examples=weight)
         if loss is not None:
-            situation = situation._replace(loss=loss)
+            stats = stats._replace(loss=loss)
         if work.silence is not None:
-            situation = situation._replace(silence=work.silence[item.run, item.slot])
-        decision = self._decide(item, situation, work)
+            stats = stats._replace(silence=work.silence[item.run, item.slot])
+        decision = self._decide(item, stats, work)
         row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
 
         def note(table: Any, values: Any) -> Any:
@@ -167,33 +169,33 @@ class Hearing:
         whole = jax.lax.optimization_barrier(jnp.concatenate(updates, axis=1))
         return self._wait(heard, spoken._replace(updates=whole), speaks, work)
 
-    def end(self, heard: Heard, work: Work) -> Heard:
+    def end(self, heard: RoundSums, work: RoundInputs) -> RoundSums:
         """What was heard, nothing waiting any more."""
         if heard.slots is not None:
             heard = self._empty(heard, work)
         return heard._replace(sums=jnp.concatenate(heard.sums, axis=1), taken=None, slots=None)
 
-    def _decide(self, item: Item, situation: Situation, work: Work) -> client.Decision:
+    def _decide(self, item: Item, stats: ClientStats, work: RoundInputs) -> client.Decision:
         """What the client of each lane does under the rule of its arm."""
         lanes, arm = jnp.arange(len(item.run)), item.run // self.seeds
         decisions = []
         for policy, context in zip(self.policies, work.contexts, strict=True):
             told = jax.tree.map(lambda number: number[item.seed], context)
-            decision = client.decide(policy.rule, situation, told)
+            decision = client.decide(policy.rule, stats, told)
             if policy.codec.lengths is not None:
                 fitting = policy.codec.lengths.fit(self.size, decision.nbytes)
                 decision = decision._replace(nbytes=fitting)
             decisions.append(jax.tree.map(lambda x: jnp.broadcast_to(x, lanes.shape), decision))
         return jax.tree.map(lambda *arms: jnp.stack(arms)[arm, lanes], *decisions)
 
-    def _sum(self, heard: Heard, spoken: Spoken, speaks: jax.Array) -> Heard:
+    def _sum(self, heard: RoundSums, spoken: Spoken, speaks: jax.Array) -> RoundSums:
         """Adds what was spoken, layer by layer, where no codec loses anything."""
         pairs = zip(heard.sums, spoken.updates, strict=True)
         sums = [self._add(total, spoken._replace(updates=layer), speaks) for total, layer in pairs]
         last = heard.last
         if last is not None:
             whole = jnp.concatenate(spoken.updates, axis=1)
-            last = tables.write(last, self.repeating, spoken, whole, speaks)
+            last = client_state.write(last, self.repeating, spoken, whole, speaks)
         return heard._replace(sums=sums, last=last)
 
     def _add(self, sums: jax.Array, spoken: Spoken, counts: jax.Array) -> jax.Array:
@@ -207,7 +209,9 @@ class Hearing:
         chosen = jax.nn.one_hot(spoken.run, self.runs, axis=0, dtype=sums.dtype)
         return sums + jnp.matmul(chosen, scaled, precision="highest")
 
-    def _wait(self, heard: Heard, spoken: Spoken, speaks: jax.Array, work: Work) -> Heard:
+    def _wait(
+        self, heard: RoundSums, spoken: Spoken, speaks: jax.Array, work: RoundInputs
+    ) -> RoundSums:
         """Puts what was spoken into free slots, with what clients had kept; empties all slots first
         where too few are free."""
         lanes, more = len(speaks), jnp.sum(speaks, dtype=jnp.int32)
@@ -218,28 +222,32 @@ class Hearing:
         first = jnp.where(crowded, 0, heard.taken)
         place = jnp.where(speaks, first + jnp.cumsum(speaks) - 1, lanes)  # out of bounds, dropped
         if work.residuals is not None:
-            kept = tables.read(work.residuals, self.keeping, spoken)
+            kept = client_state.read(work.residuals, self.keeping, spoken)
             spoken = spoken._replace(updates=spoken.updates + kept)
         slots = jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), heard.slots,
                              spoken)  # fmt: skip
         return heard._replace(taken=first + more, slots=slots)
 
-    def _empty(self, heard: Heard, work: Work) -> Heard:
+    def _empty(self, heard: RoundSums, work: RoundInputs) -> RoundSums:
         """Adds what the server decodes of the updates that wait, and notes what codecs left out of
         them; an update that cannot have been decoded from its norm is rejected."""
         waiting = heard.slots
         assert waiting is not None
         taken = jnp.arange(len(waiting.run)) < heard.taken
         decoded, fits = self._decode(waiting, taken, work)
-        left = tables.write(heard.left, self.keeping, waiting, waiting.updates - decoded, taken)
-        last = tables.write(heard.last, self.repeating, waiting, decoded, fits)
+        left = client_state.write(
+            heard.left, self.keeping, waiting, waiting.updates - decoded, taken
+        )
+        last = client_state.write(heard.last, self.repeating, waiting, decoded, fits)
         wrong = jnp.where(taken & ~fits, waiting.run, self.runs)  # out of bounds: dropped
         norms = heard.norms.at[wrong, waiting.slot].set(jnp.nan, mode="drop")
         decoded = in_lanes(fits, decoded, jnp.zeros_like(decoded))
         total = self._add(heard.sums[0], waiting._replace(updates=decoded), fits)
         return heard._replace(sums=[total], norms=norms, left=left, last=last)
 
-    def _decode(self, waiting: Spoken, taken: jax.Array, work: Work) -> tuple[jax.Array, jax.Array]:
+    def _decode(
+        self, waiting: Spoken, taken: jax.Array, work: RoundInputs
+    ) -> tuple[jax.Array, jax.Array]:
         """What the server decodes of each update, and which of those in taken slots fit."""
         arm = waiting.run // self.seeds
         keys = jax.tree.map(lambda k: k[waiting.seed], work.keys)

@@ -39,8 +39,8 @@ from taciturn.sim.history import (
     traffic,
 )
 from taciturn.sim.local import client_optimizer, flat_model, make_step, server_optimizer
-from taciturn.sim.states import Packed, pack
-from taciturn.sim.voices import Voices
+from taciturn.sim.participation import Participation
+from taciturn.sim.serialization import Packed, pack
 from taciturn.tasks.task import with_test
 
 log = logging.getLogger("taciturn")
@@ -50,7 +50,7 @@ _LONGEST = 300.0  # seconds between two of them, whatever they cost
 _BYTES_PER_SECOND, _LEAST = 2e8, 0.02  # what one is taken to cost before the first is written
 
 
-class Journal:
+class Checkpoints:
     """The folder of a simulation. One process at a time writes it: see `runs.claimed`."""
 
     def __init__(
@@ -120,7 +120,10 @@ class Journal:
         kinds: Mapping[str, str] = {}
         for i, (group,) in enumerate(self._groups):
             kept = {"seconds": group.seconds, "weights": group.weights}
-            kept |= {f"voices/{name}": array for name, array in group.voices._asdict().items()}
+            kept |= {
+                f"participation/{name}": array
+                for name, array in group.participation._asdict().items()
+            }
             arrays |= {f"{i}/{name}": array for name, array in kept.items() if array is not None}
         if chunk.weights is None:
             packed, i = pack(chunk.group.state), len(self._groups) - 1
@@ -187,9 +190,11 @@ class Journal:
             name: np.reshape([float(row[name] or "nan") for row in own], shape).transpose(1, 2, 0)
             for name in (*MEASURED, *self._tested)
         }
-        voices = Voices(*(arrays[f"voices/{name}"] for name in Voices._fields))
+        participation = Participation(
+            *(arrays[f"participation/{name}"] for name in Participation._fields)
+        )
         return Chunk(group, as_recorded(columns), arrays["seconds"], self._size,
-                     weights=arrays.get("weights"), voices=voices)  # fmt: skip
+                     weights=arrays.get("weights"), participation=participation)  # fmt: skip
 
     def _rows(self, chunk: Chunk) -> list[np.ndarray]:
         """The columns of the table: a row per round, arm and seed, in this order."""

@@ -21,7 +21,7 @@ from taciturn import runs
 from taciturn.core.policy import CODECS, RULES, STAND_INS
 from taciturn.errors import RunError, Stopped, WriteError
 from taciturn.progress import Compiling, Progress
-from taciturn.sim import devices, engine, journal
+from taciturn.sim import checkpoint, devices, engine
 from taciturn.tasks.task import Task
 
 
@@ -73,7 +73,9 @@ def assert_equal(found: Any, wanted: Any) -> None:
             ours, theirs = getattr(found[name], array), getattr(history, array)
             assert ours.dtype == theirs.dtype, array
             np.testing.assert_array_equal(ours, theirs, f"{name} {array}")
-        np.testing.assert_array_equal(found[name].voices, history.voices, f"{name} voices")
+        np.testing.assert_array_equal(
+            found[name].participation, history.participation, f"{name} participation"
+        )
         wrong = (100 * (1 - history.accuracy)).round(3)
         np.testing.assert_array_equal(found[name].metrics["wrong, of 100"].round(3), wrong)
 
@@ -82,7 +84,7 @@ def assert_equal(found: Any, wanted: Any) -> None:
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round is a chunk, and every chunk a checkpoint."""
     monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr(journal, "_LONGEST", 0.0)
+    monkeypatch.setattr(checkpoint, "_LONGEST", 0.0)
 
 
 @pytest.fixture
@@ -330,7 +332,7 @@ def test_a_checkpoint_of_other_data_is_refused(
 def test_a_signal_ends_the_chunk_and_saves(
     number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "_LONGEST", 1e9)  # no checkpoint but for the signal
+    monkeypatch.setattr(checkpoint, "_LONGEST", 1e9)  # no checkpoint but for the signal
     before = signal.getsignal(number)
 
     def tell(record: Any) -> None:
@@ -389,10 +391,10 @@ def test_a_full_disk_is_one_line_and_takes_nothing_that_was_saved(
 
 
 def test_checkpoints_are_as_rare_as_they_are_dear(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "_LONGEST", 300.0)
-    assert journal._pause(0.02) == pytest.approx(2)  # 1 % of the time
-    assert journal._pause(1.5) == pytest.approx(150)
-    assert journal._pause(20) == 300  # and every five minutes at the least
+    monkeypatch.setattr(checkpoint, "_LONGEST", 300.0)
+    assert checkpoint._pause(0.02) == pytest.approx(2)  # 1 % of the time
+    assert checkpoint._pause(1.5) == pytest.approx(150)
+    assert checkpoint._pause(20) == 300  # and every five minutes at the least
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

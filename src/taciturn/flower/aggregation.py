@@ -14,7 +14,7 @@ from taciturn.core import tally
 from taciturn.core.arrays import add_scaled
 from taciturn.core.arrays import norm as norm_of
 from taciturn.core.codecs import Codec, float32, from_bytes
-from taciturn.core.tally import Opening, Tally
+from taciturn.core.tally import RoundConfig, Tally
 from taciturn.errors import InputError
 from taciturn.flower import byte_counts, protocol, records, replies
 from taciturn.flower.downlink import Downlink
@@ -27,7 +27,7 @@ from taciturn.flower.replies import Limits, Reply
 class Round:
     """What is known of a round when its messages are sent."""
 
-    opening: Opening  # what the core knows
+    config: RoundConfig  # what the core knows
     request: Request  # what all clients are asked
     layout: Layout  # of the model
     name: str  # of the array record in a speaker's reply
@@ -43,7 +43,7 @@ class Round:
 
 
 @dataclass
-class Heard:
+class RoundReplies:
     """What came back in a round."""
 
     speakers: list[Reply] = field(default_factory=list)  # those that count, sorted by node
@@ -75,15 +75,15 @@ class Heard:
         spoke = np.arange(len(everyone)) < len(self.speakers)
         nbytes = np.asarray([replies.charged(reply, asked) for reply in everyone])
         tallied = tally.of(
-            total, examples, norms, spoke, now.opening, chances, each=asked.rule.each,
+            total, examples, norms, spoke, now.config, chances, each=asked.rule.each,
             nbytes=nbytes,
         )  # fmt: skip
         return tallied._replace(n_rejected=tallied.n_rejected + self.rejected)
 
 
-def hear(messages: Iterable[Message], now: Round) -> Heard:
+def hear(messages: Iterable[Message], now: Round) -> RoundReplies:
     """The replies of a round: what cannot be one is rejected, and what each weighs is bounded."""
-    heard, found = Heard(), []
+    heard, found = RoundReplies(), []
     answered: set[int] = set()
     whole = byte_counts.record_bytes(now.sent)
     for message in messages:
@@ -106,7 +106,9 @@ def hear(messages: Iterable[Message], now: Round) -> Heard:
     return heard
 
 
-def _received(heard: Heard, message: Message, now: Round, answered: set[int]) -> Reply | None:
+def _received(
+    heard: RoundReplies, message: Message, now: Round, answered: set[int]
+) -> Reply | None:
     """The reply in a message, counted; None where it is an error or rejected."""
     node = message.metadata.src_node_id
     if message.has_error():
@@ -147,7 +149,7 @@ def _said(message: Message, asked: set[int], answered: set[int], now: Round) -> 
 
 def hear_evaluation(messages: Iterable[Message], asked: set[int], now: Round) -> list[Message]:
     """The replies of clients that were asked to evaluate, without those that would end the run."""
-    heard, found, kept = Heard(), [], []
+    heard, found, kept = RoundReplies(), [], []
     answered: set[int] = set()
     for message in messages:
         if message.has_error():
@@ -164,7 +166,7 @@ def hear_evaluation(messages: Iterable[Message], asked: set[int], now: Round) ->
     ]
 
 
-def _comparable(heard: Heard, found: list[Reply], now: Round) -> list[Reply]:
+def _comparable(heard: RoundReplies, found: list[Reply], now: Round) -> list[Reply]:
     """The replies whose metrics are those of most, in the order of nodes, with bounded weights.
 
     Flower's strategies fail the run where metrics differ: of forms that are equally common, what
@@ -188,13 +190,13 @@ def _comparable(heard: Heard, found: list[Reply], now: Round) -> list[Reply]:
     return kept
 
 
-def add_up(heard: Heard, now: Round, total: np.ndarray, keep: bool) -> None:
+def add_up(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> None:
     """Writes Σ n·Δ/p over the speakers to `total`; rejects updates that do not fit their norms.
 
     With `keep`, decoded updates stay with the replies.
     """
     _sum(heard, now, total, keep)
-    most = max(float(now.opening.silent_at_most), 0.0)  # a threshold may lie below 0
+    most = max(float(now.config.silent_at_most), 0.0)  # a threshold may lie below 0
     silent = [min(reply.norm or 0.0, most) for reply in heard.silent]
     longest = now.limits.longest(heard.speakers, silent)
     for reply, norm in zip(heard.silent, silent, strict=True):
@@ -205,7 +207,7 @@ def add_up(heard: Heard, now: Round, total: np.ndarray, keep: bool) -> None:
             reply.norm = (reply.norm or 0.0) * reply.scale
 
 
-def _sum(heard: Heard, now: Round, total: np.ndarray, keep: bool) -> None:
+def _sum(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> None:
     layout, exact, before = now.layout, float32(), now.layout.views(now.sent)
     coded = [reply for reply in heard.speakers if reply.code]
     fits = [reply for reply in heard.speakers if reply.weights is not None]
@@ -221,7 +223,9 @@ def _sum(heard: Heard, now: Round, total: np.ndarray, keep: bool) -> None:
     heard.speakers = sorted(fits, key=lambda reply: reply.node)
 
 
-def _add_coded(heard: Heard, reply: Reply, now: Round, total: np.ndarray, keep: bool) -> bool:
+def _add_coded(
+    heard: RoundReplies, reply: Reply, now: Round, total: np.ndarray, keep: bool
+) -> bool:
     """Adds the update in a code to the sum, and says whether it fits."""
     size = len(total)
     try:
@@ -239,7 +243,7 @@ def _add_coded(heard: Heard, reply: Reply, now: Round, total: np.ndarray, keep: 
     return True
 
 
-def _accept(heard: Heard, reply: Reply, codec: Codec, actual: float, size: int) -> bool:
+def _accept(heard: RoundReplies, reply: Reply, codec: Codec, actual: float, size: int) -> bool:
     """Whether a reply's norm can be that of its update; without loss it is replaced by that."""
     reported = reply.norm if reply.encoded_norm is None else reply.encoded_norm
     reported = actual if reported is None else reported
