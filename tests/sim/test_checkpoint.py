@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_tasks import ARRAYS, SEVERAL, program_of, tiny
+from small_tasks import ARRAYS, SEVERAL, STAND_INS, program_of, tiny
 
 import taciturn
 from taciturn import runs
-from taciturn.core.policy import CODECS, RULES, STAND_INS
+from taciturn.core.policy import CODECS, RULES
 from taciturn.errors import RunError, Stopped, WriteError
 from taciturn.progress import Compiling, Progress
 from taciturn.sim import checkpoint, devices, engine
@@ -50,7 +50,7 @@ def every_part() -> dict[str, str]:
     """As few arms as have every rule, every stand-in and every codec."""
     parts = (
         [FORMS.get(name, name) for name in RULES if name != "budget"],  # it needs `peaks`
-        list(STAND_INS),
+        STAND_INS,
         [CODEC_FORMS.get(name, name) for name in CODECS],
     )
     count = max(map(len, parts))
