@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from scipy import stats
 
-from experiments.common.command import Found, some
+from experiments.common.command import Found
 from experiments.common.figures import SEEDS, SHADE, curves, legend, round_axis
 from experiments.paper.experiments import FIXED, MAIN, STAND_INS, SYNTHETIC, THRESHOLDS
 from experiments.paper.measures import ROUNDS, collapsed, thresholds
 from experiments.paper.paths import NAME as PATHS
-from experiments.paper.tables import label
+from experiments.paper.tables import joined, label
 from taciturn.report.colours import GREY, colours
 from taciturn.studies.results import Arm, Results
 
@@ -56,25 +56,22 @@ def _by_threshold(
     result = found.get(FIXED.name)
     if result is None:
         return None
-    figure = Figure(figsize=(11, 6.4), layout="constrained")
-    grid = figure.subplots(2, -(-len(THRESHOLDS) // 2), sharex=True, sharey=True)
-    for axes, threshold in zip(grid.flat, THRESHOLDS, strict=True):
-        axes.set_title(f"τ = {threshold:g}")
+    figure = Figure(figsize=(11, 3.8), layout="constrained")
+    panels = figure.subplots(1, len(THRESHOLDS), sharey=True)
+    for axes, threshold in zip(panels, THRESHOLDS, strict=True):
+        axes.set(title=f"τ = {threshold:g}", xlabel="round")
         round_axis(axes, result.rounds)
         for name, colour in COLOURS.items():
             if (arm := result.arms.get(f"{threshold} {name}")) is not None:
                 curves(axes, *curve(arm), colour, label(f"τ {name}")[2:], around=SEEDS)
-    for axes in grid[-1]:
-        axes.set_xlabel("round")
-    for axes in grid[:, 0]:
-        axes.set_ylabel(what)
-    legend(figure, grid[0, 0])
+    panels[0].set_ylabel(what)
+    legend(figure, panels[0])
     return figure
 
 
 def accuracy(found: Found) -> Figure | None:
     """Accuracy by round of all arms, and beside it the zone that decides; a row per data set."""
-    results = some(found, (*MAIN, SYNTHETIC))
+    results = joined(found, (*MAIN, SYNTHETIC))
     if not results:
         return None
     figure = Figure(figsize=(10.4, 3.4 * len(results) + 0.7), layout="constrained")
@@ -113,7 +110,7 @@ def _zone(result: Results) -> tuple[float, float]:
 
 def upload(found: Found) -> Figure | None:
     """Cumulative upload of all arms, and the same in % of full communication."""
-    results = some(found, MAIN)
+    results = joined(found, MAIN)
     if not results:
         return None
     figure = Figure(figsize=(_WIDTH * len(results), 7.2), layout="constrained")
@@ -144,7 +141,7 @@ def upload(found: Found) -> Figure | None:
 
 def by_round(found: Found) -> Figure | None:
     """The threshold by round of the adaptive arms, on a logarithmic axis."""
-    results = some(found, MAIN)
+    results = joined(found, MAIN)
     if not results:
         return None
     figure = Figure(figsize=(_WIDTH * len(results), 4.2), layout="constrained")

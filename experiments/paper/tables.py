@@ -26,7 +26,6 @@ from experiments.paper.experiments import (
     MAIN,
     NUMERICS,
     PRINTED,
-    SEARCH,
     SHAKESPEARE,
     SHAKESPEARE_FAST,
     STAND_INS,
@@ -89,10 +88,19 @@ def _of(found: Found, experiment: Experiment, *arms: str) -> tuple[Results, str]
     for result, mark in ((own, ""), (exact, _MARK)):
         if result is not None and all(arm in result.arms for arm in ("full", *arms)):
             return result, mark
-    if own is None or exact is None:
-        return None
-    both = own._replace(arms=exact.arms | own.arms)
-    return (both, _MARK) if all(arm in both.arms for arm in ("full", *arms)) else None
+    both = joined(found, (experiment,)).get(experiment.name)
+    there = both is not None and all(arm in both.arms for arm in ("full", *arms))
+    return (both, _MARK) if both is not None and there else None
+
+
+def joined(found: Found, experiments: Sequence[Experiment]) -> dict[str, Results]:
+    """Those that were run, each with the arms that only its runs with float32 products have."""
+    return {
+        name: result._replace(arms=found[exact.name].arms | result.arms)
+        if (exact := _FLOAT32.get(name)) and exact.name in found
+        else result
+        for name, result in some(found, experiments).items()
+    }
 
 
 def main(found: Found, arms: Iterable[str] = ARMS, *experiments: Experiment) -> Table:
@@ -274,7 +282,7 @@ def steadiness(found: Found) -> Table:
             Spread(late_spread(result, arm), 4),
             _of_all((measured(result.arms[arm])[:, 1:ROUNDS] <= 0).ravel()),
         )
-        for result in some(found, MAIN).values()
+        for result in joined(found, MAIN).values()
         for arm in _ADAPTIVE
         if arm in result.arms
     ]
@@ -283,7 +291,7 @@ def steadiness(found: Found) -> Table:
 
 def to_target(found: Found) -> Table:
     """GiB and rounds until the median over seeds has 90 % of what full communication ends with."""
-    results = some(found, MAIN)
+    results = joined(found, MAIN)
     columns = ["method"]
     for result in results.values():
         columns += [f"{result.experiment.title} GiB", "rounds"]
@@ -326,7 +334,7 @@ def emnist_settings(found: Found) -> Table:
 
 def shakespeare_settings(found: Found) -> Table:
     """What fits Shakespeare's printed numbers best."""
-    return _settings(found, (SHAKESPEARE, SHAKESPEARE_FAST, *VARIANTS, *SEARCH))
+    return _settings(found, (SHAKESPEARE, SHAKESPEARE_FAST, *VARIANTS))
 
 
 def _settings(found: Found, tried: Sequence[Experiment]) -> Table:
