@@ -14,16 +14,6 @@ MORE = (
     *FEW, "silence, ignored", "EDEN 0.5 bits", "QSGD 2 bits", "optimal sampling 30 %", "FedPAQ",
 )  # fmt: skip
 
-# The default's runs, and how many seeds they have, where all others were run on a GPU: two cores
-# make products in float32, and have no bfloat16.
-_CPU = {arm: {"precision": "float32"} for arm in ("budget", "budget:20kB", "budget:10kB")}
-
-
-def _on_cpu(seeds: int) -> dict[str, int]:
-    """How many seeds the default and its smaller amounts have."""
-    return dict.fromkeys(_CPU, seeds)
-
-
 _COHORT = Setting(10, "The paper's, and FLUTE's.")
 _CLIP = Setting(1.0, "The paper's code.")
 _CLIP_TOO = Setting(1.0, "The paper's code; FLUTE's configuration names none.")
@@ -49,9 +39,8 @@ EMNIST = Experiment(
         "evaluate_every": _OFTEN,
     },
     arms=GRID,
-    own={**OWN, **_CPU},
+    own=OWN,
     seeds=10,
-    seeds_of=_on_cpu(5),
     side_by_side=60,
 )
 SHAKESPEARE = Experiment(
@@ -69,9 +58,8 @@ SHAKESPEARE = Experiment(
         "evaluate_every": _OFTEN,
     },
     arms=GRID,
-    own={**OWN, **_CPU},
+    own=OWN,
     seeds=10,
-    seeds_of=_on_cpu(3),
     side_by_side=60,
 )
 EMNIST_LONG = Experiment(
@@ -88,9 +76,7 @@ EMNIST_LONG = Experiment(
         "evaluate_every": _SELDOM,
     },
     arms={name: GRID[name] for name in MORE},
-    own=_CPU,
     seeds=5,
-    seeds_of=_on_cpu(2),
     side_by_side=25,
 )
 SHAKESPEARE_LONG = Experiment(
@@ -108,9 +94,7 @@ SHAKESPEARE_LONG = Experiment(
         "evaluate_every": _SELDOM,
     },
     arms={name: GRID[name] for name in FEW},
-    own=_CPU,
     seeds=5,
-    seeds_of=_on_cpu(2),
     side_by_side=10,
 )
 PARKINSONS = Experiment(
