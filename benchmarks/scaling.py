@@ -196,7 +196,10 @@ class Point(NamedTuple):
     seeds: int
 
 
-def points(runs: list[dict[str, Any]]) -> dict[tuple[str, str, str], Point]:
+Key = tuple[str, str, str]  # a task, settings of its own, an arm
+
+
+def points(runs: list[dict[str, Any]]) -> dict[Key, Point]:
     """By task, by settings of its own and by arm; runs whose seed has no run of `full` are left
     out."""
     full = {(r["on"], str(r["own"]), r["seed"]): r for r in runs if r["arm"] == "full"}
@@ -220,28 +223,76 @@ def points(runs: list[dict[str, Any]]) -> dict[tuple[str, str, str], Point]:
 
 
 def table(options: argparse.Namespace) -> None:
-    """Writes a row for each task and arm into docs/policies.md, and four into the README."""
+    """Writes three tables into docs/policies.md, and one into the README."""
     runs = json.loads(options.json.read_text())["runs"]
     found = points(runs)
-    rows = ["| task | weights | policy | seeds | points to `full` | bytes a round | of `full` |",
-            "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for name, rows in (("default", _default(found, runs)), ("amounts", _amounts(found)),
+                       ("needed", _needed(found))):  # fmt: skip
+        put(ROOT / "docs" / "policies.md", name, "\n".join(rows))
+    put(ROOT / "README.md", "headline", "\n".join(_headline(found, runs)))
+
+
+def _default(found: dict[Key, Point], runs: list[dict[str, Any]]) -> list[str]:
+    """The default wherever it was run; and other amounts where a setting is not the usual one."""
+    rows = ["| task | weights | clients | rounds | policy | seeds | points to `full` | bytes "
+            "a round | of `full` |", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    settings = {str(row["own"]): row["own"] for row in runs}
     for (on, own, arm), point in found.items():
-        if arm == "full":
-            continue
-        where = on if own == "{}" else f"{on}, {own.strip('{}')}".replace("'", "")
-        share = f"{point.share:.2g}".replace("1e+02", "100")
-        rows.append(f"| {where} | {point.weights:,} | `{arm}` | {point.seeds} | {gap(point)} | "
-                    f"{point.sent:,.0f} | {share} % |")  # fmt: skip
-    put(ROOT / "docs" / "policies.md", "scaling", "\n".join(rows))
+        if arm == "budget" or (arm.startswith("budget") and own != "{}"):
+            used = SETTINGS[on] | settings[own]
+            share = f"{point.share:.2g}".replace("1e+02", "100")
+            rows.append(f"| {on} | {point.weights:,} | {used['cohort']} | {used['rounds']} | "
+                        f"`{arm}` | {point.seeds} | {gap(point)} | {point.sent:,.0f} | "
+                        f"{share} % |")  # fmt: skip
+    return rows
+
+
+# Tasks with a column each, and arms with a row, of the table of amounts.
+_COLUMNS = (*NETS, "emnist")
+_ARMS = ("budget", "budget:20kB", "budget:10kB", "budget:5kB", "full+eden@4000",
+         "full+sparse_ternary@4000,feedback=true", "full+top_k_2bit@4000",
+         "full+subset@4000")  # fmt: skip
+
+
+def _amounts(found: dict[Key, Point]) -> list[str]:
+    """Points to `full` with fewer bytes, and of rivals with as many."""
+    rows = [f"| policy | {' | '.join(_COLUMNS)} |", "|---" * (1 + len(_COLUMNS)) + "|"]
+    for arm in _ARMS:
+        least = "full+eden:0.02" if arm == "full+eden@4000" else arm  # where 4 kB are too few
+        cells = (found.get((on, "{}", arm)) or found.get((on, "{}", least)) for on in _COLUMNS)
+        rows.append(f"| `{arm}` | {' | '.join(map(_amount, cells))} |")
+    return rows
+
+
+def _amount(point: Point | None) -> str:
+    return "" if point is None else f"{gap(point)}; {size_of(point.sent)}"
+
+
+def _needed(found: dict[Key, Point]) -> list[str]:
+    """The bytes that the figure shows."""
+    weights = {on: point.weights for (on, _, _), point in found.items()}
+    rows = [f"| | {' | '.join(NETS)} |", "|---" * (1 + len(NETS)) + "|"]
+    for family, name in NAMES.items():
+        least = needed(found, family)
+        cells = (least.get(weights[net]) for net in NETS)
+        rows.append(f"| {name} | {' | '.join(size_of(n) if n else '' for n in cells)} |")
+    return rows
+
+
+def _headline(found: dict[Key, Point], runs: list[dict[str, Any]]) -> list[str]:
     rows = ["| | model | upload of a round | accuracy | seeds |", "|---|---|---|---|---|"]
     for what, arm, on, data in HEADLINE:
         point = found[on, "{}", arm]
         own = [r["accuracy"] for r in runs if (r["on"], r["arm"], str(r["own"])) == (on, arm, "{}")]
-        upload = f"{point.sent / 1e6:.1f} MB" if point.sent > 1e6 else f"{point.sent / 1e3:.0f} kB"
         accuracy = f"{np.mean(own):.1f} %" + (f", {gap(point)} points" if arm != "full" else "")
-        rows.append(f"| {what} | {point.weights:,} weights, {data} | {upload} | "
+        rows.append(f"| {what} | {point.weights:,} weights, {data} | {size_of(point.sent)} | "
                     f"{accuracy} | {point.seeds} |")  # fmt: skip
-    put(ROOT / "README.md", "headline", "\n".join(rows))
+    return rows
+
+
+def size_of(count: float) -> str:
+    """A number of bytes for people."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
 
 
 # What the README's table shows: a name, the arm, what it ran on, and that in words.
@@ -263,7 +314,7 @@ NAMES = {"budget": "Taciturn: `budget`", "full+eden": "EDEN", "full+quantize": "
          "full": "float32"}  # fmt: skip
 
 
-def needed(found: dict[tuple[str, str, str], Point], family: str) -> dict[int, float]:
+def needed(found: dict[Key, Point], family: str) -> dict[int, float]:
     """The fewest bytes of a round, by number of weights, from which on a family ends at most the
     margin below `full`."""
     least = {}
@@ -288,7 +339,8 @@ def figure(options: argparse.Namespace) -> None:
     axes.set_xlabel("weights of the model")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_ylabel("bytes that ten clients upload in a round")
+    axes.set_ylabel("upload of ten clients in a round")
+    axes.yaxis.set_major_formatter(lambda count, _: size_of(count).replace(".0", ""))
     axes.set_title("What a round needs to end within 0.5 points of full communication", fontsize=11)
     for family, colour in FAMILIES.items():
         least = needed(found, family)
@@ -297,7 +349,7 @@ def figure(options: argparse.Namespace) -> None:
             size, sent = list(least.items())[-1]
             axes.annotate(NAMES[family].replace("`", ""), (size, sent), xytext=(8, 0), va="center",
                           textcoords="offset points", color=colour, fontweight="bold")  # fmt: skip
-    axes.set_xlim(8e3, 1e8)
+    axes.set_xlim(8e3, 1.6e8)
     axes.grid(alpha=0.25, which="both")
     for path in write(drawn, options.out, "figure-scaling"):
         print(path)
