@@ -130,6 +130,11 @@ def test_what_is_saved_is_said_below_the_table(capsys):
     found = " ".join(capsys.readouterr().out.split())
     assert "few uploaded 100 B instead of 2 KiB, and ends 1.00 points below full." in found
     assert "With one seed, differences of a point may be chance" in found
+    assert "million" not in found
+    default = few | {"rule": "budget", "upload_bytes": 39_760.0, "upload_overhead_bytes": 240.0}
+    terminal.print_table({"full": full, "budget": default})
+    found = " ".join(capsys.readouterr().out.split())
+    assert "A model of a million weights would need as many bytes: 0.1 % of its upload." in found
     several = {"seeds": [0, 1], "accuracy_std": 1.0}
     terminal.print_table({"full": full | several, "few": few | several})
     found = " ".join(capsys.readouterr().out.split())

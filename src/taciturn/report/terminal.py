@@ -16,6 +16,7 @@ from rich.live import Live as Screen
 from rich.table import Table
 from rich.text import Text
 
+from taciturn.core.messages import OVERHEAD
 from taciturn.progress import Compiling
 from taciturn.progress import Progress as Done
 from taciturn.report.units import byte_text, percent
@@ -282,7 +283,17 @@ def _saved(arms: Mapping[str, Figures]) -> str:
     chance = "" if len(full["seeds"]) > 1 else (
         " With one seed, differences of a point may be chance: try `--seeds 5`."
     )  # fmt: skip
-    return f"{name} uploaded {sent} instead of {whole}, and ends {told} {first}.{chance}"
+    return f"{name} uploaded {sent} instead of {whole}, and ends {told} {first}.{chance}{_large(least)}"
+
+
+def _large(figures: Figures) -> str:
+    """What the default would upload of a model with a million weights: as many bytes."""
+    sent = figures["upload_bytes"] + figures["upload_overhead_bytes"]
+    messages = figures["upload_overhead_bytes"] / OVERHEAD
+    share = 100 * sent / (messages * (4e6 + OVERHEAD)) if messages else 0.0
+    if figures.get("rule") != "budget" or figures["upload_share"] < share:
+        return ""
+    return f" A model of a million weights would need as many bytes: {share:.2g} % of its upload."
 
 
 def _counts(arms: Sequence[Figures]) -> str:
