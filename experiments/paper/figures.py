@@ -130,8 +130,9 @@ def upload(found: Found) -> Figure | None:
                 curves(share, x, percent, colour, label(name), style)
                 medians.append(np.median(percent, axis=0)[x > _FIRST * x[-1]])
         if medians:
-            room = 0.06 * float(np.ptp(medians)) or 1.0
-            share.set_ylim(float(np.min(medians)) - room, float(np.max(medians)) + room)
+            seen = np.concatenate(medians)
+            room = 0.06 * float(np.ptp(seen)) or 1.0
+            share.set_ylim(float(seen.min()) - room, float(seen.max()) + room)
         share.set_xlabel("round")
     grid[0, 0].set_ylabel("uploaded since the start, GiB")
     grid[1, 0].set_ylabel("the same, % of full communication")
