@@ -12,7 +12,7 @@ from scipy import stats
 
 from experiments.common.command import Found, some
 from experiments.common.experiment import Experiment
-from experiments.paper import paths, published
+from experiments.paper import paths, published, rounding
 from experiments.paper.experiments import (
     ALL_ARMS,
     ARMS,
@@ -35,6 +35,7 @@ from experiments.paper.experiments import (
     VARIANTS,
 )
 from experiments.paper.measures import (
+    COLLAPSE,
     ROUNDS,
     collapsed,
     compared,
@@ -51,6 +52,8 @@ from taciturn.studies.table import Spread, Table
 
 Made = Callable[[Found], Table | None]
 _LABELS = {AUTHORS: "ou, authors' code", PRINTED: "ou, as printed", CONSTRAINED: "ou, constrained"}
+_ROUNDING = {"ou authors": "raw, float32: authors' code", "ou": "exact fit",
+             "float64, all": "raw, float64"}  # fmt: skip
 _FLOAT32 = dict(zip((EMNIST.name, SHAKESPEARE.name), NUMERICS, strict=True))
 _MARK = " †"
 _ADAPTIVE = [arm for arm in ARMS if arm.startswith("adaptive")]
@@ -172,6 +175,24 @@ def estimators(found: Found) -> Table:
     return Table("Accuracy in % by seed, with float32 products.", columns, rows)
 
 
+def rounding_forms(found: Found) -> Table | None:
+    """What float32 makes of the authors' forecasts, taken apart, seed by seed."""
+    if rounding.NAME not in found:
+        return None
+    ends = {name: np.array(arm["accuracy"]) for name, arm in found[rounding.NAME]["arms"].items()}
+    rows = [
+        (
+            _ROUNDING.get(name, name),
+            *(f"{end:.1f}" for end in own),
+            f"{np.median(own):.1f}",
+            _of_all(own < ends["full"] - COLLAPSE),
+        )
+        for name, own in ends.items()
+    ]
+    columns = ("sums", *(f"seed {i}" for i in range(len(ends["full"]))), "median", "collapsed")
+    return Table("EMNIST: accuracy in % by seed, sums in float32 and float64.", columns, rows)
+
+
 def differences(found: Found, tried: Sequence[Experiment] = MAIN) -> Table:
     """Differences in points of accuracy, seed by seed, that the claims are about."""
     experiments = [experiment for experiment in tried if experiment.name in found]
@@ -209,7 +230,7 @@ def collapses(found: Found) -> Table:
 def clients(found: Found) -> Table:
     """Shakespeare's accuracy by N."""
     return _by_cohort(
-        found, "accuracy in %", ARMS, lambda result, arm: Spread(result.arms[arm].at()),
+        found, "accuracy in %", ARMS, lambda result, arm: f"{Spread(result.arms[arm].at())}",
         published.ACCURACY_BY_COHORT,
     )  # fmt: skip
 
@@ -218,7 +239,7 @@ def upload(found: Found) -> Table:
     """Shakespeare's upload by N."""
     return _by_cohort(
         found, "upload in % of full communication", _ADAPTIVE,
-        lambda result, arm: Spread(result.share(arm)), published.SHARE_BY_COHORT,
+        lambda result, arm: f"{Spread(result.share(arm), 1)}", published.SHARE_BY_COHORT,
     )  # fmt: skip
 
 
@@ -226,10 +247,10 @@ def _by_cohort(
     found: Found,
     what: str,
     arms: Iterable[str],
-    value: Callable[[Results, str], Spread],
+    value: Callable[[Results, str], str],
     was: Mapping[str, Mapping[int, float]],
 ) -> Table:
-    there = some(found, tuple(BY_COHORT.values()))
+    there = joined(found, tuple(BY_COHORT.values()))
     columns = ("method", *(text for cohort in BY_COHORT for text in (f"N = {cohort}", "paper")))
     rows = []
     for arm in arms:
@@ -237,7 +258,8 @@ def _by_cohort(
         for cohort, experiment in BY_COHORT.items():
             result = there.get(experiment.name)
             run = result is not None and arm in result.arms
-            cells += [value(result, arm) if result is not None and run else None,
+            mark = "" if run and arm in found[experiment.name].arms else _MARK
+            cells += [value(result, arm) + mark if result is not None and run else None,
                       was.get(_printed_as(arm), {}).get(cohort)]  # fmt: skip
         if any(cell is not None for cell in cells[::2]):
             rows.append((label(arm), *cells))
@@ -403,6 +425,7 @@ def reasons(found: Found) -> Table:
 TABLES: dict[str, Made] = {
     "main": main,
     "estimators": estimators,
+    "rounding": rounding_forms,
     "differences": differences,
     "differences-synthetic": lambda found: differences(found, (SYNTHETIC,)),
     "lr-1": lambda found: main(found, ARMS, SHAKESPEARE_FAST),

@@ -283,7 +283,8 @@ def _saved(arms: Mapping[str, Figures]) -> str:
     chance = "" if len(full["seeds"]) > 1 else (
         " With one seed, differences of a point may be chance: try `--seeds 5`."
     )  # fmt: skip
-    return f"{name} uploaded {sent} instead of {whole}, and ends {told} {first}.{chance}{_large(least)}"
+    text = f"{name} uploaded {sent} instead of {whole}, and ends {told} {first}."
+    return text + chance + _large(least)
 
 
 def _large(figures: Figures) -> str:
