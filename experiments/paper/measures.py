@@ -40,7 +40,7 @@ def compared(result: Results, first: str, second: str, rounds: int = ROUNDS) -> 
     more, fewer = int((d > 0).sum()), int((d < 0).sum())
     p = stats.binomtest(more, more + fewer).pvalue if more + fewer else 1.0
     shown = "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
-    return f"median {np.median(d):+.2f}, ahead in {more} of {len(d)}, {shown}"
+    return f"{np.median(d):+.2f}, {more} of {len(d)}, {shown}"
 
 
 def thresholds(arm: Arm) -> np.ndarray:
