@@ -25,6 +25,7 @@ from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
 from taciturn.sim.local import (
     client_optimizer,
     flat_model,
+    learning_rate,
     make_evaluate,
     make_step,
     server_optimizer,
@@ -91,7 +92,9 @@ class Rounds:
         self.collector = Collector(tuple(policies), self.seeds, self.cohort, self.model.size)
         optimizer = client_optimizer(form)
         step = make_step(task, optimizer, form.precision)
-        self.trainer = LaneTrainer(self.model, step, optimizer, self.collector, form.batch)
+        self.trainer = functools.partial(
+            LaneTrainer, self.model, step, optimizer, self.collector, form.batch
+        )
         self.traces = 0
 
     @property
@@ -229,8 +232,13 @@ class Rounds:
             for policy, state in zip(self.policies, states.servers, strict=True)
         ]
         work = self._work(states, keys, configs, who)
-        numbers = given.numbers.at(round, self.form.lr_schedule)
-        train = self.on_devices(self.trainer, Schedule(WHOLLY, SPLIT, SPLIT), *[WHOLLY] * 3)
+        base = given.numbers
+        lr = learning_rate(base.lr, base.lr_decay, self.form.lr_schedule, round, base.rounds)
+        numbers = base._replace(lr=lr)
+        train = self.on_devices(
+            lambda *round: self.trainer(*round).train(),
+            Schedule(WHOLLY, SPLIT, SPLIT), *[WHOLLY] * 3,
+        )  # fmt: skip
         heard = train(schedule, work, numbers, given.clients)
         there = jnp.tile(who.examples > 0, (len(self.policies), 1))
         said = (heard.said > 0) & there
