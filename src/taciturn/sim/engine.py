@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -49,7 +49,7 @@ _PLANNED = 256  # rounds whose cohorts are drawn at a time
 
 def stream(
     task: Task, arms: Mapping[str, Policy], settings: Settings, groups: Sequence[Group] = ()
-) -> Iterator[Chunk | Compiling]:
+) -> Generator[Chunk | Compiling]:
     """Every policy of `arms` with every seed, side by side as far as memory goes, chunk by chunk.
 
     With `choice` arms go one after another, because each has cohorts of its own.

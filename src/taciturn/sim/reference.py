@@ -6,7 +6,7 @@ Slow and obvious on purpose. The compiled engine is checked against it; read thi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from copy import copy
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -59,7 +59,7 @@ class SimState(NamedTuple):
 
 def stream(
     task: Task, arms: Mapping[str, Policy], settings: Settings, groups: Sequence[Group] = ()
-) -> Iterator[Chunk]:
+) -> Generator[Chunk]:
     """Every policy of `arms` with every seed, one after another, round by round.
 
     Args:
