@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,15 +59,8 @@ def test_lanes_are_a_multiple_and_no_more_than_needed(
     assert plan.best_lanes(sample, cohort, seeds, arms, multiple) == lanes
 
 
-@pytest.mark.parametrize(
-    ("sample", "expected"),
-    [
-        # Alike, all end together: every client has a lane.
-        ([10], 20),
-        # One in a hundred is long: a lane for each of the others would stand idle beside it.
-        ([1] * 99 + [1000], None),
-    ],
-)
-def test_lanes_follow_the_spread_of_the_clients(sample: list[int], expected: int | None) -> None:
-    lanes = plan.best_lanes(np.array(sample), 20, 1, 1, 1)
-    assert lanes == expected if expected else lanes < 20
+def test_lanes_follow_the_spread_of_the_clients() -> None:
+    # Alike, all end together: every client has a lane.
+    assert plan.best_lanes(np.array([10]), 20, 1, 1, 1) == 20
+    # One in a hundred is long: a lane for each of the others would stand idle beside it.
+    assert plan.best_lanes(np.array([1] * 99 + [1000]), 20, 1, 1, 1) < 20
