@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_tasks import assert_same, tiny
+from small_tasks import tiny
 
 import taciturn
 from taciturn.core.messages import OVERHEAD
@@ -99,15 +99,6 @@ def test_a_client_whose_loss_is_no_number_is_chosen_last(plain: bool) -> None:
     history = taciturn.simulate(tiny(poisoned=2), "full", rounds=3, cohort=4, choice=5, plain=plain)
     assert history.participation.client.tolist() == [0, 1, 3, 4]
     assert history.rejected.sum() == 0
-
-
-def test_arms_have_cohorts_of_their_own_and_are_as_if_alone() -> None:
-    arms = {name: name for name in ("full", "adaptive,k=0+ignore")}
-    settings: dict[str, Any] = {"rounds": 4, "cohort": 2, "choice": 4, "seeds": 2}
-    found = taciturn.compare(tiny(), arms, **settings)
-    assert list(found) == list(arms)
-    for name in arms:
-        assert_same(found[name], taciturn.simulate(tiny(), name, **settings))
 
 
 @BOTH
