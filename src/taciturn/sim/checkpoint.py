@@ -31,16 +31,7 @@ from taciturn.errors import RunError, Stopped, WriteError
 from taciturn.progress import Chunk, Compiling, Group
 from taciturn.settings import Settings
 from taciturn.signals import noted
-from taciturn.sim.history import (
-    COLUMNS,
-    MEASURED,
-    TESTED,
-    as_recorded,
-    joined,
-    tested_columns,
-    traffic,
-)
-from taciturn.sim.local import client_optimizer, flat_model, make_step, server_optimizer
+from taciturn.sim import history, local
 from taciturn.sim.participation import Participation
 from taciturn.sim.serialization import Packed, pack
 from taciturn.tasks.task import with_test
@@ -84,9 +75,12 @@ class Checkpoints:
     def __init__(
         self, folder: Path, task: Any, policies: Mapping[str, Policy], settings: Settings
     ) -> None:
-        self._folder, self._settings, self._size = folder, settings, flat_model(task).size
-        self._tested = tested_columns(task)
-        self._columns = (*COLUMNS, *(name for name in self._tested if name not in TESTED))
+        self._folder, self._settings, self._size = folder, settings, local.flat_model(task).size
+        self._tested = history.tested_columns(task)
+        self._columns = (
+            *history.COLUMNS,
+            *(name for name in self._tested if name not in history.TESTED),
+        )
         about = _about(task, policies, settings)
         self._about = about | {"weights": self._size, "columns": list(self._columns)}
         self._table = runs.StreamedTable(folder / "metrics.csv")
@@ -143,7 +137,7 @@ class Checkpoints:
 
     def _save(self, chunk: Chunk) -> None:
         """Writes a checkpoint: the state, and what the table does not have of the rounds so far."""
-        self._groups = [[joined(own)] for own in self._groups]
+        self._groups = [[history.joined(own)] for own in self._groups]
         arrays: dict[str, np.ndarray] = {}
         for i, (own,) in enumerate(self._groups):
             arrays[f"{i}/seconds"] = own.seconds
@@ -210,12 +204,12 @@ class Checkpoints:
         own = list(islice(rows, math.prod(shape)))
         columns = {
             name: np.reshape([float(row[name] or "nan") for row in own], shape).transpose(1, 2, 0)
-            for name in (*MEASURED, *self._tested)
+            for name in (*history.MEASURED, *self._tested)
         }
         participation = Participation(
             *(arrays[f"participation/{name}"] for name in Participation._fields)
         )
-        return Chunk(group, as_recorded(columns), arrays["seconds"], self._size,
+        return Chunk(group, history.as_recorded(columns), arrays["seconds"], self._size,
                      weights=arrays.get("weights"), participation=participation)  # fmt: skip
 
     def _rows(self, chunk: Chunk) -> list[np.ndarray]:
@@ -223,7 +217,7 @@ class Checkpoints:
         arms, seeds = chunk.group.arms, chunk.group.seeds
         count = len(chunk.seconds)
         settings, missing = self._settings, chunk.columns["missing"]
-        around = traffic(settings.cohort, self._size, missing, settings.choice or 0)
+        around = history.traffic(settings.cohort, self._size, missing, settings.choice or 0)
         columns = {**chunk.columns, **around}
         labels = [
             np.tile(np.repeat(arms, len(seeds)), count),
@@ -266,17 +260,17 @@ def _doing(task: Any, settings: Settings) -> dict[str, str]:
 
     Other versions of JAX, and other devices, may trace something else of the same functions.
     """
-    model, transformation = flat_model(task), client_optimizer(settings)
+    model, transformation = local.flat_model(task), local.client_optimizer(settings)
     weights = jax.ShapeDtypeStruct((model.size,), jnp.zeros(0).dtype)
     mask = jax.ShapeDtypeStruct((settings.batch,), bool)
     where = jax.ShapeDtypeStruct((settings.batch,), jnp.int32)
     key, client = jax.eval_shape(lambda: (jax.random.key(0), jnp.int32(0)))
     clients, test = with_test(task)
-    server = server_optimizer(settings.server_optimizer, 1.0)
+    server = local.server_optimizer(settings.server_optimizer, 1.0)
 
     def step(weights: Any, client: Any, where: Any, mask: Any, key: Any) -> Any:
         params = model.unravel(weights)
-        one = make_step(task, transformation, settings.precision)
+        one = local.make_step(task, transformation, settings.precision)
         batch = clients.batch(client, where)
         return one(params, transformation.init(params), batch, mask, key, 1.0, 1.0, 1.0)
 

@@ -4,8 +4,7 @@
     loss_k: of the current weights over all rows of candidate k, dropout off
     cohort: the candidates with the largest loss; they count alike in the mean
 
-It is π_pow-d of the paper, d the candidates and m the cohort. The plain loop has the same in
-`Trainer.choose`.
+It is π_pow-d of the paper, d the candidates and m the cohort; in the plain loop `Trainer.cohort`.
 
 References:
   Cho, Wang, Joshi. Client Selection in Federated Learning: Convergence Analysis and
@@ -26,8 +25,8 @@ def make_loss_sums(task: Task, model: Model, batch: int) -> Callable[..., Any]:
     """`(weights, candidates, clients, start, stride) -> (sums of losses, sums of their weights)`.
 
     One sum per candidate. All their rows are laid end to end and go through the model in batches,
-    of which those at `start`, `start + stride` … are taken: memory does not grow with candidates or
-    their rows, and nothing is padded but the last batch.
+    of which those at `start`, `start + stride` … are taken: memory does not grow with candidates,
+    and nothing is padded but the last batch.
     """
 
     def loss_sums(

@@ -1,6 +1,6 @@
 """Lanes: local training of many clients at a time, on one device.
 
-A lane trains its items one behind another. All lanes of a device step together until one has
+A lane trains its items one after another. All lanes of a device step together until one has
 finished an item; its update is added up (`client_updates.py`), and its next item begins. So there
 is no work on padding, and memory grows with lanes and runs, not with cohorts.
 """
@@ -43,7 +43,7 @@ class Numbers(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Which items each lane trains in a round, one behind another, see `plan.pack`."""
+    """Which items each lane trains in a round, one after another, see `plan.pack`."""
 
     items: Any  # (rounds, items)
     begins: Any  # where a lane's items begin and end in them, (rounds, lanes)
@@ -63,22 +63,13 @@ class Lanes(NamedTuple):
 
 @dataclass(frozen=True)
 class LaneTrainer:
-    """Trains the lanes of one device in one round; compare `reference.Trainer`.
-
-    Attributes:
-      model: its two forms.
-      step: one local step, see `local.make_step`.
-      transformation: the clients' optimiser.
-      collector: what becomes of updates.
-      batch: how many examples a local step takes.
-      schedule, work, numbers, clients: the round.
-    """
+    """Trains the lanes of one device in one round; compare `reference.Trainer`."""
 
     model: Model
-    step: Callable[..., Any]
-    transformation: optax.GradientTransformation
+    step: Callable[..., Any]  # see `local.make_step`
+    transformation: optax.GradientTransformation  # the clients' optimiser
     collector: Collector
-    batch: int
+    batch: int  # examples in a local step
     schedule: Schedule
     work: RoundInputs
     numbers: Numbers
