@@ -19,8 +19,8 @@ from taciturn.models.dropout import dropout
 from taciturn.sim import engine
 from taciturn.tasks.task import Stored, Task, classification
 
-ARRAYS = ("spoke", "rejected", "threshold", "norm_mean", "norm_std", "accuracy", "loss",
-          "worst_tenth", "weights")  # fmt: skip
+_ARRAYS = ("spoke", "rejected", "threshold", "norm_mean", "norm_std", "accuracy", "loss",
+           "worst_tenth", "weights", "bytes_down", "bytes_down_silos")  # fmt: skip
 SEVERAL = {name: name for name in ("adaptive,k=0+ou", "full", "random:0.5+last")}
 
 
@@ -137,6 +137,17 @@ def distance(a: Any, b: Any) -> float:
     """‖a − b‖ / ‖b‖, the largest over seeds."""
     gaps, sizes = np.linalg.norm(a - b, axis=-1), np.linalg.norm(b, axis=-1)
     return float(np.max(np.where(gaps == 0, 0, gaps / np.where(sizes == 0, 1, sizes))))
+
+
+def assert_identical(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """The histories of all arms, bit for bit."""
+    assert list(ours) == list(theirs)
+    for name, history in theirs.items():
+        for array in _ARRAYS:
+            found, wanted = getattr(ours[name], array), getattr(history, array)
+            assert found.dtype == wanted.dtype, array
+            np.testing.assert_array_equal(found, wanted, f"{name} {array}")
+        np.testing.assert_array_equal(ours[name].participation, history.participation, name)
 
 
 def assert_same(ours: taciturn.History, theirs: taciturn.History, tolerance: float = 1e-5) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import optax
 import pytest
-from small_tasks import ARRAYS, SEVERAL, program_of, tiny
+from small_tasks import SEVERAL, assert_identical, program_of, tiny
 
 import taciturn
 from taciturn import runs
@@ -24,17 +24,16 @@ from taciturn.progress import Compiling, Progress
 from taciturn.sim import checkpoint, devices, engine
 from taciturn.tasks.task import Task
 
-
-def with_a_metric_of_its_own(task: Task) -> Task:
-    def metrics(params: Any, batch: Any) -> Any:
-        found = task.metrics(params, batch)
-        right, one = found["accuracy"]
-        return found | {"wrong, of 100": (100 * (1 - right), one)}
-
-    return dataclasses.replace(task, metrics=metrics)
+TINY = tiny()
 
 
-TASK = with_a_metric_of_its_own(tiny())
+def with_one_more(params: Any, batch: Any) -> Any:
+    found = TINY.metrics(params, batch)
+    right, one = found["accuracy"]
+    return found | {"wrong, of 100": (100 * (1 - right), one)}
+
+
+TASK = dataclasses.replace(TINY, metrics=with_one_more)
 ROUNDS = 6
 # As few arms as have every rule, every stand-in and every codec, and all that is kept of a client.
 EVERY_PART = (
@@ -50,16 +49,9 @@ def run(folder: Path | None, arms: dict[str, str] = SEVERAL, **settings: Any) ->
 
 
 def assert_equal(found: Any, wanted: Any) -> None:
-    assert list(found) == list(wanted)
+    assert_identical(found, wanted)
     for name, history in wanted.items():
         assert found[name].seeds == history.seeds
-        for array in ARRAYS:
-            ours, theirs = getattr(found[name], array), getattr(history, array)
-            assert ours.dtype == theirs.dtype, array
-            np.testing.assert_array_equal(ours, theirs, f"{name} {array}")
-        np.testing.assert_array_equal(
-            found[name].participation, history.participation, f"{name} participation"
-        )
         wrong = (100 * (1 - history.accuracy)).round(3)
         np.testing.assert_array_equal(found[name].metrics["wrong, of 100"].round(3), wrong)
 
@@ -140,8 +132,8 @@ def test_killed_at_any_moment_it_ends_where_it_would_have(
     assert_equal(run(moments[-1], arms, **settings), wanted)
 
 
-def rounds_told(told: list[Any], arm: str) -> list[int]:
-    return [p.round for p in told if isinstance(p, Progress) and p.arm == arm]
+def rounds_told(told: list[Any]) -> list[int]:
+    return [p.round for p in told if isinstance(p, Progress) and p.arm == "full"]
 
 
 def stop_after(count: int) -> Callable[[Any], None]:
@@ -163,16 +155,11 @@ def killed(folder: Path, rounds: int, arms: dict[str, str] = SEVERAL, **settings
 
 def test_it_goes_on_from_the_last_checkpoint_and_tells_what_was_before(tmp_path: Path) -> None:
     killed(tmp_path, 4)
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [
-        ".running.lock",
-        "checkpoint-3.safetensors",
-        "checkpoint-4.safetensors",
-        "metrics.csv",
-    ]
+    names = sorted(path.stem for path in tmp_path.glob("[cm]*"))
+    assert names == ["checkpoint-3", "checkpoint-4", "metrics"]
     told: list[Any] = []
     found = run(tmp_path, progress=told.append)
-    assert rounds_told(told, "full") == [4, 5, 6]
+    assert rounds_told(told) == [4, 5, 6]
     last = [p for p in told if isinstance(p, Progress) and p.arm == "full"][-1]
     assert last.spoke == found["full"].spoke.sum(1).mean()
     assert last.bytes_up == found["full"].bytes_up.sum(1).mean()
@@ -180,7 +167,7 @@ def test_it_goes_on_from_the_last_checkpoint_and_tells_what_was_before(tmp_path:
     # All of it is there: nothing runs.
     told.clear()
     assert_equal(run(tmp_path, progress=told.append), found)
-    assert rounds_told(told, "full") == [6]
+    assert rounds_told(told) == [6]
 
 
 def test_lanes_stay_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +192,7 @@ def test_groups_that_memory_made_go_on(
     caplog.clear()
     assert_equal(run(tmp_path, arms, devices=1, progress=told.append), wanted)
     assert not caplog.messages  # the groups are known: nothing is tried again
-    assert rounds_told(told, "full") == [2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6]
+    assert rounds_told(told) == [2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6]
 
 
 def test_what_no_longer_fits_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +226,7 @@ def test_where_a_checkpoint_is_damaged_the_one_before_is_used(
     damage(tmp_path / name)
     told: list[Any] = []
     assert_equal(run(tmp_path, progress=told.append), run(None))
-    assert rounds_told(told, "full") == [3, 4, 5, 6]
+    assert rounds_told(told) == [3, 4, 5, 6]
     (line,) = caplog.messages
     assert name in line
     assert "checkpoint-3.safetensors is used" in line
@@ -307,14 +294,12 @@ def test_a_signal_ends_the_chunk_and_saves(
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     def tell(record: Any) -> None:
-        if isinstance(record, Progress) and record.round == 2:
-            for _ in range(2):
-                os.kill(os.getpid(), signal.SIGINT)
+        if isinstance(record, Progress):
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
 
-    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, progress=tell)
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize("what", ["metrics.csv", "checkpoint-4.safetensors"])
@@ -345,7 +330,7 @@ def test_a_full_disk_is_one_line_and_takes_nothing_that_was_saved(
     )
     told: list[Any] = []
     assert_equal(run(tmp_path, progress=told.append), run(None))
-    assert rounds_told(told, "full") == [3, 4, 5, 6]
+    assert rounds_told(told) == [3, 4, 5, 6]
 
 
 def test_checkpoints_are_as_rare_as_they_are_dear(monkeypatch: pytest.MonkeyPatch) -> None:

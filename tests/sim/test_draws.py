@@ -56,13 +56,6 @@ def test_every_order_of_four_is_as_likely() -> None:
     assert chi_square(counts) < far(23)
 
 
-def test_every_place_is_as_likely() -> None:
-    n = 13
-    table = np.stack([np.bincount(column, minlength=n) for column in images(n).T])
-    assert table.sum() == KEYS * n
-    assert chi_square(table) < far((n - 1) ** 2)
-
-
 def test_pairs_are_independent() -> None:
     """Where 0 and 1 go together: 10 · 9 ordered pairs, each as likely."""
     first = images(10)

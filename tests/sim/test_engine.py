@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from float64 import enable_x64
 from small_tasks import (
-    ARRAYS,
     SEVERAL,
     assert_agree,
+    assert_identical,
     assert_same,
     cnn,
     distance,
@@ -44,6 +44,9 @@ def test_a_client_with_nan_data_is_rejected_and_counted() -> None:
     found = assert_agree(tiny(poisoned=3), arms, cohort=5, lanes=15)
     for history in found.values():
         assert (history.rejected == 1).all()
+        counts, own = history.participation, history.participation.client == 3
+        assert counts.spoke[own].sum() == counts.silent[own].sum() == 0
+        np.testing.assert_array_equal(counts.asked[~own], (counts.spoke + counts.silent)[~own])
 
 
 def test_clients_that_never_answer_are_missing_and_count_nothing() -> None:
@@ -59,18 +62,6 @@ def test_clients_that_never_answer_are_missing_and_count_nothing() -> None:
         np.testing.assert_array_equal(history.missing, found["full"].missing)
     full = found["full"]
     np.testing.assert_array_equal(full.spoke, 5 - full.missing - full.rejected)
-
-
-def test_when_everyone_is_rejected_nothing_changes() -> None:
-    task = tiny()
-    broken = dataclasses.replace(
-        task, loss=lambda params, batch, key: task.loss(params, batch, key) * jnp.nan
-    )
-    history = assert_agree(broken, {"a": "adaptive+ou"}, cohort=3, rounds=2)["a"]
-    assert (history.rejected == 3).all()
-    assert (history.spoke == 0).all()
-    start = taciturn.simulate(task, "full", rounds=1, cohort=3, lr=0.0)
-    np.testing.assert_array_equal(history.weights, start.weights)
 
 
 # Compiled once.
@@ -116,7 +107,6 @@ def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
                     stragglers=0.1, prox=0.1)  # fmt: skip
     with compilations() as events:
         assert program(1.5, 0.7, 0.9, **others) is first
-    assert first.rounds.traces == 1
     assert events == []
     # What was given to the second run counted: a program with these numbers from the start agrees.
     with compilations() as events:
@@ -156,11 +146,7 @@ def test_the_data_of_one_task_at_a_time_are_on_the_device() -> None:
 def test_the_same_twice_bit_for_bit() -> None:
     first = taciturn.compare(tiny(), SEVERAL, rounds=4, cohort=4, seeds=2, lanes=3)
     second = taciturn.compare(tiny(), SEVERAL, rounds=4, cohort=4, seeds=2, lanes=3)
-    for name in SEVERAL:
-        for array in ARRAYS:
-            np.testing.assert_array_equal(
-                getattr(first[name], array), getattr(second[name], array), array
-            )
+    assert_identical(first, second)
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,11 +167,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     in_chunks, rounds = run(8, 1e9, task)
     # One round to see how long it takes; then up to the next plan, the test, and the end.
     assert rounds == [1, 4, 5, 7]
-    for name in SEVERAL:
-        for array in ARRAYS:
-            np.testing.assert_array_equal(
-                getattr(in_chunks[name], array), getattr(one_by_one[name], array), array
-            )
+    assert_identical(in_chunks, one_by_one)
     in_twos, rounds = run(2, 1e9, tiny())
     assert rounds == [1, 3, 4, 5, 7]
     for name in SEVERAL:
