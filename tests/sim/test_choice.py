@@ -127,8 +127,7 @@ def test_probes_are_counted_to_the_byte(plain: bool) -> None:
 @pytest.mark.parametrize(
     ("task", "policy", "asked", "said"),
     [
-        (tiny(), "full", 1, "cohort of 2"),
-        (tiny(), "full", 6, "5 clients"),
+        (tiny(), "full", 6, "cohort of 2 and at most the population of 5 clients"),
         (tiny(), "full+down=eden:1", 4, "full+down=eden:1"),
         (dataclasses.replace(tiny(), cohort=lambda key, t, size: jnp.arange(size)), "full", 4,
          "`tiny`"),

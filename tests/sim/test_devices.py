@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 import taciturn
-from taciturn.errors import InputError
 from taciturn.sim import devices
 
 # The same experiment in every process: seven arms, two seeds, uneven clients.
@@ -127,13 +126,6 @@ def test_two_processes(on_one_device: dict[str, np.ndarray], tmp_path: Path) -> 
     assert {2, 3} <= set(found[0]["chunks"].tolist())
     for key, value in found[0].items():
         np.testing.assert_array_equal(found[1][key], value, key)
-
-
-def test_devices_that_are_not_there() -> None:
-    assert devices.mesh(1).devices.size == 1
-    here = devices.mesh().devices.size
-    with pytest.raises(InputError, match=rf"`devices` must be in \[1, {here}\], got {here + 1}"):
-        taciturn.simulate("synthetic", "full", devices=here + 1)
 
 
 def run_python(code: str, **variables: str) -> str:

@@ -22,9 +22,6 @@ TRANSFORMATIONS = {
     "a dict of states": lambda: optax.multi_transform(
         {"all": optax.sgd(0.5, momentum=0.9)}, lambda params: jax.tree.map(lambda _: "all", params)
     ),
-    "a number that is not float": lambda: optax.chain(
-        optax.scale_by_schedule(optax.linear_schedule(1.0, 0.1, 3)), optax.sgd(0.7)
-    ),
 }
 
 
