@@ -111,13 +111,9 @@ def _policy(name: str, value: Any) -> Policy:
 
 
 def follow(
-    task: Task,
-    policies: Mapping[str, Policy],
-    settings: Settings,
-    tell: Tell,
-    plain: bool = False,
+    task: Task, policies: Mapping[str, Policy], settings: Settings, tell: Tell, plain: bool = False,
     folder: Path | None = None,
-) -> dict[str, History]:
+) -> dict[str, History]:  # fmt: skip
     """The histories of a simulation that is run to its end.
 
     Args:

@@ -44,12 +44,9 @@ _BYTES_PER_SECOND, _LEAST = 2e8, 0.02  # what one is taken to cost before the fi
 
 
 def checkpointed(
-    stream: Callable[..., Generator[Chunk | Compiling]],
-    task: Any,
-    policies: Mapping[str, Policy],
-    settings: Settings,
-    folder: Path,
-) -> Generator[Chunk | Compiling]:
+    stream: Callable[..., Generator[Chunk | Compiling]], task: Any, policies: Mapping[str, Policy],
+    settings: Settings, folder: Path,
+) -> Generator[Chunk | Compiling]:  # fmt: skip
     """What a stream tells, written into a folder: first what is saved there, then what is left.
 
     Ctrl-C and SIGTERM end it when the chunk that is under way is saved.
@@ -77,10 +74,7 @@ class Checkpoints:
     ) -> None:
         self._folder, self._settings, self._size = folder, settings, local.flat_model(task).size
         self._tested = history.tested_columns(task)
-        self._columns = (
-            *history.COLUMNS,
-            *(name for name in self._tested if name not in history.TESTED),
-        )
+        self._columns = (*history.MEASURED, *history.COUNTED, *self._tested)
         about = _about(task, policies, settings)
         self._about = about | {"weights": self._size, "columns": list(self._columns)}
         self._table = runs.StreamedTable(folder / "metrics.csv")
@@ -206,11 +200,11 @@ class Checkpoints:
             name: np.reshape([float(row[name] or "nan") for row in own], shape).transpose(1, 2, 0)
             for name in (*history.MEASURED, *self._tested)
         }
-        participation = Participation(
-            *(arrays[f"participation/{name}"] for name in Participation._fields)
-        )
-        return Chunk(group, history.as_recorded(columns), arrays["seconds"], self._size,
-                     weights=arrays.get("weights"), participation=participation)  # fmt: skip
+        counts = (arrays[f"participation/{name}"] for name in Participation._fields)
+        return Chunk(
+            group, history.as_recorded(columns), arrays["seconds"], self._size,
+            weights=arrays.get("weights"), participation=Participation(*counts),
+        )  # fmt: skip
 
     def _rows(self, chunk: Chunk) -> list[np.ndarray]:
         """The columns of the table: a row per round, arm and seed, in this order."""

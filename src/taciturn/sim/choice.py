@@ -54,11 +54,3 @@ def make_loss_sums(task: Task, model: Model, batch: int) -> Callable[..., Any]:
         return jax.lax.while_loop(lambda carry: carry[0] < ends[-1], one, carry)[1]
 
     return loss_sums
-
-
-def largest(losses: jax.Array, size: int) -> jax.Array:
-    """The places of the `size` largest losses, the largest first; one that is NaN counts least.
-
-    Of equal ones the first is taken: candidates are in the order of their draw, which is random.
-    """
-    return jax.lax.top_k(jnp.where(jnp.isnan(losses), -jnp.inf, losses), size)[1]

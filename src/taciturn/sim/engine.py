@@ -1,11 +1,9 @@
 """The compiled engine: whole experiments as one JAX program.
 
 Every client of every cohort of every run (an arm with a seed) is an *item*. Items are packed into
-*lanes* (`plan.py`), lanes are spread over the devices of a mesh and train there (`lanes.py`). Then
-the server of every arm takes its step, seeds side by side (`rounds.py`). Rounds follow each other
-inside the program, in chunks whose length does not matter to the result.
-
-What is here runs on the host: it plans, compiles, and calls chunk by chunk.
+*lanes* (`plan.py`), which train on the devices of a mesh (`lanes.py`). Then the server of every arm
+takes its step, seeds side by side (`rounds.py`). Rounds go in chunks, whose length does not matter
+to the result. What is here runs on the host: it plans, compiles, and calls chunk by chunk.
 """
 
 from __future__ import annotations
@@ -121,8 +119,7 @@ def structure_of(policy: Policy) -> _Structure:
 def _program(
     task: Task, functions: Any, structures: tuple[_Structure, ...], dtype: Any, form: Settings
 ) -> Program:
-    """Programs that were made, by all that they depend on: what the task's functions do too, and
-    the dtype of new arrays."""
+    """The program for all that it depends on: what the task's functions do too, and JAX's dtype."""
     return Program(task, [structure.policy for structure in structures], form)
 
 

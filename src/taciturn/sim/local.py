@@ -31,9 +31,7 @@ OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
 def optimizer_of(which: str | optax.GradientTransformation) -> optax.GradientTransformation:
     """The Optax transformation of a name, or the transformation that was given."""
     if not isinstance(which, str):
-        if not (
-            callable(getattr(which, "init", None)) and callable(getattr(which, "update", None))
-        ):
+        if not all(callable(getattr(which, name, None)) for name in ("init", "update")):
             raise InputError(f"An optimizer is a name or an Optax transformation, got {which!r}.")
         return which
     if which not in OPTIMIZERS:

@@ -23,6 +23,7 @@ from taciturn.settings import Settings
 from taciturn.sim import draws, local
 from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.history import as_recorded, bytes_up, downloads, tested_columns
+from taciturn.sim.local import Model
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE, count
 from taciturn.sim.serialization import unpack
 from taciturn.tasks.task import Clients, Task, with_test
@@ -177,9 +178,7 @@ class _Run:
 class Trainer:
     """Algorithm 2, lines 1 to 7: E epochs of mini-batch SGD on one client's data."""
 
-    def __init__(
-        self, task: Task, model: local.Model, clients: Clients, settings: Settings
-    ) -> None:
+    def __init__(self, task: Task, model: Model, clients: Clients, settings: Settings) -> None:
         self.task, self.model, self.clients, self.settings = task, model, clients, settings
         self.transformation = local.client_optimizer(settings)
         self.precision = PRECISIONS[settings.precision]
@@ -218,11 +217,8 @@ class Trainer:
     def steps(self, rows: int, slot: int, keys: draws.RoundKeys) -> int:
         """How many local steps a client with so many rows does before time is up."""
         settings = self.settings
-        steps = settings.epochs * -(-rows // settings.batch)
-        if settings.stragglers:
-            all_slots = jnp.full(settings.cohort, steps)
-            return int(draws.local_steps(keys, all_slots, settings.stragglers)[slot])
-        return steps
+        steps = jnp.full(settings.cohort, settings.epochs * -(-rows // settings.batch))
+        return int(draws.local_steps(keys, steps, settings.stragglers)[slot])
 
     def __call__(
         self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, t: int

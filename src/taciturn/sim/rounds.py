@@ -19,7 +19,7 @@ from taciturn.core import downlink, server, tally
 from taciturn.core.policy import Policy
 from taciturn.settings import Settings
 from taciturn.sim import client_state, draws, local
-from taciturn.sim.choice import largest, make_loss_sums
+from taciturn.sim.choice import make_loss_sums
 from taciturn.sim.client_updates import Cohorts, Collector, RoundInputs, RoundSums
 from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
@@ -73,11 +73,9 @@ class Rounds:
         self.collector = Collector(tuple(policies), self.seeds, self.cohort, self.model.size)
         optimizer = local.client_optimizer(form)
         step = local.make_step(task, optimizer, form.precision)
-        self.trainer = functools.partial(
-            LaneTrainer, self.model, step, optimizer, self.collector, form.batch
-        )
+        fixed = self.model, step, optimizer, self.collector, form.batch
+        self.trainer = functools.partial(LaneTrainer, *fixed)
         self.test_batch = _TEST_BATCH if self.on_cpu else _TEST_BATCH_ON_GPU
-        self.traces = 0
 
     def steps(self, rows: Any) -> Any:
         """How many local steps clients with so many rows take."""
@@ -120,7 +118,9 @@ class Rounds:
         starts = jnp.arange(0, stride, batch, dtype=jnp.int32)
         everywhere = self.on_devices(share, WHOLLY, WHOLLY, WHOLLY, SPLIT)
         value, weight = everywhere(weights, candidates, clients, starts)
-        best = jax.vmap(lambda losses: largest(losses, self.cohort))(value / weight)
+        # NaN counts least; of equal losses the first is taken, in the order of the draw.
+        losses = jnp.where(jnp.isnan(value / weight), -jnp.inf, value / weight)
+        _, best = jax.lax.top_k(losses, self.cohort)
         chosen = jnp.take_along_axis(candidates, best, axis=1)
         found = jax.vmap(lambda key, who: self._cohort(key, given, who))(now, chosen)
         return jax.tree.map(lambda array: array[None], found)
@@ -171,7 +171,6 @@ class Rounds:
         Returns the states, the metrics of these rounds, and how many messages each client had
         missed, (rounds, seeds, cohort), or None where no arm has a public model.
         """
-        self.traces += 1
         shape, dtype = (CHUNK, len(self.policies), self.seeds), states.servers[0].weights.dtype
         seen = RoundMetrics(
             jnp.zeros((*shape, len(WHOLE)), int),
