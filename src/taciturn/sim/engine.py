@@ -12,7 +12,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -42,6 +42,7 @@ _run_keys = jax.jit(jax.vmap(draws.run_keys))
 _CHUNK_SECONDS = 1.0  # what a chunk should take, so that progress shows
 _SMALL = 2_000  # weights
 _PLANNED = 256  # rounds whose cohorts are drawn at a time
+_OF_A_RUN = ("init", "params")  # what of a rule no program depends on
 
 
 def stream(
@@ -101,17 +102,9 @@ class _Structure:
 
 
 def structure_of(policy: Policy) -> _Structure:
-    """The structure of a policy.
-
-    A rule's `init` is called on the host for every run: the numbers in it are arguments.
-    """
-    functions = {
-        (kind.name, part.name): getattr(getattr(policy, kind.name), part.name)
-        for kind in fields(policy)
-        for part in fields(getattr(policy, kind.name))
-    }
-    for name in ("init", "params"):
-        del functions["rule", name]
+    """The structure of a policy. Its rule's `init` is called on the host, and left out."""
+    rule = {name: value for name, value in vars(policy.rule).items() if name not in _OF_A_RUN}
+    functions = (rule, policy.stand_in, policy.codec, policy.down)
     return _Structure(policy, (policy.structure, fingerprint(functions)))
 
 
