@@ -1,4 +1,4 @@
-"""Any Optax optimiser on the server, whatever the form of its state."""
+"""How clients and the server step: Optax optimisers, FedProx, schedules of the rate, stragglers."""
 
 from __future__ import annotations
 
@@ -9,31 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from small_tasks import distance, tiny
 
 import taciturn
 from taciturn.sim import draws
 from taciturn.sim.local import SCHEDULES, learning_rate, proximal
 
-
-def task() -> taciturn.Task:
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 3, 40).astype(np.int32)
-    x = (rng.normal(0, 0.5, (40, 2)) + np.array([[0, 1], [1, -1], [-1, -1]])[y]).astype("f4")
-    loss, metrics = taciturn.classification(lambda p, x, key: x @ p["w"])
-    return taciturn.Task(
-        "tiny", taciturn.Stored.of({"x": x, "y": y}, [10, 10, 20]),
-        init=lambda key: {"w": jax.random.normal(key, (2, 3))}, loss=loss, metrics=metrics,
-        test={"x": x, "y": y}, batch=5, lr=0.5,
-    )  # fmt: skip
-
-
+TASK = tiny()
+QUICK: dict[str, Any] = {"rounds": 4, "cohort": 3}
 TRANSFORMATIONS = {
     "a dict of numbers": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=0.1),
     "a dict of states": lambda: optax.multi_transform(
         {"all": optax.sgd(0.5, momentum=0.9)}, lambda params: jax.tree.map(lambda _: "all", params)
-    ),
-    "a number that is not float": lambda: optax.chain(
-        optax.scale_by_schedule(optax.linear_schedule(1.0, 0.1, 3)), optax.sgd(0.7)
     ),
 }
 
@@ -47,22 +34,36 @@ TRANSFORMATIONS = {
 )
 def test_a_state_of_any_form_is_the_same_in_both(name: str) -> None:
     arms: dict[str, Any] = {"speaks": "full", "silent": "fixed:1e9+ignore"}
-    found = [
+    ours, theirs = (
         taciturn.compare(
-            task(), arms, rounds=4, cohort=3, seeds=2, plain=plain,
-            server_optimizer=TRANSFORMATIONS[name](),
+            TASK, arms, plain=plain, server_optimizer=TRANSFORMATIONS[name](), seeds=2, **QUICK
         )
         for plain in (False, True)
-    ]  # fmt: skip
+    )
     for arm in arms:
-        ours, theirs = (histories[arm].weights for histories in found)
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            ours[arm].weights, theirs[arm].weights, rtol=1e-5, atol=1e-6, err_msg=arm
+        )
     # Rounds in which nobody counts change nothing, the optimiser's state included.
-    start = jnp.stack([
-        jax.random.normal(draws.run_keys(seed).init, (2, 3)).ravel() for seed in (0, 1)
-    ])  # fmt: skip
-    np.testing.assert_array_equal(found[0]["silent"].weights, start)
-    assert np.abs(found[0]["speaks"].weights - start).max() > 0.01
+    start = taciturn.simulate(TASK, "full", rounds=1, cohort=1, seeds=2, lr=0.0).weights
+    np.testing.assert_array_equal(ours["silent"].weights, start)
+    assert distance(ours["speaks"].weights, start) > 0.01
+
+
+def test_no_option_of_the_local_step_is_left_out() -> None:
+    """The loop shares the local step with the engine: what both forget would agree."""
+    weights = {
+        str(settings): taciturn.simulate(
+            TASK, "full", rounds=1, cohort=5, plain=True, **settings
+        ).weights
+        for settings in (
+            {}, {"epochs": 2}, {"clip": 0.01}, {"client_optimizer": "momentum"}, {"prox": 2.0},
+            {"server_optimizer": "adam", "server_lr": 0.1}, {"stragglers": 1.0},
+        )
+    }  # fmt: skip
+    plain = weights.pop("{}")
+    for name, moved in weights.items():
+        assert distance(moved, plain) > 1e-3, name
 
 
 def test_the_pull_of_fedprox_is_its_formula() -> None:
@@ -72,31 +73,6 @@ def test_the_pull_of_fedprox_is_its_formula() -> None:
     updates, state = pull.update(gradient, state, {"w": jnp.array([3.0, 2.0])}, prox=0.5)
     assert updates["w"].tolist() == [2.0, 0.0]
     assert state["w"].tolist() == [1.0, 2.0]
-
-
-def test_fedprox_and_a_rate_that_decays_are_the_same_in_both() -> None:
-    settings: dict[str, Any] = {"rounds": 3, "cohort": 3, "epochs": 2}
-    found = {
-        (plain, name): taciturn.simulate(task(), "full", plain=plain, **settings, **extra)
-        for plain in (False, True)
-        for name, extra in {"none": {}, "prox": {"prox": 2.0}, "both": {
-            "prox": 2.0, "lr_decay": 0.5, "client_optimizer": "momentum"}}.items()
-        if not (plain is False and name == "prox")
-    }  # fmt: skip
-    for name in ("none", "both"):
-        np.testing.assert_allclose(
-            found[False, name].weights, found[True, name].weights, rtol=1e-5, atol=1e-6
-        )
-    # The pull keeps clients near what they were sent.
-    assert (found[True, "prox"].norm_mean < found[True, "none"].norm_mean).all()
-
-
-def test_a_rate_that_decays_is_multiplied_after_every_round() -> None:
-    """Small steps on a linear path: norms fall with the rate."""
-    settings: dict[str, Any] = {"rounds": 3, "cohort": 3, "lr": 1e-4, "plain": True}
-    constant = taciturn.simulate(task(), "full", **settings).norm_mean[0]
-    halved = taciturn.simulate(task(), "full", lr_decay=0.5, **settings).norm_mean[0]
-    np.testing.assert_allclose(halved / constant, [1, 0.5, 0.25], rtol=1e-3)
 
 
 def test_schedules_of_the_rate() -> None:
@@ -109,9 +85,33 @@ def test_schedules_of_the_rate() -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_run_follows_its_schedule(plain: bool) -> None:
+def test_a_run_follows_its_schedule_and_its_decay(plain: bool) -> None:
     """Small steps on a linear path: norms fall with the rate."""
-    settings: dict[str, Any] = {"rounds": 4, "cohort": 3, "lr": 1e-3, "plain": plain}
-    constant = taciturn.simulate(task(), "full", **settings).norm_mean[0]
-    stepped = taciturn.simulate(task(), "full", lr_schedule="step", **settings).norm_mean[0]
-    np.testing.assert_allclose(stepped / constant, [1, 1, 0.1, 0.01], rtol=1e-2)
+    settings: dict[str, Any] = {"lr": 1e-4, "plain": plain, **QUICK}
+    constant = taciturn.simulate(TASK, "full", **settings).norm_mean[0]
+    falling = taciturn.simulate(TASK, "full", lr_schedule="step", lr_decay=0.5, **settings)
+    expected = [1, 0.5, 0.1 * 0.25, 0.01 * 0.125]
+    np.testing.assert_allclose(falling.norm_mean[0] / constant, expected, rtol=1e-2)
+
+
+def test_stragglers_do_an_even_draw_of_their_steps_one_at_the_least() -> None:
+    keys, steps = draws.round_keys(draws.run_keys(0), 0), jnp.full(4_000, 10)
+    assert draws.local_steps(keys, steps, 0.0).tolist() == steps.tolist()
+    done = np.asarray(draws.local_steps(keys, steps, 1.0))
+    counts = np.bincount(done, minlength=11)
+    assert counts[0] == 0
+    assert abs(counts[1:] - 400).max() < 5 * np.sqrt(400)
+    some = np.asarray(draws.local_steps(keys, steps, 0.3))
+    slow = some != done
+    assert (some[slow] == 10).all()
+    assert abs(slow.mean() - 0.7 * 0.9) < 0.04
+    assert draws.local_steps(keys, jnp.ones(50, int), 1.0).tolist() == [1] * 50
+
+
+def test_stragglers_are_asked_and_weigh_the_same_and_come_less_far() -> None:
+    settings = {"rounds": 2, "cohort": 4, "seeds": 2, "epochs": 2, "dropout": 0.2, "plain": True}
+    slow, fast = (
+        taciturn.simulate(TASK, "full", stragglers=share, **settings) for share in (0.7, 0.0)
+    )
+    np.testing.assert_array_equal(slow.participation, fast.participation)
+    assert (slow.norm_mean[:, 0] < fast.norm_mean[:, 0]).all()

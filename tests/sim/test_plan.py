@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from taciturn.sim import plan
 
 items = st.lists(st.integers(1, 1000), min_size=1, max_size=40).map(np.array)
-few_items = st.lists(st.integers(1, 20), min_size=1, max_size=7).map(np.array)
 
 
 @given(items, st.integers(1, 50))
@@ -23,19 +19,6 @@ def test_every_item_is_in_one_lane_once(steps: np.ndarray, lanes: int) -> None:
     assert sorted(order) == list(range(len(steps)))
     assert (bounds[0], bounds[-1]) == (0, len(steps))
     assert (np.diff(bounds) >= 0).all()
-
-
-def best(steps: np.ndarray, lanes: int) -> int:
-    """The shortest makespan of all ways to pack, tried one by one."""
-    return min(
-        int(np.bincount(choice, steps, minlength=lanes).max())
-        for choice in itertools.product(range(lanes), repeat=len(steps))
-    )
-
-
-@given(few_items, st.integers(1, 3))
-def test_within_four_thirds_of_the_best(steps: np.ndarray, lanes: int) -> None:
-    assert plan.makespan(steps, lanes) <= (4 / 3 - 1 / (3 * lanes)) * best(steps, lanes) + 1e-9
 
 
 def test_the_longest_go_first_into_the_lane_that_is_free_earliest() -> None:
@@ -60,15 +43,8 @@ def test_lanes_are_a_multiple_and_no_more_than_needed(
     assert plan.best_lanes(sample, cohort, seeds, arms, multiple) == lanes
 
 
-@pytest.mark.parametrize(
-    ("sample", "expected"),
-    [
-        # Alike, all end together: every client has a lane.
-        ([10], 20),
-        # One in a hundred is long: a lane for each of the others would stand idle beside it.
-        ([1] * 99 + [1000], None),
-    ],
-)
-def test_lanes_follow_the_spread_of_the_clients(sample: list[int], expected: int | None) -> None:
-    lanes = plan.best_lanes(np.array(sample), 20, 1, 1, 1)
-    assert lanes == expected if expected else lanes < 20
+def test_lanes_follow_the_spread_of_the_clients() -> None:
+    # Alike, all end together: every client has a lane.
+    assert plan.best_lanes(np.array([10]), 20, 1, 1, 1) == 20
+    # One in a hundred is long: a lane for each of the others would stand idle beside it.
+    assert plan.best_lanes(np.array([1] * 99 + [1000]), 20, 1, 1, 1) < 20

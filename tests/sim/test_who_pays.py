@@ -10,7 +10,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_tasks import assert_same, tiny
+from small_tasks import tiny
 
 import taciturn
 from taciturn.errors import InputError
@@ -57,7 +57,6 @@ def test_what_is_held_out_belongs_to_its_client() -> None:
 def test_a_test_set_that_is_nobodys_has_no_worst_tenth() -> None:
     task = dataclasses.replace(tiny(), test_clients=None)
     history = taciturn.simulate(task, "full", plain=True, **QUICK)
-    assert np.isnan(history.worst_tenth).all()
     assert history.summary()["worst_tenth"] is None
 
 
@@ -70,42 +69,19 @@ def test_test_clients_are_checked() -> None:
 
 def test_who_was_asked_is_counted() -> None:
     history = taciturn.simulate(tiny(), "random:0.5+ignore", dropout=0.3, **QUICK)
+    counts = history.participation
     for seed in QUICK["seeds"]:
-        keys = draws.run_keys(seed)
-        asked = Counter(
-            int(client)
-            for t in range(6)
-            for client in draws.cohort(draws.round_keys(keys, t), 5, 3, t)
+        keys = [draws.round_keys(draws.run_keys(seed), t) for t in range(6)]
+        asked = Counter(np.ravel([draws.cohort(key, 5, 3) for key in keys]).tolist())
+        own = counts.seed == seed
+        assert asked == dict(
+            zip(counts.client[own].tolist(), counts.asked[own].tolist(), strict=True)
         )
-        own = history.participation.seed == seed
-        assert dict(
-            zip(
-                history.participation.client[own].tolist(),
-                history.participation.asked[own].tolist(),
-                strict=True,
-            )
-        ) == dict(asked)
-    assert history.participation.spoke.sum() == history.spoke.sum()
-    answered = history.participation.spoke + history.participation.silent
-    assert (history.participation.asked - answered).sum() == history.missing.sum() > 0
-    sizes = np.array([3, 12, 5, 20, 7])[history.participation.client]
-    np.testing.assert_array_equal(history.participation.examples[answered > 0], sizes[answered > 0])
-
-
-def test_a_reply_that_is_rejected_is_neither_spoken_nor_silent() -> None:
-    found = [
-        taciturn.simulate(tiny(poisoned=1), "full", plain=plain, **QUICK) for plain in (False, True)
-    ]
-    for history in found:
-        own = history.participation.client == 1
-        assert history.participation.asked[own].sum() == history.rejected.sum() > 0
-        assert (
-            history.participation.spoke[own].sum() == history.participation.silent[own].sum() == 0
-        )
-        np.testing.assert_array_equal(
-            history.participation.asked[~own], history.participation.spoke[~own]
-        )
-    assert_same(*found)
+    assert counts.spoke.sum() == history.spoke.sum()
+    answered = counts.spoke + counts.silent
+    assert (counts.asked - answered).sum() == history.missing.sum() > 0
+    sizes = np.array([3, 12, 5, 20, 7])[counts.client]
+    np.testing.assert_array_equal(counts.examples[answered > 0], sizes[answered > 0])
 
 
 def test_thirds_are_of_the_clients_that_answered_by_their_examples() -> None:
@@ -132,7 +108,7 @@ def test_counts_of_several_parts_add_up() -> None:
     whole = participation.count(seeds, clients, clients + 1.0, answers)
     parts = [
         participation.count(seeds, clients[:, i : i + 2], clients[:, i : i + 2] + 1.0,
-                     answers[:, :, i : i + 2])
+                            answers[:, :, i : i + 2])
         for i in (0, 2)
     ]  # fmt: skip
     for a, b in zip(whole, participation.merge(parts), strict=True):
@@ -152,7 +128,7 @@ def test_a_folder_keeps_a_row_for_each_client(tmp_path: Path) -> None:
         "task": "npz", "data": tmp_path / "own.npz", "arms": "full; random:0.5+ignore",
         "rounds": 4, "cohort": 2, "seeds": 2,
     }  # fmt: skip
-    folder, summary = comparison.start(values, tmp_path / "run")
+    folder, _ = comparison.start(values, tmp_path / "run")
     with open(folder / "clients.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["name"] for row in rows} <= {"ann", "bob, jr", "cy", "di"}
@@ -162,6 +138,3 @@ def test_a_folder_keeps_a_row_for_each_client(tmp_path: Path) -> None:
     full = [row for row in rows if row["arm"] == "full"]
     assert sum(int(row["spoke"]) for row in full) == 4 * 2 * 2
     assert all(row["spoke"] == row["asked"] and row["silent"] == "0" for row in full)
-    for name in ("worst_tenth", "silent_small", "silent_large"):
-        assert 0 <= summary["arms"]["random:0.5+ignore"][name] <= 100
-    assert summary["arms"]["full"]["silent_small"] == 0

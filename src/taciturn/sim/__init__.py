@@ -12,12 +12,11 @@ from taciturn.checks import flag, path_of
 from taciturn.core import budget
 from taciturn.core.parts import Part
 from taciturn.core.policy import Policy, parse
-from taciturn.errors import InputError, Stopped, UnknownName
-from taciturn.progress import Chunk, Compiling, Tell, Totals, silence
+from taciturn.errors import InputError, UnknownName
+from taciturn.progress import Chunk, Tell, Totals, silence
 from taciturn.settings import Settings
-from taciturn.signals import noted
 from taciturn.sim import engine, reference
-from taciturn.sim.checkpoint import Checkpoints
+from taciturn.sim.checkpoint import checkpointed
 from taciturn.sim.codecs import check_codecs
 from taciturn.sim.defaults import fill_in
 from taciturn.sim.devices import prepare
@@ -27,17 +26,8 @@ from taciturn.sim.trained import as_model, evaluate
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 
-__all__ = [
-    "History",
-    "as_model",
-    "compare",
-    "evaluate",
-    "fill_in",
-    "follow",
-    "infeasible",
-    "prepare",
-    "simulate",
-]  # fmt: skip
+__all__ = ["History", "as_model", "compare", "evaluate", "fill_in", "follow", "infeasible",
+           "prepare", "simulate"]  # fmt: skip
 
 log = logging.getLogger("taciturn")
 
@@ -69,9 +59,8 @@ def simulate(
     """
     policy = _policy("policy", policy)
     arms = {str(policy): policy}
-    return compare(task, arms, plain=plain, progress=progress, folder=folder, **settings)[
-        str(policy)
-    ]
+    found = compare(task, arms, plain=plain, progress=progress, folder=folder, **settings)
+    return found[str(policy)]
 
 
 def compare(
@@ -122,14 +111,10 @@ def _policy(name: str, value: Any) -> Policy:
 
 
 def follow(
-    task: Task,
-    policies: Mapping[str, Policy],
-    settings: Settings,
-    tell: Tell,
-    plain: bool = False,
+    task: Task, policies: Mapping[str, Policy], settings: Settings, tell: Tell, plain: bool = False,
     folder: Path | None = None,
-) -> dict[str, History]:
-    """Follows a simulation to its end: each chunk is written down, told, and kept.
+) -> dict[str, History]:  # fmt: skip
+    """The histories of a simulation that is run to its end.
 
     Args:
       task, policies, tell, plain: as for `compare`.
@@ -140,32 +125,17 @@ def follow(
     check_codecs(task, policies.values())
     for name, doubt in infeasible(task, policies, settings.cohort, settings.rounds).items():
         log.warning("%s: %s", name, doubt)
-    totals = Totals(settings.cohort)
+    totals, chunks = Totals(settings.cohort), []
     if folder is None:
-        chunks = []
-        for record in stream(task, policies, settings):
-            _tell(record, totals, tell)
+        records = stream(task, policies, settings)
+    else:
+        records = checkpointed(stream, task, policies, settings, folder)
+    with closing(records):
+        for record in records:
+            for told in totals.add(record) if isinstance(record, Chunk) else [record]:
+                tell(told)
             if isinstance(record, Chunk):
                 chunks.append(record.kept)
-        return gather(policies, settings, chunks)
-
-    size = flat_model(task).size
-    with (
-        closing(Checkpoints(folder, task, policies, settings, size)) as journal,
-        noted() as stopping,
-    ):
-        chunks, left = journal.find()
-        for chunk in chunks:
-            _tell(chunk, totals, tell)
-        begun = bool(chunks)
-        for record in stream(task, policies, settings, left) if left or not begun else ():
-            signal = stopping()
-            if isinstance(record, Chunk):
-                journal.add(record, stop=bool(signal))
-                chunks.append(record.kept)
-            _tell(record, totals, tell)
-            if signal and isinstance(record, Chunk) and not record.is_last:
-                raise Stopped(f"Stopped after round {record.group.done}.", signal)
     return gather(policies, settings, chunks)
 
 
@@ -177,8 +147,3 @@ def infeasible(
     size = flat_model(task).size if rules else 0  # the model is traced for it
     found = {name: budget.doubt(rule, size, cohort, rounds) for name, rule in rules.items()}
     return {name: doubt for name, doubt in found.items() if doubt}
-
-
-def _tell(record: Chunk | Compiling, totals: Totals, tell: Tell) -> None:
-    for told in totals.add(record) if isinstance(record, Chunk) else [record]:
-        tell(told)

@@ -14,7 +14,8 @@ import math
 import re
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
@@ -26,19 +27,11 @@ import numpy as np
 
 from taciturn import runs
 from taciturn.core.policy import Policy
-from taciturn.errors import RunError, WriteError
-from taciturn.progress import Chunk, Group
+from taciturn.errors import RunError, Stopped, WriteError
+from taciturn.progress import Chunk, Compiling, Group
 from taciturn.settings import Settings
-from taciturn.sim.history import (
-    COLUMNS,
-    MEASURED,
-    TESTED,
-    as_recorded,
-    joined,
-    tested_columns,
-    traffic,
-)
-from taciturn.sim.local import client_optimizer, flat_model, make_step, server_optimizer
+from taciturn.signals import noted
+from taciturn.sim import history, local
 from taciturn.sim.participation import Participation
 from taciturn.sim.serialization import Packed, pack
 from taciturn.tasks.task import with_test
@@ -50,17 +43,40 @@ _LONGEST = 300.0  # seconds between two of them, whatever they cost
 _BYTES_PER_SECOND, _LEAST = 2e8, 0.02  # what one is taken to cost before the first is written
 
 
+def checkpointed(
+    stream: Callable[..., Generator[Chunk | Compiling]], task: Any, policies: Mapping[str, Policy],
+    settings: Settings, folder: Path,
+) -> Generator[Chunk | Compiling]:  # fmt: skip
+    """What a stream tells, written into a folder: first what is saved there, then what is left.
+
+    Ctrl-C and SIGTERM end it when the chunk that is under way is saved.
+    """
+    with (
+        closing(Checkpoints(folder, task, policies, settings)) as checkpoints,
+        noted() as signal_that_came,
+    ):
+        found, left = checkpoints.find()
+        yield from found
+        for record in stream(task, policies, settings, left) if left or not found else ():
+            signal = signal_that_came()
+            if isinstance(record, Chunk):
+                checkpoints.add(record, stop=bool(signal))
+            yield record
+            if signal and isinstance(record, Chunk) and not record.is_last:
+                raise Stopped(f"Stopped after round {record.group.done}.", signal)
+
+
 class Checkpoints:
     """The folder of a simulation. One process at a time writes it: see `runs.claimed`."""
 
     def __init__(
-        self, folder: Path, task: Any, policies: Mapping[str, Policy], settings: Settings, size: int
+        self, folder: Path, task: Any, policies: Mapping[str, Policy], settings: Settings
     ) -> None:
-        self._folder, self._settings, self._size = folder, settings, size
-        self._tested = tested_columns(task)
-        self._columns = (*COLUMNS, *(name for name in self._tested if name not in TESTED))
-        about = _about(task, policies, settings, size)
-        self._about = about | {"columns": list(self._columns)}
+        self._folder, self._settings, self._size = folder, settings, local.flat_model(task).size
+        self._tested = history.tested_columns(task)
+        self._columns = (*history.MEASURED, *history.COUNTED, *self._tested)
+        about = _about(task, policies, settings)
+        self._about = about | {"weights": self._size, "columns": list(self._columns)}
         self._table = runs.StreamedTable(folder / "metrics.csv")
         self._groups: list[list[Chunk]] = []  # the chunks of those that are done or under way
         self._due: float | None = None
@@ -72,7 +88,7 @@ class Checkpoints:
         Both are empty where nothing was saved: the table then begins anew.
         """
         problems: list[tuple[Path, str]] = []
-        for _, path in sorted(_checkpoints(self._folder), reverse=True):
+        for path in reversed(_checkpoints(self._folder)):
             try:
                 found = self._read(path)
             except RunError as error:
@@ -81,8 +97,8 @@ class Checkpoints:
             for bad, problem in problems:
                 aside = bad.with_suffix(".unusable")
                 bad.rename(aside)
-                log.warning("%s: %s is used, that one is now called %s", problem, path.name,
-                            aside.name)  # fmt: skip
+                told = "%s: %s is used, that one is now called %s"
+                log.warning(told, problem, path.name, aside.name)
             return found
         if problems:
             raise RunError(f"{problems[0][1]}, and there is no other checkpoint that can be used.")
@@ -95,8 +111,8 @@ class Checkpoints:
             self._groups.append([])
         self._groups[-1].append(chunk.kept)
         if self._due is None:
-            size = sum(np.size(leaf) * 4 for leaf in jax.tree.leaves(chunk.group.state))
-            self._due = time.perf_counter() + _pause(_LEAST + size / _BYTES_PER_SECOND)
+            nbytes = 4 * sum(map(np.size, jax.tree.leaves(chunk.group.state)))
+            self._due = time.perf_counter() + _pause(_LEAST + nbytes / _BYTES_PER_SECOND)
         try:
             self._table.add(self._rows(chunk))
             began = time.perf_counter()
@@ -105,7 +121,7 @@ class Checkpoints:
                 now = time.perf_counter()
                 self._due = now + _pause(now - began)
         except (OSError, WriteError) as error:
-            why = f"{error}"
+            why: Any = error
             if isinstance(error, OSError):
                 why = f"{self._folder / 'metrics.csv'} cannot be written: {error.strerror}."
             raise WriteError(f"{why} What was saved, {self._saved} rounds, is safe.") from None
@@ -115,31 +131,28 @@ class Checkpoints:
 
     def _save(self, chunk: Chunk) -> None:
         """Writes a checkpoint: the state, and what the table does not have of the rounds so far."""
-        self._groups = [[joined(own)] for own in self._groups]
+        self._groups = [[history.joined(own)] for own in self._groups]
         arrays: dict[str, np.ndarray] = {}
-        kinds: Mapping[str, str] = {}
-        for i, (group,) in enumerate(self._groups):
-            kept = {"seconds": group.seconds, "weights": group.weights}
-            kept |= {
-                f"participation/{name}": array
-                for name, array in group.participation._asdict().items()
-            }
-            arrays |= {f"{i}/{name}": array for name, array in kept.items() if array is not None}
-        if chunk.weights is None:
-            packed, i = pack(chunk.group.state), len(self._groups) - 1
-            kinds = packed.kinds
-            arrays |= {f"{i}/state{name}": array for name, array in packed.arrays.items()}
+        for i, (own,) in enumerate(self._groups):
+            arrays[f"{i}/seconds"] = own.seconds
+            for name, counts in own.participation._asdict().items():
+                arrays[f"{i}/participation/{name}"] = counts
+            if own.weights is not None:
+                arrays[f"{i}/weights"] = own.weights
+        state = Packed({}, {}) if chunk.weights is not None else pack(chunk.group.state)
+        last = len(self._groups) - 1
+        arrays |= {f"{last}/state{name}": array for name, array in state.arrays.items()}
         groups = [own.group for (own,) in self._groups]
         content = {
             "about": self._about,
             "table": self._table.settle(),
             "groups": [group._asdict() | {"state": None} for group in (*groups, *chunk.waiting)],
-            "kinds": kinds,
+            "kinds": state.kinds,
         }
         done = sum(group.done for group in groups)
         runs.write_checked(self._folder / f"checkpoint-{done}.safetensors", content, arrays)
         self._saved = done
-        for _, old in sorted(_checkpoints(self._folder))[:-2]:
+        for old in _checkpoints(self._folder)[:-2]:
             old.unlink()
 
     def _read(self, path: Path) -> tuple[list[Chunk], list[Group]]:
@@ -155,13 +168,10 @@ class Checkpoints:
         for name, array in arrays.items():
             i, _, rest = name.partition("/")
             parts[int(i)][rest] = array
-        found = [
-            self._chunk(group, rows, part)
-            for group, part in zip(groups, parts, strict=True)
-            if group.done
-        ]
-        left = []
+        found, left = [], []
         for group, part in zip(groups, parts, strict=True):
+            if group.done:
+                found.append(self._chunk(group, rows, part))
             if group.done < self._settings.rounds:
                 state = {name.removeprefix("state"): array for name, array in part.items()
                          if name.startswith("state")}  # fmt: skip
@@ -188,21 +198,21 @@ class Checkpoints:
         own = list(islice(rows, math.prod(shape)))
         columns = {
             name: np.reshape([float(row[name] or "nan") for row in own], shape).transpose(1, 2, 0)
-            for name in (*MEASURED, *self._tested)
+            for name in (*history.MEASURED, *self._tested)
         }
-        participation = Participation(
-            *(arrays[f"participation/{name}"] for name in Participation._fields)
-        )
-        return Chunk(group, as_recorded(columns), arrays["seconds"], self._size,
-                     weights=arrays.get("weights"), participation=participation)  # fmt: skip
+        counts = (arrays[f"participation/{name}"] for name in Participation._fields)
+        return Chunk(
+            group, history.as_recorded(columns), arrays["seconds"], self._size,
+            weights=arrays.get("weights"), participation=Participation(*counts),
+        )  # fmt: skip
 
     def _rows(self, chunk: Chunk) -> list[np.ndarray]:
         """The columns of the table: a row per round, arm and seed, in this order."""
         arms, seeds = chunk.group.arms, chunk.group.seeds
         count = len(chunk.seconds)
         settings, missing = self._settings, chunk.columns["missing"]
-        columns = dict(chunk.columns)
-        columns |= traffic(settings.cohort, self._size, missing, settings.choice or 0)
+        around = history.traffic(settings.cohort, self._size, missing, settings.choice or 0)
+        columns = {**chunk.columns, **around}
         labels = [
             np.tile(np.repeat(arms, len(seeds)), count),
             np.tile(seeds, count * len(arms)),
@@ -212,17 +222,15 @@ class Checkpoints:
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """What a simulation needs no more when its results are written."""
-    for _, path in _checkpoints(folder):
+    """Removes what a simulation needs no more when its results are written."""
+    for path in _checkpoints(folder):
         path.unlink(missing_ok=True)
 
 
-def _checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """The checkpoints that there are, with their numbers."""
-    pairs = [
-        (path.stem.partition("-")[2], path) for path in folder.glob("checkpoint-*.safetensors")
-    ]
-    return [(int(number), path) for number, path in pairs if number.isdecimal()]
+def _checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, the oldest first."""
+    found = {path.stem.partition("-")[2]: path for path in folder.glob("checkpoint-*.safetensors")}
+    return [found[number] for number in sorted(filter(str.isdecimal, found), key=int)]
 
 
 def _pause(cost: float) -> float:
@@ -246,17 +254,17 @@ def _doing(task: Any, settings: Settings) -> dict[str, str]:
 
     Other versions of JAX, and other devices, may trace something else of the same functions.
     """
-    model, transformation = flat_model(task), client_optimizer(settings)
+    model, transformation = local.flat_model(task), local.client_optimizer(settings)
     weights = jax.ShapeDtypeStruct((model.size,), jnp.zeros(0).dtype)
     mask = jax.ShapeDtypeStruct((settings.batch,), bool)
     where = jax.ShapeDtypeStruct((settings.batch,), jnp.int32)
     key, client = jax.eval_shape(lambda: (jax.random.key(0), jnp.int32(0)))
     clients, test = with_test(task)
-    server = server_optimizer(settings.server_optimizer, 1.0)
+    server = local.server_optimizer(settings.server_optimizer, 1.0)
 
     def step(weights: Any, client: Any, where: Any, mask: Any, key: Any) -> Any:
         params = model.unravel(weights)
-        one = make_step(task, transformation, settings.precision)
+        one = local.make_step(task, transformation, settings.precision)
         batch = clients.batch(client, where)
         return one(params, transformation.init(params), batch, mask, key, 1.0, 1.0, 1.0)
 
@@ -281,9 +289,7 @@ def _doing(task: Any, settings: Settings) -> dict[str, str]:
     return found
 
 
-def _about(
-    task: Any, policies: Mapping[str, Policy], settings: Settings, size: int
-) -> dict[str, Any]:
+def _about(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dict[str, Any]:
     """What a checkpoint must have been made with, as JSON gives it back."""
     return {
         "task": task.name,
@@ -292,7 +298,6 @@ def _about(
         "hold_out": task.hold_out,
         "the checksum of the data": _checksum((task.clients, task.test, task.test_clients)),
         "what it does": _doing(task, settings),
-        "weights": size,
         **{field.name: _as_json(getattr(settings, field.name)) for field in fields(Settings)},
         "arms": {name: str(policy) for name, policy in policies.items()},
     }

@@ -4,8 +4,7 @@
     loss_k: of the current weights over all rows of candidate k, dropout off
     cohort: the candidates with the largest loss; they count alike in the mean
 
-It is π_pow-d of the paper, d the candidates and m the cohort. The plain loop has the same in
-`Trainer.choose`.
+It is π_pow-d of the paper, d the candidates and m the cohort; in the plain loop `Trainer.cohort`.
 
 References:
   Cho, Wang, Joshi. Client Selection in Federated Learning: Convergence Analysis and
@@ -26,8 +25,8 @@ def make_loss_sums(task: Task, model: Model, batch: int) -> Callable[..., Any]:
     """`(weights, candidates, clients, start, stride) -> (sums of losses, sums of their weights)`.
 
     One sum per candidate. All their rows are laid end to end and go through the model in batches,
-    of which those at `start`, `start + stride` … are taken: memory does not grow with candidates or
-    their rows, and nothing is padded but the last batch.
+    of which those at `start`, `start + stride` … are taken: memory does not grow with candidates,
+    and nothing is padded but the last batch.
     """
 
     def loss_sums(
@@ -55,11 +54,3 @@ def make_loss_sums(task: Task, model: Model, batch: int) -> Callable[..., Any]:
         return jax.lax.while_loop(lambda carry: carry[0] < ends[-1], one, carry)[1]
 
     return loss_sums
-
-
-def largest(losses: jax.Array, size: int) -> jax.Array:
-    """The places of the `size` largest losses, the largest first; one that is NaN counts least.
-
-    Of equal ones the first is taken: candidates are in the order of their draw, which is random.
-    """
-    return jax.lax.top_k(jnp.where(jnp.isnan(losses), -jnp.inf, losses), size)[1]

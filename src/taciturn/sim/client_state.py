@@ -1,9 +1,8 @@
 """Tables with an update for every client: what its codec left out, and what it said last.
 
-A table, (rows, population, size), has a row for each run that needs it. Clients keep the first
-kind, residuals, under a codec with feedback; the server keeps the second for the stand-in `own`. In
-a round, lanes fill in what is new of the cohort, (rows, cohort, size). `runs` are those with a row.
-Where no run needs a table, all of it is None.
+A table, (rows, population, size), has a row for each of the `runs` that need it, and is None where
+none does. Clients keep the first kind, residuals, under a codec with feedback; the server keeps the
+second for the stand-in `own`. Lanes fill in what a round changes, (rows, cohort, size).
 """
 
 from typing import Any
@@ -19,12 +18,12 @@ def empty(runs: np.ndarray, clients: int, size: int, dtype: Any) -> Any:
 
 
 def rows_of(table: Any, runs: np.ndarray, clients: jax.Array) -> Any:
-    """The part of those who are asked, (seeds, cohort)."""
+    """The part of the clients that are asked, (seeds, cohort)."""
     return None if table is None else table[_places(runs, clients)]
 
 
 def put(table: Any, runs: np.ndarray, clients: jax.Array, said: jax.Array, new: Any) -> Any:
-    """The table with what is new of the cohorts' clients that spoke, (all runs, cohort)."""
+    """The table with `new` for the cohorts' clients that spoke, (all runs, cohort)."""
     if table is None:
         return None
     place = _places(runs, clients)

@@ -1,8 +1,8 @@
-"""Collector the clients of a round on one device: who speaks, what is decoded, what is summed.
+"""What becomes of updates on one device: who speaks, what is decoded, what is summed.
 
-An update that was spoken goes through its policy's codec before it is added to its run's sums.
-Where a codec loses something, spoken updates wait in as many slots as there are lanes and are coded
-together: none is coded more than twice, and memory does not grow with cohorts.
+A spoken update goes through its policy's codec before it is added to the sums of its run. Where a
+codec loses something, updates wait in slots, one per lane, and are coded together when the slots
+are full: none is coded more than twice, and memory does not grow with cohorts.
 """
 
 from collections.abc import Callable
@@ -74,23 +74,20 @@ class RoundSums(NamedTuple):
     chances: Any  # of having spoken, (runs, cohort); None where no rule has any
     nbytes: Any  # of their codes, (runs, cohort); None where no rule gives each its own number
     left: Any  # what codecs left out, like `RoundInputs.residuals`; 0 of the silent
-    last: (
-        Any  # what was decoded of them, (`Collector.repeating`, cohort, size); None where no run is
-    )
+    last: Any  # what was decoded, (`Collector.repeating`, cohort, size); None where no run needs it
     taken: Any  # how many slots are; None where no codec loses anything, and in the end
     slots: Spoken | None  # updates that wait, with what the clients had kept
 
 
 class Collector:
-    """Hears clients; compare `client.respond`, `client.through` and `tally.add`.
+    """Collects what clients trained; compare `client.respond`, `client.through` and `tally.add`.
 
     Attributes:
       policies: one per arm.
-      seeds, cohort: of the experiment.
       size: how many weights the model has.
       looked_at: the fields of a client's stats that any rule looks at.
       keeping: the runs whose clients keep what their codec left out.
-      repeating: the runs whose silent clients are stood in for by what they said last.
+      repeating: the runs in which a silent client's own last update stands in for it.
     """
 
     def __init__(self, policies: tuple[Policy, ...], seeds: int, cohort: int, size: int) -> None:
@@ -109,7 +106,7 @@ class Collector:
         ]
 
     def begin(self, thetas: list[jax.Array], lanes: int, work: RoundInputs) -> RoundSums:
-        """Nobody is heard yet; `thetas` are the runs' weights, layer by layer."""
+        """The sums before anyone is heard; `thetas` are the runs' weights, layer by layer."""
         dtype, size = work.thetas.dtype, work.thetas.shape[1]
         table = jnp.zeros((self.runs, self.cohort), dtype)
         whole = table.astype(jnp.int32)
@@ -132,15 +129,10 @@ class Collector:
         self, heard: RoundSums, item: Item, ended: jax.Array, updates: list[jax.Array], loss: Any,
         work: RoundInputs,
     ) -> RoundSums:  # fmt: skip
-        """Hears the lanes that have ended.
+        """The sums with the clients in them whose lanes have `ended`.
 
-        Args:
-          heard: what was heard so far.
-          item: the client of each lane.
-          ended: which lanes have ended.
-          updates: Δ of all lanes, layer by layer, (lanes, …) each.
-          loss: their mean training loss; None where no rule looks at it.
-          work: the round.
+        `updates` are the Δ of all lanes, layer by layer, (lanes, …) each; `loss` is their mean
+        training loss, or None where no rule looks at it.
         """
         norms = jax.vmap(_norm)(updates)
         weight = work.who.examples[item.seed, item.slot].astype(norms.dtype)
@@ -170,13 +162,13 @@ class Collector:
         return self._wait(heard, spoken._replace(updates=whole), speaks, work)
 
     def end(self, heard: RoundSums, work: RoundInputs) -> RoundSums:
-        """What was heard, nothing waiting any more."""
+        """The sums of the round, with all that still waits."""
         if heard.slots is not None:
             heard = self._empty(heard, work)
         return heard._replace(sums=jnp.concatenate(heard.sums, axis=1), taken=None, slots=None)
 
     def _decide(self, item: Item, stats: ClientStats, work: RoundInputs) -> client.Decision:
-        """What the client of each lane does under the rule of its arm."""
+        """What each lane's client decides under the rule of its arm."""
         lanes, arm = jnp.arange(len(item.run)), item.run // self.seeds
         decisions = []
         for policy, context in zip(self.policies, work.contexts, strict=True):
@@ -212,8 +204,8 @@ class Collector:
     def _wait(
         self, heard: RoundSums, spoken: Spoken, speaks: jax.Array, work: RoundInputs
     ) -> RoundSums:
-        """Puts what was spoken into free slots, with what clients had kept; empties all slots first
-        where too few are free."""
+        """Puts spoken updates, plus what clients had kept, into free slots; where too few are free,
+        all slots are emptied first."""
         lanes, more = len(speaks), jnp.sum(speaks, dtype=jnp.int32)
         crowded = heard.taken + more > lanes
         heard = jax.lax.cond(
@@ -229,15 +221,16 @@ class Collector:
         return heard._replace(taken=first + more, slots=slots)
 
     def _empty(self, heard: RoundSums, work: RoundInputs) -> RoundSums:
-        """Adds what the server decodes of the updates that wait, and notes what codecs left out of
-        them; an update that cannot have been decoded from its norm is rejected."""
+        """Adds what the server decodes of the updates that wait, and notes what codecs left out.
+
+        Where the decoded norm does not fit the reported one, the update is rejected.
+        """
         waiting = heard.slots
         assert waiting is not None
         taken = jnp.arange(len(waiting.run)) < heard.taken
         decoded, fits = self._decode(waiting, taken, work)
-        left = client_state.write(
-            heard.left, self.keeping, waiting, waiting.updates - decoded, taken
-        )
+        lost = waiting.updates - decoded
+        left = client_state.write(heard.left, self.keeping, waiting, lost, taken)
         last = client_state.write(heard.last, self.repeating, waiting, decoded, fits)
         wrong = jnp.where(taken & ~fits, waiting.run, self.runs)  # out of bounds: dropped
         norms = heard.norms.at[wrong, waiting.slot].set(jnp.nan, mode="drop")
@@ -277,13 +270,13 @@ def _through(
         read = codec.decode(codec.encode(update, key), key, size)
     read = read.astype(update.dtype)
     norm = arrays.norm(read)
-    if policy.rule.nbytes is not None:  # what range it has depends on a number that is traced
+    if policy.rule.nbytes is not None:  # the norm's range would depend on a traced number
         return read, jnp.isfinite(norm)
     return read, tally.fits(codec, arrays.norm(update), norm, size)
 
 
 def _norm(layers: list[jax.Array]) -> jax.Array:
-    """That of the vector that the layers make up."""
+    """The norm of the vector that the layers make up."""
     norms = [arrays.norm(layer) for layer in layers]
     return norms[0] if len(norms) == 1 else arrays.norm(jnp.stack(norms))
 

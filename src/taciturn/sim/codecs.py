@@ -1,6 +1,6 @@
 """Codecs of one's own, checked before anything runs: bytes are counted by what they say."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -24,8 +24,7 @@ def _check(codec: Codec, size: int) -> None:
     update = jax.ShapeDtypeStruct((size,), np.float32)
     key = jax.ShapeDtypeStruct((2,), np.uint32)
     code = jax.eval_shape(codec.encode, update, key)
-    said = _listed([(np.dtype(form.dtype), form.shape) for form in codec.forms(size)])
-    wrote = _listed([(array.dtype, array.shape) for array in code])
+    said, wrote = _listed(codec.forms(size)), _listed(code)
     if wrote != said:
         raise InputError(
             f"`encode` of the codec `{codec.name}` makes {wrote} of {size:,} weights, and its "
@@ -34,10 +33,9 @@ def _check(codec: Codec, size: int) -> None:
     read = jax.eval_shape(lambda code, key: codec.decode(code, key, size), code, key)
     if read.shape != (size,):
         raise InputError(
-            f"`decode` of the codec `{codec.name}` makes {_listed([(read.dtype, read.shape)])} of "
-            f"{size:,} weights."
+            f"`decode` of the codec `{codec.name}` makes {_listed([read])} of {size:,} weights."
         )
 
 
-def _listed(arrays: Sequence[tuple[Any, tuple[int, ...]]]) -> str:
-    return ", ".join(f"{np.dtype(dtype).name}{list(shape)}" for dtype, shape in arrays)
+def _listed(arrays: Iterable[Any]) -> str:
+    return ", ".join(f"{np.dtype(array.dtype).name}{list(array.shape)}" for array in arrays)

@@ -37,6 +37,28 @@ def fill_in(settings: _S, task: Task, plain: bool = False, policies: Iterable[Po
     """
     check(task)
     _check_names(settings)
+    filled = _numbers(settings, task)
+    for name in ("devices", "lanes"):
+        if plain and name in filled:
+            raise InputError(f"`{name}` is the engine's: the plain loop (`plain`) has none.")
+    if "devices" in filled:
+        mesh(filled["devices"])
+    population = task.clients.population
+    filled["cohort"] = whole("cohort", settings.cohort)
+    if filled["cohort"] > population:
+        raise InputError(
+            f"`cohort` must be at most the population of {population} clients, "
+            f"got {settings.cohort}."
+        )
+    if settings.choice is not None:
+        filled["choice"] = _choice(settings.choice, filled["cohort"], task, policies)
+    seeds = _seeds(settings)
+    filled["rounds"] = whole("rounds", settings.rounds, most=MOST_ROUNDS // len(seeds))
+    return replace(settings, seeds=seeds, seed=None, **filled)
+
+
+def _numbers(settings: Settings, task: Task) -> dict[str, Any]:
+    """The settings that are numbers in an interval, and were given or have a default."""
     own_rate = not isinstance(settings.client_optimizer, str)
     filled: dict[str, Any] = {
         "epochs": task.epochs, "batch": task.batch, "lr": 1.0 if own_rate else task.lr,
@@ -55,23 +77,7 @@ def fill_in(settings: _S, task: Task, plain: bool = False, policies: Iterable[Po
     filled["batch"] = min(filled["batch"], task.clients.longest)
     if settings.kept_messages is not None:
         filled["kept_messages"] = whole("kept_messages", settings.kept_messages, 0)
-    for name in ("devices", "lanes"):
-        if plain and name in filled:
-            raise InputError(f"`{name}` is the engine's: the plain loop (`plain`) has none.")
-    if "devices" in filled:
-        mesh(filled["devices"])
-    population = task.clients.population
-    filled["cohort"] = whole("cohort", settings.cohort)
-    if filled["cohort"] > population:
-        raise InputError(
-            f"`cohort` must be at most the population of {population} clients, "
-            f"got {settings.cohort}."
-        )
-    if settings.choice is not None:
-        filled["choice"] = _choice(settings.choice, filled["cohort"], task, policies)
-    seeds = _seeds(settings)
-    filled["rounds"] = whole("rounds", settings.rounds, most=MOST_ROUNDS // len(seeds))
-    return replace(settings, seeds=seeds, seed=None, **filled)
+    return filled
 
 
 def _check_names(settings: Settings) -> None:

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 
 from taciturn.core.hashing import DOWN, UP, fold, mix
 
+_ANSWERS, _LOCAL_STEPS = 1, 2  # what the key `speak` is folded with for these draws
 _PERMUTATION_ROUNDS = 24
 
-# Compiled once for the plain loop, which calls it as it is; in a program it is the lines it has.
+# The plain loop calls these one by one, and they are compiled once; in a program they are inlined.
 _compiled = functools.partial(jax.jit, inline=True)
 
 
@@ -66,15 +67,15 @@ def uniforms(keys: RoundKeys, size: int) -> jax.Array:
 
 def answers(keys: RoundKeys, size: int, dropout: Any) -> jax.Array:
     """Who of the cohort answers at all."""
-    return jax.random.uniform(jax.random.fold_in(keys.speak, 1), (size,)) >= dropout
+    return jax.random.uniform(jax.random.fold_in(keys.speak, _ANSWERS), (size,)) >= dropout
 
 
 def local_steps(keys: RoundKeys, steps: jax.Array, stragglers: Any) -> jax.Array:
     """How many of its local steps each client of the cohort does before time is up.
 
-    All of them; or, as likely as `stragglers` says, an even draw of them, one at the least.
+    With probability `stragglers` a uniform draw from 1 to all of them, else all.
     """
-    slow, part = jax.random.uniform(jax.random.fold_in(keys.speak, 2), (2, len(steps)))
+    slow, part = jax.random.uniform(jax.random.fold_in(keys.speak, _LOCAL_STEPS), (2, len(steps)))
     done = jnp.ceil(part * steps.astype(part.dtype)).astype(steps.dtype)
     return jnp.where(slow < stragglers, jnp.maximum(done, 1), steps)
 

@@ -1,11 +1,9 @@
 """The compiled engine: whole experiments as one JAX program.
 
 Every client of every cohort of every run (an arm with a seed) is an *item*. Items are packed into
-*lanes* (`plan.py`), lanes are spread over the devices of a mesh and train there (`lanes.py`). Then
-the server of every arm takes its step, seeds side by side (`rounds.py`). Rounds follow each other
-inside the program, in chunks whose length does not matter to the result.
-
-What is here runs on the host: it plans, compiles, and calls chunk by chunk.
+*lanes* (`plan.py`), which train on the devices of a mesh (`lanes.py`). Then the server of every arm
+takes its step, seeds side by side (`rounds.py`). Rounds go in chunks, whose length does not matter
+to the result. What is here runs on the host: it plans, compiles, and calls chunk by chunk.
 """
 
 from __future__ import annotations
@@ -13,8 +11,8 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -33,7 +31,6 @@ from taciturn.sim.client_updates import Cohorts
 from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.history import DOWNLOADED, as_recorded, bytes_up, downloads, tested_columns
 from taciturn.sim.lanes import Numbers, Schedule
-from taciturn.sim.participation import Participation
 from taciturn.sim.participation import count as count_participation
 from taciturn.sim.rounds import CHUNK, REAL, WHOLE, Given, RoundMetrics, Rounds, SimState
 from taciturn.sim.serialization import unpack
@@ -45,18 +42,16 @@ _run_keys = jax.jit(jax.vmap(draws.run_keys))
 _CHUNK_SECONDS = 1.0  # what a chunk should take, so that progress shows
 _SMALL = 2_000  # weights
 _PLANNED = 256  # rounds whose cohorts are drawn at a time
+_OF_A_RUN = ("init", "params")  # what of a rule no program depends on
 
 
 def stream(
     task: Task, arms: Mapping[str, Policy], settings: Settings, groups: Sequence[Group] = ()
-) -> Iterator[Chunk | Compiling]:
+) -> Generator[Chunk | Compiling]:
     """Every policy of `arms` with every seed, side by side as far as memory goes, chunk by chunk.
 
-    With `choice` arms go one after another, because each has cohorts of its own.
-
-    Args:
-      task, arms, settings: what is simulated.
-      groups: what is left of a simulation that goes on; all of it by default.
+    With `choice` arms go one after another, because each has cohorts of its own. `groups` are what
+    is left of a simulation that goes on; all of it by default.
     """
     together = [tuple(arms)] if settings.choice is None else [(arm,) for arm in arms]
     waiting = list(groups) or [Group(some, settings.all_seeds) for some in together]
@@ -66,7 +61,7 @@ def stream(
         some = replace(settings, seeds=group.seeds, seed=None)
         if group.lanes is not None:  # other lanes add up in another order
             some = replace(some, lanes=group.lanes)
-        structures = tuple(_Structure(policy) for policy in own.values())
+        structures = tuple(map(structure_of, own.values()))
         try:
             functions = fingerprint(_functions(task))
             program = _program(task, functions, structures, jnp.zeros(0).dtype, some.form)
@@ -94,42 +89,30 @@ class _TooLarge(Exception):
     """Not all runs fit into memory, whatever the lanes."""
 
     def __init__(self, runs: int, needed: float, most: float) -> None:
-        super().__init__(
-            f"{runs} runs side by side need {needed / 2**30:.1f} GiB and there are "
-            f"{most / 2**30:.1f}"
-        )
+        needed, most = needed / 2**30, most / 2**30
+        super().__init__(f"{runs} runs side by side need {needed:.1f} GiB and there are {most:.1f}")
 
 
+@dataclass(frozen=True)
 class _Structure:
-    """A policy that equals every policy whose functions do the same: the key of a program.
+    """A policy that equals every policy whose functions do the same: the key of a program."""
 
-    A rule's `init` is called on the host for every run: the numbers in it are arguments.
-    """
+    policy: Policy = field(compare=False)
+    key: Any
 
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        functions = {
-            (kind.name, field.name): getattr(getattr(policy, kind.name), field.name)
-            for kind in fields(policy)
-            for field in fields(getattr(policy, kind.name))
-        }
-        for name in ("init", "params"):
-            del functions["rule", name]
-        self.key = (policy.structure, fingerprint(functions))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
+def structure_of(policy: Policy) -> _Structure:
+    """The structure of a policy. Its rule's `init` is called on the host, and left out."""
+    rule = {name: value for name, value in vars(policy.rule).items() if name not in _OF_A_RUN}
+    functions = (rule, policy.stand_in, policy.codec, policy.down)
+    return _Structure(policy, (policy.structure, fingerprint(functions)))
 
 
 @functools.lru_cache(maxsize=8)
 def _program(
     task: Task, functions: Any, structures: tuple[_Structure, ...], dtype: Any, form: Settings
 ) -> Program:
-    """Programs that were made, by all that they depend on: what the task's functions do too, and
-    the dtype of new arrays."""
+    """The program for all that it depends on: what the task's functions do too, and JAX's dtype."""
     return Program(task, [structure.policy for structure in structures], form)
 
 
@@ -190,7 +173,8 @@ class Program:
                 cohorts = jax.tree.map(functools.partial(_rows, start=done % _PLANNED), planned)
                 count = self._next_count(done, settings, pace)
                 states, seen, missed, took = self._train(states, given, done, count, cohorts)
-                columns = self._columns(seen, missed, cohorts, done, settings)
+                asked = Cohorts(*(array[:count].swapaxes(0, 1) for array in cohorts))
+                columns = self._columns(seen, missed, asked, done, settings.kept_messages)
                 done, pace = done + count, (took + asking) / count
                 if settings.evaluates(done - 1):
                     result = self._evaluate(self._weights(states), test)
@@ -203,7 +187,9 @@ class Program:
                 np.full(count, pace),
                 self.size,
                 weights=np.stack([np.asarray(w) for w in self._weights(states)]) if last else None,
-                participation=self._participation(settings.all_seeds, cohorts, seen.answers),
+                participation=count_participation(
+                    settings.all_seeds, asked.clients, asked.examples, self._by_arm(seen)
+                ),
             )
 
     def _start(
@@ -261,12 +247,7 @@ class Program:
         return states, seen, missed, took
 
     def _columns(
-        self,
-        seen: RoundMetrics,
-        missed: np.ndarray,
-        cohorts: Cohorts,
-        first: int,
-        settings: Settings,
+        self, seen: RoundMetrics, missed: np.ndarray, asked: Cohorts, first: int, kept: int | None
     ) -> dict[str, np.ndarray]:
         """What was recorded of the rounds from `first` on, (arms, seeds, rounds) each."""
         columns = dict(zip(WHOLE, np.moveaxis(seen.whole, (3, 0), (0, 3)), strict=True))
@@ -276,37 +257,27 @@ class Program:
             bytes_up(policy, self.size, *of_arm)
             for policy, *of_arm in zip(self.policies, columns["spoke"], nbytes, strict=True)
         ])  # fmt: skip
-        missing = (np.asarray(cohorts.examples)[: len(missed)] == 0).sum(-1).T  # (seeds, rounds)
-        columns["missing"] = np.broadcast_to(missing, shape)
-        down = [
-            downloads(policy, self.size, missed.swapaxes(0, 1), first, settings.kept_messages)
-            for policy in self.policies
-        ]
+        columns["missing"] = np.broadcast_to((asked.examples == 0).sum(-1), shape)
+        missed = missed.swapaxes(0, 1)
+        down = [downloads(policy, self.size, missed, first, kept) for policy in self.policies]
         columns |= {name: np.stack([each[name] for each in down]) for name in DOWNLOADED}
         return as_recorded(columns | {name: np.full(shape, np.nan) for name in self.tested})
 
-    def _participation(
-        self, seeds: Sequence[int], cohorts: Cohorts, answers: np.ndarray
-    ) -> Participation:
-        """What clients answered, (rounds, runs, cohort), counted."""
-        rounds = len(answers)
-        asked, examples = (
-            np.asarray(array)[:rounds].swapaxes(0, 1)
-            for array in (cohorts.clients, cohorts.examples)
-        )
-        by_arm = answers.reshape(rounds, len(self.policies), self.seeds, self.cohort)
-        return count_participation(seeds, asked, examples, np.moveaxis(by_arm, 0, 2))
+    def _by_arm(self, seen: RoundMetrics) -> np.ndarray:
+        """What clients answered, (arms, seeds, rounds, cohort)."""
+        by_run = np.moveaxis(seen.answers, 0, 1)
+        return by_run.reshape(len(self.policies), self.seeds, *by_run.shape[1:])
 
     def _check_memory(self, states: SimState, population: int) -> None:
-        """Whether the servers' states, and what clients keep, leave room for anything else."""
+        """Raises where the servers' states, and what is kept of clients, leave no room."""
         collector, servers = self.rounds.collector, 2 * devices.bytes_of(states.servers)
         needed, most = servers, devices.least(devices.memory())
-        for table, runs, why, instead in (
-            (states.residuals, collector.keeping, "With feedback every client keeps what was left "
-             "out", "a codec without feedback"),
-            (states.last, collector.repeating, "With `own` the server keeps what every client said "
-             "last", "another stand-in"),
-        ):  # fmt: skip
+        feedback = "With feedback every client keeps what was left out", "a codec without feedback"
+        own = "With `own` the server keeps what every client said last", "another stand-in"
+        for table, runs, (why, instead) in (
+            (states.residuals, collector.keeping, feedback),
+            (states.last, collector.repeating, own),
+        ):
             needed += devices.bytes_of(table)
             alone = servers / self.runs + devices.bytes_of(table) / max(1, len(runs))
             if table is not None and alone > 0.9 * most:
@@ -341,8 +312,8 @@ class Program:
         return Schedule(items, bounds[:, :-1], bounds[:, 1:])
 
     def _choose_lanes(self, clients: Clients) -> int:
-        """As many as pay off; one per core of a CPU, unless the model is so small that calls cost
-        most."""
+        """How many lanes pay off; one per core of a CPU, unless the model is so small that calls
+        cost most."""
         count = self.mesh.devices.size
         if self.rounds.on_cpu and self.size > _SMALL:
             return count
@@ -354,22 +325,18 @@ class Program:
         )
 
     def _compile(self, arguments: Any) -> Any:
-        """Compiles the program; with fewer lanes if it would not fit into memory.
-
-        Returns:
-          The arguments, with a schedule for the lanes that there are now.
-        """
+        """Compiles the program, with fewer lanes if it would not fit into memory, and returns the
+        arguments with a schedule for the lanes that there are now."""
         while True:
             chunk = jax.jit(self.rounds.train, donate_argnums=0, out_shardings=self.everywhere)
             compiled = chunk.lower(*arguments).compile()
-            needed = devices.bytes_needed(compiled)
-            most = devices.least(devices.memory())
+            needed, most = devices.bytes_needed(compiled), devices.least(devices.memory())
             least = self.mesh.devices.size
-            if needed > 0.9 * most and self.lanes <= least and self.runs > 1:
-                raise _TooLarge(self.runs, needed, most)
-            if needed <= 0.9 * most or self.lanes <= least:
+            if needed <= 0.9 * most or (self.lanes <= least and self.runs == 1):
                 self._chunk = compiled
                 return arguments
+            if self.lanes <= least:
+                raise _TooLarge(self.runs, needed, most)
             fewer = int(self.lanes * 0.85 * most / needed) // least * least
             self.lanes = max(least, min(fewer, self.lanes - least))
             log.warning(

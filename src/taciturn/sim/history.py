@@ -11,7 +11,7 @@ from taciturn.core.policy import Policy, spell
 from taciturn.errors import InputError, require
 from taciturn.progress import Chunk
 from taciturn.settings import Settings
-from taciturn.sim.participation import Participation, in_order, merge
+from taciturn.sim.participation import Participation, merge
 from taciturn.summary import summarise
 from taciturn.tasks.check import metric_names
 from taciturn.tasks.task import Task
@@ -177,7 +177,7 @@ def tested_columns(task: Task) -> tuple[str, ...]:
 
 
 def bytes_up(policy: Policy, size: int, spoke: np.ndarray, nbytes: np.ndarray) -> np.ndarray:
-    """Bytes of updates, where so many spoke, and what they had of a rule that gives bytes."""
+    """Bytes of updates where so many spoke; `nbytes` are theirs where the rule gives them."""
     if policy.rule.nbytes is not None:
         return np.asarray(nbytes, np.int64)
     return np.asarray(spoke, np.int64) * policy.codec.nbytes(size)
@@ -187,8 +187,8 @@ def traffic(cohort: int, size: int, missing: np.ndarray, choice: int = 0) -> dic
     """Bytes around weights and updates, where so many are missing.
 
     `bytes_up_full` is all that would have come up if everyone who answered had spoken, in float32,
-    and `bytes_down_full` all that would have gone down to those who were asked. Who is asked for
-    its loss gets a message and answers with one; to train, it is then asked by another.
+    and `bytes_down_full` all that would have gone down to those who were asked. A client that is
+    asked for its loss gets a message and answers with one; another one asks it to train.
     """
     asked = np.full(missing.shape, cohort, np.int64)
     overhead = (asked + choice) * messages.OVERHEAD
@@ -208,15 +208,11 @@ def downloads(
 ) -> dict[str, np.ndarray]:
     """Bytes of what clients download in the rounds from `first` on, (…, rounds) each.
 
-    Args:
-      policy: its `down` is the codec.
-      size: how many weights the model has.
-      missed: how many messages each client that downloads lacked, (…, rounds, clients).
-      first: the first of the rounds, counted from 0.
-      kept: how many messages the server keeps.
+    `missed` is how many messages each client lacked that downloads, (…, rounds, clients), and
+    `kept` how many messages the server keeps.
     """
     each = downlink.download_bytes(policy.down, missed, size, kept)
-    # Before the first round there is nothing to tell.
+    # Silos are told of every round; before the first there is nothing to tell.
     last = np.minimum(first + np.arange(missed.shape[-2]), 1)[:, None]
     told = downlink.download_bytes(policy.down, np.broadcast_to(last, missed.shape), size, kept)
     return {"bytes_down": each.sum(-1), "bytes_down_silos": told.sum(-1)}
@@ -245,6 +241,7 @@ def gather(
             for name in chunks[0].columns
         }
         names = [name for name in columns if name not in (*MEASURED, *TESTED)]
+        counts = [chunk.participation.of_arm(slice(a, a + 1)) for chunk, a in own]
         found[arm] = History(
             policy=policy,
             seeds=tuple(seed for chunk, _ in own for seed in chunk.group.seeds),
@@ -252,7 +249,7 @@ def gather(
             choice=settings.choice or 0,
             size=chunks[0].size,
             seconds=np.sum([chunk.seconds for chunk, _ in own], axis=0),
-            participation=in_order([chunk.participation.of_arm(a) for chunk, a in own]),
+            participation=merge(counts).of_arm(0),
             weights=np.concatenate([np.asarray(chunk.weights)[a] for chunk, a in own]),
             metrics={name: columns.pop(name) for name in names},
             **columns,

@@ -1,6 +1,6 @@
 """Lanes: local training of many clients at a time, on one device.
 
-A lane trains its items one behind another. All lanes of a device step together until one has
+A lane trains its items one after another. All lanes of a device step together until one has
 finished an item; its update is added up (`client_updates.py`), and its next item begins. So there
 is no work on padding, and memory grows with lanes and runs, not with cohorts.
 """
@@ -25,7 +25,7 @@ from taciturn.sim.client_updates import (
     in_lanes,
     over_lanes,
 )
-from taciturn.sim.local import Model, learning_rate
+from taciturn.sim.local import Model
 from taciturn.tasks.task import Clients
 
 
@@ -41,14 +41,9 @@ class Numbers(NamedTuple):
     stragglers: Any
     prox: Any
 
-    def at(self, round: Any, schedule: str) -> Numbers:
-        """Those of a round, counted from 0, where `lr` goes as one of `SCHEDULES`."""
-        lr = learning_rate(self.lr, self.lr_decay, schedule, round, self.rounds)
-        return self._replace(lr=lr)
-
 
 class Schedule(NamedTuple):
-    """Which items each lane trains in a round, one behind another, see `plan.pack`."""
+    """Which items each lane trains in a round, one after another, see `plan.pack`."""
 
     items: Any  # (rounds, items)
     begins: Any  # where a lane's items begin and end in them, (rounds, lanes)
@@ -68,34 +63,13 @@ class Lanes(NamedTuple):
 
 @dataclass(frozen=True)
 class LaneTrainer:
-    """Trains lanes; compare `reference.Trainer`.
-
-    Attributes:
-      model: its two forms.
-      step: one local step, see `local.make_step`.
-      transformation: the clients' optimiser.
-      collector: what becomes of updates.
-      batch: how many examples a local step takes.
-    """
+    """Trains the lanes of one device in one round; compare `reference.Trainer`."""
 
     model: Model
-    step: Callable[..., Any]
-    transformation: optax.GradientTransformation
+    step: Callable[..., Any]  # see `local.make_step`
+    transformation: optax.GradientTransformation  # the clients' optimiser
     collector: Collector
-    batch: int
-
-    def __call__(
-        self, schedule: Schedule, work: RoundInputs, numbers: Numbers, clients: Clients
-    ) -> RoundSums:
-        """Local training of this device's lanes, until they have trained all their items."""
-        return _Round(self, schedule, work, numbers, clients).train()
-
-
-@dataclass(frozen=True)
-class _Round:
-    """The lanes of one device in one round."""
-
-    trainer: LaneTrainer
+    batch: int  # examples in a local step
     schedule: Schedule
     work: RoundInputs
     numbers: Numbers
@@ -112,8 +86,8 @@ class _Round:
         return int(everywhere) >= len(self.schedule.items)
 
     def train(self) -> RoundSums:
-        """Steps until all items are trained, and returns what was heard on all devices."""
-        work, collector, begins = self.work, self.trainer.collector, self.schedule.begins
+        """What was heard on all devices when all items are trained."""
+        work, collector, begins = self.work, self.collector, self.schedule.begins
         params, slots = self.begin(self.item(begins))
         ends = np.cumsum([layer.shape[1] for layer in jax.eval_shape(self.layers, params)])
         thetas = jnp.split(work.thetas, ends[:-1], axis=1)
@@ -145,7 +119,7 @@ class _Round:
         pairs = zip(self.layers(params), thetas, strict=True)
         updates = [new - old[item.run] for new, old in pairs]
         mean_loss = None if loss is None else loss / item.steps
-        heard = self.trainer.collector.hear(state.heard, item, ended, updates, mean_loss, self.work)
+        heard = self.collector.hear(state.heard, item, ended, updates, mean_loss, self.work)
         pointer = state.pointer + ended
         if not self.one_each:
             params, slots = jax.tree.map(
@@ -159,39 +133,32 @@ class _Round:
 
     def local_step(self, item: Item, step: jax.Array, params: Any, slots: Any, loss: Any) -> Any:
         """One step of one lane."""
-        batch = self.trainer.batch
         keys = jax.tree.map(lambda k: k[item.seed], self.work.keys)
-        in_epoch = -(-item.rows // batch)
-        epoch, position = step // in_epoch, step % in_epoch * batch
-        positions = position + jnp.arange(batch)
+        in_epoch = -(-item.rows // self.batch)
+        epoch, position = step // in_epoch, step % in_epoch * self.batch
+        positions = position + jnp.arange(self.batch)
         inside = jnp.minimum(positions, item.rows - 1)
         indices = draws.shuffled(keys, item.slot, epoch, item.rows, inside)
-        params, slots, its_loss = self.trainer.step(
-            params,
-            slots,
-            self.clients.batch(item.client, indices),
-            positions < item.rows,
-            draws.dropout_key(keys, item.slot, step),
-            self.numbers.lr,
-            self.numbers.clip,
-            self.numbers.prox,
+        rows, mask = self.clients.batch(item.client, indices), positions < item.rows
+        key, now = draws.dropout_key(keys, item.slot, step), self.numbers
+        params, slots, its_loss = self.step(
+            params, slots, rows, mask, key, now.lr, now.clip, now.prox
         )
         return params, slots, None if loss is None else loss + its_loss.astype(loss.dtype)
 
     def item(self, pointer: jax.Array) -> Item:
         """The items that lanes are at; past their end, the last one."""
-        collector, who = self.trainer.collector, self.work.who
-        items = self.schedule.items  # i is client i % cohort of run i // cohort
+        who, items = self.work.who, self.schedule.items  # i is client i % cohort of run i // cohort
         item = items[jnp.minimum(pointer, items.shape[0] - 1)]
-        run, slot = item // collector.cohort, item % collector.cohort
-        seed = run % collector.seeds
+        run, slot = item // self.collector.cohort, item % self.collector.cohort
+        seed = run % self.collector.seeds
         its = (each[seed, slot] for each in (who.clients, who.rows, who.steps))
         return Item(run, seed, slot, *its)
 
     def begin(self, item: Item) -> tuple[Any, Any]:
         """The weights and the optimiser's state that items begin with."""
-        params = over_lanes(self.lanes, self.trainer.model.unravel)(self.work.thetas[item.run])
-        return params, over_lanes(self.lanes, self.trainer.transformation.init)(params)
+        params = over_lanes(self.lanes, self.model.unravel)(self.work.thetas[item.run])
+        return params, over_lanes(self.lanes, self.transformation.init)(params)
 
     def layers(self, params: Any) -> list[jax.Array]:
         """The lanes' weights, (lanes, size); those of a single lane layer by layer.
@@ -200,6 +167,6 @@ class _Round:
         then takes longer than several steps of training.
         """
         if self.lanes > 1:
-            return [jax.vmap(self.trainer.model.ravel)(params)]
+            return [jax.vmap(self.model.ravel)(params)]
         dtype = self.work.thetas.dtype
         return [leaf.reshape(1, -1).astype(dtype) for leaf in jax.tree.leaves(params)]

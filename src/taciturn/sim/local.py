@@ -31,9 +31,7 @@ OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
 def optimizer_of(which: str | optax.GradientTransformation) -> optax.GradientTransformation:
     """The Optax transformation of a name, or the transformation that was given."""
     if not isinstance(which, str):
-        if not (
-            callable(getattr(which, "init", None)) and callable(getattr(which, "update", None))
-        ):
+        if not all(callable(getattr(which, name, None)) for name in ("init", "update")):
             raise InputError(f"An optimizer is a name or an Optax transformation, got {which!r}.")
         return which
     if which not in OPTIMIZERS:
@@ -180,15 +178,10 @@ def make_step(
 
 
 class Sums(NamedTuple):
-    """What a test adds up: pairs of a sum of values and a sum of weights.
-
-    Attributes:
-      metrics: a pair for each, by name.
-      clients: the accuracy's pair for every client that has test examples, (clients,) each; None
-        where nobody knows whose the examples are.
-    """
+    """What a test adds up: pairs of a sum of values and a sum of weights."""
 
     metrics: dict[str, tuple[jax.Array, jax.Array]]
+    # The accuracy's pair of every client with test examples; None where nobody knows whose they are
     clients: tuple[jax.Array, jax.Array] | None
 
     def scores(self) -> dict[str, jax.Array]:
@@ -229,11 +222,8 @@ def make_evaluate(task: Task, model: Model, batch: int) -> Any:
                     sums.dtype)), clients, found["accuracy"])  # fmt: skip
             return clients, jax.tree.map(jnp.sum, found)
 
-        clients = None
-        if test.clients is not None:
-            nothing = jnp.zeros(test.clients.shape, jnp.float32)
-            clients = (nothing, nothing)
-        clients, sums = jax.lax.scan(one, clients, starts)
+        none = None if test.clients is None else jnp.zeros(test.clients.shape, jnp.float32)
+        clients, sums = jax.lax.scan(one, none if none is None else (none, none), starts)
         return Sums(jax.tree.map(lambda each: jnp.sum(each, axis=0), sums), clients)
 
     return evaluate

@@ -13,13 +13,11 @@ NO_ANSWER, SILENT, SPOKE = 0, 1, 2  # what came from a client; none counts if it
 class Participation(NamedTuple):
     """Counts of the rounds of some runs, a row per seed and client that was asked.
 
-    What is not asked takes no memory: populations may be large.
-
     Attributes:
       seed, client: whose row it is.
       examples: n_k; 0 where the client never answered.
       asked: how often.
-      spoke, silent: how often, (rows,) or (arms, rows). What is left of `asked` never came, or was
+      spoke, silent: how often, (rows,) or (arms, rows). Where neither, no answer came, or it was
         rejected.
     """
 
@@ -30,22 +28,15 @@ class Participation(NamedTuple):
     spoke: np.ndarray
     silent: np.ndarray
 
-    def of_arm(self, arm: int) -> Participation:
-        """The rows of one of the arms."""
+    def of_arm(self, arm: int | slice) -> Participation:
+        """The rows of one of the arms, or of some."""
         return self._replace(spoke=self.spoke[arm], silent=self.silent[arm])
 
-    def of_seed(self, seed: int) -> Participation:
-        """The rows of one of the seeds; these are counts of one arm."""
-        return Participation(*(column[self.seed == seed] for column in self))
-
     def silent_share(self, third: int) -> float | None:
-        """How often a client was silent where it answered, in %, over the clients of a third.
+        """How many of their answers the clients of a third were silent in, in %.
 
-        Clients are in the order of their examples, and of their numbers where these are equal; a
-        third is of the clients that answered in any of the runs.
-
-        Args:
-          third: 0 for the clients with the fewest examples, 2 for those with the most.
+        Third 0 has the fewest examples, third 2 the most, of the clients that answered in any of
+        the runs; where examples are equal, the client with the lower number comes first.
         """
         heard = self.spoke + self.silent
         sizes: dict[int, float] = dict(
@@ -63,10 +54,8 @@ def count(
 ) -> Participation:
     """The counts of some rounds.
 
-    Args:
-      seeds: of the runs.
-      clients, examples: who was asked, and n_k, (seeds, rounds, cohort) each.
-      answers: `NO_ANSWER`, `SILENT` or `SPOKE`, (arms, seeds, rounds, cohort).
+    `clients` were asked and weigh `examples`, (seeds, rounds, cohort) each; the answers are
+    `NO_ANSWER`, `SILENT` or `SPOKE`, (arms, seeds, rounds, cohort).
     """
     rows = np.asarray(clients).reshape(-1)
     answers = np.asarray(answers).reshape(len(answers), -1)
@@ -82,7 +71,7 @@ def count(
 
 
 def merge(parts: Sequence[Participation]) -> Participation:
-    """The counts of all of these, which have the same arms."""
+    """The counts of all of these, which have as many arms, by seed and client."""
     joined = Participation(
         *(np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
     )
@@ -104,26 +93,12 @@ def merge(parts: Sequence[Participation]) -> Participation:
     )
 
 
-def in_order(parts: Sequence[Participation]) -> Participation:
-    """The rows of all of these, of different seeds and one arm, by seed and client."""
-    joined = Participation(*map(np.concatenate, zip(*parts, strict=True)))
-    order = np.lexsort((joined.client, joined.seed))
-    return Participation(*(column[order] for column in joined))
-
-
 def table(
     arms: Mapping[str, Participation], names: Sequence[str] = ()
 ) -> tuple[list[str], list[np.ndarray]]:
-    """The rows of all arms below each other: headings, and columns.
-
-    Args:
-      arms: a name and what was counted for each.
-      names: of the clients, where they have any.
-    """
-    found = list(arms.values())
-    columns = {name: np.concatenate([getattr(one, name) for one in found])
-               for name in Participation._fields}  # fmt: skip
-    labels = {"arm": np.repeat(list(arms), [len(one.client) for one in found])}
+    """The rows of all arms below each other, headings and columns, with clients' names if any."""
+    found = Participation(*map(np.concatenate, zip(*arms.values(), strict=True)))
+    labels = {"arm": np.repeat(list(arms), [len(one.client) for one in arms.values()])}
     if names:
-        labels["name"] = np.array(names)[columns["client"]]
-    return [*labels, *columns], [*labels.values(), *columns.values()]
+        labels["name"] = np.array(names)[found.client]
+    return [*labels, *found._fields], [*labels.values(), *found]

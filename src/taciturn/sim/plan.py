@@ -1,6 +1,6 @@
 """Which client trains in which lane, and when.
 
-A lane trains clients one behind another. Clients differ in size, so the longest go first, each into
+A lane trains clients one after another. Clients differ in size, so the longest go first, each into
 the lane that is free earliest (Graham's LPT rule): lanes end at nearly the same time, and no work
 is done on padding beyond a client's last partial batch.
 """
@@ -13,15 +13,9 @@ _LATENCY = 16  # the cost of a step with no lanes, in lanes
 
 
 def pack(steps: np.ndarray, lanes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Assigns items to lanes.
+    """All items, lane by lane; and where each lane begins in them, with the end of the last lane.
 
-    Args:
-      steps: how many local steps each item takes.
-      lanes: how many lanes there are.
-
-    Returns:
-      All items, those of a lane one behind another; and where each lane begins in them, with the
-      end of the last, (lanes + 1,).
+    `steps` are how many local steps each item takes.
     """
     if lanes >= len(steps):
         return np.arange(len(steps), dtype=np.int32), _bounds(np.arange(lanes) < len(steps))

@@ -6,7 +6,7 @@ Slow and obvious on purpose. The compiled engine is checked against it; read thi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from copy import copy
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -20,18 +20,10 @@ from taciturn.core.policy import Policy
 from taciturn.core.server import ServerState
 from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
-from taciturn.sim import draws
+from taciturn.sim import draws, local
 from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.history import as_recorded, bytes_up, downloads, tested_columns
-from taciturn.sim.local import (
-    Model,
-    client_optimizer,
-    flat_model,
-    learning_rate,
-    make_evaluate,
-    make_step,
-    server_optimizer,
-)
+from taciturn.sim.local import Model
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE, count
 from taciturn.sim.serialization import unpack
 from taciturn.tasks.task import Clients, Task, with_test
@@ -41,35 +33,26 @@ Answers = tuple[Any, Any, Any]
 
 
 class SimState(NamedTuple):
-    """What goes from round to round: the server's state, and what clients remember.
-
-    Attributes:
-      silence: how often in a row each was silent; None where the rule does not look at it.
-      residuals: what the codec left out of each; None without feedback.
-      versions: of the public model that each has; None where there is none.
-      last: what the server read of each when it last spoke; None where no stand-in needs it.
-    """
+    """What goes from round to round: the server's state, and what is kept of each client."""
 
     server: ServerState
-    silence: np.ndarray | None
-    residuals: np.ndarray | None
-    versions: np.ndarray | None
-    last: np.ndarray | None
+    silence: np.ndarray | None  # how many times running; None where the rule does not look at it
+    residuals: np.ndarray | None  # what the codec left out; None without feedback
+    versions: np.ndarray | None  # of the public model that it has; None where there is none
+    last: np.ndarray | None  # what it said last, as decoded; None where no stand-in needs it
 
 
 def stream(
     task: Task, arms: Mapping[str, Policy], settings: Settings, groups: Sequence[Group] = ()
-) -> Iterator[Chunk]:
+) -> Generator[Chunk]:
     """Every policy of `arms` with every seed, one after another, round by round.
 
-    Args:
-      task, arms, settings: what is simulated.
-      groups: what is left of a simulation that goes on; all of it by default.
+    `groups` are what is left of a simulation that goes on; all of it by default.
     """
-    model = flat_model(task)
+    model = local.flat_model(task)
     clients, test = with_test(task)
     trainer = Trainer(task, model, clients, settings)
-    sums, tested = jax.jit(make_evaluate(task, model, test.total)), tested_columns(task)
+    sums, tested = jax.jit(local.make_evaluate(task, model, test.total)), tested_columns(task)
 
     def evaluate(weights: np.ndarray) -> dict[str, float]:
         with jax.default_matmul_precision(trainer.precision):
@@ -79,7 +62,7 @@ def stream(
     runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
     for i, run in enumerate(runs):
         (arm,), (seed,) = run.arms, run.seeds
-        one = _Run(arms[arm], settings, seed, model, trainer)
+        one = _Run(arms[arm], settings, seed, trainer)
         carried = unpack(one.begin(), run.state) if run.done else one.begin()
         for t in range(run.done, settings.rounds):
             began = time.perf_counter()
@@ -103,21 +86,19 @@ def stream(
 class _Run:
     """One policy with one seed."""
 
-    def __init__(
-        self, policy: Policy, settings: Settings, seed: int, model: Model, trainer: Trainer
-    ) -> None:
-        self.policy, self.settings, self.model, self.trainer = policy, settings, model, trainer
-        self.optimizer = server_optimizer(settings.server_optimizer, settings.server_lr)
+    def __init__(self, policy: Policy, settings: Settings, seed: int, trainer: Trainer) -> None:
+        self.policy, self.settings, self.trainer = policy, settings, trainer
+        self.optimizer = local.server_optimizer(settings.server_optimizer, settings.server_lr)
         self.keys = draws.run_keys(seed)
 
     def begin(self) -> SimState:
         """Algorithm 1: initialise θ_0, the prediction and the sums behind it."""
         policy, population = self.policy, self.trainer.clients.population
-        weights = np.asarray(self.model.init(self.keys.init))
+        weights = np.asarray(self.trainer.model.init(self.keys.init))
         state = server.init(policy, weights, self.optimizer, self.settings.rounds)
         silence = np.zeros(population, np.int32) if "silence" in policy.rule.looks_at else None
         residuals, last = (
-            np.zeros((population, self.model.size), weights.dtype) if needed else None
+            np.zeros((population, weights.size), weights.dtype) if needed else None
             for needed in (policy.codec.feedback, policy.stand_in.own)
         )
         versions = np.zeros(population, np.int32) if policy.has_public else None
@@ -126,7 +107,7 @@ class _Run:
     def round(self, t: int, carried: SimState) -> tuple[SimState, dict[str, Any], Answers]:
         """The state after round t, what was recorded of it, and who answered what.
 
-        What clients remember is written over.
+        What is kept of clients is written over.
         """
         policy, settings, trainer = self.policy, self.settings, self.trainer
         keys, state = draws.round_keys(self.keys, t), carried.server
@@ -134,9 +115,7 @@ class _Run:
         # they get the messages since they last answered, which make P_t of what they have.
         public = downlink.trained_from(state)
         cohort = trainer.cohort(public, keys, t)
-        there = np.ones(settings.cohort, bool)
-        if settings.dropout:
-            there = np.asarray(draws.answers(keys, settings.cohort, settings.dropout))
+        there = np.asarray(draws.answers(keys, settings.cohort, settings.dropout))
         missed = np.zeros(settings.choice or settings.cohort, np.int32)
         if carried.versions is not None:
             missed = t - carried.versions[np.asarray(cohort)]
@@ -144,7 +123,7 @@ class _Run:
         config = server.open(policy, state.memory, settings.cohort)
         heard = tally.start(state.weights, policy.rule.each)
         examples = np.asarray(trainer.clients.examples_of(cohort))
-        # Who was drawn by what it weighs counts like the others.
+        # With `choice` they were drawn by what they weigh, and count alike.
         counts = examples if settings.choice is None else np.ones_like(examples)
         answers = np.full(settings.cohort, NO_ANSWER)
         for slot in np.flatnonzero(there).tolist():
@@ -168,7 +147,7 @@ class _Run:
 
     def recorded(self, info: server.RoundInfo, t: int, missed: np.ndarray) -> dict[str, Any]:
         """The columns of round t, in which clients that download had missed so many messages."""
-        size, row = self.model.size, info._asdict()
+        size, row = self.trainer.model.size, info._asdict()
         del row["silent"], row["counts"]
         row["bytes_up"] = bytes_up(self.policy, size, row["spoke"], row.pop("nbytes"))
         sent = downloads(self.policy, size, missed[None], t, self.settings.kept_messages)
@@ -201,11 +180,11 @@ class Trainer:
 
     def __init__(self, task: Task, model: Model, clients: Clients, settings: Settings) -> None:
         self.task, self.model, self.clients, self.settings = task, model, clients, settings
-        self.transformation = client_optimizer(settings)
+        self.transformation = local.client_optimizer(settings)
         self.precision = PRECISIONS[settings.precision]
-        self.step = jax.jit(make_step(task, self.transformation, settings.precision))
+        self.step = jax.jit(local.make_step(task, self.transformation, settings.precision))
         self.batch = jax.jit(self._batch)
-        self.rows = jax.jit(lambda clients, k, indices: clients.batch(k, indices))
+        self.rows = jax.jit(type(clients).batch)
         self.metrics = jax.jit(task.metrics)
 
     @staticmethod
@@ -238,18 +217,17 @@ class Trainer:
     def steps(self, rows: int, slot: int, keys: draws.RoundKeys) -> int:
         """How many local steps a client with so many rows does before time is up."""
         settings = self.settings
-        steps = settings.epochs * -(-rows // settings.batch)
-        if settings.stragglers:
-            all_slots = jnp.full(settings.cohort, steps)
-            return int(draws.local_steps(keys, all_slots, settings.stragglers)[slot])
-        return steps
+        steps = jnp.full(settings.cohort, settings.epochs * -(-rows // settings.batch))
+        return int(draws.local_steps(keys, steps, settings.stragglers)[slot])
 
     def __call__(
         self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, t: int
     ) -> tuple[np.ndarray, float]:
         """What client k makes of the weights in round t, and its mean loss over the steps."""
         settings, n = self.settings, int(self.clients.rows_of(k[None])[0])
-        lr = learning_rate(settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds)
+        lr = local.learning_rate(
+            settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds
+        )
         steps, size, total = self.steps(n, slot, keys), settings.batch, 0.0
         trained = self.model.unravel(jnp.asarray(weights))
         slots = self.transformation.init(trained)

@@ -18,22 +18,15 @@ from jax.sharding import Mesh, PartitionSpec
 from taciturn.core import downlink, server, tally
 from taciturn.core.policy import Policy
 from taciturn.settings import Settings
-from taciturn.sim import client_state, draws
-from taciturn.sim.choice import largest, make_loss_sums
+from taciturn.sim import client_state, draws, local
+from taciturn.sim.choice import make_loss_sums
 from taciturn.sim.client_updates import Cohorts, Collector, RoundInputs, RoundSums
 from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
-from taciturn.sim.local import (
-    client_optimizer,
-    flat_model,
-    make_evaluate,
-    make_step,
-    server_optimizer,
-)
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
 from taciturn.tasks.task import Clients, Task, Tested
 
 CHUNK = 64  # rounds in a chunk at the most
-_TEST_BATCH, _TEST_BATCH_ON_GPU = 512, 2048
+_TEST_BATCH, _TEST_BATCH_ON_GPU = 512, 2048  # examples at a time when nothing is learned
 WHOLE = ("spoke", "rejected", "nbytes")
 REAL = ("threshold", "norm_mean", "norm_std")
 WHOLLY, SPLIT = PartitionSpec(), PartitionSpec("lanes")  # what a device gets of an argument
@@ -59,24 +52,13 @@ class RoundMetrics(NamedTuple):
 
 
 class SimState(NamedTuple):
-    """What goes from round to round.
+    """What goes from round to round; as in `reference.SimState`, what nobody needs is None."""
 
-    Attributes:
-      servers: a server's state per arm, (seeds, …) each.
-      silence: how often in a row each client was silent, (runs, population); None where no rule
-        looks at it.
-      residuals: what clients keep, (`Collector.keeping`, population, size); None where nothing is.
-      versions: of the public model that each client has, (seeds, population); None where no arm
-        has one.
-      last: what the server decoded of each client when it last spoke, (`Collector.repeating`,
-        population, size); None where no stand-in needs it.
-    """
-
-    servers: tuple[server.ServerState, ...]
-    silence: Any
-    residuals: Any
-    versions: Any
-    last: Any
+    servers: tuple[server.ServerState, ...]  # per arm, (seeds, …) each
+    silence: Any  # (runs, population)
+    residuals: Any  # (`Collector.keeping`, population, size)
+    versions: Any  # (seeds, population)
+    last: Any  # (`Collector.repeating`, population, size)
 
 
 class Rounds:
@@ -87,24 +69,20 @@ class Rounds:
         self.seeds, self.cohort = len(form.all_seeds), form.cohort
         self.runs = len(policies) * self.seeds
         self.on_cpu = mesh.devices.flat[0].platform == "cpu"
-        self.model = flat_model(task)
+        self.model = local.flat_model(task)
         self.collector = Collector(tuple(policies), self.seeds, self.cohort, self.model.size)
-        optimizer = client_optimizer(form)
-        step = make_step(task, optimizer, form.precision)
-        self.trainer = LaneTrainer(self.model, step, optimizer, self.collector, form.batch)
-        self.traces = 0
-
-    @property
-    def test_batch(self) -> int:
-        """How many examples go through a model at a time when nothing is learned."""
-        return _TEST_BATCH if self.on_cpu else _TEST_BATCH_ON_GPU
+        optimizer = local.client_optimizer(form)
+        step = local.make_step(task, optimizer, form.precision)
+        fixed = self.model, step, optimizer, self.collector, form.batch
+        self.trainer = functools.partial(LaneTrainer, *fixed)
+        self.test_batch = _TEST_BATCH if self.on_cpu else _TEST_BATCH_ON_GPU
 
     def steps(self, rows: Any) -> Any:
         """How many local steps clients with so many rows take."""
         return self.form.epochs * (-(-rows // self.form.batch))
 
     def on_devices(self, function: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
-        """The function on every device, with such shares of its arguments; the result is alike."""
+        """The function on every device, each with such shares of the arguments and one result."""
         return jax.shard_map(
             function, mesh=self.mesh, in_specs=specs, out_specs=WHOLLY, check_vma=False
         )
@@ -121,8 +99,8 @@ class Rounds:
         return jax.vmap(lambda t: jax.vmap(lambda key: one(t, key))(given.keys))(rounds)
 
     def choose(self, weights: jax.Array, given: Given, round: jax.Array) -> Cohorts:
-        """The cohorts of one round: of some candidates those whose loss of the weights, (seeds,
-        size), is largest; devices share their rows."""
+        """The cohorts of one round: the candidates whose loss is largest at the weights, (seeds,
+        size); devices share the candidates' rows."""
         assert self.form.choice is not None
         clients, batch = given.clients, self.test_batch
         now = jax.vmap(lambda key: draws.round_keys(key, round))(given.keys)
@@ -133,34 +111,34 @@ class Rounds:
         sums = make_loss_sums(self.task, self.model, batch)
 
         def share(weights: jax.Array, candidates: jax.Array, clients: Clients, start: Any) -> Any:
-            own = jax.lax.map(lambda run: sums(*run, clients, start[0], stride),
-                              (weights, candidates))  # fmt: skip
+            pairs = (weights, candidates)
+            own = jax.lax.map(lambda pair: sums(*pair, clients, start[0], stride), pairs)
             return jax.lax.psum(own, "lanes")
 
         starts = jnp.arange(0, stride, batch, dtype=jnp.int32)
         everywhere = self.on_devices(share, WHOLLY, WHOLLY, WHOLLY, SPLIT)
         value, weight = everywhere(weights, candidates, clients, starts)
-        best = jax.vmap(lambda losses: largest(losses, self.cohort))(value / weight)
+        # NaN counts least; of equal losses the first is taken, in the order of the draw.
+        losses = jnp.where(jnp.isnan(value / weight), -jnp.inf, value / weight)
+        _, best = jax.lax.top_k(losses, self.cohort)
         chosen = jnp.take_along_axis(candidates, best, axis=1)
         found = jax.vmap(lambda key, who: self._cohort(key, given, who))(now, chosen)
         return jax.tree.map(lambda array: array[None], found)
 
     def _cohort(self, keys: draws.RoundKeys, given: Given, chosen: jax.Array) -> Cohorts:
-        """What is known of the clients that were chosen for a round of one seed."""
-        _, numbers, clients = given
-        examples = clients.examples_of(chosen)
-        if self.form.dropout:  # who weighs nothing is not heard
-            there = draws.answers(keys, self.cohort, numbers.dropout)
+        """The cohort of these clients, for a round of one seed."""
+        examples, rows = given.clients.examples_of(chosen), given.clients.rows_of(chosen)
+        if self.form.dropout:  # a client that weighs nothing is left out
+            there = draws.answers(keys, self.cohort, given.numbers.dropout)
             examples = jnp.where(there, examples, jnp.zeros_like(examples))
-        rows = clients.rows_of(chosen)
         steps = self.steps(rows)
         if self.form.stragglers:
-            steps = draws.local_steps(keys, steps, numbers.stragglers)
+            steps = draws.local_steps(keys, steps, given.numbers.stragglers)
         return Cohorts(chosen, rows, examples, steps)
 
     def begin(self, keys: draws.RunKeys, rules: Any, population: int) -> SimState:
         """What the first round begins with; `rules` are the states of the arms' rules."""
-        optimizer = server_optimizer(self.form.server_optimizer, 1.0)
+        optimizer = local.server_optimizer(self.form.server_optimizer, 1.0)
         # One after another: JAX factorises matrices side by side on a CPU's threads, and two such
         # calls in one program can wait for each other for ever.
         weights = jax.lax.map(self.model.init, keys.init)
@@ -175,29 +153,24 @@ class Rounds:
         )
         looks = "silence" in self.collector.looked_at
         public = any(policy.has_public for policy in self.policies)
-        residuals, last = (
-            client_state.empty(runs, population, self.model.size, weights.dtype)
-            for runs in (self.collector.keeping, self.collector.repeating)
-        )
+        of_clients = population, self.model.size, weights.dtype
         return SimState(
             servers,
-            jnp.zeros((self.runs, population), jnp.int32) if looks else None,
-            residuals,
-            jnp.zeros((self.seeds, population), jnp.int32) if public else None,
-            last,
+            silence=jnp.zeros((self.runs, population), jnp.int32) if looks else None,
+            residuals=client_state.empty(self.collector.keeping, *of_clients),
+            versions=jnp.zeros((self.seeds, population), jnp.int32) if public else None,
+            last=client_state.empty(self.collector.repeating, *of_clients),
         )
 
     def train(
         self, states: SimState, given: Given, first: jax.Array, count: jax.Array, cohorts: Cohorts,
         schedule: Schedule,
     ) -> Any:  # fmt: skip
-        """`count` rounds from round `first` on.
+        """Trains `count` rounds from round `first` on.
 
-        Returns:
-          The states after them, their metrics, and how many messages each client had missed,
-          (rounds, seeds, cohort); None where no arm has a public model.
+        Returns the states, the metrics of these rounds, and how many messages each client had
+        missed, (rounds, seeds, cohort), or None where no arm has a public model.
         """
-        self.traces += 1
         shape, dtype = (CHUNK, len(self.policies), self.seeds), states.servers[0].weights.dtype
         seen = RoundMetrics(
             jnp.zeros((*shape, len(WHOLE)), int),
@@ -229,13 +202,16 @@ class Rounds:
             for policy, state in zip(self.policies, states.servers, strict=True)
         ]
         work = self._work(states, keys, configs, who)
-        numbers = given.numbers.at(round, self.form.lr_schedule)
-        train = self.on_devices(self.trainer, Schedule(WHOLLY, SPLIT, SPLIT), *[WHOLLY] * 3)
+        base = given.numbers
+        lr = local.learning_rate(base.lr, base.lr_decay, self.form.lr_schedule, round, base.rounds)
+        numbers = base._replace(lr=lr)
+        specs = Schedule(WHOLLY, SPLIT, SPLIT), WHOLLY, WHOLLY, WHOLLY
+        train = self.on_devices(lambda *round: self.trainer(*round).train(), *specs)
         heard = train(schedule, work, numbers, given.clients)
         there = jnp.tile(who.examples > 0, (len(self.policies), 1))
         said = (heard.said > 0) & there
         last = client_state.rows_of(states.last, self.collector.repeating, who.clients)
-        optimizer = server_optimizer(self.form.server_optimizer, numbers.server_lr)
+        optimizer = local.server_optimizer(self.form.server_optimizer, numbers.server_lr)
         closed = [
             self._close(arm, states.servers[arm], configs[arm], work, heard, said, there, last,
                         optimizer)
@@ -286,19 +262,18 @@ class Rounds:
             rows = np.searchsorted(self.collector.repeating, np.arange(own.start, own.stop))
             sums = sums + jnp.einsum("rc,rcs->rs", weight, last[rows], precision="highest")
 
-        def close(state: Any, config: Any, gone: Any, key: Any, nbytes: Any, *given: Any) -> Any:
-            sums, examples, norms, said, chances = given
-            heard = tally.of(
-                sums, examples, norms, said, config, chances, each=policy.rule.each, nbytes=nbytes
-            )
-            # Those who never answer are no replies that were rejected.
+        def close(state: Any, config: Any, key: Any, gone: Any, clients: Any) -> Any:
+            heard = tally.of(config=config, each=policy.rule.each, **clients)
+            # A client that never answers is no reply that was rejected.
             heard = heard._replace(n_rejected=heard.n_rejected - gone)
             state, info = server.close(policy, state, heard, optimizer)
             return downlink.publish(policy, state, draws.downlink_key(key)), info
 
         gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
+        clients = {"spoken": sums, "examples": examples, "norms": norms, "spoke": said,
+                   "probabilities": chances, "nbytes": nbytes}  # fmt: skip
         found: tuple[server.ServerState, server.RoundInfo] = jax.vmap(close)(
-            state, config, gone, work.keys, nbytes, sums, examples, norms, said, chances
+            state, config, work.keys, gone, clients
         )
         return found
 
@@ -306,7 +281,7 @@ class Rounds:
         self, states: SimState, work: RoundInputs, heard: RoundSums, said: jax.Array,
         there: jax.Array, round: jax.Array,
     ) -> SimState:  # fmt: skip
-        """What clients remember, and the server of each client, after a round."""
+        """The state with what is kept of each client after a round."""
         who, silence, versions = work.who, states.silence, states.versions
         if silence is not None:
             silence = silence.at[self._whose(who)].set(jnp.where(said, 0, work.silence + there))
@@ -327,7 +302,7 @@ class Rounds:
         """What was tested, (arms, seeds) each; devices share the test set."""
         batch, count = min(test.total, self.test_batch), self.mesh.devices.size
         starts = jnp.arange(0, -(-test.total // (batch * count)) * batch * count, batch)
-        sums = make_evaluate(self.task, self.model, batch)
+        sums = local.make_evaluate(self.task, self.model, batch)
 
         def share(weights: jax.Array, test: Tested, starts: jax.Array) -> Any:
             result = jax.lax.map(lambda w: sums(w, test, starts), weights)
