@@ -18,7 +18,8 @@ from taciturn.core.policy import parse
 from taciturn.errors import InputError
 from taciturn.progress import Progress
 from taciturn.sim import reference
-from taciturn.tasks.task import Generated, Stored, Task, classification, held_out, with_test
+from taciturn.tasks.clients import Generated, Stored, held_out
+from taciturn.tasks.task import Task, classification, with_test
 
 SIZES = [3, 12, 5, 20, 7]
 SIZE = 2 * 3 + 3  # weights of the model

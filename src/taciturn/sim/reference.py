@@ -34,7 +34,8 @@ from taciturn.sim.local import (
 )
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE, count
 from taciturn.sim.serialization import unpack
-from taciturn.tasks.task import Clients, Task, with_test
+from taciturn.tasks.clients import Clients
+from taciturn.tasks.task import Task, with_test
 
 # Who was asked, what each of them weighs, and what it answered, as in `participation.count`.
 Answers = tuple[Any, Any, Any]

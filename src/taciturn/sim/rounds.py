@@ -30,7 +30,8 @@ from taciturn.sim.local import (
     server_optimizer,
 )
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
-from taciturn.tasks.task import Clients, Task, Tested
+from taciturn.tasks.clients import Clients
+from taciturn.tasks.task import Task, Tested
 
 CHUNK = 64  # rounds in a chunk at the most
 _TEST_BATCH, _TEST_BATCH_ON_GPU = 512, 2048

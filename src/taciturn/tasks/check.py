@@ -11,7 +11,8 @@ import numpy as np
 
 from taciturn.checks import choice, whole
 from taciturn.errors import InputError, TaciturnError
-from taciturn.tasks.task import HOLD_OUT, Batch, Stored, Task, held_out
+from taciturn.tasks.clients import HOLD_OUT, Batch, Stored, held_out
+from taciturn.tasks.task import Task
 
 _EXAMPLES = 3  # in the batch that functions are tried with
 _LOOKED_AT = 1 << 24  # numbers of an array; of a larger one, evenly spaced rows
@@ -135,10 +136,9 @@ def _check_numbers(where: str, array: np.ndarray) -> None:
     kept = jax.dtypes.canonicalize_dtype(array.dtype)
     if kept.itemsize < array.dtype.itemsize:
         about = jnp.finfo(kept) if kept.kind == "f" else jnp.iinfo(kept)
-        least, most = array.min().item(), array.max().item()
-        if most > float(about.max) or least < float(about.min):
-            worst = max(most, least, key=abs)
-            raise InputError(f"{where} must fit into {kept}, got {worst}.")
+        for end in (array.max().item(), array.min().item()):
+            if not float(about.min) <= end <= float(about.max):
+                raise InputError(f"{where} must fit into {kept}, got {end}.")
 
 
 def _check_metrics(task: Task, found: Any) -> None:
@@ -166,11 +166,12 @@ def _check_labels(task: Task, params: Any, batch: Batch, key: Any) -> None:
     for which, arrays in (("training", stored), ("test", task.test)):
         if arrays is None:
             continue
-        least, most = (ends(np.asarray(arrays["y"])) for ends in (np.min, np.max))
-        if not (least >= 0 and most < classes):
+        labels = np.asarray(arrays["y"])
+        wrong = labels[(labels < 0) | (labels >= classes)]
+        if wrong.size:
             raise InputError(
                 f"Task `{task.name}`, {which} data: labels must be in 0 to {classes - 1}, the "
-                f"classes of its model, got {least if least < 0 else most}."
+                f"classes of its model, got {wrong[0]}."
             )
 
 

@@ -21,7 +21,8 @@ from taciturn.checks import whole
 from taciturn.core.hashing import mix
 from taciturn.errors import require
 from taciturn.models import SmallCNN
-from taciturn.tasks.task import Generated, Task, classification
+from taciturn.tasks.clients import Generated
+from taciturn.tasks.task import Task, classification
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 FACES = (  # such as every allowed matplotlib has, with all characters

@@ -10,7 +10,8 @@ import numpy as np
 from taciturn.checks import choice, whole
 from taciturn.data.shakespeare import LEAF_CHARACTERS, PADDING, read, read_leaf
 from taciturn.models import CharLSTM
-from taciturn.tasks.task import Batch, Stored, Task, classification, numbered
+from taciturn.tasks.clients import Batch, Stored, numbered
+from taciturn.tasks.task import Task, classification
 
 
 def shakespeare(data: str | Path | None = None, limit: int = 128, weigh: str = "tokens") -> Task:
