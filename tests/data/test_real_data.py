@@ -7,6 +7,7 @@ import importlib
 import numpy as np
 import pytest
 
+from taciturn.data import emnist_subset
 from taciturn.sim import simulate
 from taciturn.tasks import load
 
@@ -34,6 +35,13 @@ def test_emnist_has_its_writers(real_data, emnist):
     }
     assert set(np.unique(dataset.train["y"])) == set(range(62))
     assert np.median(dataset.train["x"]) == 255  # white paper
+
+
+def test_the_405_writers_are_what_the_subset_has(real_data, emnist, tmp_path):
+    emnist_subset.write(tmp_path)
+    dataset = emnist.read(tmp_path)
+    assert (len(dataset.names), len(dataset.train["y"]), len(dataset.test["y"])) == (
+        405, 59_725, 6_792)  # fmt: skip
 
 
 def test_shakespeare_has_its_roles(real_data, shakespeare):

@@ -11,6 +11,7 @@ from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset, Examples, check_labels, collect, wrong
 
 CLASSES = 62
+FEATURES = ("pixels", "label")  # in TFF's files
 
 
 def read(data: str | Path | None = None, source: str = "files") -> Dataset:
@@ -28,11 +29,10 @@ def read(data: str | Path | None = None, source: str = "files") -> Dataset:
 
 def read_tff(train: Path, test: Path) -> Dataset:
     """The writers of TFF's two files."""
-    features = ("pixels", "label")
-    return collect(train, tff.read(train, features, _from_tff), tff.read(test, features, _from_tff))
+    return collect(train, tff.read(train, FEATURES, from_tff), tff.read(test, FEATURES, from_tff))
 
 
-def _from_tff(path: Path, client: str, arrays: dict[str, np.ndarray]) -> Examples:
+def from_tff(path: Path, client: str, arrays: dict[str, np.ndarray]) -> Examples:
     return _checked(path, client, arrays["pixels"], arrays["label"])
 
 
