@@ -15,7 +15,7 @@ from taciturn.data.files import grouped
 from taciturn.data.idx import PARTS, find, read
 from taciturn.data.splits import dirichlet
 from taciturn.errors import DataError, InputError
-from taciturn.tasks.own import given, network
+from taciturn.tasks.files import given, network
 from taciturn.tasks.task import Task
 
 log = logging.getLogger("taciturn")

@@ -14,7 +14,7 @@ from taciturn.data.dataset import Dataset
 from taciturn.data.table import read
 from taciturn.errors import InputError
 from taciturn.tasks.clients import HOLD_OUT, Stored
-from taciturn.tasks.own import network
+from taciturn.tasks.files import network
 from taciturn.tasks.task import Task
 
 
