@@ -164,31 +164,9 @@ FETCHES = """
 import sys
 from pathlib import Path
 from taciturn.data.download import Download, fetch
-url, checksum, folder, *contents = sys.argv[1:]
-fetch(Download(url, checksum or None), Path(folder), contents=contents)
+url, folder, *contents = sys.argv[1:]
+fetch(Download(url), Path(folder), contents=contents)
 """
-
-
-def start_fetching(*arguments):
-    command = [sys.executable, "-c", FETCHES, *map(str, arguments)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
-
-def slowly(server, content=CONTENT):
-    """Sends half of it, and the rest when told to. Returns what says that, and what tells."""
-    asked, go_on = threading.Event(), threading.Event()
-
-    def send(number, handler):
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content[: len(content) // 2])
-        asked.set()
-        go_on.wait(60)
-        handler.wfile.write(content[len(content) // 2 :])
-
-    server.behave = send
-    return asked, go_on
 
 
 def archive(path, members):
@@ -206,19 +184,30 @@ def archive(path, members):
 
 
 @pytest.mark.parametrize(
-    ("name", "checksum", "contents"),
-    [("file.bin", SHA, ()), ("file.bin", "", ()), ("set.tar.bz2", "", ("in/two.h5", "one.h5"))],
-    ids=["checksum", "no checksum", "archive"],
+    ("name", "contents"),
+    [("file.bin", ()), ("set.tar.bz2", ("in/two.h5", "one.h5"))],
+    ids=["file", "archive"],
 )
 def test_of_two_processes_one_downloads_and_the_other_waits(
-    server, folder, tmp_path, name, checksum, contents
+    server, folder, tmp_path, name, contents
 ):
     packed = archive(tmp_path / "a", [(file, b"1") for file in contents]).read_bytes()
-    asked, go_on = slowly(server, packed if contents else CONTENT)
-    what = (server.url.replace("file.bin", name), checksum, folder, *contents)
-    with start_fetching(*what) as first:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def send_when_told(number, handler):
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(packed)))
+        handler.end_headers()
+        asked.set()
+        go_on.wait(60)
+        handler.wfile.write(packed)
+
+    server.behave = send_when_told
+    url = server.url.replace("file.bin", name)
+    command = [sys.executable, "-c", FETCHES, url, str(folder), *contents]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
         assert asked.wait(60)
-        with start_fetching(*what) as second:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as second:
             said = second.stderr.readline()
             go_on.set()
             assert second.communicate()[1] == ""
@@ -229,29 +218,11 @@ def test_of_two_processes_one_downloads_and_the_other_waits(
     assert len(server.ranges) == 1
 
 
-def test_a_killed_download_holds_nobody_up_and_is_resumed(server, folder):
-    asked, go_on = slowly(server, CONTENT * 20)  # more than is kept in memory before it is written
-    with start_fetching(server.url, SHA, folder) as first:
-        assert asked.wait(60)
-        part = folder / "file.bin.part"
-        while not part.exists() or not part.stat().st_size:
-            assert first.poll() is None
-        first.kill()
-    go_on.set()
-    part.write_bytes(CONTENT[:70_000])
-    server.behave = lambda number, handler: answer(handler)
-    assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
-    assert server.ranges == [None, "bytes=70000-"]
-    assert files(folder) == ["file.bin"]
-
-
 @pytest.mark.parametrize(
     ("member", "message"),
     [
         (("in/../../out.h5", b"x"), "leads out"),
-        (("/out.h5", b"x"), "`/out.h5` leads out"),
         (("link", (tarfile.SYMTYPE, "../out.h5")), "`link` is a link or a device"),
-        (("hard", (tarfile.LNKTYPE, "one.h5")), "`hard` is a link or a device"),
         (("pipe", (tarfile.FIFOTYPE, "")), "`pipe` is a link or a device"),
     ],
 )
