@@ -71,12 +71,6 @@ def files(folder):
     return sorted(path.as_posix() for path in found if path.suffix != ".lock")
 
 
-def begun(folder, part):
-    """A download that an earlier call has begun."""
-    folder.mkdir()
-    (folder / "file.bin.part").write_bytes(part)
-
-
 def test_a_file_is_fetched_checked_and_named(server, folder, monkeypatch):
     seen = []
     monkeypatch.setattr(downloading, "show_progress", lambda *report: seen.append(report))
@@ -116,38 +110,35 @@ def test_a_server_is_asked_again_for_what_is_missing(server, folder, behave, ask
     assert server.ranges == asked
 
 
+def begun(folder, part):
+    """A download that an earlier call has begun."""
+    folder.mkdir()
+    (folder / "file.bin.part").write_bytes(part)
+
+
 def test_a_part_that_is_already_whole_is_not_fetched_again(server, folder):
     begun(folder, CONTENT)
     assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
     assert server.ranges == [f"bytes={len(CONTENT)}-"]
 
 
-def test_a_server_that_answers_another_range_is_not_believed(server, folder):
+@pytest.mark.parametrize(
+    ("behave", "message", "asked", "left"),
+    [
+        (lambda h: answer(h, begins=5), "asked for byte 10, got 5, 5 times in a row", 5, True),
+        (lambda h: answer(h, length=2**20, ranges=False), "broke off, 5 times in a row", 6, True),
+        (lambda h: answer(h, CONTENT[::-1]), "sent other bytes .* is sha256:.* not sha", 1, False),
+        (lambda h: h.send_error(404), "the server answered 404 Not Found", 1, True),
+    ],
+    ids=["another range", "less than it said", "other bytes", "nothing"],
+)
+def test_what_a_server_sends_is_not_believed(server, folder, behave, message, asked, left):
     begun(folder, CONTENT[:10])
-    server.behave = lambda number, handler: answer(handler, begins=5)
-    with pytest.raises(DataError, match="asked for byte 10, got 5, 5 times in a row"):
+    server.behave = lambda number, handler: behave(handler)
+    with pytest.raises(DataError, match=f"{server.url} .*{message}"):
         fetch(Download(server.url, SHA), folder)
-
-
-def test_a_length_that_is_too_long_gives_up_and_keeps_the_part(server, folder):
-    server.behave = lambda number, handler: answer(handler, length=len(CONTENT) + 10, ranges=False)
-    with pytest.raises(DataError, match="the connection broke off, 5 times in a row"):
-        fetch(Download(server.url, SHA), folder)
-    assert files(folder) == ["file.bin.part"]
-
-
-def test_wrong_bytes_are_thrown_away(server, folder):
-    server.behave = lambda number, handler: answer(handler, b"x" + CONTENT[1:])
-    with pytest.raises(DataError, match=f"{server.url} sent .* is sha256:.* and not {SHA}"):
-        fetch(Download(server.url, SHA), folder)
-    assert files(folder) == []
-
-
-def test_a_missing_file_is_not_asked_for_again(server, folder):
-    server.behave = lambda number, handler: handler.send_error(404)
-    with pytest.raises(DataError, match="the server answered 404 Not Found"):
-        fetch(Download(server.url, SHA), folder)
-    assert len(server.ranges) == 1
+    assert len(server.ranges) == asked
+    assert files(folder) == ["file.bin.part"] * left
 
 
 def test_a_server_that_falls_silent_is_given_up(server, folder, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from types import SimpleNamespace
 
 import h5py
@@ -12,11 +11,10 @@ import numpy as np
 import pytest
 from made import write_leaf, write_tff
 
-from taciturn.data import hugging_face
+from taciturn.data import hugging_face, shakespeare
 from taciturn.errors import DataError
 from taciturn.tasks import load
 
-shakespeare = importlib.import_module("taciturn.data.shakespeare")
 BEGIN, END, UNKNOWN = 88, 89, 87
 
 

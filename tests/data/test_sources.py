@@ -41,11 +41,11 @@ def test_the_order_is_path_variable_cache(tmp_path, cache, monkeypatch):
 
 
 def test_half_a_set_is_passed_over(tmp_path):
-    write_emnist(tmp_path / "half/emnist")
-    (tmp_path / "half/emnist/fed_emnist_test.h5").unlink()
-    assert find("emnist", tmp_path / "half") is None
-    write_emnist(tmp_path / "half")
-    assert find("emnist", tmp_path / "half")[0].parent == tmp_path / "half"
+    write_emnist(tmp_path)
+    (tmp_path / "fed_emnist_test.h5").unlink()
+    assert find("emnist", tmp_path) is None
+    write_emnist(tmp_path / "emnist")
+    assert find("emnist", tmp_path)[0].parent == tmp_path / "emnist"
 
 
 def test_a_place_that_is_named_stands_alone(tmp_path, cache, publisher, monkeypatch):
