@@ -54,18 +54,13 @@ def wide(x: Any) -> np.ndarray:
 
 # The kernels.
 
-# Lanes, then a batch of images: EmnistCNN's second convolution in whole and in part batches; one
-# block of pixels and less, one and a part of another; every number of channels that kernels take;
-# batches that can and cannot be cut into groups; squares of 1, 3 and 5.
+# Lanes, then a batch of images, which can or cannot be cut into groups.
 SHAPES = [
     pytest.param((4, 20, 26, 26, 32), 3, 64, id="EmnistCNN"),
     pytest.param((1, 7, 26, 26, 32), 3, 64, id="EmnistCNN, 7 images"),
-    pytest.param((3, 2, 12, 12, 16), 3, 32, id="less than a block"),
     pytest.param((2, 6, 15, 15, 16), 3, 16, id="a block and a part"),
-    pytest.param((2, 5, 9, 11, 64), 3, 128, id="many outputs"),
-    pytest.param((2, 4, 7, 6, 128), 3, 16, id="many inputs"),
-    pytest.param((2, 3, 11, 9, 16), 5, 16, id="five by five"),
-    pytest.param((2, 3, 5, 6, 16), 1, 32, id="one by one"),
+    pytest.param((2, 5, 9, 11, 64), 3, 128, id="many outputs, less than a block"),
+    pytest.param((2, 3, 11, 9, 128), 5, 16, id="many inputs, five by five"),
 ]
 
 
@@ -175,7 +170,7 @@ def test_overlapping_lstms_are_the_plain_ones(
 # Hashed bits.
 
 
-@pytest.mark.parametrize("number", [0, 1, 7, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("number", [7, 2**32 - 1])
 def test_hashed_bits_are_those_of_numpy(number: int) -> None:
     folded = hashing.fold(KEY, number)
     traced = jax.jit(hashing.fold)(jnp.asarray(KEY), jnp.asarray(np.uint32(number)))
@@ -184,16 +179,14 @@ def test_hashed_bits_are_those_of_numpy(number: int) -> None:
     np.testing.assert_array_equal(ours, hashing.bits(folded, (300, 1000)))
 
 
-@pytest.mark.parametrize("rate", [0.25, 0.5])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_dropout_zeroes_what_it_does_in_numpy(rate: float, dtype: Any) -> None:
+def test_dropout_zeroes_what_it_does_in_numpy(dtype: Any) -> None:
     """Every lane has a mask of its own; no lane's depends on how many there are."""
     keys = np.stack([hashing.fold(KEY, lane) for lane in range(5)])
     x = jnp.full((5, 20, 9216), 3, dtype)
-    out = jax.jit(jax.vmap(lambda x, key: dropout(x, rate, key)))(x, jnp.asarray(keys))
-    kept = np.stack([hashing.bits(key, (20, 9216)) >= int(rate * 2**32) for key in keys])
-    np.testing.assert_array_equal(wide(out) != 0, kept)
-    np.testing.assert_allclose(wide(out)[kept], 3 / (1 - rate), rtol=1e-6)
+    out = jax.jit(jax.vmap(lambda x, key: dropout(x, 0.25, key)))(x, jnp.asarray(keys))
+    kept = np.stack([hashing.bits(key, (20, 9216)) >= 2**30 for key in keys])
+    np.testing.assert_array_equal(wide(out), np.where(kept, 4, 0))
 
 
 def test_cohorts_shuffles_and_keys_are_those_of_the_cpu() -> None:
