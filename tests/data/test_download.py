@@ -98,7 +98,7 @@ def chunked(number, handler):
     ("behave", "asked"),
     [
         (lambda n, h: answer(h, CONTENT[: 40_000 * n]), [None, "bytes=40000-", "bytes=80000-"]),
-        (chunked, [None, "bytes=30000-"]),
+        (chunked, [None, "bytes=35000-"]),
         (lambda n, h: answer(h, CONTENT[: 50_000 * n**2], ranges=False), [None, "bytes=50000-"]),
         (lambda n, h: h.send_error(503) if n < 4 else answer(h), [None] * 4),
     ],
@@ -155,8 +155,8 @@ FETCHES = """
 import sys
 from pathlib import Path
 from taciturn.data.download import Download, fetch
-url, folder, *contents = sys.argv[1:]
-fetch(Download(url), Path(folder), contents=contents)
+url, checksum, folder, *contents = sys.argv[1:]
+fetch(Download(url, checksum), Path(folder), contents=contents)
 """
 
 
@@ -183,6 +183,7 @@ def test_of_two_processes_one_downloads_and_the_other_waits(
     server, folder, tmp_path, name, contents
 ):
     packed = archive(tmp_path / "a", [(file, b"1") for file in contents]).read_bytes()
+    checksum = "sha256:" + hashlib.sha256(packed).hexdigest()
     asked, go_on = threading.Event(), threading.Event()
 
     def send_when_told(number, handler):
@@ -195,7 +196,7 @@ def test_of_two_processes_one_downloads_and_the_other_waits(
 
     server.behave = send_when_told
     url = server.url.replace("file.bin", name)
-    command = [sys.executable, "-c", FETCHES, url, str(folder), *contents]
+    command = [sys.executable, "-c", FETCHES, url, checksum, str(folder), *contents]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
         assert asked.wait(60)
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as second:

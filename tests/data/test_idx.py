@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from taciturn.data.idx import read_idx
-from taciturn.data.splits import dirichlet
 from taciturn.tasks import load
+from taciturn.tasks.idx import dirichlet
 
 
 def write_idx(path, array, kind=8):

@@ -1,7 +1,7 @@
 """Data as a reader returns them: flat arrays of the examples of named clients."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,14 @@ def collect(
 def join(parts: Sequence[Examples]) -> dict[str, np.ndarray]:
     """The examples of all parts, one part after another."""
     return {key: np.concatenate([arrays[key] for arrays in parts]) for key in parts[0]}
+
+
+def by_client(parts: Iterable[tuple[str, Examples]]) -> dict[str, Examples]:
+    """The examples of each client, of which there may be several parts."""
+    clients: dict[str, list[Examples]] = {}
+    for client, part in parts:
+        clients.setdefault(client, []).append(part)
+    return {client: join(found) for client, found in clients.items()}
 
 
 def _size(arrays: Examples) -> int:

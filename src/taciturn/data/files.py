@@ -18,9 +18,8 @@ def read_npz(path: Path) -> Dataset:
     for key in ("x", "y", "client"):
         if key not in arrays:
             raise DataError(f"{path} has no array `{key}`; it has {', '.join(arrays) or 'none'}.")
-    for key, other in (("x_test", "y_test"), ("y_test", "x_test")):
-        if key in arrays and other not in arrays:
-            raise DataError(f"{path} has `{key}` and no `{other}`: a test set needs both.")
+    if ("x_test" in arrays) != ("y_test" in arrays):
+        raise DataError(f"{path} has only one of `x_test` and `y_test`: a test set needs both.")
     everyone = _examples(path, "all", arrays["x"], arrays["y"])
     whose = _whose(path, "client", arrays, "x")
     dataset = grouped(path, everyone, whose, classes_of(path, everyone["y"]))
