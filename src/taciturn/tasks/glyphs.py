@@ -103,22 +103,15 @@ def _example(client: Any, index: Any, data: Any) -> dict[str, jax.Array]:
     column, row = _map(hand, 2 * jnp.pi * u[8:10])
     constant = jnp.asarray(np.eye(len(_GROUND))[2], jnp.float32)
     character = hand["face"].astype(jnp.int32) * len(CHARACTERS) + label
-    alike = jnp.stack(  # what all pixels of the image share
-        [
-            (character * (_GRID * _GRID)).astype(jnp.float32),
-            (moment >> 8).astype(jnp.float32),
-            0.5 + hand["stroke"] / (2 * hand["soft"]),
-            1 / (2 * hand["soft"]),
-            hand["noise"],
-        ]
-    )
-    lines = jnp.concatenate(
-        [column[:, None], row[:, None], constant[:, None] * alike[None, :]], axis=1
-    )
+    first, salt = (x.astype(jnp.float32) for x in (character * _GRID**2, moment >> 8))
+    edge = 1 / (2 * hand["soft"])
+    level = 0.5 + hand["stroke"] / (2 * hand["soft"])
+    alike = jnp.stack([first, salt, level, edge, hand["noise"]])  # all pixels share these
+    lines = jnp.stack([column, row, *(alike[:, None] * constant)])
     # Through a matrix product, because XLA would else compute all of the above anew for every
     # pixel: it never fuses what goes into a product. Whole numbers below 2²⁴ come out exact.
     column, row, first, salt, level, edge, noise = jnp.matmul(
-        lines.T, jnp.asarray(_GROUND), precision=jax.lax.Precision.HIGHEST
+        lines, jnp.asarray(_GROUND), precision=jax.lax.Precision.HIGHEST
     )
     distance = _look_up(data["fields"], first.astype(jnp.int32), row, column)
     ink = jnp.clip(level + edge * distance, 0.0, 1.0)

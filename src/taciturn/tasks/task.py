@@ -100,6 +100,12 @@ def how_tested(task: Task) -> str:
     return "a tenth of each client's rows, at random" + ("" if labels is None else " by label")
 
 
+def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """−log softmax of each label, in float32 at least; classes are the last axis of `logits`."""
+    likely = jax.nn.log_softmax(logits.astype(jnp.result_type(logits, jnp.float32)))
+    return -jnp.take_along_axis(likely, labels[..., None], axis=-1)[..., 0]
+
+
 def classification(
     logits: Callable[[Any, Any, jax.Array | None], jax.Array],
 ) -> tuple[Callable[..., jax.Array], Callable[..., dict[str, tuple[jax.Array, jax.Array]]]]:
@@ -108,10 +114,6 @@ def classification(
     Args:
       logits: `(params, inputs, key) -> logits`; the key is None when the model is tested.
     """
-
-    def cross_entropy(scores: jax.Array, labels: jax.Array) -> jax.Array:
-        scores = jax.nn.log_softmax(scores.astype(jnp.result_type(scores, jnp.float32)))
-        return -jnp.take_along_axis(scores, labels[..., None], axis=-1)[..., 0]
 
     def loss(params: Any, batch: Batch, key: jax.Array) -> jax.Array:
         return cross_entropy(logits(params, batch["x"], key), batch["y"])
