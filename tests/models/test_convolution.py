@@ -31,14 +31,6 @@ def laxs(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
     )
 
 
-def kernels(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
-    """The Pallas kernels, interpreted."""
-    convolve_on_gpu = convolution._gpu_convolution()
-    if convolve_on_gpu is None:
-        pytest.skip(f"JAX {jax.__version__} cannot make the kernels")
-    return convolve_on_gpu(x, kernel, side, True)
-
-
 def with_gradients(function: Callable[..., jax.Array], side: int) -> Callable[..., Any]:
     """Value, and gradients by inputs and kernel of a sum in which every output counts apart."""
 
@@ -79,9 +71,12 @@ def test_every_client_has_a_kernel_of_its_own(function: Any) -> None:
 
 
 def test_the_kernels_are_the_product_over_patches() -> None:
-    """The tests for a GPU have more shapes."""
+    """Interpreted; the tests for a GPU have more shapes."""
+    kernels = convolution._gpu_convolution()
+    if kernels is None:
+        pytest.skip(f"JAX {jax.__version__} cannot make the kernels")
     x, kernel = drawn(0, 2, 12, 12, 16), drawn(1, 9 * 16, 32) / 12
-    ours = jax.jit(with_gradients(kernels, 3))(x, kernel)
+    ours = jax.jit(with_gradients(lambda x, k, side: kernels(x, k, side, True), 3))(x, kernel)
     assert_near(ours, jax.jit(with_gradients(laxs, 3))(x, kernel))
 
 

@@ -14,6 +14,7 @@ from plain_models import plain_two_layers
 
 from taciturn.models import MLP, CharLSTM, EmnistCNN, SmallCNN, lstm, recurrence
 from taciturn.models.cnn import Conv
+from taciturn.models.convolution import convolve
 from taciturn.models.dense import Dense
 from taciturn.models.dropout import dropout
 from taciturn.models.lstm import LSTM
@@ -34,14 +35,11 @@ def test_weights_are_counted() -> None:
 
 
 def assert_glorot(kernel: jax.Array, fan_in: int, fan_out: int) -> None:
-    """Uniform in ±√(6 / (fan_in + fan_out)), as Keras begins: range, mean 0, limit² / 3."""
-    values = np.asarray(kernel).ravel()
-    limit = (6 / (fan_in + fan_out)) ** 0.5
-    assert 0.98 * limit < values.max() <= limit
-    assert -0.98 * limit > values.min() >= -limit
-    # Five deviations of the mean and of the mean square, (limit⁴ · 4 / 45 is that of a square).
-    assert abs(values.mean()) < 5 * limit / (3 * values.size) ** 0.5
-    assert abs((values**2).mean() - limit**2 / 3) < 5 * limit**2 * (4 / 45 / values.size) ** 0.5
+    """Uniform in ±√(6 / (fan_in + fan_out)), as Keras begins."""
+    shares = np.asarray(kernel).ravel() / (6 / (fan_in + fan_out)) ** 0.5
+    assert 0.98 < shares.max() <= 1
+    assert -0.98 > shares.min() >= -1
+    assert abs((shares**2).mean() - 1 / 3) < 5 * (4 / 45 / shares.size) ** 0.5  # five deviations
 
 
 def test_initial_values_of_dense_and_conv() -> None:
@@ -72,13 +70,7 @@ def test_orthogonal_matrices_are_drawn_evenly() -> None:
 def test_conv_pooled_is_conv_and_pooling() -> None:
     layer = eqx.tree_at(lambda c: c.bias, Conv(KEY, 3, 2, 4), jnp.array([0.3, -0.5, 0.0, 1.0]))
     x = jax.random.normal(KEY, (3, 8, 7, 2))
-    square = layer.kernel.reshape(3, 3, 2, 4)
-    expected = jax.nn.relu(
-        jax.lax.conv_general_dilated(
-            x, square, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
-        + layer.bias
-    )
+    expected = jax.nn.relu(convolve(x, layer.kernel, 3) + layer.bias)
     np.testing.assert_allclose(layer(x), expected, atol=1e-5)
     pooled = expected[:, :6, :4].reshape(3, 3, 2, 2, 2, 4).max((2, 4))
     np.testing.assert_allclose(layer.pooled(x), pooled, atol=1e-5)
@@ -138,9 +130,8 @@ def test_the_char_lstm_reads_in_order() -> None:
     assert same.tolist() == [True, True, True, False, False, False]
 
 
-@pytest.mark.parametrize("rate", [0.25, 0.5])
-def test_dropout_keeps_its_share_and_the_mean(rate: float) -> None:
-    n = 40_000
+def test_dropout_keeps_its_share_and_the_mean() -> None:
+    rate, n = 0.25, 40_000
     x = jnp.full((200, n // 200), 3.0)
     out = np.asarray(dropout(x, rate, WORDS))
     kept = out != 0

@@ -11,18 +11,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from plain_models import plain_two_layers
 
 from taciturn.core import hashing
-from taciturn.models import EmnistCNN, convolution, lstm, recurrence
+from taciturn.models import convolution, lstm, recurrence
 from taciturn.models.convolution import patches
 from taciturn.models.dropout import dropout
 from taciturn.models.lstm import LSTM
 from taciturn.sim import draws
-from taciturn.sim.local import make_step
-from taciturn.tasks.task import Stored, Task, classification
 
 pytestmark = pytest.mark.gpu
 
@@ -52,8 +49,6 @@ def wide(x: Any) -> np.ndarray:
     return np.asarray(x, np.float32)
 
 
-# The kernels.
-
 # Lanes, then a batch of images, which can or cannot be cut into groups.
 SHAPES = [
     pytest.param((4, 20, 26, 26, 32), 3, 64, id="EmnistCNN"),
@@ -64,19 +59,11 @@ SHAPES = [
 ]
 
 
-def over_patches(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
-    return patches(x, side) @ kernel
-
-
-def kernels(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
-    return convolution._gpu_convolution()(x, kernel, side, rehearsed())
-
-
-def with_gradients(function: Any, side: int) -> Any:
+def with_gradients(function: Any) -> Any:
     """Value, and what comes back of a gradient to inputs and kernel, for every lane."""
 
     def run(x: jax.Array, kernel: jax.Array, dy: jax.Array) -> Any:
-        y, back = jax.vjp(lambda x, kernel: function(x, kernel, side), x, kernel)
+        y, back = jax.vjp(function, x, kernel)
         return y, *back(dy)
 
     return jax.jit(jax.vmap(run))
@@ -90,11 +77,11 @@ def test_compiled_kernels_are_the_product_over_patches(
     rows = side * side * inputs
     x, kernel = narrow(drawn(0, *shape)), narrow(drawn(1, lanes, rows, outputs) / rows**0.5)
     dy = narrow(drawn(2, lanes, batch, height - side + 1, width - side + 1, outputs))
-    ours = with_gradients(kernels, side)(x, kernel, dy)
-    exact = with_gradients(over_patches, side)(*(a.astype(jnp.float32) for a in (x, kernel, dy)))
+    kernels = convolution._gpu_convolution()
+    ours = with_gradients(lambda x, k: kernels(x, k, side, rehearsed()))(x, kernel, dy)
+    exact = with_gradients(lambda x, k: patches(x, side) @ k)(*map(wide, (x, kernel, dy)))
     for a, b, name in zip(ours, exact, ("value", "by inputs", "by kernel"), strict=True):
-        assert a.dtype == jnp.bfloat16
-        assert a.shape == b.shape
+        assert (a.dtype, a.shape) == (jnp.bfloat16, b.shape)
         # Sums are float32, so that all there is between them is one rounding to 8 bits.
         np.testing.assert_allclose(
             wide(a), wide(b), rtol=2**-8, atol=1e-4 * np.abs(b).max(), err_msg=name
@@ -112,26 +99,6 @@ def test_a_convolution_in_bfloat16_goes_through_the_kernels() -> None:
 
     assert "pallas_call" in program(x)
     assert "pallas_call" not in program(x.astype(jnp.float32))
-
-
-def test_a_step_of_the_emnist_model_in_bfloat16_is_close_to_one_in_float32() -> None:
-    loss, metrics = classification(lambda model, x, key: model(x, key))
-    x, y = drawn(3, 20, 28, 28), jnp.arange(20) % 10
-    task = Task("emnist", Stored.of({"x": x, "y": y}, [20]), EmnistCNN, loss, metrics)
-    sgd = optax.scale(-1.0)
-    params = task.init(jax.random.key(5))
-    moved = {}
-    for precision in ("float32", "bfloat16"):
-        step = jax.jit(make_step(task, sgd, precision))
-        after, *_ = step(params, sgd.init(params), {"x": x, "y": y}, jnp.ones(20, bool),
-                        jax.random.key(6), 0.1, jnp.inf)  # fmt: skip
-        change = jax.tree.map(lambda a, b: a - b, after, params)
-        moved[precision] = jax.flatten_util.ravel_pytree(change)[0]
-    gap = jnp.linalg.norm(moved["bfloat16"] - moved["float32"]) / jnp.linalg.norm(moved["float32"])
-    assert 1e-4 < gap < 0.1
-
-
-# LSTMs.
 
 
 @pytest.mark.parametrize(
@@ -165,9 +132,6 @@ def test_overlapping_lstms_are_the_plain_ones(
     assert set(calls) == {recurrence.BLOCK}
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(run(plain_two_layers)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * float(jnp.abs(b).max()))
-
-
-# Hashed bits.
 
 
 @pytest.mark.parametrize("number", [7, 2**32 - 1])
