@@ -56,10 +56,9 @@ def test_a_place_that_is_named_stands_alone(tmp_path, cache, publisher, monkeypa
     (tmp_path / "tipo").mkdir()
     with pytest.raises(DataError, match="While TACITURN_DATA is set, data are looked for nowhere"):
         load("emnist")
-    with pytest.raises(DataError) as error:
+    message = rf"fed_emnist_train.h5 .* not found in {tmp_path}/tipo.*{publisher.as_uri()}.*--data"
+    with pytest.raises(DataError, match=message):
         load("emnist", data=tmp_path / "tipo")
-    for part in ("fed_emnist_train.h5", str(tmp_path / "tipo"), publisher.as_uri(), "--data"):
-        assert part in str(error.value)
 
 
 def test_what_is_nowhere_is_downloaded_and_found_the_next_time(cache, publisher):
@@ -73,11 +72,9 @@ def test_what_is_nowhere_is_downloaded_and_found_the_next_time(cache, publisher)
 
 def test_offline_the_message_names_file_place_and_remedy(cache, publisher):
     publisher.unlink()
-    with pytest.raises(DataError) as error:
+    message = rf"cannot be reached.*train.h5 and .* not found in {cache}/data/emnist.*by hand"
+    with pytest.raises(DataError, match=message):
         load("emnist")
-    for part in ("cannot be reached", "fed_emnist_train.h5 and fed_emnist_test.h5 were not found",
-                 str(cache / "data/emnist"), "To bring them by hand"):  # fmt: skip
-        assert part in str(error.value)
 
 
 def test_an_archive_of_other_things_says_so(publisher, monkeypatch):

@@ -33,7 +33,7 @@ COLUMNS: dict[str, Any] = {
     "a": [1, 2, 3, 4, 5],
     "b": [0.5, 1.5, 2.5, 3.5, 4.5],
 }
-ONES, WORDS = np.ones(400), [f"word {i}" for i in range(400)]
+MANY = {"user": np.ones(400), "a": np.ones(400), "activity": np.arange(400)}
 WHO = {"client": "user", "label": "activity"}
 
 
@@ -177,11 +177,8 @@ def test_wrong_files_and_frames_are_named(tmp_path):
         ({"user": [], "activity": []}, "has no rows"),
         (COLUMNS | {"a": [1]}, "columns must be of one length"),
         (COLUMNS | {"a": np.full(5, None)}, "`a` has no finite number in row 1"),
-        (
-            {"user": ONES, "a": ONES, "activity": np.arange(400)},
-            "400 classes .* `number` .--option",
-        ),
-        ({"user": ONES, "a": ONES, "activity": WORDS}, "400 classes in 400 rows.$"),
+        (MANY, "400 classes .* `number` .--option number=true"),
+        (MANY | {"activity": MANY["activity"].astype(str)}, "400 classes in 400 rows.$"),
         (tmp_path / "twice.csv", "two columns of one name"),
         (Splits(train=COLUMNS), "one split of a data set, got all: train"),
     ):
