@@ -21,7 +21,7 @@ class Dataset:
     Attributes:
       names: of the clients, in order.
       train: arrays whose first axis runs over all examples of all clients.
-      rows: how many training examples each client has, one at the least.
+      rows: how many training examples each client has, at least one.
       test: the test examples of all clients, or None where the source has no test set.
       left_out: how many clients were left out because they have no training example.
       counts: other totals, such as the number of classes.
@@ -108,7 +108,7 @@ def check_labels(place: Any, client: str, labels: np.ndarray, classes: int) -> n
 
 
 def check_inputs(where: str, x: np.ndarray) -> np.ndarray:
-    """Bytes as they are, a quarter of the memory, and other numbers as finite float32."""
+    """`x` as it is where it is bytes, a quarter of the memory; else as finite float32."""
     if x.dtype == np.uint8:
         return x
     with np.errstate(over="ignore"):

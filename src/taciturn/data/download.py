@@ -114,7 +114,7 @@ def _size(part: Path) -> int:
 
 
 def _get(url: str, part: Path, start: int) -> bool:
-    """Appends to `part` what the server sends from byte `start` on; whether that was all."""
+    """Appends to `part` what the server sends from byte `start` on; whether it is whole now."""
     headers = {"User-Agent": "taciturn", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"

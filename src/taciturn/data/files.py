@@ -105,7 +105,8 @@ def read_folder(root: Path) -> Dataset:
 
 def _load(path: Path) -> np.ndarray:
     try:
-        return np.lib.format.open_memmap(path, mode="r")  # of no more than there is, no pickles
+        # Without pickles, and mapped: a header cannot ask for more memory than the file has.
+        return np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # of NumPy
         raise DataError(f"{path} cannot be read: {error}.") from None
 

@@ -51,7 +51,7 @@ def check(task: Task) -> None:
 
 
 def check_loss(task: Task) -> None:
-    """Raises unless the task's metrics have a loss of rows that clients train on."""
+    """Raises unless the task's metrics have a `loss` on the rows that clients train on."""
     params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
     if "loss" not in _traced(task, "metrics", task.metrics, params, _few(task.clients)):
         raise InputError(f"`choice` needs a metric `loss`, task `{task.name}` has none.")
@@ -109,7 +109,7 @@ def _check_data(task: Task) -> None:
 
 
 def _check_arrays(where: str, arrays: Batch) -> None:
-    """Raises unless all arrays have as many entries, one at the least, that JAX can hold."""
+    """Raises unless all arrays have one length above 0, and numbers that JAX can hold."""
     lengths = {}
     for path, array in jax.tree_util.tree_leaves_with_path(arrays):
         name = jax.tree_util.keystr(path) or "the array"

@@ -50,7 +50,7 @@ class Clients(Protocol):
 
 
 def held_out(rows: Any) -> Any:
-    """How many of its rows a client gives to the test set: a tenth, one at the least."""
+    """How many of its rows a client gives to the test set: a tenth, at least one."""
     return (rows >= 2) * ((rows // 10) + (rows < 10))
 
 

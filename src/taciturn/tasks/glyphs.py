@@ -25,7 +25,7 @@ from taciturn.tasks.clients import Generated
 from taciturn.tasks.task import Task, classification
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-FACES = (  # such as every allowed matplotlib has, with all characters
+FACES = (  # that have all characters and come with every matplotlib that may be installed
     "DejaVuSans", "DejaVuSans-Bold", "DejaVuSansMono", "DejaVuSerif", "DejaVuSerif-Italic",
     "STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "cmr10", "cmss10", "STIXGeneralBolIta",
     "cmtt10",
@@ -40,7 +40,7 @@ _FAR = 7.9  # cells; distances are cut off here, no stroke is that thick
 
 
 def glyphs(population: int = 1_000, seed: int = 0) -> Task:
-    """The embedded task: who wrote it does not matter, which of 62 characters it is does.
+    """Drawn handwriting by writer: which of 62 characters an image shows.
 
     Args:
       population: how many writers there are.
@@ -61,7 +61,7 @@ def glyphs(population: int = 1_000, seed: int = 0) -> Task:
     )
 
 
-# What is a writer's own, drawn evenly between two ends.
+# The traits of a writer's hand, each drawn evenly between two ends.
 _HAND = {
     "face": (0.0, len(FACES)), "slant": (-0.25, 0.4), "width": (0.75, 1.15), "size": (0.8, 1.15),
     "turn": (-0.12, 0.12), "stroke": (-0.3, 1.4), "wobble": (0.0, 1.2), "right": (-2.0, 2.0),

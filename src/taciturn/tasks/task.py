@@ -42,8 +42,7 @@ class Task:
       name: as on the command line.
       clients: the training data, `Stored` or `Generated`.
       test: a pytree of arrays, one entry per example; None holds out a tenth of every client.
-      test_clients: whose each example of `test` is, a number that is the same for all examples of a
-        client; None where they are nobody's, or nobody knows.
+      test_clients: the client of each example of `test`, a whole number; None where it is unknown.
       hold_out: which tenth: `random`, by label where there are labels (a one-dimensional array
         `y`), or `last`, where rows are in the order of time and the future is to be predicted.
       init: `(key) -> params`, a pytree of arrays.
