@@ -12,7 +12,7 @@ import pytest
 from jax.test_util import check_grads
 from plain_models import plain_two_layers
 
-from taciturn.models import MLP, CharLSTM, EmnistCNN, SmallCNN, lstm, recurrence
+from taciturn.models import MLP, CharLSTM, EmnistCNN, SmallCNN, lstm
 from taciturn.models.cnn import Conv
 from taciturn.models.convolution import convolve
 from taciturn.models.dense import Dense
@@ -93,8 +93,7 @@ def test_two_lstms_are_the_plain_ones(
 
         return jax.jit(jax.grad(total, (0, 1), has_aux=True))((first, second), x)
 
-    for module in (lstm, recurrence):
-        monkeypatch.setattr(module, "BLOCK", 4)
+    monkeypatch.setattr(lstm, "BLOCK", 4)
     expected, hidden = run(plain_two_layers)
     calls = []
     original = lstm.recur
@@ -114,7 +113,7 @@ def test_the_gradient_of_the_last_state_and_of_the_first() -> None:
     start = tuple(jax.random.normal(jax.random.key(n), (2, 4)) for n in (1, 2))
 
     def whole(gates: jax.Array, recurrent: jax.Array, start: Any) -> jax.Array:
-        hidden, (h, c) = recurrence.recur(gates, recurrent, start)
+        hidden, (h, c) = lstm.recur(gates, recurrent, start)
         return jnp.sum(hidden**2) + jnp.sum(h * 3) + jnp.sum(c**3)
 
     check_grads(whole, (gates, layer.recurrent, start), 1, ["rev"], eps=1e-2,

@@ -15,7 +15,7 @@ import pytest
 from plain_models import plain_two_layers
 
 from taciturn.core import hashing
-from taciturn.models import convolution, lstm, recurrence
+from taciturn.models import convolution, lstm
 from taciturn.models.convolution import patches
 from taciturn.models.dropout import dropout
 from taciturn.models.lstm import LSTM
@@ -129,7 +129,7 @@ def test_overlapping_lstms_are_the_plain_ones(
     original = lstm.recur
     monkeypatch.setattr(lstm, "recur", lambda *a: calls.append(a[0].shape[0]) or original(*a))
     ours = run(lstm.two_layers)
-    assert set(calls) == {recurrence.BLOCK}
+    assert set(calls) == {lstm.BLOCK}
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(run(plain_two_layers)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * float(jnp.abs(b).max()))
 
