@@ -69,11 +69,18 @@ def test_writers_without_training_images_are_left_out_and_counted(tmp_path, capl
     assert "2 clients without a training example" in caplog.text
 
 
-def test_a_wrong_file_is_named_with_its_client(tmp_path):
+@pytest.mark.parametrize(
+    ("pixels", "message"),
+    [
+        (np.zeros((3, 28, 28), np.int32), "floating-point numbers, got int32"),
+        (np.full((3, 28, 28), 2, np.float32), r"in \[0, 1\], got 2.0 to 2.0"),
+        (np.zeros((2, 28, 28), np.float32), "one entry per example"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_client(tmp_path, pixels, message):
     """`tests/bad_input` has more that is wrong."""
-    write_emnist(tmp_path, {"f1": images(3) | {"pixels": np.zeros((3, 28, 28), np.int32)}})
-    message = "fed_emnist_train.h5, client `f1`: .*floating-point numbers, got int32"
-    with pytest.raises(DataError, match=message):
+    write_emnist(tmp_path, {"f1": images(3) | {"pixels": pixels}})
+    with pytest.raises(DataError, match=f"fed_emnist_train.h5, client `f1`: .*{message}"):
         emnist.read(tmp_path)
 
 

@@ -149,6 +149,11 @@ def test_a_set_of_the_hub(monkeypatch):
     ("change", "asked", "message"),
     [
         ("", {"label": 5}, "`label` must be the name of a column, got 5"),
+        (
+            "",
+            {"client": "b", "leave_out": ["user"]},
+            "`b` must name a client in every row, got float64",
+        ),
         ("", {"label": "a"}, "`activity` must be numbers to learn from, got 'sit|walk'"),
         ("", {"features": [1]}, "`features` must be names of columns"),
         ("", {"number": True}, "`activity` must be numbers, got"),

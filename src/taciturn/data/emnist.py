@@ -19,11 +19,10 @@ def read(data: str | Path | None = None, source: str = "files") -> Dataset:
     if choice("source", source, ("files", "huggingface")) == "huggingface":
         name = sources.HUGGING_FACE["emnist"] if data is None else str(data)
         return hugging_face.load(name, ("writer_id", "image", "character"), _from_table)
-    found = sources.find("emnist", data)
-    leaves = None if found else leaf.find(sources.folders("emnist", data))
-    if leaves:
+    leaves = leaf.find(sources.folders("emnist", data))
+    if leaves and not sources.find("emnist", data):
         return leaf.load("emnist-leaf", leaves, _from_leaf)
-    files = found or sources.find_or_fetch("emnist", data)
+    files = sources.find_or_fetch("emnist", data)
     return cached("emnist", files, lambda: read_tff(*files))
 
 
