@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
+from plain_models import assert_near, drawn, with_gradients
 
 from taciturn.models import convolution, winograd
 from taciturn.models.convolution import convolve, max_pool
@@ -19,37 +18,12 @@ from taciturn.models.winograd import convolve_and_pool
 TRITON = "jax.experimental.pallas.triton"
 
 
-def drawn(seed: int, *shape: int) -> jax.Array:
-    return jax.random.normal(jax.random.key(seed), shape)
-
-
 def laxs(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
     """The same by `lax.conv_general_dilated`."""
     square = kernel.reshape(side, side, x.shape[-1], kernel.shape[1])
     return jax.lax.conv_general_dilated(
         x, square, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"), precision="highest"
     )
-
-
-def with_gradients(function: Callable[..., jax.Array], side: int) -> Callable[..., Any]:
-    """Value, and gradients by inputs and kernel of a sum in which every output counts apart."""
-
-    def run(x: jax.Array, kernel: jax.Array) -> Any:
-        def total(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, jax.Array]:
-            y = function(x, kernel, side)
-            return jnp.sum(jnp.sin(y.astype(jnp.float32))), y
-
-        gradients, y = jax.grad(total, (0, 1), has_aux=True)(x, kernel)
-        return y, *gradients
-
-    return run
-
-
-def assert_near(ours: Any, theirs: Any, tolerance: float = 1e-5) -> None:
-    for a, b, name in zip(ours, theirs, ("value", "by inputs", "by kernel"), strict=True):
-        a, b = (np.asarray(c, np.float32) for c in (a, b))
-        assert a.shape == b.shape
-        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max(), err_msg=name)
 
 
 @pytest.mark.parametrize(("shape", "side", "outputs"), [((3, 8, 6, 2), 3, 5), ((1, 5, 5, 1), 5, 4)])
@@ -76,7 +50,7 @@ def test_the_kernels_are_the_product_over_patches() -> None:
     if kernels is None:
         pytest.skip(f"JAX {jax.__version__} cannot make the kernels")
     x, kernel = drawn(0, 2, 12, 12, 16), drawn(1, 9 * 16, 32) / 12
-    ours = jax.jit(with_gradients(lambda x, k, side: kernels(x, k, side, True), 3))(x, kernel)
+    ours = jax.jit(with_gradients(kernels, 3, True))(x, kernel)
     assert_near(ours, jax.jit(with_gradients(laxs, 3))(x, kernel))
 
 
@@ -109,17 +83,11 @@ def test_a_jax_without_the_kernels_parts_does_without_them(
 
 
 def test_pooling_and_its_gradient() -> None:
-    x, share = drawn(0, 2, 5, 7, 3), drawn(1, 2, 2, 3, 3)
-
     def windows(x: jax.Array) -> jax.Array:
         return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
-    np.testing.assert_array_equal(max_pool(x), windows(x))
-    ours, theirs = (
-        jax.jit(jax.grad(lambda x, pool=pool: jnp.sum(pool(x) * share)))(x)
-        for pool in (max_pool, windows)
-    )
-    np.testing.assert_array_equal(ours, theirs)
+    x = drawn(0, 2, 5, 7, 3)
+    assert_near(with_gradients(max_pool)(x), with_gradients(windows)(x), 0.0)
 
 
 def test_of_equals_the_first_gets_the_gradient() -> None:
@@ -162,8 +130,5 @@ def test_convolution_and_pooling_in_one(
 def test_in_one_the_first_of_equals_gets_the_gradient() -> None:
     """A blank image is a tie everywhere."""
     x, kernel = jnp.full((2, 8, 6, 3), 0.7), drawn(1, 27, 4)
-    ours, theirs = (
-        jax.jit(jax.grad(lambda x, f=f: f(x, kernel, 3).sum()))(x)
-        for f in (convolve_and_pool, then_pooled)
-    )
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+    ours, theirs = (with_gradients(f, 3)(x, kernel) for f in (convolve_and_pool, then_pooled))
+    assert_near(ours, theirs)
