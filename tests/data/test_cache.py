@@ -14,8 +14,9 @@ from taciturn.data.dataset import Dataset
 
 
 def made(value=0, test=True):
-    arrays = {"x": np.full((5, 2), value, np.uint8), "y": np.arange(5)}
-    return Dataset(("a", "b"), arrays, np.array([2, 3]), arrays if test else None, 1, {"lines": 7})
+    train, whose = {"x": np.full((5, 2), value, np.uint8), "y": np.arange(5)}, np.arange(5) // 2
+    tested = {"test": train, "test_clients": whose} if test else {"test": None}
+    return Dataset(("a", "b"), train, np.array([2, 3]), left_out=1, counts={"lines": 7}, **tested)
 
 
 @pytest.fixture
@@ -47,6 +48,7 @@ def test_what_was_parsed_comes_back(source, test):
     assert (again.left_out, again.counts) == (1, {"lines": 7})
     np.testing.assert_array_equal(again.train["y"], np.arange(5))
     assert (again.test is not None) == test
+    assert (again.test_clients is not None) == test
 
 
 @pytest.mark.parametrize(

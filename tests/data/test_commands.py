@@ -17,9 +17,7 @@ from taciturn import cli
 from taciturn.data.inventory import check
 from taciturn.errors import DataError
 from taciturn.report.task_plots import show
-from taciturn.tasks import load
-from taciturn.tasks.clients import Stored
-from taciturn.tasks.task import Task
+from taciturn.tasks import Stored, Task
 
 ROOT = Path(__file__).parents[2]
 
@@ -103,11 +101,6 @@ def test_show_draws_text(tmp_path):
     clients = Stored.of({"x": text, "y": text}, [2, 2])
     task = Task("shakespeare", clients, init=None, loss=None, metrics=None)
     assert picture(show(task, tmp_path / "a.png")).min() == 0
-
-
-@pytest.mark.slow
-def test_show_draws_glyphs(tmp_path):
-    assert picture(show(load("glyphs"), tmp_path / "a.png")).std() > 10
 
 
 @pytest.mark.slow
