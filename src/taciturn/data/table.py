@@ -123,9 +123,7 @@ def _of_csv(path: Path) -> Columns:
         rows = [[cell.strip() for cell in row] for row in reader if row]
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as a table: {error}.") from None
-    if len(rows) < 2:
-        raise DataError(f"{path} has no rows below its names.")
-    names = rows[0]
+    names = rows[0] if rows else []
     if len(set(names)) < len(names):
         raise DataError(f"{path} has two columns of one name: {', '.join(names)}.")
     for i, row in enumerate(rows):

@@ -67,10 +67,11 @@ def idx(
 
 def _task(name: str, dataset: Dataset, split: str, alpha: float, clients: int, seed: int) -> Task:
     labels, rng = dataset.train["y"], np.random.default_rng(whole("seed", seed, 0))
-    if whole("clients", clients) > len(labels):
-        raise InputError(f"`clients` must be at most {len(labels)} examples, got {clients}.")
     if choice("split", split, ("iid", "dirichlet")) == "dirichlet":
         alpha = number("alpha", alpha, 1e-6, math.inf, "(0, inf)")
+    if whole("clients", clients) > len(labels):
+        raise InputError(f"`clients` must be at most {len(labels)} examples, got {clients}.")
+    if split == "dirichlet":
         owners = dirichlet(labels, clients, alpha, rng)
     else:
         owners = rng.permutation(np.arange(len(labels)) % clients)
