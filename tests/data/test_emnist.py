@@ -38,7 +38,7 @@ def test_tff_files_come_back_without_loss(tmp_path):
     np.testing.assert_array_equal(np.asarray(whole["x"]) / np.float32(255), made)
     np.testing.assert_allclose(unit(whole["x"]), made, rtol=2e-7)
     np.testing.assert_array_equal(whole["y"], images(5, 3)["label"])
-    assert len(task.test["y"]) == 3  # the union of those of f0 and f2
+    assert task.test_clients.tolist() == [0, 2, 2]
 
 
 def test_leaf_files_are_the_same_data(tmp_path):
@@ -194,3 +194,4 @@ def test_a_checksum_is_of_the_images_of_each_writer_in_any_order():
     first = emnist_subset.checksum({"a": a, "b": b})
     assert emnist_subset.checksum({"b": b, "a": turned}) == first
     assert emnist_subset.checksum({"a": b, "b": a}) != first
+    assert emnist_subset.checksum({"a": a, "c": b}) != first

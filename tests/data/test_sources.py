@@ -46,6 +46,8 @@ def test_half_a_set_is_passed_over(tmp_path):
     assert find("emnist", tmp_path) is None
     write_emnist(tmp_path / "emnist")
     assert find("emnist", tmp_path)[0].parent == tmp_path / "emnist"
+    write_emnist(tmp_path)
+    assert find("emnist", tmp_path)[0].parent == tmp_path
 
 
 def test_a_place_that_is_named_stands_alone(tmp_path, cache, publisher, monkeypatch):
