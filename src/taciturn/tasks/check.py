@@ -52,17 +52,20 @@ def check(task: Task) -> None:
 
 def check_loss(task: Task) -> None:
     """Raises unless the task's metrics have a `loss` on the rows that clients train on."""
-    params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    if "loss" not in _traced(task, "metrics", task.metrics, params, _few(task.clients)):
+    if "loss" not in _metrics(task, _few(task.clients)):
         raise InputError(f"`choice` needs a metric `loss`, task `{task.name}` has none.")
 
 
 @lru_cache(maxsize=8)
 def metric_names(task: Task) -> tuple[str, ...]:
     """What the task's `metrics` are called."""
+    return tuple(_metrics(task, _few(task.clients) if task.test is None else task.test))
+
+
+def _metrics(task: Task, batch: Batch) -> Any:
+    """What the task's metrics would return, in shapes and dtypes."""
     params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    tested = _few(task.clients) if task.test is None else task.test
-    return tuple(jax.eval_shape(task.metrics, params, tested))
+    return _traced(task, "metrics", task.metrics, params, batch)
 
 
 def _few(clients: Any) -> Batch:
