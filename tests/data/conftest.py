@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -19,9 +18,8 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def real_data(monkeypatch) -> Path:
-    """The folder with the real data, for tests that are skipped without it."""
+def real_data(monkeypatch):
+    """TACITURN_DATA as it was, for tests that are skipped without it."""
     if not REAL_DATA:
         pytest.skip("TACITURN_DATA does not point to the real data")
     monkeypatch.setenv("TACITURN_DATA", REAL_DATA)
-    return Path(REAL_DATA)

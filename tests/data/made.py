@@ -9,26 +9,20 @@ import h5py
 import numpy as np
 
 
-def write_tff(path: Path, clients: dict[str, dict[str, object]]) -> Path:
+def write_tff(path: Path, clients: dict[str, dict[str, object]]) -> None:
     """TFF's layout: examples/<client>/<feature>."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
-        group = file.create_group("examples")
         for client, features in clients.items():
-            inner = group.create_group(client)
             for feature, value in features.items():
-                inner.create_dataset(feature, data=value)
-    return path
+                file[f"examples/{client}/{feature}"] = value
 
 
 def images(count: int, first: int = 0) -> dict[str, np.ndarray]:
     """So many 28 × 28 images of k / 255, and labels from `first` on."""
-    levels = np.random.default_rng(first).integers(0, 256, (count, 28, 28))
-    labels = (first + np.arange(count)) % 62
-    return {
-        "pixels": (levels / np.float32(255)).astype(np.float32),
-        "label": labels.astype(np.int32),
-    }
+    levels = np.random.default_rng(first).integers(0, 256, (count, 28, 28), np.uint8)
+    labels = (first + np.arange(count, dtype=np.int32)) % 62
+    return {"pixels": levels / np.float32(255), "label": labels}
 
 
 def write_emnist(folder: Path, train=None, test=None) -> Path:
@@ -41,7 +35,7 @@ def write_emnist(folder: Path, train=None, test=None) -> Path:
     return folder
 
 
-def write_leaf(path: Path, clients: dict[str, tuple[list, list]], **changes: object) -> Path:
+def write_leaf(path: Path, clients: dict[str, tuple[list, list]]) -> None:
     """LEAF's layout, one file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
@@ -49,5 +43,4 @@ def write_leaf(path: Path, clients: dict[str, tuple[list, list]], **changes: obj
         "num_samples": [len(x) for x, _ in clients.values()],
         "user_data": {name: {"x": x, "y": y} for name, (x, y) in clients.items()},
     }
-    path.write_text(json.dumps(content | changes))
-    return path
+    path.write_text(json.dumps(content))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import subprocess
-import sys
 import tarfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -71,12 +70,6 @@ def files(folder):
     return sorted(path.as_posix() for path in found if path.suffix != ".lock")
 
 
-def begun(folder, part):
-    """A download that an earlier call has begun."""
-    folder.mkdir()
-    (folder / "file.bin.part").write_bytes(part)
-
-
 def test_a_file_is_fetched_checked_and_named(server, folder, monkeypatch):
     seen = []
     monkeypatch.setattr(downloading, "show_progress", lambda *report: seen.append(report))
@@ -104,7 +97,7 @@ def chunked(number, handler):
     ("behave", "asked"),
     [
         (lambda n, h: answer(h, CONTENT[: 40_000 * n]), [None, "bytes=40000-", "bytes=80000-"]),
-        (chunked, [None, "bytes=30000-"]),
+        (chunked, [None, "bytes=35000-"]),
         (lambda n, h: answer(h, CONTENT[: 50_000 * n**2], ranges=False), [None, "bytes=50000-"]),
         (lambda n, h: h.send_error(503) if n < 4 else answer(h), [None] * 4),
     ],
@@ -116,38 +109,35 @@ def test_a_server_is_asked_again_for_what_is_missing(server, folder, behave, ask
     assert server.ranges == asked
 
 
+def begun(folder, part):
+    """A download that an earlier call has begun."""
+    folder.mkdir()
+    (folder / "file.bin.part").write_bytes(part)
+
+
 def test_a_part_that_is_already_whole_is_not_fetched_again(server, folder):
     begun(folder, CONTENT)
     assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
     assert server.ranges == [f"bytes={len(CONTENT)}-"]
 
 
-def test_a_server_that_answers_another_range_is_not_believed(server, folder):
+@pytest.mark.parametrize(
+    ("behave", "message", "asked", "left"),
+    [
+        (lambda h: answer(h, begins=5), "asked for byte 10, got 5, 5 times in a row", 5, True),
+        (lambda h: answer(h, length=2**20, ranges=False), "broke off, 5 times in a row", 6, True),
+        (lambda h: answer(h, CONTENT[::-1]), "sent other bytes .* is sha256:.* not sha", 1, False),
+        (lambda h: h.send_error(404), "the server answered 404 Not Found", 1, True),
+    ],
+    ids=["another range", "less than it said", "other bytes", "nothing"],
+)
+def test_what_a_server_sends_is_not_believed(server, folder, behave, message, asked, left):
     begun(folder, CONTENT[:10])
-    server.behave = lambda number, handler: answer(handler, begins=5)
-    with pytest.raises(DataError, match="asked for byte 10, got 5, 5 times in a row"):
+    server.behave = lambda number, handler: behave(handler)
+    with pytest.raises(DataError, match=f"{server.url} .*{message}"):
         fetch(Download(server.url, SHA), folder)
-
-
-def test_a_length_that_is_too_long_gives_up_and_keeps_the_part(server, folder):
-    server.behave = lambda number, handler: answer(handler, length=len(CONTENT) + 10, ranges=False)
-    with pytest.raises(DataError, match="the connection broke off, 5 times in a row"):
-        fetch(Download(server.url, SHA), folder)
-    assert files(folder) == ["file.bin.part"]
-
-
-def test_wrong_bytes_are_thrown_away(server, folder):
-    server.behave = lambda number, handler: answer(handler, b"x" + CONTENT[1:])
-    with pytest.raises(DataError, match=f"{server.url} sent .* is sha256:.* and not {SHA}"):
-        fetch(Download(server.url, SHA), folder)
-    assert files(folder) == []
-
-
-def test_a_missing_file_is_not_asked_for_again(server, folder):
-    server.behave = lambda number, handler: handler.send_error(404)
-    with pytest.raises(DataError, match="the server answered 404 Not Found"):
-        fetch(Download(server.url, SHA), folder)
-    assert len(server.ranges) == 1
+    assert len(server.ranges) == asked
+    assert files(folder) == ["file.bin.part"] * left
 
 
 def test_a_server_that_falls_silent_is_given_up(server, folder, monkeypatch):
@@ -158,37 +148,6 @@ def test_a_server_that_falls_silent_is_given_up(server, folder, monkeypatch):
     with pytest.raises(DataError, match="timed out, 2 times in a row"):
         fetch(Download(server.url, SHA), folder)
     wait.set()
-
-
-FETCHES = """
-import sys
-from pathlib import Path
-from taciturn.data.download import Download, fetch
-url, checksum, folder, *contents = sys.argv[1:]
-fetch(Download(url, checksum or None), Path(folder), contents=contents)
-"""
-
-
-def start_fetching(*arguments):
-    command = [sys.executable, "-c", FETCHES, *map(str, arguments)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
-
-def slowly(server, content=CONTENT):
-    """Sends half of it, and the rest when told to. Returns what says that, and what tells."""
-    asked, go_on = threading.Event(), threading.Event()
-
-    def send(number, handler):
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content[: len(content) // 2])
-        asked.set()
-        go_on.wait(60)
-        handler.wfile.write(content[len(content) // 2 :])
-
-    server.behave = send
-    return asked, go_on
 
 
 def archive(path, members):
@@ -205,53 +164,41 @@ def archive(path, members):
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "checksum", "contents"),
-    [("file.bin", SHA, ()), ("file.bin", "", ()), ("set.tar.bz2", "", ("in/two.h5", "one.h5"))],
-    ids=["checksum", "no checksum", "archive"],
-)
-def test_of_two_processes_one_downloads_and_the_other_waits(
-    server, folder, tmp_path, name, checksum, contents
+@pytest.mark.parametrize("contents", [(), ("in/two.h5", "one.h5")], ids=["file", "archive"])
+def test_of_two_that_want_a_file_one_downloads_and_the_other_waits(
+    server, folder, tmp_path, contents, caplog
 ):
     packed = archive(tmp_path / "a", [(file, b"1") for file in contents]).read_bytes()
-    asked, go_on = slowly(server, packed if contents else CONTENT)
-    what = (server.url.replace("file.bin", name), checksum, folder, *contents)
-    with start_fetching(*what) as first:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def send_when_told(number, handler):
+        handler.send_response(200)
+        handler.end_headers()
+        asked.set()
+        go_on.wait(60)
+        handler.wfile.write(packed)
+
+    server.behave = send_when_told
+    name = "set.tar.bz2" if contents else "file.bin"
+    checksum = f"sha256:{hashlib.sha256(packed).hexdigest()}"
+    what = (Download(server.url.replace("file.bin", name), checksum), folder, contents)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(fetch, *what)
         assert asked.wait(60)
-        with start_fetching(*what) as second:
-            said = second.stderr.readline()
-            go_on.set()
-            assert second.communicate()[1] == ""
-        assert first.communicate()[1] == ""
-    assert (first.returncode, second.returncode) == (0, 0)
-    assert said == f"Another process downloads {folder / name}: waiting for it.\n"
+        second = pool.submit(fetch, *what)
+        while "Another process downloads" not in caplog.text:
+            assert not second.done()
+        go_on.set()
+        assert first.result() == second.result()
     assert files(folder) == list(contents or [name])
     assert len(server.ranges) == 1
-
-
-def test_a_killed_download_holds_nobody_up_and_is_resumed(server, folder):
-    asked, go_on = slowly(server, CONTENT * 20)  # more than is kept in memory before it is written
-    with start_fetching(server.url, SHA, folder) as first:
-        assert asked.wait(60)
-        part = folder / "file.bin.part"
-        while not part.exists() or not part.stat().st_size:
-            assert first.poll() is None
-        first.kill()
-    go_on.set()
-    part.write_bytes(CONTENT[:70_000])
-    server.behave = lambda number, handler: answer(handler)
-    assert fetch(Download(server.url, SHA), folder).read_bytes() == CONTENT
-    assert server.ranges == [None, "bytes=70000-"]
-    assert files(folder) == ["file.bin"]
 
 
 @pytest.mark.parametrize(
     ("member", "message"),
     [
         (("in/../../out.h5", b"x"), "leads out"),
-        (("/out.h5", b"x"), "`/out.h5` leads out"),
         (("link", (tarfile.SYMTYPE, "../out.h5")), "`link` is a link or a device"),
-        (("hard", (tarfile.LNKTYPE, "one.h5")), "`hard` is a link or a device"),
         (("pipe", (tarfile.FIFOTYPE, "")), "`pipe` is a link or a device"),
     ],
 )

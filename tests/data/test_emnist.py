@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import itertools
 import logging
 import os
 import sys
@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from made import images, write_emnist, write_leaf
 
+from taciturn import cli
+from taciturn.data import emnist, emnist_subset, tff
 from taciturn.errors import DataError
 from taciturn.tasks import load
 from taciturn.tasks.task import unit
-
-emnist = importlib.import_module("taciturn.data.emnist")
 
 
 def leaf_clients(**clients):
@@ -38,7 +38,7 @@ def test_tff_files_come_back_without_loss(tmp_path):
     np.testing.assert_array_equal(np.asarray(whole["x"]) / np.float32(255), made)
     np.testing.assert_allclose(unit(whole["x"]), made, rtol=2e-7)
     np.testing.assert_array_equal(whole["y"], images(5, 3)["label"])
-    assert len(task.test["y"]) == 3  # the union of those of f0 and f2
+    assert task.test_clients.tolist() == [0, 2, 2]
 
 
 def test_leaf_files_are_the_same_data(tmp_path):
@@ -70,16 +70,16 @@ def test_writers_without_training_images_are_left_out_and_counted(tmp_path, capl
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("pixels", "message"),
     [
-        ({"pixels": np.zeros((3, 28, 28), np.int32)}, "floating-point numbers, got int32"),
-        ({"pixels": np.full((3, 28, 28), 2, np.float32)}, r"in \[0, 1\], got 2.0 to 2.0"),
-        ({"pixels": np.zeros((2, 28, 28), np.float32)}, "one entry per example"),
-        ({"label": np.array([0, 62, 1], np.int32)}, "labels must be in 0 to 61, got 62"),
+        (np.zeros((3, 28, 28), np.int32), "floating-point numbers, got int32"),
+        (np.full((3, 28, 28), 2, np.float32), r"in \[0, 1\], got 2.0 to 2.0"),
+        (np.zeros((2, 28, 28), np.float32), "one entry per example"),
     ],
 )
-def test_a_wrong_file_is_named_with_its_client(tmp_path, changes, message):
-    write_emnist(tmp_path, {"f0": images(2), "f1": images(3) | changes})
+def test_a_wrong_file_is_named_with_its_client(tmp_path, pixels, message):
+    """`tests/bad_input` has more that is wrong."""
+    write_emnist(tmp_path, {"f1": images(3) | {"pixels": pixels}})
     with pytest.raises(DataError, match=f"fed_emnist_train.h5, client `f1`: .*{message}"):
         emnist.read(tmp_path)
 
@@ -136,9 +136,6 @@ def test_a_table_of_the_hub_is_grouped_by_writer(library):
         assert task.clients.arrays["y"].tolist() == [0, 2, 1, 0, 1]
         assert task.test is None
     assert library.asked == [("flwrlabs/femnist", "train")]
-
-
-def test_errors_of_the_library_are_named(library):
     library.fails = ("some/table",)
     with pytest.raises(DataError, match=r"Hub: Couldn't reach it\. To bring it by hand"):
         load("emnist", source="huggingface", data="some/table")
@@ -165,3 +162,36 @@ def test_the_library_itself_reads_a_folder(tmp_path, monkeypatch):
     assert task.clients.rows.tolist() == [2, 1]
     assert task.clients.arrays["x"][:, 0, 0].tolist() == [0, 2, 1]
     assert task.clients.arrays["y"].tolist() == [0, 2, 1]
+
+
+def test_the_subset_is_written_from_the_whole_set(tmp_path, monkeypatch):
+    """Of a small file in TFF's layout: two of three writers are among the 405."""
+    assert len(emnist_subset.WRITERS) == 405
+    folders = whole, part = tmp_path / "whole", tmp_path / "part"
+    writers = {"f0000_14": images(3), "f0424_27": images(5, 3), "f4086_36": images(2, 60)}
+    write_emnist(whole, writers, writers)
+    command = ["data", "subset", "emnist", "--data", str(whole), "--out", str(part)]
+    with pytest.raises(DataError, match=r"2 of the 405 writers .* and not e77f"):
+        cli.main(command)
+    assert not part.exists()
+    found = tff.read(
+        whole / "fed_emnist_test.h5", emnist.FEATURES, emnist.from_tff, "f0000_14".__ne__
+    )
+    sums = dict.fromkeys(emnist_subset.CHECKSUMS, emnist_subset.checksum(found))
+    monkeypatch.setattr(emnist_subset, "CHECKSUMS", sums)
+    cli.main(command)
+    everyone, chosen = map(emnist.read, folders)
+    assert chosen.names == ("f0424_27", "f4086_36")
+    for split, key in itertools.product(("train", "test"), "xy"):
+        np.testing.assert_array_equal(
+            getattr(chosen, split)[key], getattr(everyone, split)[key][3:]
+        )
+
+
+def test_a_checksum_is_of_the_images_of_each_writer_in_any_order():
+    a, b = ({"x": np.full((2, 28, 28), i, np.uint8), "y": np.array([0, i])} for i in (1, 2))
+    turned = {key: array[::-1] for key, array in a.items()}
+    first = emnist_subset.checksum({"a": a, "b": b})
+    assert emnist_subset.checksum({"b": b, "a": turned}) == first
+    assert emnist_subset.checksum({"a": b, "b": a}) != first
+    assert emnist_subset.checksum({"a": a, "c": b}) != first

@@ -1,13 +1,38 @@
-"""LSTMs as their equations say, to compare with."""
+"""What models are compared with, and how: values, and gradients by every argument."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from taciturn.models.lstm import LSTM
+
+
+def drawn(seed: int, *shape: int) -> jax.Array:
+    return jax.random.normal(jax.random.key(seed), shape)
+
+
+def with_gradients(function: Callable[..., jax.Array], *fixed: Any) -> Callable[..., Any]:
+    """`function(*arguments, *fixed)`, and what comes back to its arguments of a gradient."""
+
+    def run(*arguments: Any) -> Any:
+        y, back = jax.vjp(lambda *arguments: function(*arguments, *fixed), *arguments)
+        dy = jnp.arange(y.size).reshape(y.shape) % 7 - 3  # exact in every precision
+        return y, *back(dy.astype(y.dtype))
+
+    return run
+
+
+def assert_near(ours: Any, theirs: Any, share: float = 1e-5, relative: float = 0.0) -> None:
+    """All arrays are near: within a share of the largest number, or a relative deviation."""
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        a, b = (np.asarray(c, np.float32) for c in (a, b))
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=relative, atol=share * np.abs(b).max())
 
 
 def plain_lstm(layer: LSTM, x: jax.Array) -> jax.Array:

@@ -11,18 +11,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-from plain_models import plain_two_layers
+from plain_models import assert_near, drawn, plain_two_layers, with_gradients
 
 from taciturn.core import hashing
-from taciturn.models import EmnistCNN, convolution, lstm, recurrence
+from taciturn.models import convolution, lstm
 from taciturn.models.convolution import patches
 from taciturn.models.dropout import dropout
 from taciturn.models.lstm import LSTM
 from taciturn.sim import draws
-from taciturn.sim.local import make_step
-from taciturn.tasks.task import Stored, Task, classification
 
 pytestmark = pytest.mark.gpu
 
@@ -40,70 +37,34 @@ def rehearsed() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def drawn(seed: int, *shape: int) -> jax.Array:
-    return jax.random.normal(jax.random.key(seed), shape)
-
-
 def narrow(x: jax.Array) -> jax.Array:
     return x.astype(jnp.bfloat16)
 
 
-def wide(x: Any) -> np.ndarray:
-    return np.asarray(x, np.float32)
-
-
-# The kernels.
-
-# Lanes, then a batch of images: EmnistCNN's second convolution in whole and in part batches; one
-# block of pixels and less, one and a part of another; every number of channels that kernels take;
-# batches that can and cannot be cut into groups; squares of 1, 3 and 5.
+# Lanes, then a batch of images, which can or cannot be cut into groups.
 SHAPES = [
     pytest.param((4, 20, 26, 26, 32), 3, 64, id="EmnistCNN"),
     pytest.param((1, 7, 26, 26, 32), 3, 64, id="EmnistCNN, 7 images"),
-    pytest.param((3, 2, 12, 12, 16), 3, 32, id="less than a block"),
     pytest.param((2, 6, 15, 15, 16), 3, 16, id="a block and a part"),
-    pytest.param((2, 5, 9, 11, 64), 3, 128, id="many outputs"),
-    pytest.param((2, 4, 7, 6, 128), 3, 16, id="many inputs"),
-    pytest.param((2, 3, 11, 9, 16), 5, 16, id="five by five"),
-    pytest.param((2, 3, 5, 6, 16), 1, 32, id="one by one"),
+    pytest.param((2, 5, 9, 11, 64), 3, 128, id="many outputs, less than a block"),
+    pytest.param((2, 3, 11, 9, 128), 5, 16, id="many inputs, five by five"),
 ]
-
-
-def over_patches(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
-    return patches(x, side) @ kernel
-
-
-def kernels(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
-    return convolution._gpu_convolution()(x, kernel, side, rehearsed())
-
-
-def with_gradients(function: Any, side: int) -> Any:
-    """Value, and what comes back of a gradient to inputs and kernel, for every lane."""
-
-    def run(x: jax.Array, kernel: jax.Array, dy: jax.Array) -> Any:
-        y, back = jax.vjp(lambda x, kernel: function(x, kernel, side), x, kernel)
-        return y, *back(dy)
-
-    return jax.jit(jax.vmap(run))
 
 
 @pytest.mark.parametrize(("shape", "side", "outputs"), SHAPES)
 def test_compiled_kernels_are_the_product_over_patches(
     shape: tuple[int, ...], side: int, outputs: int
 ) -> None:
-    lanes, batch, height, width, inputs = shape
-    rows = side * side * inputs
-    x, kernel = narrow(drawn(0, *shape)), narrow(drawn(1, lanes, rows, outputs) / rows**0.5)
-    dy = narrow(drawn(2, lanes, batch, height - side + 1, width - side + 1, outputs))
-    ours = with_gradients(kernels, side)(x, kernel, dy)
-    exact = with_gradients(over_patches, side)(*(a.astype(jnp.float32) for a in (x, kernel, dy)))
-    for a, b, name in zip(ours, exact, ("value", "by inputs", "by kernel"), strict=True):
-        assert a.dtype == jnp.bfloat16
-        assert a.shape == b.shape
-        # Sums are float32, so that all there is between them is one rounding to 8 bits.
-        np.testing.assert_allclose(
-            wide(a), wide(b), rtol=2**-8, atol=1e-4 * np.abs(b).max(), err_msg=name
-        )
+    rows = side * side * shape[-1]
+    x, kernel = narrow(drawn(0, *shape)), narrow(drawn(1, shape[0], rows, outputs) / rows**0.5)
+    kernels = with_gradients(convolution._gpu_convolution(), side, rehearsed())
+    ours = jax.jit(jax.vmap(kernels))(x, kernel)
+    exact = jax.jit(jax.vmap(with_gradients(lambda x, k: patches(x, side) @ k)))(
+        x.astype(jnp.float32), kernel.astype(jnp.float32)
+    )
+    assert {a.dtype for a in ours} == {jnp.dtype(jnp.bfloat16)}
+    # Sums are float32, so that all there is between them is one rounding to 8 bits.
+    assert_near(ours, exact, 1e-4, 2**-8)
 
 
 def test_a_convolution_in_bfloat16_goes_through_the_kernels() -> None:
@@ -119,26 +80,6 @@ def test_a_convolution_in_bfloat16_goes_through_the_kernels() -> None:
     assert "pallas_call" not in program(x.astype(jnp.float32))
 
 
-def test_a_step_of_the_emnist_model_in_bfloat16_is_close_to_one_in_float32() -> None:
-    loss, metrics = classification(lambda model, x, key: model(x, key))
-    x, y = drawn(3, 20, 28, 28), jnp.arange(20) % 10
-    task = Task("emnist", Stored.of({"x": x, "y": y}, [20]), EmnistCNN, loss, metrics)
-    sgd = optax.scale(-1.0)
-    params = task.init(jax.random.key(5))
-    moved = {}
-    for precision in ("float32", "bfloat16"):
-        step = jax.jit(make_step(task, sgd, precision))
-        after, *_ = step(params, sgd.init(params), {"x": x, "y": y}, jnp.ones(20, bool),
-                        jax.random.key(6), 0.1, jnp.inf)  # fmt: skip
-        change = jax.tree.map(lambda a, b: a - b, after, params)
-        moved[precision] = jax.flatten_util.ravel_pytree(change)[0]
-    gap = jnp.linalg.norm(moved["bfloat16"] - moved["float32"]) / jnp.linalg.norm(moved["float32"])
-    assert 1e-4 < gap < 0.1
-
-
-# LSTMs.
-
-
 @pytest.mark.parametrize(
     ("times", "units"), [(48, 8), (80, 256)], ids=["three blocks", "the paper's"]
 )
@@ -149,33 +90,23 @@ def test_overlapping_lstms_are_the_plain_ones(
     if rehearsed():
         monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
 
-    def layers(key: jax.Array) -> tuple[LSTM, LSTM]:
-        first, second = jax.random.split(key)
-        return LSTM(first, 8, units), LSTM(second, units, units)
-
-    both = jax.vmap(layers)(jax.random.split(jax.random.key(0), 3))
-    x, share = drawn(1, 3, times, 4, 8), drawn(2, 3, times, 4, units)
-
     def run(function: Any) -> Any:
-        def one(layers: Any, x: jax.Array, share: jax.Array) -> Any:
-            hidden, back = jax.vjp(lambda layers, x: function(*layers, x), layers, x)
-            return hidden, back(share)
+        def one(key: jax.Array, x: jax.Array) -> Any:
+            first, second = jax.random.split(key)
+            layers = LSTM(first, 8, units), LSTM(second, units, units)
+            return with_gradients(function)(*layers, x)
 
-        return jax.jit(jax.vmap(one))(both, x, share)
+        keys = jax.random.split(jax.random.key(0), 3)
+        return jax.jit(jax.vmap(one))(keys, drawn(1, 3, times, 4, 8))
 
     calls = []
     original = lstm.recur
     monkeypatch.setattr(lstm, "recur", lambda *a: calls.append(a[0].shape[0]) or original(*a))
-    ours = run(lstm.two_layers)
-    assert set(calls) == {recurrence.BLOCK}
-    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(run(plain_two_layers)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * float(jnp.abs(b).max()))
+    assert_near(run(lstm.two_layers), run(plain_two_layers), 1e-4)
+    assert set(calls) == {lstm.BLOCK}
 
 
-# Hashed bits.
-
-
-@pytest.mark.parametrize("number", [0, 1, 7, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("number", [7, 2**32 - 1])
 def test_hashed_bits_are_those_of_numpy(number: int) -> None:
     folded = hashing.fold(KEY, number)
     traced = jax.jit(hashing.fold)(jnp.asarray(KEY), jnp.asarray(np.uint32(number)))
@@ -184,16 +115,14 @@ def test_hashed_bits_are_those_of_numpy(number: int) -> None:
     np.testing.assert_array_equal(ours, hashing.bits(folded, (300, 1000)))
 
 
-@pytest.mark.parametrize("rate", [0.25, 0.5])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_dropout_zeroes_what_it_does_in_numpy(rate: float, dtype: Any) -> None:
+def test_dropout_zeroes_what_it_does_in_numpy(dtype: Any) -> None:
     """Every lane has a mask of its own; no lane's depends on how many there are."""
     keys = np.stack([hashing.fold(KEY, lane) for lane in range(5)])
     x = jnp.full((5, 20, 9216), 3, dtype)
-    out = jax.jit(jax.vmap(lambda x, key: dropout(x, rate, key)))(x, jnp.asarray(keys))
-    kept = np.stack([hashing.bits(key, (20, 9216)) >= int(rate * 2**32) for key in keys])
-    np.testing.assert_array_equal(wide(out) != 0, kept)
-    np.testing.assert_allclose(wide(out)[kept], 3 / (1 - rate), rtol=1e-6)
+    out = jax.jit(jax.vmap(lambda x, key: dropout(x, 0.25, key)))(x, jnp.asarray(keys))
+    kept = np.stack([hashing.bits(key, (20, 9216)) >= 2**30 for key in keys])
+    np.testing.assert_array_equal(out.astype(jnp.float32), np.where(kept, 4, 0))
 
 
 def test_cohorts_shuffles_and_keys_are_those_of_the_cpu() -> None:

@@ -17,7 +17,8 @@ from taciturn.errors import InputError
 from taciturn.progress import Progress
 from taciturn.sim import draws
 from taciturn.sim.history import COLUMNS
-from taciturn.tasks.task import Generated, Stored, Task, held_out, with_test
+from taciturn.tasks.clients import Generated, Stored, held_out
+from taciturn.tasks.task import Task, with_test
 
 SIZES = [3, 12, 5, 20, 7]
 SIZE = 2 * 3 + 3  # weights of the model

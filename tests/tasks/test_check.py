@@ -11,9 +11,8 @@ import pytest
 
 import taciturn
 from taciturn.errors import InputError
-from taciturn.tasks import load
+from taciturn.tasks import Generated, Stored, Task, classification, load
 from taciturn.tasks.check import check
-from taciturn.tasks.task import Generated, Stored, Task, classification
 
 X = np.zeros((6, 2), np.float32)
 Y = np.array([0, 1, 2, 0, 1, 2])
@@ -26,8 +25,8 @@ def task(x: Any = X, y: Any = Y, test: Any = None, **changes: Any) -> Task:
     return dataclasses.replace(made, **changes)
 
 
-def mean(function: Any) -> Any:
-    return lambda *arguments: jnp.mean(function(*arguments))
+def mean_loss(*arguments: Any) -> Any:
+    return jnp.mean(task().loss(*arguments))
 
 
 def test_a_task_in_order_is_traced_once() -> None:
@@ -47,31 +46,16 @@ def test_a_task_in_order_is_traced_once() -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (task(loss=mean(task().loss)), r"one number per example, not their mean: .* got \(\)"),
-        (task(loss=lambda p, b, key: b["x"]), r"a shape of \(3,\), got \(3, 2\)"),
-        (task(loss=lambda p, b, key: None), "got NoneType"),
-        (task(loss=lambda p, b, key: b["z"]), "`loss` of task `mine` fails: KeyError: 'z'"),
-        (task(init=lambda key: 1 / 0), "`init` of task `mine` fails: ZeroDivisionError"),
-        (task(metrics=lambda p, b: {"loss": (jnp.zeros(()), jnp.ones(3))}), r"got \[\(\), \(3,\)"),
+        (task(loss=mean_loss), r"one number per example, not their mean: .* got \(\)"),
         (task(metrics=lambda p, b: {"loss": jnp.zeros(3)}), "`loss` .* must be a pair"),
-        (task(metrics=lambda p, b: jnp.zeros(3)), "must be a dict with a name for each"),
-        (task(y=Y + 1), "training data: labels must be in 0 to 2, .* got 3"),
-        (task(y=Y - 1), "training data: labels must be in 0 to 2, .* got -1"),
-        (task(y=Y + 2**40), r"\['y'\] must fit into int32, got 1099511627778"),
-        (task(x=np.where(X == 0, np.nan, X)), r"\['x'\] must be finite"),
         (task(x=X.astype(np.float64) + 1e300), r"\['x'\] must fit into float32, got 1e\+300"),
-        (task(x=X.astype(str)), r"\['x'\] must be numbers, got <U"),
-        (task(test={"x": X, "y": Y[:5]}), r"test data: arrays must be of one length, got \{.*6.*5"),
-        (task(test={"x": X[:0], "y": Y[:0]}), "test data: there are no examples"),
-        (task(test={}), "test data: there are no arrays"),
-        (task(test={"x": X, "y": Y + 1}), "test data: labels must be in 0 to 2, .* got 3"),
         (task(test={"x": X + np.inf, "y": Y}), r"test data: \['x'\] must be finite"),
         (task(test={"x": [1.0], "y": Y}), "must be an array, one entry per example, got 1.0"),
         (task(test={"x": X[:, :1], "y": Y}), "`metrics` of task `mine` fails: TypeError"),
-        (task(hold_out="first"), "`hold_out` must be random or last, got 'first'"),
     ],
 )
 def test_a_task_that_is_not_is_refused(made: Task, message: str) -> None:
+    """`tests/bad_input` has more that is wrong."""
     for plain in (False, True):
         with pytest.raises(InputError, match=message):
             taciturn.simulate(made, "full", rounds=1, cohort=1, plain=plain)
@@ -84,7 +68,7 @@ def test_drawn_tasks_are_checked_too() -> None:
     drawn = Generated(3, 5, rows=lambda client, data: 5, example=example)
     check(task(clients=drawn))
     with pytest.raises(InputError, match="not their mean"):
-        check(task(clients=drawn, loss=mean(task().loss)))
+        check(task(clients=drawn, loss=mean_loss))
 
 
 @pytest.mark.parametrize("name", ["glyphs", "synthetic", "synthetic-niid"])

@@ -11,9 +11,6 @@ from taciturn.tasks import load
 from taciturn.tasks.glyphs import CHARACTERS, FACES, FEWEST, MOST, SIDE
 from taciturn.tasks.task import with_test
 
-# The faces with all characters that matplotlib 3.9 has; newer ones have these and more. Computer
-# Modern's mathematical ones have pictures in the places of some letters, and are not among them.
-
 examples = jax.jit(lambda clients, client, indices: clients.batch(client, indices))
 
 
@@ -34,18 +31,11 @@ def test_an_example_depends_on_writer_and_index_alone(clients):
     among = draw(clients, 7, range(20))
     plain = clients.batch(jnp.int32(7), jnp.arange(11, 12))
     many = load("glyphs", population=10_000_000).clients
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(many)) < 4e6
     for other in (plain, draw(many, 7, [11])):
         np.testing.assert_allclose(other["x"][0], alone["x"][0], atol=2e-3)
         assert other["y"][0] == alone["y"][0]
     np.testing.assert_allclose(among["x"][11], alone["x"][0], atol=2e-3)
-
-
-def test_nothing_grows_with_the_population():
-    small, large = load("glyphs", population=100), load("glyphs", population=10_000_000)
-    held = [sum(leaf.nbytes for leaf in jax.tree.leaves(task.clients)) for task in (small, large)]
-    assert held[0] == held[1] < 4e6
-    last = draw(large.clients, 9_999_999, [0])
-    assert last["x"].max() > 0.5
 
 
 def test_writers_differ_in_amount_labels_and_pixels(clients):
@@ -64,18 +54,12 @@ def test_writers_differ_in_amount_labels_and_pixels(clients):
 def test_every_face_and_every_character_is_drawn(clients):
     fields = clients.data["fields"].astype(int).reshape(len(FACES), len(CHARACTERS), -1)
     assert (fields.max(-1) > 8).all()  # ink more than half a cell thick
+    square = clients.data["fields"]
+    assert max(square[:, [0, -1]].max(), square[:, :, [0, -1]].max()) < 0  # none on the border
     # No character of a face is a copy of another: a missing one would be drawn as an empty box.
     for face in fields:
         assert len({row.tobytes() for row in face}) == len(CHARACTERS)
-    for i in range(len(FACES)):
-        for j in range(i):
-            assert not np.array_equal(fields[i], fields[j])
-
-
-def test_characters_stay_inside_the_frame(clients):
-    fields = clients.data["fields"]
-    border = np.concatenate([fields[:, [0, -1], :].ravel(), fields[:, :, [0, -1]].ravel()])
-    assert border.max() < 0
+    assert len({face.tobytes() for face in fields}) == len(FACES)
 
 
 def test_labels_match_the_characters_drawn():

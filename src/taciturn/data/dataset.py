@@ -1,7 +1,7 @@
 """Data as a reader returns them: flat arrays of the examples of named clients."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ class Dataset:
     Attributes:
       names: of the clients, in order.
       train: arrays whose first axis runs over all examples of all clients.
-      rows: how many training examples each client has, one at the least.
+      rows: how many training examples each client has, at least one.
       test: the test examples of all clients, or None where the source has no test set.
       left_out: how many clients were left out because they have no training example.
       counts: other totals, such as the number of classes.
@@ -78,6 +78,14 @@ def join(parts: Sequence[Examples]) -> dict[str, np.ndarray]:
     return {key: np.concatenate([arrays[key] for arrays in parts]) for key in parts[0]}
 
 
+def by_client(parts: Iterable[tuple[str, Examples]]) -> dict[str, Examples]:
+    """The examples of each client, of which there may be several parts."""
+    clients: dict[str, list[Examples]] = {}
+    for client, part in parts:
+        clients.setdefault(client, []).append(part)
+    return {client: join(found) for client, found in clients.items()}
+
+
 def _size(arrays: Examples) -> int:
     return len(next(iter(arrays.values())))
 
@@ -100,7 +108,7 @@ def check_labels(place: Any, client: str, labels: np.ndarray, classes: int) -> n
 
 
 def check_inputs(where: str, x: np.ndarray) -> np.ndarray:
-    """Bytes as they are, a quarter of the memory, and other numbers as finite float32."""
+    """`x` as it is where it is bytes, a quarter of the memory; else as finite float32."""
     if x.dtype == np.uint8:
         return x
     with np.errstate(over="ignore"):

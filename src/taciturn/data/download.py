@@ -25,15 +25,14 @@ _BLOCK = 1 << 18
 _ATTEMPTS = 5  # in a row that bring nothing new
 _PATIENCE = 60  # seconds without a byte
 _PAUSE = 1.0  # seconds for each attempt in a row that brought nothing
-_ARCHIVES = (".tar.bz2", ".tar.gz", ".tgz", ".tar")
 
 
 @dataclass(frozen=True)
 class Download:
-    """A file at `url`, with its published checksum, `sha256:…` or `md5:…`, where there is one."""
+    """A file at `url`, with its published checksum, `sha256:…` or `md5:…`."""
 
     url: str
-    checksum: str | None = None
+    checksum: str
 
     @property
     def file(self) -> str:
@@ -52,20 +51,23 @@ def fetch(download: Download, folder: Path, contents: Sequence[str] = ()) -> Pat
       contents: files of an archive; where all of them are there, it was unpacked before.
     """
     target, known = folder / download.file, download.checksum
-    archive = download.file.endswith(_ARCHIVES)
+    lock, part = folder / f".{download.file}.lock", folder / f"{download.file}.part"
+    archive = ".tar" in download.file
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = folder / f".{download.file}.lock"
-        with wait_for_lock(lock, f"downloads {target}") as waited:
+        with wait_for_lock(lock, f"downloads {target}"):
             if archive and contents and all((folder / file).is_file() for file in contents):
                 shutil.rmtree(_beside(target), ignore_errors=True)  # of a process that was killed
                 return folder
-            # Without a checksum, a file is the right one if another process has just brought it.
-            if target.is_file() and (digest(target, known) == known if known else waited):
+            if target.is_file() and digest(target, known) == known:
                 return target
-            part = folder / f"{download.file}.part"
             _get_all(download.url, part)
-            _check(download, part)
+            if (seen := digest(part, known)) != known:
+                part.unlink()  # to resume it would not help
+                raise DataError(
+                    f"{download.url} sent other bytes than were published: the checksum is {seen} "
+                    f"and not {known}. The download was thrown away."
+                )
             if not archive:
                 os.replace(part, target)
                 return target
@@ -74,17 +76,6 @@ def fetch(download: Download, folder: Path, contents: Sequence[str] = ()) -> Pat
             return folder
     except OSError as error:
         raise DataError(f"{folder} cannot be written to: {error.strerror or error}.") from None
-
-
-def _check(download: Download, part: Path) -> None:
-    """Removes a download whose checksum is wrong, and raises: to resume it would not help."""
-    known = download.checksum
-    if known and (seen := digest(part, known)) != known:
-        part.unlink()
-        raise DataError(
-            f"{download.url} sent other bytes than were published: the checksum is {seen} "
-            f"and not {known}. The download was thrown away."
-        )
 
 
 def _get_all(url: str, part: Path) -> None:
@@ -123,7 +114,7 @@ def _size(part: Path) -> int:
 
 
 def _get(url: str, part: Path, start: int) -> bool:
-    """Appends to `part` what the server sends from byte `start` on; whether that was all."""
+    """Appends to `part` what the server sends from byte `start` on; whether it is whole now."""
     headers = {"User-Agent": "taciturn", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
@@ -135,17 +126,12 @@ def _get(url: str, part: Path, start: int) -> bool:
         have = start if answer.status == 206 else 0  # a server without ranges sends it all again
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length and length.isdigit() else None
-        whole = True
         with open(part, "ab" if have else "wb") as file:
-            try:
-                while block := answer.read(_BLOCK):
-                    file.write(block)
-                    have += len(block)
-                    show_progress(part.name.removesuffix(".part"), have, total)
-            except http.client.IncompleteRead as error:  # in the middle of a chunk
-                file.write(error.partial)
-                whole = False
-    return whole and total in (None, have)
+            while block := answer.read1(_BLOCK):
+                file.write(block)
+                have += len(block)
+                show_progress(part.name.removesuffix(".part"), have, total)
+    return total in (None, have)
 
 
 def _content_range(answer: Any) -> tuple[int | None, int | None]:

@@ -11,6 +11,7 @@ from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset, Examples, check_labels, collect, wrong
 
 CLASSES = 62
+FEATURES = ("pixels", "label")  # in TFF's files
 
 
 def read(data: str | Path | None = None, source: str = "files") -> Dataset:
@@ -18,21 +19,19 @@ def read(data: str | Path | None = None, source: str = "files") -> Dataset:
     if choice("source", source, ("files", "huggingface")) == "huggingface":
         name = sources.HUGGING_FACE["emnist"] if data is None else str(data)
         return hugging_face.load(name, ("writer_id", "image", "character"), _from_table)
-    found = sources.find("emnist", data)
-    leaves = None if found else leaf.find(sources.folders("emnist", data))
-    if leaves:
+    leaves = leaf.find(sources.folders("emnist", data))
+    if leaves and not sources.find("emnist", data):
         return leaf.load("emnist-leaf", leaves, _from_leaf)
-    files = found or sources.find_or_fetch("emnist", data)
+    files = sources.find_or_fetch("emnist", data)
     return cached("emnist", files, lambda: read_tff(*files))
 
 
 def read_tff(train: Path, test: Path) -> Dataset:
     """The writers of TFF's two files."""
-    features = ("pixels", "label")
-    return collect(train, tff.read(train, features, _from_tff), tff.read(test, features, _from_tff))
+    return collect(train, tff.read(train, FEATURES, from_tff), tff.read(test, FEATURES, from_tff))
 
 
-def _from_tff(path: Path, client: str, arrays: dict[str, np.ndarray]) -> Examples:
+def from_tff(path: Path, client: str, arrays: dict[str, np.ndarray]) -> Examples:
     return _checked(path, client, arrays["pixels"], arrays["label"])
 
 

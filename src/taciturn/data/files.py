@@ -18,9 +18,8 @@ def read_npz(path: Path) -> Dataset:
     for key in ("x", "y", "client"):
         if key not in arrays:
             raise DataError(f"{path} has no array `{key}`; it has {', '.join(arrays) or 'none'}.")
-    for key, other in (("x_test", "y_test"), ("y_test", "x_test")):
-        if key in arrays and other not in arrays:
-            raise DataError(f"{path} has `{key}` and no `{other}`: a test set needs both.")
+    if ("x_test" in arrays) != ("y_test" in arrays):
+        raise DataError(f"{path} has only one of `x_test` and `y_test`: a test set needs both.")
     everyone = _examples(path, "all", arrays["x"], arrays["y"])
     whose = _whose(path, "client", arrays, "x")
     dataset = grouped(path, everyone, whose, classes_of(path, everyone["y"]))
@@ -84,7 +83,7 @@ def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
 
 
 def read_folder(root: Path) -> Dataset:
-    """The clients of a folder of folders, by name."""
+    """The clients of a folder of folders, of which there is one at least, by name."""
     train: dict[str, Examples] = {}
     test: dict[str, Examples] = {}
     for place in sorted(path for path in root.iterdir() if path.is_dir()):
@@ -93,8 +92,6 @@ def read_folder(root: Path) -> Dataset:
             if split is train or any(file.exists() for file in files):
                 x, y = map(_load, files)
                 split[place.name] = _examples(place, place.name, x, y)
-    if not train:
-        raise DataError(f"{root} has no folders with x.npy and y.npy, one per client.")
     first = next(iter(train.values()))
     for name, examples in [*train.items(), *test.items()]:
         _check_alike(root / name, name, examples, first)
@@ -106,7 +103,8 @@ def read_folder(root: Path) -> Dataset:
 
 def _load(path: Path) -> np.ndarray:
     try:
-        return np.lib.format.open_memmap(path, mode="r")  # of no more than there is, no pickles
+        # Without pickles, and mapped: a header cannot ask for more memory than the file has.
+        return np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # of NumPy
         raise DataError(f"{path} cannot be read: {error}.") from None
 

@@ -1,11 +1,11 @@
 """Data sets of the Hugging Face Hub, by client: a table with a column that names the client."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from taciturn.data.cache import cached
-from taciturn.data.dataset import Dataset, Examples, collect, join
+from taciturn.data.dataset import Dataset, Examples, by_client, collect
 from taciturn.errors import DataError, require
 
 Parse = Callable[[str, str, list[Any], list[Any]], Examples]  # (data set, client, x, y)
@@ -43,16 +43,16 @@ def load(name: str, columns: tuple[str, str, str], parse: Parse) -> Dataset:
 
 
 def _read(name: str, columns: tuple[str, str, str], parse: Parse) -> Dataset:
-    clients: dict[str, list[Examples]] = {}
-    for block in table(name).iter(ROWS):
-        for column in columns:
-            if column not in block:
-                raise DataError(f"{name} has no column `{column}`; it has {', '.join(block)}.")
-        whose, x, y = (block[column] for column in columns)
-        groups: dict[str, list[int]] = {}
-        for row, client in enumerate(whose):
-            groups.setdefault(str(client), []).append(row)
-        for client, members in groups.items():
-            part = parse(name, client, [x[i] for i in members], [y[i] for i in members])
-            clients.setdefault(client, []).append(part)
-    return collect(name, {client: join(parts) for client, parts in clients.items()}, None)
+    def parts() -> Iterator[tuple[str, Examples]]:
+        for block in table(name).iter(ROWS):
+            for column in columns:
+                if column not in block:
+                    raise DataError(f"{name} has no column `{column}`; it has {', '.join(block)}.")
+            whose, x, y = (block[column] for column in columns)
+            rows: dict[str, list[int]] = {}
+            for row, client in enumerate(whose):
+                rows.setdefault(str(client), []).append(row)
+            for client, own in rows.items():
+                yield client, parse(name, client, [x[i] for i in own], [y[i] for i in own])
+
+    return collect(name, by_client(parts()), None)

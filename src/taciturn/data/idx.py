@@ -59,14 +59,13 @@ def read_idx(path: Path) -> np.ndarray:
             if len(lengths) < 4 * rank or rank > 32:
                 raise DataError(f"{path} is cut short: no lengths for its rank of {rank}.")
             shape = struct.unpack(f">{rank}I", lengths)
-            expected = 4 + 4 * rank + math.prod(shape) * dtype.itemsize
+            expected = math.prod(shape) * dtype.itemsize
             if path.suffix == ".gz":
                 check_unpacked(path, path.stat().st_size, expected)
-            content = file.read(expected if path.suffix == ".gz" else -1)
+            content = file.read(expected + 1 if path.suffix == ".gz" else -1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}.") from None
-    got = 4 + 4 * rank + len(content)
-    if got != expected:
+    if (got := len(content)) != expected:
         raise DataError(f"{path} must have {expected} bytes for the shape {shape}, got {got}.")
     return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 

@@ -17,6 +17,11 @@ _READERS: dict[str, Callable[[list[Path]], Dataset]] = {
     "shakespeare": lambda files: read_shakespeare(*files),
     "fashion": lambda files: read_idx_files(files, classes=10),
 }
+_EMBEDDED = {
+    "glyphs": "drawn handwriting",
+    "synthetic": "logistic regression",
+    "synthetic-niid": "SYNTHETIC(1,1)",
+}
 
 
 def listing(data: Any = None) -> list[str]:
@@ -30,11 +35,7 @@ def listing(data: Any = None) -> list[str]:
         rows.append((name, source.about, state))
     for name, table in sources.HUGGING_FACE.items():
         rows.append((name, f"{table} (Hugging Face Hub)", "`source=huggingface`"))
-    for name, about in (
-        ("glyphs", "drawn handwriting"),
-        ("synthetic", "logistic regression"),
-        ("synthetic-niid", "SYNTHETIC(1,1)"),
-    ):
+    for name, about in _EMBEDDED.items():
         rows.append((name, about, "embedded, needs nothing"))
     return [f"{name:<18}{about:<44}{state}" for name, about, state in rows]
 
@@ -57,9 +58,9 @@ def check(name: str, data: Any = None) -> list[str]:
     counts = _READERS[name](files).summary()
     for key, expected in source.counts.items():
         seen = counts[key]
-        verdict = "as published" if seen == expected else f"a part of the {expected:,} published"
         if seen > expected:
             raise DataError(f"{name} has {seen:,} {key}, more than the {expected:,} published.")
+        verdict = "as published" if seen == expected else f"a part of the {expected:,} published"
         lines.append(f"{key:<18}{seen:>9,}  {verdict}")
     if counts["left out"]:
         lines.append(f"{'left out':<18}{counts['left out']:>9,}  clients without training examples")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from taciturn.data.cache import cached
-from taciturn.data.dataset import Dataset, Examples, collect, join, wrong
+from taciturn.data.dataset import Dataset, Examples, by_client, collect, wrong
 from taciturn.errors import DataError
 
 Files = tuple[list[Path], list[Path]]  # of training and of test examples
@@ -34,22 +34,17 @@ def load(name: str, files: Files, parse: Parse) -> Dataset:
     """The clients of these files, parsed once; those of one name are one client."""
     train, test = files
 
+    def read(paths: list[Path]) -> dict[str, Examples]:
+        return by_client(pair for path in paths for pair in _clients(path, parse))
+
     def build() -> Dataset:
-        return collect(train[0].parent, _read(train, parse), _read(test, parse) if test else None)
+        return collect(train[0].parent, read(train), read(test) if test else None)
 
     return cached(name, train + test, build)
 
 
-def _read(paths: list[Path], parse: Parse) -> dict[str, Examples]:
-    clients: dict[str, list[Examples]] = {}
-    for path in paths:
-        for client, x, y in _clients(path):
-            clients.setdefault(client, []).append(parse(path, client, x, y))
-    return {client: join(parts) for client, parts in clients.items()}
-
-
-def _clients(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """The name, inputs and labels of each client of a file."""
+def _clients(path: Path, parse: Parse) -> Iterator[tuple[str, Examples]]:
+    """The name and the examples of each client of a file."""
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -65,12 +60,12 @@ def _clients(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
         raise DataError(f"{path} names {len(users)} users and the row counts of {len(counts)}.")
     for client, count in zip(users, counts, strict=True):
         try:
-            x, y = content["user_data"][client]["x"], content["user_data"][client]["y"]
-            if not isinstance(x, list) or not isinstance(y, list):
-                raise TypeError
+            x, y = (content["user_data"][client][key] for key in "xy")
         except (KeyError, TypeError):
-            raise wrong(path, client, "has no lists `x` and `y` in `user_data`") from None
+            x = y = None
+        if not (isinstance(x, list) and isinstance(y, list)):
+            raise wrong(path, client, "has no lists `x` and `y` in `user_data`")
         if (len(x), len(y)) != (count, count):
             seen = f"{len(x)} `x` and {len(y)} `y`"
             raise wrong(path, client, f"must have {count} examples, got {seen}")
-        yield client, x, y
+        yield client, parse(path, client, x, y)

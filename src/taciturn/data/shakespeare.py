@@ -48,15 +48,12 @@ def read(data: str | Path | None = None) -> Dataset:
 
 def read_tff(train: Path, test: Path) -> Dataset:
     """The roles of TFF's two files, and how many snippets there are in each."""
-    roles = {
-        split: tff.read(path, ("snippets",), _from_tff)
-        for split, path in (("train", train), ("test", test))
-    }
+    roles, tested = (tff.read(path, ("snippets",), _from_tff) for path in (train, test))
     counts = {
         f"{split} snippets": sum(int((role["x"][:, 0] == BEGIN).sum()) for role in found.values())
-        for split, found in roles.items()
+        for split, found in (("train", roles), ("test", tested))
     }
-    return collect(train, roles["train"], roles["test"], counts)
+    return collect(train, roles, tested, counts)
 
 
 def _from_tff(path: Path, client: str, arrays: dict[str, np.ndarray]) -> Examples:

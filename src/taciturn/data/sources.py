@@ -136,10 +136,11 @@ def find_or_fetch(name: str, data: Any = None) -> list[Path]:
 def missing(name: str, data: Any = None) -> str:
     """Which files are missing, where they were looked for, and how to bring them by hand."""
     known = source(name)
-    looked = ", ".join(str(folder) for folder in folders(name, data))
+    looked = ", ".join(map(str, folders(name, data)))
     addresses = " and ".join(download.url for download in known.downloads)
-    alone = data is None and given() is not None
-    only = "While TACITURN_DATA is set, data are looked for nowhere else. " if alone else ""
+    only = ""
+    if data is None and given() is not None:
+        only = "While TACITURN_DATA is set, data are looked for nowhere else. "
     return (
         f"{' and '.join(known.files)} were not found in {looked}. {only}To bring them by hand: get "
         f"{addresses} on a machine that is online, unpack it if it is an archive, and point "
@@ -151,6 +152,8 @@ def _files_in(folder: Path, name: str) -> list[Path] | None:
     """The files of a data set, packed or not, or None if they are not all in this folder."""
     paths = []
     for file in source(name).files:
-        names = (file, file.removesuffix(".gz"))
-        paths += [folder / one for one in names if (folder / one).is_file()][:1]
-    return paths if len(paths) == len(source(name).files) else None
+        either = (folder / file, folder / file.removesuffix(".gz"))
+        if not (found := [path for path in either if path.is_file()]):
+            return None
+        paths.append(found[0])
+    return paths

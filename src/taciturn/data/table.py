@@ -76,7 +76,9 @@ def _columns_of(data: Any) -> tuple[str, Columns]:
         place, columns = "the table", _of_frame(data)
     else:
         path = path_of("data", data)
-        place, columns = str(path), _of_file(path)
+        if not path.is_file():
+            raise DataError(f"{path} is not there, or no file.")
+        place, columns = str(path), (_of_parquet if path.suffix == ".parquet" else _of_csv)(path)
     lengths = {name: len(column) if column.ndim else None for name, column in columns.items()}
     if not columns or not next(iter(lengths.values())):
         raise DataError(f"{place} has no rows.")
@@ -104,12 +106,6 @@ def _of_frame(frame: Any) -> Columns:
     return found
 
 
-def _of_file(path: Path) -> Columns:
-    if not path.is_file():
-        raise DataError(f"{path} is not there, or no file.")
-    return _of_parquet(path) if path.suffix == ".parquet" else _of_csv(path)
-
-
 def _of_parquet(path: Path) -> Columns:
     parquet = require("pyarrow.parquet", "data")
     try:
@@ -127,9 +123,7 @@ def _of_csv(path: Path) -> Columns:
         rows = [[cell.strip() for cell in row] for row in reader if row]
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as a table: {error}.") from None
-    if len(rows) < 2:
-        raise DataError(f"{path} has no rows below its names.")
-    names = rows[0]
+    names = rows[0] if rows else []
     if len(set(names)) < len(names):
         raise DataError(f"{path} has two columns of one name: {', '.join(names)}.")
     for i, row in enumerate(rows):
@@ -169,10 +163,12 @@ def _features(place: str, columns: Columns) -> np.ndarray:
     """One array of all features: bytes as they are, other numbers as float32."""
     for name, column in columns.items():
         if column.dtype.kind not in "iufb":
-            row, seen = _first_word(column)
+            cells = column.reshape(len(column), -1)[:, 0].tolist()
+            words = (row for row, cell in enumerate(cells) if _typed([cell]).dtype.kind == "U")
+            row = next(words, 0)
             raise DataError(
-                f"{place}: `{name}` must be numbers to learn from, got {seen!r:.40} in row "
-                f"{row} of the data; `leave_out` (--leave-out) leaves the column out."
+                f"{place}: `{name}` must be numbers to learn from, got {str(cells[row])!r:.40} in "
+                f"row {row + 1} of the data; `leave_out` (--leave-out) leaves the column out."
             )
         if not np.isfinite(column).all():
             row = _first_row(~np.isfinite(column))
@@ -192,17 +188,6 @@ def _first_row(wrong: np.ndarray) -> int:
     return int(np.argwhere(wrong)[0][0]) + 1
 
 
-def _first_word(column: np.ndarray) -> tuple[int, str]:
-    """The first row whose cell is no number, counted from 1, and the cell."""
-    cells = column.reshape(len(column), -1)[:, 0]
-    for row, cell in enumerate(cells, 1):
-        try:
-            float(cell)
-        except (TypeError, ValueError):
-            return row, str(cell)
-    return 1, str(cells[0])
-
-
 def _labels(
     place: str, label: str, column: np.ndarray, number: bool | None
 ) -> tuple[np.ndarray, int]:
@@ -212,8 +197,8 @@ def _labels(
         raise DataError(f"{place}: `{label}` must have one value per row.")
     missing = ~np.isfinite(column) if numbers else column == ""
     if missing.any():
-        raise DataError(f"{place}: `{label}` must be there in every row; it is not in row "
-                        f"{_first_row(missing)} of the data.")  # fmt: skip
+        where = f"it is not in row {_first_row(missing)} of the data"
+        raise DataError(f"{place}: `{label}` must be there in every row; {where}.")
     if number is None:
         number = numbers and not (column == np.rint(column)).all()
     if number:

@@ -11,8 +11,10 @@ from taciturn.errors import DataError, require
 Parse = Callable[[Path, str, dict[str, np.ndarray]], Examples]  # (file, client, features)
 
 
-def read(path: Path, features: tuple[str, ...], parse: Parse) -> dict[str, Examples]:
-    """The examples of every client in a file, each parsed and checked by `parse`."""
+def read(
+    path: Path, features: tuple[str, ...], parse: Parse, wanted: Callable[[str], bool] | None = None
+) -> dict[str, Examples]:
+    """The examples of all clients in a file, or of those `wanted`, as `parse` makes them."""
     h5py = require("h5py", "data")
     try:
         file = h5py.File(path, "r")
@@ -22,7 +24,9 @@ def read(path: Path, features: tuple[str, ...], parse: Parse) -> dict[str, Examp
         if "examples" not in file:
             raise DataError(f"{path} has no group `examples`; it has {sorted(file) or 'nothing'}.")
         clients = file["examples"]
-        return {name: _client(path, name, clients, features, parse) for name in clients}
+        return {
+            name: _client(path, name, clients, features, parse) for name in filter(wanted, clients)
+        }
 
 
 def _client(

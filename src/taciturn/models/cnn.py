@@ -1,7 +1,5 @@
 """Convolutional networks for images of 28 × 28."""
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -27,14 +25,13 @@ class Conv(eqx.Module):
         self.side = side
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return jax.nn.relu(self._of(convolve, x) + self.bias)
+        x = x.astype(self.kernel.dtype)
+        return jax.nn.relu(convolve(x, self.kernel, self.side) + self.bias)
 
     def pooled(self, x: jax.Array) -> jax.Array:
         """As `max_pool(self(x))`; bias and ReLU come after pooling, where there is less to do."""
-        return jax.nn.relu(self._of(convolve_and_pool, x) + self.bias)
-
-    def _of(self, function: Callable[..., jax.Array], x: jax.Array) -> jax.Array:
-        return function(x.astype(self.kernel.dtype), self.kernel, self.side)
+        x = x.astype(self.kernel.dtype)
+        return jax.nn.relu(convolve_and_pool(x, self.kernel, self.side) + self.bias)
 
 
 class EmnistCNN(eqx.Module):

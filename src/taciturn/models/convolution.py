@@ -53,7 +53,7 @@ def _over_patches_backward(side: int, kept: Any, dy: jax.Array) -> tuple[jax.Arr
     few = _few_at_a_time(x, side)
 
     def more(d_kernel: jax.Array, pair: tuple[jax.Array, jax.Array]) -> Any:
-        dx, share = _gradients(patches(pair[0], side), kernel, pair[0].shape, side, pair[1])
+        dx, share = _gradients(*pair, kernel, side)
         return d_kernel + share, dx
 
     gradients = dy.reshape(*few.shape[:2], *dy.shape[1:])
@@ -78,22 +78,21 @@ def group(batch: int, most: int) -> int:
 
 
 def _gradients(
-    cut: jax.Array, kernel: jax.Array, shape: tuple[int, ...], side: int, dy: jax.Array
+    x: jax.Array, dy: jax.Array, kernel: jax.Array, side: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Those of the input, of this shape, and of the kernel, from the patches."""
-    outputs = kernel.shape[1]
+    """The gradients of inputs and kernel."""
+    inputs = x.shape[3]
     # The product of a transposed matrix runs at two thirds of the speed of a plain one on a CPU:
     # transposing first, where XLA cannot undo it, is cheaper.
-    turned = jax.lax.optimization_barrier(cut.reshape(-1, kernel.shape[0]).T)
-    d_kernel = turned @ dy.reshape(-1, outputs)
-    d_cut = dy @ kernel.T
+    turned = jax.lax.optimization_barrier(patches(x, side).reshape(-1, kernel.shape[0]).T)
+    d_kernel = turned @ dy.reshape(-1, kernel.shape[1])
+    d_patches = dy @ kernel.T
     # Added up one after another, in place; a sum of nine padded arrays is not vectorised.
-    dx = jnp.zeros(shape, dy.dtype)
-    size = (shape[0], dy.shape[1], dy.shape[2], shape[3])
+    dx = jnp.zeros(x.shape, dy.dtype)
     for tap in range(side * side):
         at = (0, tap // side, tap % side, 0)
-        part = jax.lax.slice_in_dim(d_cut, tap * shape[3], (tap + 1) * shape[3], axis=3)
-        dx = jax.lax.dynamic_update_slice(dx, jax.lax.dynamic_slice(dx, at, size) + part, at)
+        part = jax.lax.slice_in_dim(d_patches, tap * inputs, (tap + 1) * inputs, axis=3)
+        dx = jax.lax.dynamic_update_slice(dx, jax.lax.dynamic_slice(dx, at, part.shape) + part, at)
     return dx, d_kernel
 
 

@@ -36,15 +36,8 @@ def convolve_on_gpu(x: jax.Array, kernel: jax.Array, side: int, interpret: bool)
             total += dot(rows, kernel_ref[tap])
         _store(y_ref, pixel, total, inside)
 
-    y = pl.pallas_call(
-        program,
-        grid=(batch, pl.cdiv(high * wide, _ROWS)),
-        in_specs=[_image(height * width, inputs), _whole(side * side, inputs, outputs)],
-        out_specs=_image(high * wide, outputs),
-        out_shape=jax.ShapeDtypeStruct((batch, high * wide, outputs), x.dtype),
-        compiler_params=_LAUNCH,
-        interpret=interpret,
-    )(x.reshape(batch, height * width, inputs), kernel.reshape(-1, inputs, outputs))
+    taps = kernel.reshape(-1, inputs, outputs)
+    y = _pixel_by_pixel(program, x, taps, high * wide, outputs, interpret)
     return y.reshape(batch, high, wide, outputs)
 
 
@@ -64,7 +57,7 @@ def _d_input(
     x: jax.Array, kernel: jax.Array, dy: jax.Array, side: int, interpret: bool
 ) -> jax.Array:
     """Every pixel of the input gets the gradients of the outputs that it had a part in."""
-    batch, height, width, inputs = x.shape
+    _, height, width, inputs = x.shape
     _, high, wide, outputs = dy.shape
 
     def program(dy_ref: Any, kernel_ref: Any, dx_ref: Any) -> None:
@@ -79,16 +72,28 @@ def _d_input(
             total += dot(rows, kernel_ref[tap], trans_b=True)
         _store(dx_ref, pixel, total, pixel < height * width)
 
-    dx = pl.pallas_call(
+    taps = kernel.reshape(-1, inputs, outputs)
+    return _pixel_by_pixel(program, dy, taps, height * width, inputs, interpret).reshape(x.shape)
+
+
+def _pixel_by_pixel(
+    program: Any, images: jax.Array, taps: jax.Array, pixels: int, channels: int, interpret: bool
+) -> jax.Array:
+    """What a program makes of each block of pixels of each image: (batch, pixels, channels)."""
+    images = images.reshape(len(images), -1, images.shape[-1])
+
+    def one(pixels: int, channels: int) -> pl.BlockSpec:
+        return pl.BlockSpec((None, pixels, channels), lambda image, block: (image, 0, 0))
+
+    return pl.pallas_call(
         program,
-        grid=(batch, pl.cdiv(height * width, _ROWS)),
-        in_specs=[_image(high * wide, outputs), _whole(side * side, inputs, outputs)],
-        out_specs=_image(height * width, inputs),
-        out_shape=jax.ShapeDtypeStruct((batch, height * width, inputs), x.dtype),
+        grid=(len(images), pl.cdiv(pixels, _ROWS)),
+        in_specs=[one(*images.shape[1:]), pl.BlockSpec(taps.shape, lambda *_: (0, 0, 0))],
+        out_specs=one(pixels, channels),
+        out_shape=jax.ShapeDtypeStruct((len(images), pixels, channels), images.dtype),
         compiler_params=_LAUNCH,
         interpret=interpret,
-    )(dy.reshape(batch, high * wide, outputs), kernel.reshape(-1, inputs, outputs))
-    return dx.reshape(x.shape)
+    )(images, taps)
 
 
 def _d_kernel(
@@ -161,13 +166,3 @@ def _store(ref: Any, pixels: jax.Array, values: jax.Array, inside: jax.Array) ->
     channels = jnp.arange(ref.shape[-1])[None, :]
     mask = jnp.broadcast_to(inside[:, None], values.shape)
     store(ref.at[pixels[:, None], channels], values.astype(ref.dtype), mask=mask)
-
-
-def _image(pixels: int, channels: int) -> pl.BlockSpec:
-    """One image of a batch, all of it."""
-    return pl.BlockSpec((None, pixels, channels), lambda image, block: (image, 0, 0))
-
-
-def _whole(*shape: int) -> pl.BlockSpec:
-    """All of an array."""
-    return pl.BlockSpec(shape, lambda *_: (0,) * len(shape))

@@ -10,7 +10,8 @@ import numpy as np
 from taciturn import files
 from taciturn.data.shakespeare import CHARACTERS, LEAF_CHARACTERS
 from taciturn.errors import require
-from taciturn.tasks.task import Clients, Task
+from taciturn.tasks.clients import Clients
+from taciturn.tasks.task import Task
 
 _ROWS, _COLUMNS = 12, 20
 _SMALL = 8  # pixels; what is lower or narrower is no picture

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 
 from taciturn.sim.local import Model
-from taciturn.tasks.task import Clients, Task
+from taciturn.tasks.clients import Clients
+from taciturn.tasks.task import Task
 
 
 def make_loss_sums(task: Task, model: Model, batch: int) -> Callable[..., Any]:

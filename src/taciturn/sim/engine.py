@@ -34,7 +34,8 @@ from taciturn.sim.lanes import Numbers, Schedule
 from taciturn.sim.participation import count as count_participation
 from taciturn.sim.rounds import CHUNK, REAL, WHOLE, Given, RoundMetrics, Rounds, SimState
 from taciturn.sim.serialization import unpack
-from taciturn.tasks.task import Clients, Generated, Task, Tested, with_test
+from taciturn.tasks.clients import Clients, Generated
+from taciturn.tasks.task import Task, Tested, with_test
 
 log = logging.getLogger("taciturn")
 _run_keys = jax.jit(jax.vmap(draws.run_keys))

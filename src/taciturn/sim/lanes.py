@@ -26,7 +26,7 @@ from taciturn.sim.client_updates import (
     over_lanes,
 )
 from taciturn.sim.local import Model
-from taciturn.tasks.task import Clients
+from taciturn.tasks.clients import Clients
 
 
 class Numbers(NamedTuple):

@@ -16,7 +16,8 @@ from jax.flatten_util import ravel_pytree
 from taciturn.core.server import Optimizer, averaging
 from taciturn.errors import InputError, UnknownName
 from taciturn.settings import Settings
-from taciturn.tasks.task import Batch, Task, Tested
+from taciturn.tasks.clients import Batch
+from taciturn.tasks.task import Task, Tested
 
 # Without a learning rate, which is a number of the run and not part of the compiled program.
 # Adam and Yogi as in Reddi et al., Adaptive Federated Optimization, 2021.

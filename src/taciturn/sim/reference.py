@@ -26,7 +26,8 @@ from taciturn.sim.history import as_recorded, bytes_up, downloads, tested_column
 from taciturn.sim.local import Model
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE, count
 from taciturn.sim.serialization import unpack
-from taciturn.tasks.task import Clients, Task, with_test
+from taciturn.tasks.clients import Clients
+from taciturn.tasks.task import Task, with_test
 
 # Who was asked, what each of them weighs, and what it answered, as in `participation.count`.
 Answers = tuple[Any, Any, Any]

@@ -23,7 +23,8 @@ from taciturn.sim.choice import make_loss_sums
 from taciturn.sim.client_updates import Cohorts, Collector, RoundInputs, RoundSums
 from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
-from taciturn.tasks.task import Clients, Task, Tested
+from taciturn.tasks.clients import Clients
+from taciturn.tasks.task import Task, Tested
 
 CHUNK = 64  # rounds in a chunk at the most
 _TEST_BATCH, _TEST_BATCH_ON_GPU = 512, 2048  # examples at a time when nothing is learned

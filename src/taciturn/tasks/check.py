@@ -11,7 +11,8 @@ import numpy as np
 
 from taciturn.checks import choice, whole
 from taciturn.errors import InputError, TaciturnError
-from taciturn.tasks.task import HOLD_OUT, Batch, Stored, Task, held_out
+from taciturn.tasks.clients import HOLD_OUT, Batch, Stored, held_out
+from taciturn.tasks.task import Task
 
 _EXAMPLES = 3  # in the batch that functions are tried with
 _LOOKED_AT = 1 << 24  # numbers of an array; of a larger one, evenly spaced rows
@@ -50,18 +51,21 @@ def check(task: Task) -> None:
 
 
 def check_loss(task: Task) -> None:
-    """Raises unless the task's metrics have a loss of rows that clients train on."""
-    params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    if "loss" not in _traced(task, "metrics", task.metrics, params, _few(task.clients)):
+    """Raises unless the task's metrics have a `loss` on the rows that clients train on."""
+    if "loss" not in _metrics(task, _few(task.clients)):
         raise InputError(f"`choice` needs a metric `loss`, task `{task.name}` has none.")
 
 
 @lru_cache(maxsize=8)
 def metric_names(task: Task) -> tuple[str, ...]:
     """What the task's `metrics` are called."""
+    return tuple(_metrics(task, _few(task.clients) if task.test is None else task.test))
+
+
+def _metrics(task: Task, batch: Batch) -> Any:
+    """What the task's metrics would return, in shapes and dtypes."""
     params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    tested = _few(task.clients) if task.test is None else task.test
-    return tuple(jax.eval_shape(task.metrics, params, tested))
+    return _traced(task, "metrics", task.metrics, params, batch)
 
 
 def _few(clients: Any) -> Batch:
@@ -108,7 +112,7 @@ def _check_data(task: Task) -> None:
 
 
 def _check_arrays(where: str, arrays: Batch) -> None:
-    """Raises unless all arrays have as many entries, one at the least, that JAX can hold."""
+    """Raises unless all arrays have one length above 0, and numbers that JAX can hold."""
     lengths = {}
     for path, array in jax.tree_util.tree_leaves_with_path(arrays):
         name = jax.tree_util.keystr(path) or "the array"
@@ -135,10 +139,9 @@ def _check_numbers(where: str, array: np.ndarray) -> None:
     kept = jax.dtypes.canonicalize_dtype(array.dtype)
     if kept.itemsize < array.dtype.itemsize:
         about = jnp.finfo(kept) if kept.kind == "f" else jnp.iinfo(kept)
-        least, most = array.min().item(), array.max().item()
-        if most > float(about.max) or least < float(about.min):
-            worst = max(most, least, key=abs)
-            raise InputError(f"{where} must fit into {kept}, got {worst}.")
+        for end in (array.max().item(), array.min().item()):
+            if not float(about.min) <= end <= float(about.max):
+                raise InputError(f"{where} must fit into {kept}, got {end}.")
 
 
 def _check_metrics(task: Task, found: Any) -> None:
@@ -166,11 +169,12 @@ def _check_labels(task: Task, params: Any, batch: Batch, key: Any) -> None:
     for which, arrays in (("training", stored), ("test", task.test)):
         if arrays is None:
             continue
-        least, most = (ends(np.asarray(arrays["y"])) for ends in (np.min, np.max))
-        if not (least >= 0 and most < classes):
+        labels = np.asarray(arrays["y"])
+        wrong = labels[(labels < 0) | (labels >= classes)]
+        if wrong.size:
             raise InputError(
                 f"Task `{task.name}`, {which} data: labels must be in 0 to {classes - 1}, the "
-                f"classes of its model, got {least if least < 0 else most}."
+                f"classes of its model, got {wrong[0]}."
             )
 
 

@@ -21,10 +21,11 @@ from taciturn.checks import whole
 from taciturn.core.hashing import mix
 from taciturn.errors import require
 from taciturn.models import SmallCNN
-from taciturn.tasks.task import Generated, Task, classification
+from taciturn.tasks.clients import Generated
+from taciturn.tasks.task import Task, classification
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-FACES = (  # such as every allowed matplotlib has, with all characters
+FACES = (  # that have all characters and come with every matplotlib that may be installed
     "DejaVuSans", "DejaVuSans-Bold", "DejaVuSansMono", "DejaVuSerif", "DejaVuSerif-Italic",
     "STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "cmr10", "cmss10", "STIXGeneralBolIta",
     "cmtt10",
@@ -39,7 +40,7 @@ _FAR = 7.9  # cells; distances are cut off here, no stroke is that thick
 
 
 def glyphs(population: int = 1_000, seed: int = 0) -> Task:
-    """The embedded task: who wrote it does not matter, which of 62 characters it is does.
+    """Drawn handwriting by writer: which of 62 characters an image shows.
 
     Args:
       population: how many writers there are.
@@ -60,7 +61,7 @@ def glyphs(population: int = 1_000, seed: int = 0) -> Task:
     )
 
 
-# What is a writer's own, drawn evenly between two ends.
+# The traits of a writer's hand, each drawn evenly between two ends.
 _HAND = {
     "face": (0.0, len(FACES)), "slant": (-0.25, 0.4), "width": (0.75, 1.15), "size": (0.8, 1.15),
     "turn": (-0.12, 0.12), "stroke": (-0.3, 1.4), "wobble": (0.0, 1.2), "right": (-2.0, 2.0),
@@ -102,22 +103,15 @@ def _example(client: Any, index: Any, data: Any) -> dict[str, jax.Array]:
     column, row = _map(hand, 2 * jnp.pi * u[8:10])
     constant = jnp.asarray(np.eye(len(_GROUND))[2], jnp.float32)
     character = hand["face"].astype(jnp.int32) * len(CHARACTERS) + label
-    alike = jnp.stack(  # what all pixels of the image share
-        [
-            (character * (_GRID * _GRID)).astype(jnp.float32),
-            (moment >> 8).astype(jnp.float32),
-            0.5 + hand["stroke"] / (2 * hand["soft"]),
-            1 / (2 * hand["soft"]),
-            hand["noise"],
-        ]
-    )
-    lines = jnp.concatenate(
-        [column[:, None], row[:, None], constant[:, None] * alike[None, :]], axis=1
-    )
+    first, salt = (x.astype(jnp.float32) for x in (character * _GRID**2, moment >> 8))
+    edge = 1 / (2 * hand["soft"])
+    level = 0.5 + hand["stroke"] / (2 * hand["soft"])
+    alike = jnp.stack([first, salt, level, edge, hand["noise"]])  # all pixels share these
+    lines = jnp.stack([column, row, *(alike[:, None] * constant)])
     # Through a matrix product, because XLA would else compute all of the above anew for every
     # pixel: it never fuses what goes into a product. Whole numbers below 2²⁴ come out exact.
     column, row, first, salt, level, edge, noise = jnp.matmul(
-        lines.T, jnp.asarray(_GROUND), precision=jax.lax.Precision.HIGHEST
+        lines, jnp.asarray(_GROUND), precision=jax.lax.Precision.HIGHEST
     )
     distance = _look_up(data["fields"], first.astype(jnp.int32), row, column)
     ink = jnp.clip(level + edge * distance, 0.0, 1.0)

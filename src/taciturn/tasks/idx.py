@@ -13,9 +13,8 @@ from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset
 from taciturn.data.files import grouped
 from taciturn.data.idx import PARTS, find, read
-from taciturn.data.splits import dirichlet
 from taciturn.errors import DataError, InputError
-from taciturn.tasks.own import given, network
+from taciturn.tasks.files import given, network
 from taciturn.tasks.task import Task
 
 log = logging.getLogger("taciturn")
@@ -54,8 +53,8 @@ def idx(
     """Any images and labels in MNIST's idx layout (`--data`), with a one-layer network.
 
     Args:
-      data: the folder of `train-images…`, `train-labels…`, `t10k-images…` and `t10k-labels…`
-        (or `test-…`), packed with gzip or not.
+      data: the folder of `train-images…`, `train-labels…`, `t10k-images…` and `t10k-labels…` (or
+        `test-…`), packed with gzip or not.
       split, alpha, clients, seed: as for `fashion`.
     """
     folder = given("idx", data)
@@ -67,11 +66,10 @@ def idx(
 
 
 def _task(name: str, dataset: Dataset, split: str, alpha: float, clients: int, seed: int) -> Task:
-    clients, seed = whole("clients", clients), whole("seed", seed, 0)
+    labels, rng = dataset.train["y"], np.random.default_rng(whole("seed", seed, 0))
     if choice("split", split, ("iid", "dirichlet")) == "dirichlet":
         alpha = number("alpha", alpha, 1e-6, math.inf, "(0, inf)")
-    labels, rng = dataset.train["y"], np.random.default_rng(seed)
-    if clients > len(labels):
+    if whole("clients", clients) > len(labels):
         raise InputError(f"`clients` must be at most {len(labels)} examples, got {clients}.")
     if split == "dirichlet":
         owners = dirichlet(labels, clients, alpha, rng)
@@ -81,3 +79,20 @@ def _task(name: str, dataset: Dataset, split: str, alpha: float, clients: int, s
     if gone := clients - len(train.rows):
         log.warning("%s: %d of %d clients got no examples and are left out.", name, gone, clients)
     return network(name, replace(train, names=(), test=dataset.test), 128)
+
+
+def dirichlet(
+    labels: np.ndarray, clients: int, alpha: float, rng: np.random.Generator
+) -> np.ndarray:
+    """The owner of each example: every label is cut into shares drawn from Dir(alpha).
+
+    References:
+      Hsu, Qi, Brown. Measuring the Effects of Non-Identical Data Distribution, 2019.
+    """
+    owners = np.empty(len(labels), np.int64)
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet(np.full(clients, alpha))
+        cuts = np.round(np.cumsum(shares)[:-1] * len(rows)).astype(int)
+        owners[rows] = np.searchsorted(cuts, np.arange(len(rows)), side="right")
+    return owners

@@ -10,7 +10,8 @@ import numpy as np
 from taciturn.checks import choice, whole
 from taciturn.data.shakespeare import LEAF_CHARACTERS, PADDING, read, read_leaf
 from taciturn.models import CharLSTM
-from taciturn.tasks.task import Batch, Stored, Task, classification, numbered
+from taciturn.tasks.clients import Batch, Stored, numbered
+from taciturn.tasks.task import Task, classification, cross_entropy
 
 
 def shakespeare(data: str | Path | None = None, limit: int = 128, weigh: str = "tokens") -> Task:
@@ -45,31 +46,24 @@ def shakespeare(data: str | Path | None = None, limit: int = 128, weigh: str = "
     )
 
 
-def _cross_entropy(model: Any, batch: Batch, key: jax.Array | None) -> tuple[Any, Any, Any]:
-    """Logits, targets, and the loss at every position."""
+def _predicted(model: Any, batch: Batch, key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    """The most likely character at every position, and the loss of each sequence."""
     logits = model(batch["x"].astype(jnp.int32), key)
-    logits = logits.astype(jnp.result_type(logits, jnp.float32))
-    targets = batch["y"].astype(jnp.int32)
-    likely = jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], axis=-1)
-    return logits, targets, -likely[..., 0]
+    losses = cross_entropy(logits, batch["y"].astype(jnp.int32))
+    return jnp.argmax(logits, axis=-1), jnp.mean(losses, axis=-1)
 
 
 def _loss(model: Any, batch: Batch, key: jax.Array | None) -> jax.Array:
-    return jnp.mean(_cross_entropy(model, batch, key)[2], axis=-1)
+    return _predicted(model, batch, key)[1]
 
 
 def _metrics(model: Any, batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
-    logits, targets, losses = _cross_entropy(model, batch, None)
+    found, loss = _predicted(model, batch, None)
+    targets = batch["y"].astype(jnp.int32)
     real = targets != PADDING
-    right = (jnp.argmax(logits, axis=-1) == targets) & real
-    loss = jnp.mean(losses, axis=-1)
-    return {
-        "accuracy": (
-            jnp.sum(right, axis=-1).astype(loss.dtype),
-            jnp.sum(real, axis=-1).astype(loss.dtype),
-        ),
-        "loss": (loss, jnp.ones_like(loss)),
-    }
+    right = (found == targets) & real
+    right, count = (jnp.sum(which, axis=-1).astype(loss.dtype) for which in (right, real))
+    return {"accuracy": (right, count), "loss": (loss, jnp.ones_like(loss))}
 
 
 def shakespeare_leaf(data: str | Path | None = None, source: str = "files") -> Task:

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from taciturn.checks import whole
-from taciturn.tasks.task import Batch, Stored, Task, classification
+from taciturn.tasks.clients import Batch, Stored
+from taciturn.tasks.task import Task, classification
 
 
 def synthetic(seed: int = 0) -> Task:

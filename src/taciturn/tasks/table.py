@@ -13,8 +13,9 @@ from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset
 from taciturn.data.table import read
 from taciturn.errors import InputError
-from taciturn.tasks.own import network
-from taciturn.tasks.task import HOLD_OUT, Stored, Task
+from taciturn.tasks.clients import HOLD_OUT, Stored
+from taciturn.tasks.files import network
+from taciturn.tasks.task import Task
 
 
 def table(

@@ -41,11 +41,13 @@ def test_the_order_is_path_variable_cache(tmp_path, cache, monkeypatch):
 
 
 def test_half_a_set_is_passed_over(tmp_path):
-    write_emnist(tmp_path / "half/emnist")
-    (tmp_path / "half/emnist/fed_emnist_test.h5").unlink()
-    assert find("emnist", tmp_path / "half") is None
-    write_emnist(tmp_path / "half")
-    assert find("emnist", tmp_path / "half")[0].parent == tmp_path / "half"
+    write_emnist(tmp_path)
+    (tmp_path / "fed_emnist_test.h5").unlink()
+    assert find("emnist", tmp_path) is None
+    write_emnist(tmp_path / "emnist")
+    assert find("emnist", tmp_path)[0].parent == tmp_path / "emnist"
+    write_emnist(tmp_path)
+    assert find("emnist", tmp_path)[0].parent == tmp_path
 
 
 def test_a_place_that_is_named_stands_alone(tmp_path, cache, publisher, monkeypatch):
@@ -56,10 +58,9 @@ def test_a_place_that_is_named_stands_alone(tmp_path, cache, publisher, monkeypa
     (tmp_path / "tipo").mkdir()
     with pytest.raises(DataError, match="While TACITURN_DATA is set, data are looked for nowhere"):
         load("emnist")
-    with pytest.raises(DataError) as error:
+    message = rf"fed_emnist_train.h5 .* not found in {tmp_path}/tipo.*{publisher.as_uri()}.*--data"
+    with pytest.raises(DataError, match=message):
         load("emnist", data=tmp_path / "tipo")
-    for part in ("fed_emnist_train.h5", str(tmp_path / "tipo"), publisher.as_uri(), "--data"):
-        assert part in str(error.value)
 
 
 def test_what_is_nowhere_is_downloaded_and_found_the_next_time(cache, publisher):
@@ -73,11 +74,9 @@ def test_what_is_nowhere_is_downloaded_and_found_the_next_time(cache, publisher)
 
 def test_offline_the_message_names_file_place_and_remedy(cache, publisher):
     publisher.unlink()
-    with pytest.raises(DataError) as error:
+    message = rf"cannot be reached.*train.h5 and .* not found in {cache}/data/emnist.*by hand"
+    with pytest.raises(DataError, match=message):
         load("emnist")
-    for part in ("cannot be reached", "fed_emnist_train.h5 and fed_emnist_test.h5 were not found",
-                 str(cache / "data/emnist"), "To bring them by hand"):  # fmt: skip
-        assert part in str(error.value)
 
 
 def test_an_archive_of_other_things_says_so(publisher, monkeypatch):
