@@ -64,11 +64,9 @@ def test_a_run_for_people_shows_a_table_beside_full_communication(taciturn: Any)
     code, out, _ = taciturn("run", *SMALL, "--rule", "fixed:0.1", "--stand-in", "zero")
     assert code == 0
     lines = out.splitlines()
-    assert any(line.startswith("fixed:0.1+zero") for line in lines)
-    assert any(line.startswith("full") for line in lines)
+    assert {"fixed:0.1+zero", "full"} <= {line.partition(" ")[0] for line in lines}
     assert "Tested on 2,000 examples that came as a test set." in lines
-    folder = next(Path("runs").iterdir())
-    assert folder.name.startswith("synthetic-")
+    (folder,) = Path("runs").glob("synthetic-*")
     assert lines[-1] == f"Results are in {folder}"
 
 
@@ -78,24 +76,26 @@ def test_when_no_reply_counts_the_table_says_so(taciturn: Any) -> None:
     assert "nothing learned" in out
     assert "100 % of the replies had numbers that are not finite" in out
     assert runs.read_json(Path("x/summary.json"))["rejected_share"] == 100
-    code, out, _ = taciturn("report", "x", "--out", "x.html")
-    assert "nothing learned" in out
+    assert "nothing learned" in taciturn("report", "x")[1]
 
 
 def test_a_table_goes_from_file_to_comparison(taciturn: Any) -> None:
+    """Its path may have spaces."""
     rows = [f"{who},{i % 2},{i % 2 + 0.1 * who},{i}" for who in range(4) for i in range(20)]
-    Path("a.csv").write_text("\n".join(["who,y,a,time", *rows]))
+    Path("my data").mkdir()
+    Path("my data/a b.csv").write_text("\n".join(["who,y,a,time", *rows]))
     asked = ("--client", "who", "--label", "y", "--leave-out", "time", "--standardise")
     settings = ("--rounds", "2", "--cohort", "2", "--option", "hidden=3", "--no-baseline")
-    code, out, err = taciturn("run", "table", "--data", "a.csv", *asked, *settings, "--out", "x")
+    where = ("--data", "my data/a b.csv", "--out", "my run")
+    code, out, err = taciturn("run", "table", *where, *asked, *settings)
     assert code == 0, err
     assert "Tested on a tenth of each client's rows, at random by label." in out
-    config = tomllib.loads(Path("x/config.toml").read_text("utf-8"))
+    config = tomllib.loads(Path("my run/config.toml").read_text("utf-8"))
     values = [config[name] for name in ("client", "leave_out", "standardise", "option")]
     assert values == ["who", ["time"], True, ["hidden=3"]]
-    code, again, err = taciturn("run", "--config", "x/config.toml", "--out", "y", "--json")
+    code, again, err = taciturn("run", "--config", "my run/config.toml", "--out", "y", "--json")
     assert code == 0, err
-    assert json.loads(again)["accuracy"] == runs.read_json(Path("x/summary.json"))["accuracy"]
+    assert json.loads(again)["accuracy"] == runs.read_json(Path("my run/summary.json"))["accuracy"]
 
 
 def test_which_policies_run(taciturn: Any) -> None:
