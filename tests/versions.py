@@ -80,16 +80,11 @@ def environments(
     if "newest" in which:
         yield "newest", {}, "tests"
     if "flwr" in which:
-        for minor in flwr_minors((ROOT / "pyproject.toml").read_text()):
-            yield f"flwr {minor}", {"flwr": f"{minor}.*"}, "tests/flower"
-
-
-def flwr_minors(pyproject: str) -> list[str]:
-    """The minor versions between the bounds."""
-    match = re.search(r'"flwr>=(\d+)\.(\d+),<\1\.(\d+)"', pyproject)
-    if match is None:
-        raise SystemExit("`flwr` in pyproject.toml needs bounds within one major version.")
-    return [f"{match[1]}.{minor}" for minor in range(int(match[2]), int(match[3]))]
+        match = re.search(r'"flwr>=(\d+)\.(\d+),<\1\.(\d+)"', (ROOT / "pyproject.toml").read_text())
+        if match is None:
+            raise SystemExit("`flwr` in pyproject.toml needs bounds within one major version.")
+        for minor in range(int(match[2]), int(match[3])):
+            yield f"flwr {match[1]}.{minor}", {"flwr": f"{match[1]}.{minor}.*"}, "tests/flower"
 
 
 def read_options() -> argparse.Namespace:
