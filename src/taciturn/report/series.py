@@ -28,21 +28,13 @@ _LAST = "worst_tenth"  # of the columns that every simulation has; the task's ow
 
 @dataclass(frozen=True)
 class Series:
-    """One arm of a run; `series["accuracy"]` is a column of its table, (seeds, rounds).
+    """One arm of a run; `series["accuracy"]` is a column of its table, (seeds, rounds)."""
 
-    Attributes:
-      arm: its name in the folder.
-      seeds: one per run.
-      columns: those of `metrics.csv`; NaN where something was not measured.
-      metrics: those of the task's own.
-      ended: the arm's figures in `summary.json`; empty until the run is complete.
-    """
-
-    arm: str
-    seeds: tuple[int, ...]
-    columns: Mapping[str, np.ndarray]
-    metrics: Mapping[str, np.ndarray]
-    ended: Mapping[str, Any]
+    arm: str  # its name in the folder
+    seeds: tuple[int, ...]  # one per run
+    columns: Mapping[str, np.ndarray]  # of `metrics.csv`; NaN where something was not measured
+    metrics: Mapping[str, np.ndarray]  # those of the task's own
+    ended: Mapping[str, Any]  # the figures in `summary.json`; empty until the run is complete
 
     def __getitem__(self, name: str) -> np.ndarray:
         found = self.columns.get(name)

@@ -31,7 +31,7 @@ class ResultsFile:
     def __init__(self, experiment: Experiment, folder: Path, precision: str | None = None) -> None:
         self.experiment = experiment
         self.path = folder / f"{experiment.name}.json"
-        there = content(self.path) if self.path.exists() else None
+        there = content(self.path) if self.path.exists() else {}
         usual = "bfloat16" if jax.default_backend() == "gpu" else "float32"
         usual = there["settings"]["precision"] if there else usual
         self.settings = {"precision": precision or usual} | dict(experiment.settings)
@@ -40,15 +40,13 @@ class ResultsFile:
             "task": {"name": experiment.task} | dict(experiment.options),
             "settings": self.settings,
         }
-        self.content: dict[str, Any] = there or described | {
-            "weights": None,
-            "pieces": [],
-            "runs": [],
-        }
+        fresh: dict[str, Any] = {"weights": None, "pieces": [], "runs": []}
+        self.content: dict[str, Any] = there or described | fresh
         for key, value in described.items():
-            self._compare(self.content.get(key), value)
+            self._compare(self.content[key], value)
 
     def _compare(self, found: Any, value: Any) -> None:
+        """Raises if what the file has is not what is asked for."""
         now = json.loads(runs.to_json(value))
         if found == now:
             return
@@ -164,24 +162,20 @@ def _runs(arm: str, history: History) -> list[dict[str, Any]]:
     sent = (history.bytes_up + history.overhead_up).cumsum(1)
     found = []
     for i, seed in enumerate(history.seeds):
-        threshold = history.threshold[i]
-        found.append(
-            {
-                "arm": arm,
-                "policy": str(history.policy),
-                "seed": seed,
-                "tested": (tested + 1).tolist(),
-                "accuracy": [_rounded(100 * a) for a in history.accuracy[i, tested]],
-                "loss": [_rounded(loss) for loss in history.loss[i, tested]],
-                "uploaded": sent[i, tested].tolist(),
-                "spoke": history.spoke[i].tolist(),
-                "threshold": None
-                if np.isnan(threshold).all()
-                else [_rounded(t, ".5g") for t in threshold],
-                "rejected": int(history.rejected[i].sum()),
-                "worst_tenth": _rounded(100 * history.worst_tenth[i, -1]),
-            }
-        )
+        threshold = [_rounded(t, ".5g") for t in history.threshold[i]]
+        found.append({
+            "arm": arm,
+            "policy": str(history.policy),
+            "seed": seed,
+            "tested": (tested + 1).tolist(),
+            "accuracy": [_rounded(100 * a) for a in history.accuracy[i, tested]],
+            "loss": [_rounded(loss) for loss in history.loss[i, tested]],
+            "uploaded": sent[i, tested].tolist(),
+            "spoke": history.spoke[i].tolist(),
+            "threshold": None if all(t is None for t in threshold) else threshold,
+            "rejected": int(history.rejected[i].sum()),
+            "worst_tenth": _rounded(100 * history.worst_tenth[i, -1]),
+        })  # fmt: skip
     return found
 
 
