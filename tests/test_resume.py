@@ -111,21 +111,6 @@ def test_a_full_disk_at_the_end_loses_nothing(
         assert_same_files(Path(name[0]), Path("whole"))
 
 
-def test_a_configuration_of_another_run_is_named(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stop_after_two_rounds(monkeypatch)
-    taciturn("run", *OPTIONS, "--out", "a")
-    config = Path("a/config.toml")
-    right = config.read_text()
-    config.write_text(right.replace("lr = 0.1", "lr = 0.2"))
-    code, _, err = taciturn("resume", "a")
-    assert code == 1
-    assert "a/checkpoint-3.safetensors is of another run: lr is 0.1 there and 0.2 here" in err
-    config.write_text(right)
-    assert taciturn("resume", "a")[0] == 0
-
-
 SCRIPT = """
 import sys
 from taciturn.sim import engine, checkpoint
