@@ -104,33 +104,27 @@ def test_a_table_grows_by_chunks_and_goes_on_where_it_was(tmp_path: Path) -> Non
 @pytest.mark.parametrize("read", [runs.read_json, runs.read_arrays])
 def test_what_cannot_be_read_is_named(tmp_path: Path, read: Any) -> None:
     path = tmp_path / "file"
-    with pytest.raises(RunError, match="file cannot be read"):
-        read(path)
-    for data in (b"{ half", b"", b"\xff\xfe\x00"):
-        path.write_bytes(data)
+    for data in (None, b"{ half", b"", b"\xff\xfe\x00"):
+        if data is not None:
+            path.write_bytes(data)
         with pytest.raises(RunError, match="file cannot be read"):
             read(path)
 
 
-def test_a_folder_that_is_in_use_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
+def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+    for name in ("file", "stopped/config.toml", "complete/config.toml", "complete/summary.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
     for folder, message in (
         (tmp_path, "already there and not an empty folder"),
         (tmp_path / "file", "already there and not an empty folder"),
         (tmp_path / "file" / "below", "cannot be made: Not a directory"),
+        (tmp_path / "stopped", "stopped: `taciturn resume"),
+        (tmp_path / "complete", "already there and not an empty folder"),
     ):
         with pytest.raises(RunError, match=message), runs.create(folder, "task"):
             pass
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]  # no lock is left
-
-
-def test_a_run_that_was_stopped_is_not_begun_again(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text("rounds = 3")
-    with pytest.raises(RunError, match="`taciturn resume"), runs.create(tmp_path, "task"):
-        pass
-    (tmp_path / "summary.json").write_text("{}")
-    with pytest.raises(RunError, match="not an empty folder"), runs.create(tmp_path, "task"):
-        pass
+    assert not list(tmp_path.rglob(".running.lock"))
 
 
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
@@ -166,9 +160,10 @@ def test_the_commit_is_that_of_the_packages_own_checkout(
     def seen(folder: Path) -> str | None:
         monkeypatch.setattr(versions, "_CHECKOUT", folder)
         versions.commit.cache_clear()
-        return versions.commit()
+        return versions.versions()["commit"]
 
     git("init")
+    (tmp_path / "below").mkdir()
     (tmp_path / "file").write_text("a")
     git("add", "file")
     git("commit", "-m", "first")
@@ -176,7 +171,5 @@ def test_the_commit_is_that_of_the_packages_own_checkout(
     assert seen(tmp_path) == head
     (tmp_path / "file").write_text("b")
     assert seen(tmp_path) == f"{head}-dirty"
-    assert versions.versions()["commit"] == f"{head}-dirty"  # every result has them
-    (tmp_path / "below").mkdir()
     assert seen(tmp_path / "below") is None  # the repository of somebody who has installed it
     versions.commit.cache_clear()

@@ -176,13 +176,11 @@ class StreamedTable:
         if len(data) < size:
             raise RunError(f"{self._path} has {len(data)} bytes, and had {size}")
         if found.hexdigest() != checksum:
-            raise RunError(
-                f"{self._path} is damaged: its first {size} bytes are not what they were"
-            )
+            raise RunError(f"{self._path} is damaged: its first {size} bytes have changed")
         opened = self._open("r+b", size, found)
         opened.truncate(size)
         opened.seek(size)
-        return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+        return _dicts(data.decode())
 
     def add(self, columns: Iterable[np.ndarray]) -> None:
         """Adds rows, given by column, in the order of the header."""
@@ -228,7 +226,11 @@ def _csv(rows: Iterable[Sequence[Any]]) -> str:
 
 def read_csv(path: Path) -> list[dict[str, str]]:
     """The rows of a table that are whole: the last one may be being written."""
-    return list(csv.DictReader(io.StringIO(whole_rows(path), newline="")))
+    return _dicts(whole_rows(path))
+
+
+def _dicts(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def whole_rows(path: Path) -> str:
