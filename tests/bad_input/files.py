@@ -19,12 +19,13 @@ OF_TASKS = {  # files that each task refuses
     "npz_y_2_40 npz_y_5e6 npz_short_y npz_short_client npz_float_client npz_x_test_alone "
     "npz_test_shape npz_test_labels npz_test_empty npz_pickle npz_giant_header npz_bomb",
     "folder": "missing empty folder_without_y folder_shapes folder_test_labels folder_no_examples",
-    "idx": "missing text empty idx_cut idx_text idx_giant_rank idx_bomb idx_half_gzip idx_labels "
-    "idx_lengths idx_no_images idx_twice idx_floats idx_sizes",
-    "emnist": "empty tff_text tff_no_group tff_no_label tff_shapes tff_labels tff_nan leaf_ragged",
+    "idx": "missing text empty idx_cut idx_longer idx_text idx_giant_rank idx_bomb idx_half_gzip "
+    "idx_longer_gzip idx_labels idx_lengths idx_no_images idx_twice idx_floats idx_sizes",
+    "emnist": "empty tff_text tff_no_group tff_no_label tff_shapes tff_lengths tff_labels tff_nan "
+    "leaf_ragged",
     "shakespeare": "shakespeare_numbers",
-    "shakespeare-leaf": "empty leaf_null leaf_text leaf_deep leaf_null_users leaf_null_x "
-    "leaf_short_text leaf_counts leaf_few_counts",
+    "shakespeare-leaf": "empty leaf_null leaf_text leaf_deep leaf_null_users leaf_null_data "
+    "leaf_null_x leaf_short_text leaf_counts leaf_few_counts",
 }
 
 Content = bytes | str | Mapping[str, Any]  # of a file, or of a folder by name
@@ -98,6 +99,7 @@ def idx_sets() -> dict[str, Content]:
     changed: dict[str, dict[str, bytes]] = {
         "idx": {},
         "idx_cut": {images: idx((3, 2, 2))[:-1]},
+        "idx_longer": {images: idx((3, 2, 2)) + b"x"},
         "idx_text": {images: b"hello there"},
         "idx_giant_rank": {images: bytes([0, 0, 8, 255]) + bytes(4 * 255)},
         "idx_labels": {labels: idx((3,), np.array([0, 0, 5_000_000], ">i4").tobytes(), 12)},
@@ -110,6 +112,7 @@ def idx_sets() -> dict[str, Content]:
     packed = {
         "idx_bomb": gzip.compress(idx((11, 10_000, 10_000), random), 1),
         "idx_half_gzip": gzip.compress(idx((3, 2, 2)))[:-12],
+        "idx_longer_gzip": gzip.compress(idx((3, 2, 2)) + b"x"),
     }
     others = {name: content for name, content in good.items() if name != images}
     return {name: good | files for name, files in changed.items()} | {
@@ -126,6 +129,7 @@ def leaf() -> dict[str, Content]:
     contents = {
         "null": None,
         "null_users": {"users": None, "num_samples": [], "user_data": {}},
+        "null_data": {"users": ["a"], "num_samples": [1], "user_data": None},
         "null_x": of(None, [1]),
         "short_text": of(["short"], ["b"]),
         "counts": of(["a" * 80], ["b"], 2),
@@ -154,6 +158,7 @@ def tff() -> dict[str, Content]:
         "tff_no_group": files("fed_emnist", "others/f0", pixels=images, label=labels),
         "tff_no_label": files("fed_emnist", client, pixels=images),
         "tff_shapes": files("fed_emnist", client, pixels=images[:, 1:], label=labels),
+        "tff_lengths": files("fed_emnist", client, pixels=images[:1], label=labels),
         "tff_labels": files("fed_emnist", client, pixels=images, label=labels + 62),
         "tff_nan": files("fed_emnist", client, pixels=images + np.nan, label=labels),
         "shakespeare_numbers": files("shakespeare", client, snippets=np.arange(3)),
