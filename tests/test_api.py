@@ -138,8 +138,10 @@ def test_the_install_command_never_names_the_package_itself(
 
 def test_a_report_needs_no_simulator_and_no_flower(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text(
-        "arm,seed,round,spoke,threshold,bytes_up,overhead_up,accuracy\n"
-        "full,0,0,4,,100,16,\nfull,0,1,4,0.5,100,16,0.75\n"
+        "arm,seed,spoke,asked,rejected,bytes_up,overhead_up,bytes_up_full,bytes_down,"
+        "overhead_down,bytes_down_full,threshold,norm_mean,accuracy,loss\n"
+        "full,0,4,4,0,100,16,116,100,16,116,,1,,\n"
+        "full,0,4,4,0,100,16,116,100,16,116,0.5,1,0.75,\n"
     )
     out = without_extras(
         f"""

@@ -227,13 +227,15 @@ def test_a_history_as_a_frame_of_pandas() -> None:
 
 def test_a_summary_knows_what_was_not_measured() -> None:
     one = np.ones((2, 3))
-    columns = {"accuracy": one * np.nan, "spoke": one, "threshold": one * np.inf, "asked": 4 * one,
-               "bytes_up": 10 * one, "overhead_up": one, "bytes_up_full": 0 * one}  # fmt: skip
+    columns = {"accuracy": one * np.nan, "loss": one * np.nan, "spoke": one, "rejected": 0 * one,
+               "threshold": one * np.inf, "asked": 4 * one, "bytes_up": 10 * one,
+               "overhead_up": one, "bytes_up_full": 0 * one, "bytes_down": 8 * one,
+               "overhead_down": one, "bytes_down_full": 18 * one}  # fmt: skip
     assert summarise(columns) == {
         "accuracy": [], "accuracy_mean": None, "accuracy_std": None, "worst_tenth": None,
-        "loss_mean": None, "spoke_share": 25.0, "rejected_share": None,
+        "loss_mean": None, "spoke_share": 25.0, "rejected_share": 0.0,
         "upload_bytes": 30.0, "upload_overhead_bytes": 3.0, "upload_share": None,
-        "download_share": None, "traffic_bytes": None, "traffic_share": None,
+        "download_share": 50.0, "traffic_bytes": 60.0, "traffic_share": 100 * 20 / 18,
         "threshold_mean": None,
     }  # fmt: skip
     # The last test counts, wherever it was, and one seed has no deviation.

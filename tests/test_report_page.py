@@ -28,8 +28,7 @@ def rows(arm, seed=0, rounds=40, best=0.8, **others):
         {"arm": arm, "seed": seed, "round": t + 1, "spoke": spoke, "asked": 10, "rejected": 0,
          "threshold": float("nan") if arm == "full" else 0.5 + t, "norm_mean": 1.0 + seed,
          "norm_std": 0.1, "bytes_up": 4000 * spoke, "overhead_up": 160, "bytes_up_full": 40160,
-         "bytes_down": 40000,
-         "overhead_down": 160,
+         "bytes_down": 40000, "overhead_down": 160, "bytes_down_full": 40160, "loss": float("nan"),
          "accuracy": best * (t + 1) / rounds + 0.01 * seed if t % 2 else float("nan")}
         | others for t in range(rounds)
     ]  # fmt: skip
@@ -123,8 +122,8 @@ def test_the_tables_have_payload_and_overhead_and_what_was_written_at_the_end(fo
     assert dict(zip(head, policy, strict=True)) == {
         "arm": "adaptive,k=0+ou", "payload up": "781.2 KiB", "overhead up": "6.25 KiB",
         "payload down": "1.526 MiB", "overhead down": "6.25 KiB", "upload of full": "50.2 %",
-        "upload at 1 Mbit/s": "6.45 s", "upload at 10 Mbit/s": "645 ms",
-        "upload at 100 Mbit/s": "64.5 ms",
+        "both ways of full": "75.1 %", "upload at 1 Mbit/s": "6.45 s",
+        "upload at 10 Mbit/s": "645 ms", "upload at 100 Mbit/s": "64.5 ms",
     }  # fmt: skip
     assert 'title="800,000 bytes"' in shown["tables"]
 

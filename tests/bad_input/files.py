@@ -165,16 +165,18 @@ def tff() -> dict[str, Content]:
     }
 
 
-HEAD = "arm,seed,round,spoke,threshold,bytes_up,overhead_up,accuracy\n"
-ROW = "full,0,{},4,,100,16,0.5\n"
+HEAD = "arm,seed,spoke,bytes_up,asked,rejected,overhead_up,bytes_up_full,bytes_down,"
+HEAD += "overhead_down,bytes_down_full,threshold,norm_mean,accuracy,loss\n"
+REST = ",4,0,96,496,400,96,496,,1,0.5,1\n"
+ROW = "full,0,4,400" + REST
 RUNS: dict[str, str | bytes] = {  # the content of metrics.csv
-    "run": HEAD + ROW.format(0) + ROW.format(1),
+    "run": HEAD + ROW + ROW,
     "run_without_rows": HEAD,
     "run_of_other_columns": "arm,round\nfull,0\n",
-    "run_cut_in_the_middle": HEAD + ROW.format(0) + "full,0,1,4,,100\n" + ROW.format(2),
-    "run_without_bytes": HEAD + "full,0,0,4,,,16,0.5\n" + ROW.format(1),
-    "run_with_words": HEAD + "full,0,0,many,,100,16,0.5\n",
-    "run_in_latin": (HEAD + "föll,0,0,4,,100,16,0.5\n").encode("latin-1"),
+    "run_cut_in_the_middle": HEAD + ROW + "full,0,4,400\n" + ROW,
+    "run_without_bytes": HEAD + "full,0,4," + REST + ROW,
+    "run_with_words": HEAD + "full,0,many,400" + REST,
+    "run_in_latin": (HEAD + ROW.replace("full", "föll")).encode("latin-1"),
 }
 FILES: dict[str, Content] = {
     "empty": {},

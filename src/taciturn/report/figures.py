@@ -90,7 +90,7 @@ def _messages(arms: Sequence[Series], size: float, unit_name: str) -> Iterator[P
     # What differs from round to round would fill a panel with colour: means of stretches are drawn.
     wide = -(-max(s.rounds for s in arms) // _STRETCHES)
     means = f", means of {wide} rounds" if wide > 1 else ""
-    shares = all(np.isfinite(s["asked"]).all() and (s["asked"] > 0).all() for s in arms)
+    shares = all((s["asked"] > 0).all() for s in arms)
 
     def spoken(s: Series) -> Iterator[Line]:
         return _measured(100 * s["spoke"] / s["asked"] if shares else s["spoke"], wide=wide)

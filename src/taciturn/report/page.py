@@ -156,7 +156,7 @@ def _figures(s: Series) -> Row:
         "silent: small": percent(s.ended.get("silent_small"), ".1f"),
         "silent: large": percent(s.ended.get("silent_large"), ".1f"),
         "bits per weight": f"{32 * s['bytes_up'].sum() / speakers:.4g}" if speakers > 0 else "",
-        "rejected": f"{s['rejected'].sum(1).mean():,.4g}" if np.nansum(s["rejected"]) else "",
+        "rejected": f"{s['rejected'].sum(1).mean():,.4g}" if s["rejected"].any() else "",
         "rounds": f"{s.rounds:,}",
         "seeds": f"{len(s.seeds)}",
     }

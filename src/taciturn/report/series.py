@@ -19,10 +19,9 @@ from taciturn import runs
 from taciturn.errors import RunError
 from taciturn.summary import summarise
 
-_NEEDED = ("spoke", "bytes_up", "overhead_up", "accuracy")
-_OTHERS = ("asked", "rejected", "threshold", "norm_mean", "norm_std", "bytes_up_full", "bytes_down",
-           "overhead_down", "bytes_down_full", "loss", "worst_tenth")  # fmt: skip
-_KNOWN = (*_NEEDED, *_OTHERS)
+_COUNTS = ("spoke", "asked", "rejected", "bytes_up", "overhead_up", "bytes_up_full", "bytes_down",
+           "overhead_down", "bytes_down_full")  # fmt: skip
+_NEEDED = (*_COUNTS, "threshold", "norm_mean", "accuracy", "loss")
 _LAST = "worst_tenth"  # of the columns that every simulation has; the task's own metrics follow
 
 
@@ -51,12 +50,9 @@ class Series:
 
     def summary(self) -> dict[str, Any]:
         """The figures of a table; percentages are of 100."""
-        partly = (*_NEEDED, "threshold", "worst_tenth", "loss")  # may be missing in some rounds
-        known = {name: self[name] for name in _KNOWN
-                 if name in partly or np.isfinite(self[name]).all()}  # fmt: skip
         # What needs more than the rounds of one arm was written when the run ended.
         ended = {key: self.ended[key] for key in ("difference", "noise_floor") if key in self.ended}
-        return {"rounds": self.rounds, "seeds": list(self.seeds)} | summarise(known) | ended
+        return {"rounds": self.rounds, "seeds": list(self.seeds)} | summarise(self.columns) | ended
 
 
 def read(folder: Path) -> dict[str, Series]:
@@ -70,12 +66,10 @@ def read(folder: Path) -> dict[str, Series]:
         raise RunError(f"{path} cannot be read as a run's metrics: {error}.") from None
     if not names:
         raise RunError(f"{path} has no rounds yet.")
-    for name in ("spoke", "bytes_up", "overhead_up"):
+    for name in _COUNTS:
         if not np.isfinite(table[name]).all():
             row = int(np.argmin(np.isfinite(table[name])))
             raise RunError(f"{path} has no `{name}` in row {row + 1}: it was cut.")
-    cohort = config(folder).get("cohort", np.nan)
-    table.setdefault("asked", np.full(len(table["arm"]), cohort, float))
     ended = summary(folder).get("arms")
     ended = ended if isinstance(ended, dict) else {}
     found = {name: _series(name, table["arm"] == i, table, ended.get(name) or {})
@@ -94,7 +88,8 @@ def _series(
     rounds = min(map(len, seeds.values()))
     rows = np.stack([rows[:rounds] for rows in seeds.values()])
     columns = {key: column[rows] for key, column in table.items() if key not in ("arm", "seed")}
-    metrics = {key: columns.pop(key) for key in list(columns) if key not in _KNOWN}
+    known = (*_NEEDED, _LAST)
+    metrics = {key: columns.pop(key) for key in list(columns) if key not in known}
     return Series(name, tuple(seeds), columns, metrics, ended)
 
 
@@ -112,7 +107,7 @@ def _table(text: str) -> tuple[list[str], dict[str, np.ndarray]]:
     if not body.strip():
         return [], {}
     own = columns[columns.index(_LAST) + 1 :] if _LAST in columns else []
-    used = {name: columns.index(name) for name in (*needed, *_OTHERS, *own) if name in columns}
+    used = {name: columns.index(name) for name in (*needed, _LAST, *own) if name in columns}
     for _ in range(2):  # twice, because what is found does not overlap
         body = body.replace(",,", ",nan,")
     body = body.replace(",\n", ",nan\n")
