@@ -16,7 +16,7 @@ from test_resume import assert_same_files, every_round_is_saved, stop_after_two_
 
 import taciturn as package
 from taciturn import runs
-from taciturn.errors import InputError, UnknownName
+from taciturn.errors import InputError
 from taciturn.settings import points, read_values
 from taciturn.studies.difference import difference
 from taciturn.summary import summarise
@@ -197,23 +197,21 @@ def test_the_model_comes_back(taciturn: Any) -> None:
     assert taciturn("compare", *SMALL, *options, "--out", "a")[0] == 0
     task = load("synthetic")
     histories = package.compare(task, {arm: arm for arm in ARMS}, rounds=3, cohort=3, seeds=(4, 2))
-
-    def flat(model: Any) -> np.ndarray:
-        return np.asarray(jax.flatten_util.ravel_pytree(model)[0])
-
-    model = package.load_model("a")  # the first that is not full communication, the lowest seed
-    np.testing.assert_array_equal(flat(model), histories[ARMS[1]].weights[1])
-    other = package.load_model("a", arm="full", seed=4, task=task)
-    np.testing.assert_array_equal(flat(other), histories["full"].weights[0])
-    right, one = task.metrics(model, task.test)["accuracy"]
-    expected = histories[ARMS[1]].accuracy[1, -1]
-    assert float(right.sum() / one.sum()) == pytest.approx(expected)
-    with pytest.raises(UnknownName, match="no arm called `ful`"):
-        package.load_model("a", arm="ful")
-    with pytest.raises(InputError, match=r"`seed` must be one of \[2, 4\], got 3"):
-        package.load_model("a", seed=3)
-    with pytest.raises(InputError, match="The model of `glyphs` has other arrays"):
-        package.load_model("a", task=load("glyphs"))
+    expected = histories[ARMS[1]].weights[1], histories["full"].weights[0]
+    # By default the first that is not full communication, and the lowest seed.
+    models = package.load_model("a"), package.load_model("a", arm="full", seed=4, task=task)
+    for model, weights in zip(models, expected, strict=True):
+        np.testing.assert_array_equal(jax.flatten_util.ravel_pytree(model)[0], weights)
+    right, one = task.metrics(models[0], task.test)["accuracy"]
+    accuracy = histories[ARMS[1]].accuracy[1, -1]
+    assert float(right.sum() / one.sum()) == pytest.approx(accuracy)
+    for wrong, message in (
+        ({"arm": "ful"}, "no arm called `ful`"),
+        ({"seed": 3}, r"`seed` must be one of \[2, 4\], got 3"),
+        ({"task": load("glyphs")}, "The model of `glyphs` has other arrays"),
+    ):
+        with pytest.raises(InputError, match=message):
+            package.load_model("a", **wrong)
 
 
 def test_a_history_as_a_frame_of_pandas() -> None:

@@ -171,8 +171,7 @@ def test_seeds_that_run_after_others_do_not_cut_them_off(tmp_path):
 
 def test_names_are_text_and_never_markup(tmp_path):
     name = '</script><img src=x onerror="alert(1)">'
-    shown = content(make(tmp_path / "run", rows(name)))
-    text = page.render(shown)
+    text = page.render(content(make(tmp_path / "run", rows(name))))
     assert "<img" not in text
     assert text.count("</script>") == 3
     data = text.split('id="content">')[1].split("</script>")[0]
@@ -198,28 +197,23 @@ def test_thinning_keeps_ends_and_extremes(count):
 
 
 def test_what_differs_from_round_to_round_is_drawn_as_means(tmp_path):
-    table = rows("full", rounds=1010)
-    for row in table:
-        row["spoke"] = (row["round"] - 1) % 6
+    table = [row | {"spoke": t % 6} for t, row in enumerate(rows("full", rounds=1010))]
     shown = content(make(tmp_path / "run", table))
     x, y = lines(shown, "spoke")["full"]
     assert x.tolist() == [*range(6, 1010, 6), 1010]
     assert y == pytest.approx([25.0] * 168 + [5.0])  # 0 and 1 in the last two rounds
-    (panel,) = [panel for panel in shown["panels"] if panel["key"] == "spoke"]
-    assert panel["note"] == "share of the clients asked, means of 6 rounds"
+    (note,) = (panel["note"] for panel in shown["panels"] if panel["key"] == "spoke")
+    assert note == "share of the clients asked, means of 6 rounds"
     assert len(lines(shown, "accuracy")["full"][0]) == 505
 
 
 def test_a_log_axis_has_no_place_for_nothing(tmp_path):
-    table = rows("full", rounds=10)
-    for row in table[:4]:
-        row["bytes_up"] = row["overhead_up"] = 0
+    table = rows("full", rounds=4, bytes_up=0, overhead_up=0) + rows("full", rounds=10)[4:]
     shown = content(make(tmp_path / "run", table))
     assert lines(shown, "bits")["full"][0].tolist() == [5, 6, 7, 8, 9, 10]
     assert lines(shown, "accuracy-upload")["full"][0][0] > 0
-    nothing = rows("full", bytes_up=0)
-    keys = {panel["key"] for panel in content(make(tmp_path / "run", nothing))["panels"]}
-    assert "bits" not in keys
+    shown = content(make(tmp_path / "run", rows("full", bytes_up=0)))
+    assert "bits" not in {panel["key"] for panel in shown["panels"]}
 
 
 def test_bytes_as_time_of_upload():
@@ -295,15 +289,12 @@ def test_an_address_that_is_taken_is_named(folder):
 
 def test_ctrl_c_ends_it(folder):
     command = [sys.executable, "-m", "taciturn", "watch", str(folder)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as run:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as run:
         try:
-            said = run.stdout.readline()
-            assert get(said.split()[0])[0] == 200
+            assert get(run.stdout.readline().split()[0])[0] == 200
             run.send_signal(signal.SIGINT)
-            assert run.wait(30) == 0
-            assert run.stderr.read() == ""
+            assert (run.wait(30), run.stderr.read()) == (0, "")
         finally:
             run.kill()
 
@@ -323,6 +314,5 @@ def test_an_arm_keeps_its_colour():
     others = [f"random:{i}+zero" for i in range(30)]
     assert colours.colours([*others, "adaptive+ou", "full"])["adaptive+ou"] == alone
     few = colours.colours([*others[:8], "full"])
-    assert len(set(few.values())) == 9
-    assert few["full"] == colours.GREY
+    assert (len(set(few.values())), few["full"]) == (9, colours.GREY)
     assert few[others[0]] == colours.colours([others[0]])[others[0]]

@@ -25,30 +25,27 @@ def told(arm="full", seeds=(0, 1), **columns):
 class Recorded:
     """A tracker that keeps what it gets."""
 
-    def __init__(self, monkeypatch, fails=""):
-        self.runs, self.closed = {}, []
-        self.fails = fails
+    def __init__(self, monkeypatch, opens=None, adds=None):
+        self.runs, self.closed, self.opens, self.adds = {}, [], opens, adds
         monkeypatch.setitem(track._OPEN, "wandb", self.open)
         monkeypatch.setattr(track, "require", lambda module, extra: pytest)  # any module
 
     def open(self, library, run, folder, settings):
-        if self.fails == "open":
-            raise OSError("no\nkey")
-        rows = self.runs.setdefault(run, [])
-        self.settings = settings
+        if self.opens:
+            raise self.opens
+        rows, self.settings = self.runs.setdefault(run, []), settings
         return track.Run(lambda new: self.add(rows, new), lambda: self.closed.append(run))
 
     def add(self, rows, new):
-        if self.fails == "add":
-            raise OSError("no network")
+        if self.adds:
+            raise self.adds
         rows.extend(new)
 
 
 def test_a_tracker_gets_means_over_seeds_of_every_round(monkeypatch, tmp_path):
     recorded = Recorded(monkeypatch)
-    with closing(
-        track.Tracker("wandb", tmp_path, {"lr": 0.1, "clip": None}, seeds=(0, 1))
-    ) as tracker:
+    settings = {"lr": 0.1, "clip": None}
+    with closing(track.Tracker("wandb", tmp_path, settings, seeds=(0, 1))) as tracker:
         tracker(Compiling(2))
         tracker(told(spoke=[[1, 2], [3, 4]], accuracy=[[np.nan, 0.5], [np.nan, 0.7]]))
     assert recorded.runs == {
@@ -62,31 +59,28 @@ def test_a_tracker_gets_means_over_seeds_of_every_round(monkeypatch, tmp_path):
 def test_a_tracker_that_fails_does_not_stop_a_run_but_one_that_cannot_start_does(
     monkeypatch, tmp_path, caplog
 ):
-    Recorded(monkeypatch, fails="add")
+    Recorded(monkeypatch, adds=OSError("no network"))
     with closing(track.Tracker("wandb", tmp_path, {}, seeds=(0, 1))) as tracker:
         for _ in range(3):
             tracker(told(spoke=[[1], [2]]))
     assert caplog.messages == ["wandb failed, the run goes on without it: no network"]
-    Recorded(monkeypatch, fails="open")
+    Recorded(monkeypatch, opens=OSError("no\nkey"))
     with pytest.raises(RunError, match=r"^wandb cannot be started: no key$"):
         track.Tracker("wandb", tmp_path, {}).open("full")
 
 
 def test_the_engine_and_the_plain_loop_tell_every_round(monkeypatch, tmp_path):
-    for options in ([], ["--plain"]):
+    monkeypatch.chdir(tmp_path)
+    asked = ["run", *SMALL, "--policy", "full", "--track", "wandb"]
+    for options, names in (([], ["full"]), (["--plain"], ["full, seed 0", "full, seed 1"])):
         recorded = Recorded(monkeypatch)
-        out = tmp_path / f"run{len(options)}"
-        cli.main(
-            ["run", *SMALL, "--policy", "full", "--track", "wandb", "--out", str(out), *options]
-        )
-        assert list(recorded.runs) == (["full, seed 0", "full, seed 1"] if options else ["full"])
+        cli.main([*asked, *options])
+        assert list(recorded.runs) == sorted(recorded.closed) == names
+        assert recorded.settings["task"] == "synthetic"
         for rows in recorded.runs.values():
-            assert [t for t, _ in rows] == [1, 2, 3]
-            assert all(figures["spoke"] == 3 for _, figures in rows)
+            assert [(t, figures["spoke"]) for t, figures in rows] == [(1, 3), (2, 3), (3, 3)]
             assert ["accuracy" in figures for _, figures in rows] == [False, True, True]
             assert rows[-1][1]["uploaded_bytes"] == 3 * 3 * 101 * 4
-        assert recorded.settings["task"] == "synthetic"
-        assert sorted(recorded.closed) == sorted(recorded.runs)
 
 
 def test_what_is_missing_is_named_before_anything_is_made(monkeypatch, tmp_path):
@@ -104,6 +98,10 @@ def test_what_is_missing_is_named_before_anything_is_made(monkeypatch, tmp_path)
 
 
 # With the real libraries -----------------------------------------------------------------------
+
+
+def real(test):
+    return pytest.mark.slow(pytest.mark.filterwarnings("ignore")(test))
 
 
 @pytest.fixture
@@ -132,8 +130,7 @@ def tracked(name, folder):
             tracker(told(arm, accuracy=[[0.25, 0.5], [0.25, 0.5]], loss=[[np.nan, 2.0]] * 2))
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@real
 def test_tensorboard(offline):
     tracked("tensorboard", offline)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -146,8 +143,7 @@ def test_tensorboard(offline):
                          "uploaded_bytes": [(5, 1000.0)]}  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@real
 def test_mlflow(offline):
     tracked("mlflow", offline)
     import mlflow
@@ -163,8 +159,7 @@ def test_mlflow(offline):
         assert [(point.step, point.value) for point in history] == [(4, 0.25), (5, 0.5)]
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@real
 def test_trackio(offline):
     tracked("trackio", offline)
     with sqlite3.connect(offline / "trackio" / "taciturn.db") as base:
@@ -175,8 +170,7 @@ def test_trackio(offline):
     assert all(b'"accuracy":' in bytes(metrics) for _, _, metrics in found)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@real
 def test_wandb(offline):
     tracked("wandb", offline)
     files = sorted((offline / "run" / "wandb").glob("offline-run-*/*.wandb"))
