@@ -110,14 +110,12 @@ def read_json(path: Path) -> Any:
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """A table with a header; numbers that are not there are left empty."""
-    with atomic_write(path) as file:
-        file.write(_csv([list(rows[0]), *([row[name] for name in rows[0]] for row in rows)]))
+    write_text(path, _csv([list(rows[0]), *([row[name] for name in rows[0]] for row in rows)]))
 
 
 def write_columns(path: Path, names: Iterable[str], columns: Iterable[np.ndarray]) -> None:
     """A table of many rows, given by column."""
-    with atomic_write(path) as file:
-        file.write(_csv([list(names)]) + _csv(_rows(columns)))
+    write_text(path, _csv([list(names)]) + _csv(_rows(columns)))
 
 
 class GrowingTable:

@@ -130,7 +130,7 @@ def test_what_has_changed_is_run_again_and_not_mixed_with_what_was(options, coun
     run(options._replace(again=("full",)), changed, seeds=1)
     assert counted[-1] == (["full"], (0,))
     some = FEW.plain({"adaptive zero": "adaptive+zero"}, rounds=3)
-    with pytest.raises(InputError, match="full would be run again, and is none of the policies"):
+    with pytest.raises(InputError, match="names full, which is none of the policies"):
         pieces.run(some, options._replace(again=["full"]), lambda line: None)
 
 

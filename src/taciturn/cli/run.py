@@ -23,7 +23,7 @@ _Sweep = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,VALUE …"
 
 @dataclass(frozen=True, kw_only=True)
 class Told(Command):
-    """What commands that run something have: how people learn of it."""
+    """Options of the commands that run something: how people learn of it."""
 
     json: bool = False
     """Print the summary as one JSON object, and nothing else, on stdout."""

@@ -80,7 +80,7 @@ def read(folder: Path) -> dict[str, Series]:
 def _series(
     name: str, own: np.ndarray, table: Mapping[str, np.ndarray], ended: Mapping[str, Any]
 ) -> Series:
-    """The rounds that all seeds have; without seeds that are far behind, which run after others."""
+    """The rounds that all seeds have, but for seeds far behind, which run after the others."""
     seeds = {int(seed): np.flatnonzero(own & (table["seed"] == seed))
              for seed in np.unique(table["seed"][own])}  # fmt: skip
     longest = max(map(len, seeds.values()))

@@ -35,13 +35,7 @@ class Live:
     """Shows how far every arm is, a line for each.
 
     It writes to stderr, so that stdout stays free for results. Where that is no terminal but a
-    file, lines are added to it now and then.
-
-    Args:
-      arms: their names.
-      settings: those of the simulation.
-      console: where to write.
-      clock: seconds since any start.
+    file, lines are added to it now and then. `clock` gives seconds since any start.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from taciturn import files, runs
+from taciturn import runs
 from taciturn.core.policy import parse
 from taciturn.data.shakespeare import PADDING
 from taciturn.errors import InputError, RunError
@@ -52,13 +52,10 @@ class ResultsFile:
             return
         if isinstance(found, dict) and isinstance(now, dict):  # what differs is enough
             names = [name for name in {**found, **now} if found.get(name) != now.get(name)]
-            found, now = (
-                ", ".join(f"{name} = {each.get(name)}" for name in names) for each in (found, now)
-            )
-        raise RunError(
-            f"{self.path} was made with {found}, and now it is {now}: choose another `--out`, or "
-            f"remove the file."
-        )
+            found, now = (", ".join(f"{name} = {each.get(name)}" for name in names)
+                          for each in (found, now))  # fmt: skip
+        where = "choose another `--out`, or remove the file"
+        raise RunError(f"{self.path} was made with {found}, and now it is {now}: {where}.")
 
     def check_data(self, task: Task) -> None:
         """Raises if the runs that are there were made with other data."""
@@ -68,15 +65,13 @@ class ResultsFile:
 
     def forget(self, arms: Collection[str]) -> None:
         """Leaves the runs of some arms out; the file has them until the first piece is added."""
-        runs = self.content["runs"]
-        if unknown := [arm for arm in arms if arm not in {run["arm"] for run in runs}]:
+        there = {run["arm"] for run in self.content["runs"]}
+        if unknown := [arm for arm in arms if arm not in there]:
             raise InputError(f"{self.path} has no runs of {', '.join(unknown)} to run again.")
         if left := [arm for arm in arms if arm not in self.experiment.arms]:
-            raise InputError(
-                f"{', '.join(left)} would be run again, and is none of the policies that were "
-                f"asked for."
-            )
-        self.content["runs"] = [run for run in runs if run["arm"] not in arms]
+            names = ", ".join(left)
+            raise InputError(f"`again` names {names}, which is none of the policies asked for.")
+        self.content["runs"] = [run for run in self.content["runs"] if run["arm"] not in arms]
 
     def missing(self, policies: Mapping[str, str], own: Mapping[str, Any]) -> dict[str, list[int]]:
         """The seeds that each arm lacks, with settings of its own if it has any."""
@@ -120,8 +115,7 @@ class ResultsFile:
             "versions": versions(),
         }
         self.content["pieces"].append(piece)
-        with files.atomic_write(self.path) as file:
-            file.write(_lines(self.content))
+        runs.write_text(self.path, _lines(self.content))
 
     def results(self) -> Results:
         """The runs of the seeds that were asked for."""

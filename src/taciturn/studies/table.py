@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taciturn import files
+from taciturn import files, runs
 
 
 class Spread(NamedTuple):
@@ -56,8 +56,7 @@ class Table(NamedTuple):
         with files.atomic_write(paths[0]) as file:
             rows = zip(*(one for both in columns for one in both), strict=True)
             csv.writer(file, lineterminator="\n").writerows(rows)
-        with files.atomic_write(paths[1]) as file:
-            file.write(f"{self.title}\n\n{self.markdown()}")
+        runs.write_text(paths[1], f"{self.title}\n\n{self.markdown()}")
         return paths
 
 
