@@ -121,39 +121,33 @@ main()
 """
 
 
-def process(*arguments: str, cwd: Path) -> subprocess.Popen[bytes]:
-    with open(cwd / "said", "wb") as said:
-        return subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, *arguments], cwd=cwd, stdout=said, stderr=said
-        )
-
-
 @pytest.mark.slow
 def test_killed_with_nine_again_and_again_it_ends_where_it_would_have(tmp_path: Path) -> None:
+    def process(*arguments: str) -> subprocess.Popen[bytes]:
+        with open(tmp_path / "said", "wb") as said:
+            command = [sys.executable, "-c", SCRIPT, *arguments]
+            return subprocess.Popen(command, cwd=tmp_path, stdout=said, stderr=said)
+
     options = [
         "synthetic", "--rounds", "60", "--cohort", "4", "--seeds", "2", "--evaluate-every", "7",
         "--server-optimizer", "adam", "--server-lr", "0.5", "--arms",
         "full; adaptive,k=0+ou+eden:0.5; random:0.5+last+quantize:2; fixed:0.2+ignore+top_k:0.1",
     ]  # fmt: skip
-    whole = process("run", *options, "--out", "whole", cwd=tmp_path)
-    assert whole.wait() == 0, (tmp_path / "said").read_text()
-    rng = np.random.default_rng(0)
-    command = ["run", *options, "--out", "a"]
-    kills = 0
-    for _ in range(40):
-        running = process(*command, cwd=tmp_path)
-        table = tmp_path / "a" / "metrics.csv"
+    assert process("run", *options, "--out", "whole").wait() == 0, (tmp_path / "said").read_text()
+    rng, command, kills = np.random.default_rng(0), ["run", *options, "--out", "a"], 0
+    table = tmp_path / "a" / "metrics.csv"
+    while kills < 10:
+        running = process(*command)
         seen = table.stat().st_size if table.exists() else 0
         while running.poll() is None and (not table.exists() or table.stat().st_size <= seen):
             time.sleep(0.001)
         time.sleep(rng.uniform(0, 0.05))
         running.kill()
-        kills += running.wait() == -signal.SIGKILL
+        if running.wait() != -signal.SIGKILL:
+            break
+        kills += 1
         if (tmp_path / "a" / "config.toml").exists():
             command = ["resume", "a"]
-        if kills == 10:
-            break
     assert kills >= 5
-    last = process(*command, cwd=tmp_path)
-    assert last.wait() == 0, (tmp_path / "said").read_text()
+    assert process(*command).wait() == 0, (tmp_path / "said").read_text()
     assert_same_files(tmp_path / "a", tmp_path / "whole")

@@ -50,23 +50,15 @@ def test_a_row_that_is_not_whole_is_left_out(tmp_path: Path, end: str) -> None:
     assert runs.read_csv(tmp_path / "a.csv") == [{"a": "0", "b": "1.5"}, {"a": "1", "b": ""}]
 
 
-def test_arrays_read_back(tmp_path: Path) -> None:
-    arrays = {"w": np.arange(6.0).reshape(2, 3).T, "b": np.array([1, 2], np.int32),
-              "bias": np.float32(0.5)}  # fmt: skip
-    runs.write_arrays(tmp_path / "a.safetensors", arrays)
-    back = runs.read_arrays(tmp_path / "a.safetensors")
-    assert set(back) == set(arrays)
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(back[name], array, strict=True)
-
-
 def test_no_bit_of_a_checked_file_changes_unseen(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
-    content, arrays = {"a": [1, 2], "b": "text"}, {"w": np.arange(4.0), "n": np.array(3)}
+    content = {"a": [1, 2], "b": "text"}
+    arrays = {"w": np.arange(6.0).reshape(2, 3).T, "n": np.int32(3)}
     runs.write_checked(path, content, arrays)
     found, back = runs.read_checked(path)
     assert found == content
-    assert {name: array.tolist() for name, array in back.items()} == {"w": [0, 1, 2, 3], "n": 3}
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(back[name], array, strict=True)
     data = path.read_bytes()
     for i in range(len(data)):
         path.write_bytes(data[:i] + bytes([data[i] ^ 1 << i % 8]) + data[i + 1 :])
