@@ -13,7 +13,7 @@ import docstring_parser  # which tyro needs
 import tyro
 from tyro import constructors
 
-RULES = constructors.ConstructorRegistry()  # for `tyro.cli`
+REGISTRY = constructors.ConstructorRegistry()  # for `tyro.cli`
 
 _SEVERAL: dict[Any, str] = {tuple[str, ...]: "TEXT …", int | tuple[int, ...]: "INT …"}
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
@@ -31,7 +31,7 @@ class Command:
         raise NotImplementedError
 
 
-@RULES.struct_rule
+@REGISTRY.struct_rule
 def _options(info: constructors.StructTypeInfo) -> constructors.StructConstructorSpec | None:
     """The fields of a command as options; the text below a field is its help, in one line."""
     cls = info.type

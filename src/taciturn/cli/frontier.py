@@ -75,8 +75,7 @@ class Frontier(Command):
         from taciturn.studies.experiment import Experiment
 
         if self.task == "list":
-            lines = [f"{name:<30} {text}" for name, text in GRID.items()]
-            sys.stdout.write("\n".join(lines) + "\n")
+            sys.stdout.write("".join(f"{name:<30} {text}\n" for name, text in GRID.items()))
             return
         self._check()
         arms = GRID if self.policies is None else {FULL: FULL} | named(self.policies)

@@ -190,8 +190,7 @@ def _about(folders: Sequence[Path], names: list[str]) -> dict[str, str]:
     summaries = [series.summary(folder) for folder in folders]
     settings = [config or {key: summary[key] for key in _OF_A_FEDERATION if key in summary}
                 for config, summary in zip(configs, summaries, strict=True)]  # fmt: skip
-    versions = [v if isinstance(v := summary.get("versions"), dict) else {}
-                for summary in summaries]  # fmt: skip
+    versions = [summary.get("versions", {}) for summary in summaries]
     for title, columns in (("Settings", settings), ("Versions", versions)):
         rows = []
         for key in dict.fromkeys(key for column in columns for key in column):

@@ -70,9 +70,8 @@ def read(folder: Path) -> dict[str, Series]:
         if not np.isfinite(table[name]).all():
             row = int(np.argmin(np.isfinite(table[name])))
             raise RunError(f"{path} has no `{name}` in row {row + 1}: it was cut.")
-    ended = summary(folder).get("arms")
-    ended = ended if isinstance(ended, dict) else {}
-    found = {name: _series(name, table["arm"] == i, table, ended.get(name) or {})
+    ended = summary(folder).get("arms", {})
+    found = {name: _series(name, table["arm"] == i, table, ended.get(name, {}))
              for i, name in enumerate(names)}  # fmt: skip
     return dict(sorted(found.items(), key=lambda one: one[0] != "full"))
 
