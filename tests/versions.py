@@ -65,8 +65,8 @@ def main() -> int:
                 rows = json.loads(options.json.read_text()) if options.json.exists() else {}
                 rows = dict(sorted((rows | {f"{version} {name}": row}).items()))
                 options.json.write_text(json.dumps(rows, indent=2) + "\n")
-            told = {key: value for key, value in row.items() if key != "packages"}
-            say(f"Python {version}, {name}: {told}")
+            row.pop("packages", None)
+            say(f"Python {version}, {name}: {row}")
         which = [name for name in which if name != "flwr"]  # one Python is enough for these
     return int(failed)
 
@@ -134,13 +134,12 @@ def find(version: str) -> str | None:
     """An interpreter of this version: the running one, on the path, or of pyenv."""
     candidates = [sys.executable, shutil.which(f"python{version}")]
     if pyenv := shutil.which("pyenv"):
-        root = subprocess.run([pyenv, "root"], capture_output=True, text=True).stdout.strip()
+        root = subprocess.check_output([pyenv, "root"], text=True).strip()
         candidates += map(str, Path(root, "versions").glob(f"{version}.*/bin/python"))
     for candidate in filter(None, candidates):
         # A name on the path can be a shim of pyenv's for a version that is not switched on.
         command = [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-        answer = subprocess.run(command, capture_output=True, text=True)
-        if answer.returncode == 0 and answer.stdout.strip() == version:
+        if subprocess.run(command, capture_output=True, text=True).stdout.strip() == version:
             return candidate
     return None
 
@@ -182,14 +181,9 @@ def test(venv: Path, packages: list[str], tests: list[str]) -> dict[str, Any]:
         sum(int(suite.get(name, 0)) for suite in suites)
         for name in ("tests", "failures", "errors", "skipped")
     )
-    return {
-        "python": version,
-        "passed": count - failures - errors - skipped,
-        "failed": failures + errors or int(code != 0),  # a crash leaves no report
-        "skipped": skipped,
-        "seconds": seconds,
-        "packages": versions,
-    }
+    failed = failures + errors or int(code != 0)  # a crash leaves no report
+    return {"python": version, "passed": count - failures - errors - skipped, "failed": failed,
+            "skipped": skipped, "seconds": seconds, "packages": versions}  # fmt: skip
 
 
 if __name__ == "__main__":
