@@ -131,8 +131,7 @@ def _own_metrics(arms: Sequence[Series]) -> Iterator[Panel]:
 def bits(s: Series) -> np.ndarray:
     """Bits of payload for each weight, over all clients that were asked; 32 is everything."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = 32 * s["bytes_up"] / (s["bytes_up_full"] - s["overhead_up"])
-    return np.where(np.isfinite(found), found, np.nan)
+        return 32 * s["bytes_up"] / (s["bytes_up_full"] - s["overhead_up"])
 
 
 def thin(curve: np.ndarray, most: int) -> np.ndarray:
