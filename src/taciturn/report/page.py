@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -225,8 +224,6 @@ def _text(value: Any, form: str) -> str:
 
 
 def _bytes(count: float) -> str:
-    if math.isnan(count):
-        return ""
     return f'<span title="{count:,.0f} bytes">{byte_text(count)}</span>'
 
 

@@ -235,8 +235,8 @@ def _columns(arms: Sequence[Figures]) -> dict[str, list[str]]:
     found["payload"] = [byte_text(f["upload_bytes"]) for f in arms]
     found["overhead"] = [byte_text(f["upload_overhead_bytes"]) for f in arms]
     found["of full"] = [percent(f["upload_share"], ".3g") for f in arms]
-    if any(f.get("download_share") not in (None, 100.0) for f in arms):
-        found["both\nways"] = [percent(f.get("traffic_share"), ".3g") for f in arms]
+    if any(f["download_share"] not in (None, 100.0) for f in arms):
+        found["both\nways"] = [percent(f["traffic_share"], ".3g") for f in arms]
     return found
 
 
