@@ -22,7 +22,7 @@ CASES = [
     ("run synthetic --rounds 1.5", "rounds"),
     ("run synthetic --cohort 101", "`cohort`"),
     ("run synthetic --lr ''", "lr"),
-    ("run synthetic --lr -1e-30", "`lr`"),
+    ("run synthetic --lr -1", "`lr`"),
     ("run synthetic --lr 0.1 --rounds 3 --lr=0.2", "`--lr`"),
     ("run synthetic --seeds x", "seeds"),
     ("run synthetic --seed 1 --seeds 2", "`seed`"),
