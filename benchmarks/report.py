@@ -50,6 +50,7 @@ def make(folder: Path, rounds: int, arms: int) -> None:
                  "norm_mean": 1 + noise[t, 2], "norm_std": 0.1 + noise[t, 1] ** 2,
                  "bytes_up": 4000 * spoke[t], "overhead_up": 240,
                  "asked": 10, "bytes_up_full": 40240, "bytes_down": 40000, "overhead_down": 160,
+                 "bytes_down_full": 40160,
                  "accuracy": accuracy if t % 5 == 4 else np.nan,
                  "loss": 2 - accuracy if t % 5 == 4 else np.nan}
             )  # fmt: skip

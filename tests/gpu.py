@@ -36,6 +36,35 @@ print(json.dumps({"platform": jax.default_backend(), "backend": backend, "versio
 """
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", type=Path, help=f"where the record goes ({RECORD.name})")
+    parser.add_argument("--rehearse", action="store_true", help="run on a CPU, as far as that goes")
+    parser.add_argument("pytest", nargs="*", help="options of pytest, after --")
+    options = parser.parse_args()
+    whole = not options.rehearse and not options.pytest
+    file = options.json or (RECORD if whole else None)
+    with tempfile.TemporaryDirectory() as folder:
+        variables = environment(options.rehearse, folder)
+        about = machine(variables, "cpu" if options.rehearse else "gpu")
+        report = Path(folder) / "report.xml"
+        status = run_tests(variables, report, options.pytest)
+        tests = read(report)
+    totals = dict(sorted(Counter(test["outcome"] for test in tests).items()))
+    status = status or int("passed" not in totals)
+    record = {
+        "rehearsal": options.rehearse, "pytest": options.pytest, **about,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"), "exit_status": status,
+        "totals": totals, "tests": tests,
+    }  # fmt: skip
+    if file:
+        file.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in totals.items())
+    device = about["versions"]["device"]
+    sys.stdout.write(f"{device}: {counts or 'nothing ran'}; exit status {status}\n")
+    sys.exit(status)
+
+
 def environment(rehearse: bool, cache: str) -> dict[str, str]:
     path = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     return os.environ | {
@@ -74,52 +103,11 @@ def read(report: Path) -> list[dict[str, Any]]:
     """The tests of a JUnit file."""
     found = []
     for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
-        parts = {part.tag: part for part in case}
-        outcome = next((tag for tag in ("failure", "error", "skipped") if tag in parts), "passed")
-        test = {
-            "test": f"{case.get('classname')}::{case.get('name')}",
-            "outcome": outcome,
-            "seconds": round(float(case.get("time", 0)), 3),
-        }
-        if outcome != "passed":
-            test["message"] = (parts[outcome].get("message") or "").partition("\n")[0]
+        name, seconds = f"{case.get('classname')}::{case.get('name')}", float(case.get("time", 0))
+        test = {"test": name, "outcome": "passed", "seconds": round(seconds, 3)}
+        for part in case:
+            if part.tag in ("failure", "error", "skipped"):
+                message = (part.get("message") or "").partition("\n")[0]
+                test |= {"outcome": part.tag, "message": message}
         found.append(test)
     return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", type=Path, help=f"where the record goes ({RECORD.name})")
-    parser.add_argument("--rehearse", action="store_true", help="run on a CPU, as far as that goes")
-    parser.add_argument("pytest", nargs="*", help="options of pytest, after --")
-    options = parser.parse_args()
-    whole = not options.rehearse and not options.pytest
-    file = options.json or (RECORD if whole else None)
-
-    with tempfile.TemporaryDirectory() as folder:
-        variables = environment(options.rehearse, folder)
-        about = machine(variables, "cpu" if options.rehearse else "gpu")
-        report = Path(folder) / "report.xml"
-        status = run_tests(variables, report, options.pytest)
-        tests = read(report)
-    totals = Counter(test["outcome"] for test in tests)
-    status = status or (0 if totals["passed"] else 1)
-    record = {
-        "rehearsal": options.rehearse,
-        "pytest": options.pytest,
-        **about,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "exit_status": status,
-        "totals": dict(sorted(totals.items())),
-        "tests": tests,
-    }
-    if file:
-        file.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", "utf-8")
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(totals.items()))
-    device = about["versions"]["device"]
-    sys.stdout.write(f"{device}: {counts or 'nothing ran'}; exit status {status}\n")
-    sys.exit(status)
-
-
-if __name__ == "__main__":
-    main()

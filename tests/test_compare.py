@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,14 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from test_resume import assert_same_files, when_two_rounds_are_told
+from test_resume import assert_same_files, every_round_is_saved, stop_after_two_rounds
 
 import taciturn as package
 from taciturn import runs
-from taciturn.errors import InputError, UnknownName
-from taciturn.settings import Plan, points, read_values
-from taciturn.sim import checkpoint, engine
+from taciturn.errors import InputError
+from taciturn.settings import points, read_values
 from taciturn.studies.difference import difference
-from taciturn.summary import noise_floor, summarise
+from taciturn.summary import summarise
 from taciturn.tasks import load
 
 ARMS = ["full", "random:0.5+ignore"]
@@ -32,33 +30,33 @@ def test_arms_are_compared_seed_by_seed_with_the_first(taciturn: Any) -> None:
     options = ["compare", *SMALL, "--arms", "; ".join(ARMS), "--seeds", "3"]
     code, out, _ = taciturn(*options, "--out", "a")
     assert code == 0
-    histories = package.compare(
-        "synthetic", {arm: arm for arm in ARMS}, rounds=3, cohort=3, seeds=3
-    )
-    summary = runs.read_json(Path("a/summary.json"))
-    assert list(summary["arms"]) == ARMS
-    found = {arm: summary["arms"][arm]["accuracy"] for arm in ARMS}
+    histories = package.compare("synthetic", {a: a for a in ARMS}, rounds=3, cohort=3, seeds=3)
+    arms = runs.read_json(Path("a/summary.json"))["arms"]
+    assert list(arms) == ARMS
+    found = {arm: figures["accuracy"] for arm, figures in arms.items()}
     for arm, history in histories.items():
         assert found[arm] == pytest.approx((100 * history.accuracy[:, -1]).tolist())
+    figures = arms[ARMS[1]]
     wanted = difference(np.array(found[ARMS[1]]), np.array(found[ARMS[0]]))
-    assert summary["arms"][ARMS[1]]["difference"] == pytest.approx(wanted._asdict())
-    assert "difference" not in summary["arms"][ARMS[0]]
-    line = next(line for line in out.splitlines() if line.startswith(ARMS[1]))
-    assert f"{wanted.mean:+.2f} ± {wanted.half:.2f}" in line
+    assert figures["difference"] == pytest.approx(wanted._asdict())
+    assert "difference" not in arms[ARMS[0]]
     assert "half of its 95 % interval" in out
-
     # The report says the same of the same run.
-    code, shown, _ = taciturn("report", "a")
-    assert code == 0
-    again = next(line for line in shown.splitlines() if line.startswith(ARMS[1]))
-    figures = summary["arms"][ARMS[1]]
-    for text in (
-        f"{figures['accuracy_mean']:.2f} ± {figures['accuracy_std']:.2f} %",
-        f"{figures['spoke_share']:.1f} %",
-        f"{figures['upload_share']:.3g} %",
-    ):
-        assert text in line
-        assert text in again
+    for shown in (out, taciturn("report", "a")[1]):
+        line = next(line for line in shown.splitlines() if line.startswith(ARMS[1]))
+        for text in (
+            f"{wanted.mean:+.2f} ± {wanted.half:.2f}",
+            f"{figures['accuracy_mean']:.2f} ± {figures['accuracy_std']:.2f} %",
+            f"{figures['spoke_share']:.1f} %",
+            f"{figures['upload_share']:.3g} %",
+        ):
+            assert text in line
+
+
+def test_a_difference_is_the_mean_and_students_interval() -> None:
+    found = difference(np.array([3.0, 4.0, 8.0]), np.array([2.0, 4.0, 6.0]))
+    assert found == pytest.approx((1.0, 4.302653 / np.sqrt(3)))
+    assert str(difference(np.array([3.0]), np.array([4.0]))) == "-1.00"
 
 
 def test_the_noise_floor_is_measured_and_reported(
@@ -67,9 +65,9 @@ def test_the_noise_floor_is_measured_and_reported(
     options = ["compare", *SMALL, "--arms", "; ".join(ARMS), "--seeds", "2", "--noise-floor"]
     code, out, _ = taciturn(*options, "--out", "a")
     assert code == 0
-    arms = {arm: arm for arm in ARMS}
     lr = float(np.nextafter(np.float32(load("synthetic").lr), np.float32(1)))
-    one, other = (package.compare("synthetic", arms, rounds=3, cohort=3, seeds=2, **rate)
+    given: dict[str, Any] = {"rounds": 3, "cohort": 3, "seeds": 2}
+    one, other = (package.compare("synthetic", {a: a for a in ARMS}, **given, **rate)
                   for rate in ({}, {"lr": lr}))  # fmt: skip
     summary = runs.read_json(Path("a/summary.json"))
     for arm in ARMS:
@@ -84,24 +82,15 @@ def test_the_noise_floor_is_measured_and_reported(
     # The report has the row, and the configuration measures it again.
     (row,) = (line for line in out.splitlines() if line.startswith("noise floor"))
     assert row in taciturn("report", "a")[1].splitlines()
-    assert "noise floor" in Path("a/report.html").read_text()
     assert tomllib.loads(Path("a/config.toml").read_text())["noise_floor"] is True
     # Stopped while it is measured, a run goes on there.
     Path("a/report.html").unlink()
-    monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr(checkpoint, "_LONGEST", 0.0)
-    twice = [os.getpid()] * 2
-    when_two_rounds_are_told(
-        monkeypatch, lambda: [os.kill(p, signal.SIGINT) for p in twice], of=f"{ARMS[1]} (nudged)"
-    )
+    every_round_is_saved(monkeypatch)
+    stop_after_two_rounds(monkeypatch, times=2, of=f"{ARMS[1]} (nudged)")
     assert taciturn(*options, "--out", "b")[0] == 130
     assert list(Path("b/nudged").glob("checkpoint-*"))
     assert taciturn("resume", "b")[0] == 0
     assert_same_files(Path("a"), Path("b"))
-
-
-def test_a_noise_floor_is_how_far_seeds_lie_apart() -> None:
-    assert noise_floor([50.0, 60.0], [49.0, 63.0]) == {"mean": 2.0, "most": 3.0}
 
 
 def test_the_folders_own_configuration_runs_the_same_again(taciturn: Any) -> None:
@@ -110,9 +99,12 @@ def test_the_folders_own_configuration_runs_the_same_again(taciturn: Any) -> Non
     config = tomllib.loads(Path("a/config.toml").read_text())
     assert (config["arms"], config["seeds"], config["task"]) == (ARMS[1], [4, 2], "synthetic")
     assert config["devices"] == len(jax.devices())
-    for command in ("compare", "run"):
-        assert taciturn(command, "--config", "a/config.toml", "--out", command)[0] == 0
-        assert_same_files(Path(command), Path("a"))
+    assert taciturn("run", "--config", "a/config.toml", "--out", "b")[0] == 0
+    assert_same_files(Path("b"), Path("a"))
+    Path("c").mkdir()  # of a run that was stopped before its first checkpoint
+    Path("c/config.toml").write_bytes(Path("a/config.toml").read_bytes())
+    assert taciturn("resume", "c")[0] == 0
+    assert_same_files(Path("c"), Path("a"))
 
 
 def test_what_is_given_counts_more_than_the_file(taciturn: Any) -> None:
@@ -146,10 +138,8 @@ def test_a_sweep_has_a_folder_for_every_point_and_goes_on(
     assert points["lr=0.3"]["accuracy_mean"] == pytest.approx(100 * single.accuracy[0, -1])
 
     # A list in a file is the same; stopped in the first point, it goes on with all.
-    monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr(checkpoint, "_LONGEST", 0.0)
-    twice = [os.getpid()] * 2
-    when_two_rounds_are_told(monkeypatch, lambda: [os.kill(p, signal.SIGINT) for p in twice])
+    every_round_is_saved(monkeypatch)
+    stop_after_two_rounds(monkeypatch, times=2)
     code, _, err = taciturn("run", "--config", "a/config.toml", "--out", "b")
     assert (code, err.splitlines()[-1]) == (130, "taciturn: Stopped. `taciturn resume b` goes on.")
     assert names_in("b") == {"config.toml", "lr=0.1"}
@@ -159,91 +149,46 @@ def test_a_sweep_has_a_folder_for_every_point_and_goes_on(
     assert names_in("b") == names
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["compare"], "`taciturn compare` needs policies, such as `--arms"),
-        (["compare", "--arms", "full; full"], "The policy full is there twice."),
-        (
-            ["compare", "--arms", "full, adaptive+ou"],
-            "Arguments are written key=value, got ` adaptive` in `full, adaptive`. Policies are "
-            "separated by semicolons.",
-        ),
-        (["compare", "--arms", "full; ful"], "There is no rule, stand-in or codec called `ful`."),
-        (["run", "--sweep", "lr"], "A sweep is written name=value,value of a setting, got `lr`."),
-        (["run", "--sweep", "seeds=1,2"], "A sweep is written name=value,value of a setting"),
-        (["run", "--sweep", "lr=x"], "`lr` must be a number, got 'x'."),
-        (["run", "--sweep", "rat=1"], "There is no setting called `rat`."),
-        (["run", "--config", "no.toml"], "no.toml cannot be used: "),
-    ],
-)
-def test_what_cannot_be_run_is_one_line(taciturn: Any, arguments: list[str], message: str) -> None:
-    code, out, err = taciturn(*arguments)
-    assert (code, out) == (1, "")
-    assert err.startswith(f"taciturn: {message}")
-    assert err.count("\n") == 1
-    assert not Path("runs").exists()
-
-
 def test_values_have_the_types_of_the_plan() -> None:
     found = read_values({"lr": 1, "rounds": 3.0, "seeds": [2, 1], "data": "x", "cohort": [3, "4"]})
     assert found == {"lr": 1.0, "rounds": 3, "seeds": (2, 1), "data": Path("x"), "cohort": [3, 4]}
     assert isinstance(found["lr"], float)
     assert list(points(found)) == ["cohort=3", "cohort=4"]
-    assert points({"rounds": 3}) == {"": {"rounds": 3}}
     for bad in (
         {"rounds": 2.5}, {"lr": []}, {"lr": None}, {"seeds": "a"}, {"seeds": [1.5]}, {"task": 1},
-        {"lr": False}, {"lr": True}, {"plain": 1}, {"seeds": [False, 1]}, {"cohort": math.inf},
+        {"lr": False}, {"plain": 1}, {"seeds": [False, 1]}, {"cohort": math.inf},
     ):  # fmt: skip
         with pytest.raises(InputError):
             read_values(bad)
-    assert Plan(**read_values({"task": "idx"})).task == "idx"
 
 
-def test_runs_are_listed_with_their_state(taciturn: Any) -> None:
-    code, _, err = taciturn("runs")
-    assert (code, err) == (1, "taciturn: runs is not a folder: `taciturn run` makes runs/.\n")
+def test_runs_are_listed_with_their_state(taciturn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("runs/none").mkdir(parents=True)
     assert taciturn("runs")[1] == "There are no runs in runs.\n"
-    assert taciturn("run", *SMALL, "--policy", "full", "--out", "runs/done")[0] == 0
-    config = Path("runs/done/config.toml").read_text()
+    assert taciturn("run", *SMALL, "--arms", "; ".join(ARMS), "--out", "runs/done")[0] == 0
+    config = Path("runs/done/config.toml").read_text().replace("; ".join(ARMS), "full")
     for name in ("stopped", "running", "federation"):
         Path("runs", name).mkdir()
-    for name in ("stopped", "running"):
+    for age, name in enumerate(("running", "stopped")):
         Path("runs", name, "config.toml").write_text(config)
+        os.utime(Path("runs", name, "config.toml"), (age, age))
+    Path("runs/running/report.html").touch()  # no later run for that
     Path("runs/stopped/checkpoint-12.safetensors").write_text("")
     Path("runs/federation/state.json").write_text('{"policy": "adaptive+ou", "round": 4}')
     with runs.claimed(Path("runs/running")):
         code, out, _ = taciturn("runs")
     assert code == 0
-    lines = {line.split()[0]: " ".join(line.split()[1:]) for line in out.splitlines()}
-    accuracy = runs.read_json(Path("runs/done/summary.json"))["accuracy_mean"]
-    assert lines["runs/done"] == f"synthetic complete full {accuracy:.2f} % 100 %"
-    assert lines["runs/stopped"] == "synthetic stopped at 12 full"
-    assert lines["runs/running"] == "synthetic running full"
-    assert lines["runs/federation"] == "flower after round 4 adaptive+ou"
-    assert "runs/none" not in lines
-    # The oldest first, whatever was written into their folders later.
-    for age, name in enumerate(("running", "done", "stopped")):
-        os.utime(Path("runs", name, "config.toml"), (age, age))
-    Path("runs/running/report.html").touch()
-    shown = [line.split()[0] for line in taciturn("runs")[1].splitlines()]
-    assert shown[1:] == ["runs/running", "runs/done", "runs/stopped", "runs/federation"]
-
-
-def test_every_policy_of_a_run_is_listed(taciturn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert taciturn("run", *SMALL, "--arms", "; ".join(ARMS), "--out", "runs/a")[0] == 0
-    arms = runs.read_json(Path("runs/a/summary.json"))["arms"]
-    assert len({arm["upload_share"] for arm in arms.values()}) > 1
-    monkeypatch.setenv("COLUMNS", "120")
-    head, *lines = taciturn("runs")[1].splitlines()
-    assert head.split() == ["run", "task", "state", "policy", "accuracy", "of", "full"]
-    for line, (name, arm) in zip(lines, arms.items(), strict=True):
-        assert line.split()[-5:-1] == [name, f"{arm['accuracy_mean']:.2f}", "%",
-                                       f"{arm['upload_share']:.3g}"]  # fmt: skip
-    assert lines[0].startswith("runs/a ")
-    assert not lines[1][:20].strip()
-    monkeypatch.setenv("COLUMNS", "50")  # the share is left out before names are cut
+    arms = runs.read_json(Path("runs/done/summary.json"))["arms"].values()
+    full, part = (f"{a['accuracy_mean']:.2f} % {a['upload_share']:.3g} %" for a in arms)
+    assert [" ".join(line.split()) for line in out.splitlines()] == [
+        "run task state policy accuracy of full",
+        "runs/running synthetic running full",
+        "runs/stopped synthetic stopped at 12 full",
+        f"runs/done synthetic complete full {full}",
+        f"{ARMS[1]} {part}",
+        "runs/federation flower after round 4 adaptive+ou",
+    ]
+    monkeypatch.setenv("COLUMNS", "60")  # the share is left out before names are cut
     assert taciturn("runs")[1].splitlines()[0].split()[-1] == "accuracy"
 
 
@@ -252,50 +197,43 @@ def test_the_model_comes_back(taciturn: Any) -> None:
     assert taciturn("compare", *SMALL, *options, "--out", "a")[0] == 0
     task = load("synthetic")
     histories = package.compare(task, {arm: arm for arm in ARMS}, rounds=3, cohort=3, seeds=(4, 2))
-
-    def flat(model: Any) -> np.ndarray:
-        return np.asarray(jax.flatten_util.ravel_pytree(model)[0])
-
-    model = package.load_model("a")  # the first that is not full communication, the lowest seed
-    np.testing.assert_array_equal(flat(model), histories[ARMS[1]].weights[1])
-    other = package.load_model("a", arm="full", seed=4, task=task)
-    np.testing.assert_array_equal(flat(other), histories["full"].weights[0])
-    right, one = task.metrics(model, task.test)["accuracy"]
-    expected = histories[ARMS[1]].accuracy[1, -1]
-    assert float(right.sum() / one.sum()) == pytest.approx(expected)
-    with pytest.raises(UnknownName, match="no arm called `ful`"):
-        package.load_model("a", arm="ful")
-    with pytest.raises(InputError, match=r"`seed` must be one of \[2, 4\], got 3"):
-        package.load_model("a", seed=3)
-    with pytest.raises(InputError, match="The model of `glyphs` has other arrays"):
-        package.load_model("a", task=load("glyphs"))
+    expected = histories[ARMS[1]].weights[1], histories["full"].weights[0]
+    # By default the first that is not full communication, and the lowest seed.
+    models = package.load_model("a"), package.load_model("a", arm="full", seed=4, task=task)
+    for model, weights in zip(models, expected, strict=True):
+        np.testing.assert_array_equal(jax.flatten_util.ravel_pytree(model)[0], weights)
+    right, one = task.metrics(models[0], task.test)["accuracy"]
+    accuracy = histories[ARMS[1]].accuracy[1, -1]
+    assert float(right.sum() / one.sum()) == pytest.approx(accuracy)
+    for wrong, message in (
+        ({"arm": "ful"}, "no arm called `ful`"),
+        ({"seed": 3}, r"`seed` must be one of \[2, 4\], got 3"),
+        ({"task": load("glyphs")}, "The model of `glyphs` has other arrays"),
+    ):
+        with pytest.raises(InputError, match=message):
+            package.load_model("a", **wrong)
 
 
-@pytest.fixture(scope="module")
-def history() -> package.History:
-    return package.simulate("synthetic", "adaptive+ou", rounds=3, cohort=3, seeds=(4, 2))
-
-
-def test_a_history_as_a_frame_of_pandas(history: package.History) -> None:
+def test_a_history_as_a_frame_of_pandas() -> None:
     pytest.importorskip("pandas")
+    history = package.simulate("synthetic", "adaptive+ou", rounds=3, cohort=3, seeds=(4, 2))
     frame = history.to_pandas()
     assert list(frame.columns[:3]) == ["arm", "seed", "round"]
-    assert frame["round"].tolist() == [1, 2, 3] * 2
-    for row, wanted in zip(frame.to_dict("records"), history.rows(), strict=True):
-        assert {key: value for key, value in row.items() if key != "arm"} == pytest.approx(
-            wanted, nan_ok=True
-        )
+    rows = frame.drop(columns="arm").to_dict("records")
+    assert rows == [pytest.approx(row, nan_ok=True) for row in history.rows()]
 
 
 def test_a_summary_knows_what_was_not_measured() -> None:
     one = np.ones((2, 3))
-    columns = {"accuracy": one * np.nan, "spoke": one, "threshold": one * np.inf, "asked": 4 * one,
-               "bytes_up": 10 * one, "overhead_up": one, "bytes_up_full": 0 * one}  # fmt: skip
+    columns = {"accuracy": one * np.nan, "loss": one * np.nan, "spoke": one, "rejected": 0 * one,
+               "threshold": one * np.inf, "asked": 4 * one, "bytes_up": 10 * one,
+               "overhead_up": one, "bytes_up_full": 0 * one, "bytes_down": 8 * one,
+               "overhead_down": one, "bytes_down_full": 18 * one}  # fmt: skip
     assert summarise(columns) == {
         "accuracy": [], "accuracy_mean": None, "accuracy_std": None, "worst_tenth": None,
-        "loss_mean": None, "spoke_share": 25.0, "rejected_share": None,
+        "loss_mean": None, "spoke_share": 25.0, "rejected_share": 0.0,
         "upload_bytes": 30.0, "upload_overhead_bytes": 3.0, "upload_share": None,
-        "download_share": None, "traffic_bytes": None, "traffic_share": None,
+        "download_share": 50.0, "traffic_bytes": 60.0, "traffic_share": 100 * 20 / 18,
         "threshold_mean": None,
     }  # fmt: skip
     # The last test counts, wherever it was, and one seed has no deviation.

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +24,33 @@ OPTIONS = [*SMALL[:1], "--cohort", "3", "--rounds", "4", "--rule", "random:0.5"]
 SAME = ("config.toml", "metrics.csv", "weights.safetensors", "report.png")
 
 
-@pytest.fixture
-def taciturn(taciturn: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The command; every round is a chunk, and every chunk a checkpoint."""
+def every_round_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every round is a chunk, and every chunk a checkpoint."""
     monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
     monkeypatch.setattr(checkpoint, "_LONGEST", 0.0)
+
+
+@pytest.fixture
+def taciturn(taciturn: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The command, where every round is saved."""
+    every_round_is_saved(monkeypatch)
     return taciturn
 
 
-def when_two_rounds_are_told(
-    monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any], of: str | None = None
+def stop_after_two_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+    number: int = signal.SIGINT,
+    times: int = 1,
+    of: str | None = None,
 ) -> None:
-    """Does something once, when a run has told two rounds, or two of an arm."""
-    real, left = terminal.Live.__call__, [do]
+    """Sends signals, once, when a run has told two rounds, or two of an arm."""
+    real, left = terminal.Live.__call__, [number] * times
 
     def tell(self: terminal.Live, record: Any) -> None:
         real(self, record)
-        if isinstance(record, Progress) and record.round == 2 and left and of in (None, record.arm):
-            left.pop()()
+        if isinstance(record, Progress) and record.round == 2 and of in (None, record.arm):
+            while left:
+                os.kill(os.getpid(), left.pop())
 
     monkeypatch.setattr(terminal.Live, "__call__", tell)
 
@@ -59,21 +67,15 @@ def assert_same_files(one: Path, other: Path) -> None:
     assert summaries[0] == summaries[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_says_how_to_go_on_and_does(
-    number: int, taciturn: Any, monkeypatch: pytest.MonkeyPatch
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert taciturn("run", *OPTIONS, "--out", "whole")[0] == 0
-    when_two_rounds_are_told(monkeypatch, lambda: os.kill(os.getpid(), number))
+    stop_after_two_rounds(monkeypatch, signal.SIGTERM)
     code, out, err = taciturn("run", *OPTIONS, "--out", "a")
-    assert (code, out) == (128 + number, "")
+    assert (code, out) == (128 + signal.SIGTERM, "")
     assert err.endswith("taciturn: Stopped after round 3. `taciturn resume a` goes on.\n")
     assert len(runs.read_csv(Path("a/metrics.csv"))) == 2 * 3  # what was done can be looked at
-
-    code, _, err = taciturn("run", *OPTIONS, "--out", "a")
-    expected = "taciturn: a holds a run that was stopped: `taciturn resume a` goes on.\n"
-    assert (code, err) == (1, expected)
-
     code, out, _ = taciturn("resume", "a")
     assert code == 0
     assert out.endswith("Results are in a\n")
@@ -85,53 +87,28 @@ def test_a_run_that_is_stopped_says_how_to_go_on_and_does(
     assert_same_files(Path("a"), Path("whole"))
 
 
-def test_a_run_without_a_checkpoint_begins_again(taciturn: Any) -> None:
-    """All that it did was in its configuration."""
-    options = ["--seeds", "4", "2", "--clip", "inf", "--cohort", "2", "--rounds", "2"]
-    assert taciturn("run", "synthetic", *options, "--arms", "full", "--out", "a")[0] == 0
-    Path("b").mkdir()
-    Path("b/config.toml").write_bytes(Path("a/config.toml").read_bytes())
-    assert taciturn("resume", "b")[0] == 0
-    assert_same_files(Path("a"), Path("b"))
-
-
-@pytest.mark.parametrize("name", ["weights.safetensors", "report.png", "summary.json"])
 def test_a_full_disk_at_the_end_loses_nothing(
-    name: str, taciturn: Any, monkeypatch: pytest.MonkeyPatch
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert taciturn("run", *OPTIONS, "--out", "whole")[0] == 0
     real = os.replace
+    for name in ("weights.safetensors", "report.png", "summary.json"):
 
-    def full(source: Any, target: Any) -> None:
-        if str(target).endswith(name):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(source, target)
+        def full(source: Any, target: Any, name: str = name) -> None:
+            if str(target).endswith(name):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            real(source, target)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", full)
-        code, _, err = taciturn("run", *OPTIONS, "--out", "a")
-    assert code == 1
-    assert err.splitlines()[-1] == (
-        f"taciturn: a/{name} cannot be written: No space left on device. "
-        "`taciturn resume a` goes on."
-    )
-    assert taciturn("resume", "a")[0] == 0
-    assert_same_files(Path("a"), Path("whole"))
-
-
-def test_a_configuration_of_another_run_is_named(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    when_two_rounds_are_told(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGINT))
-    taciturn("run", *OPTIONS, "--out", "a")
-    config = Path("a/config.toml")
-    right = config.read_text()
-    config.write_text(right.replace("lr = 0.1", "lr = 0.2"))
-    code, _, err = taciturn("resume", "a")
-    assert code == 1
-    assert "a/checkpoint-3.safetensors is of another run: lr is 0.1 there and 0.2 here" in err
-    config.write_text(right)
-    assert taciturn("resume", "a")[0] == 0
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", full)
+            code, _, err = taciturn("run", *OPTIONS, "--out", name[0])
+        assert code == 1
+        assert err.splitlines()[-1] == (
+            f"taciturn: {name[0]}/{name} cannot be written: No space left on device. "
+            f"`taciturn resume {name[0]}` goes on."
+        )
+        assert taciturn("resume", name[0])[0] == 0
+        assert_same_files(Path(name[0]), Path("whole"))
 
 
 SCRIPT = """
@@ -144,39 +121,33 @@ main()
 """
 
 
-def process(*arguments: str, cwd: Path) -> subprocess.Popen[bytes]:
-    with open(cwd / "said", "wb") as said:
-        return subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, *arguments], cwd=cwd, stdout=said, stderr=said
-        )
-
-
 @pytest.mark.slow
 def test_killed_with_nine_again_and_again_it_ends_where_it_would_have(tmp_path: Path) -> None:
+    def process(*arguments: str) -> subprocess.Popen[bytes]:
+        with open(tmp_path / "said", "wb") as said:
+            command = [sys.executable, "-c", SCRIPT, *arguments]
+            return subprocess.Popen(command, cwd=tmp_path, stdout=said, stderr=said)
+
     options = [
         "synthetic", "--rounds", "60", "--cohort", "4", "--seeds", "2", "--evaluate-every", "7",
         "--server-optimizer", "adam", "--server-lr", "0.5", "--arms",
         "full; adaptive,k=0+ou+eden:0.5; random:0.5+last+quantize:2; fixed:0.2+ignore+top_k:0.1",
     ]  # fmt: skip
-    whole = process("run", *options, "--out", "whole", cwd=tmp_path)
-    assert whole.wait() == 0, (tmp_path / "said").read_text()
-    rng = np.random.default_rng(0)
-    command = ["run", *options, "--out", "a"]
-    kills = 0
-    for _ in range(40):
-        running = process(*command, cwd=tmp_path)
-        table = tmp_path / "a" / "metrics.csv"
+    assert process("run", *options, "--out", "whole").wait() == 0, (tmp_path / "said").read_text()
+    rng, command, kills = np.random.default_rng(0), ["run", *options, "--out", "a"], 0
+    table = tmp_path / "a" / "metrics.csv"
+    while kills < 10:
+        running = process(*command)
         seen = table.stat().st_size if table.exists() else 0
         while running.poll() is None and (not table.exists() or table.stat().st_size <= seen):
             time.sleep(0.001)
         time.sleep(rng.uniform(0, 0.05))
         running.kill()
-        kills += running.wait() == -signal.SIGKILL
+        if running.wait() != -signal.SIGKILL:
+            break
+        kills += 1
         if (tmp_path / "a" / "config.toml").exists():
             command = ["resume", "a"]
-        if kills == 10:
-            break
     assert kills >= 5
-    last = process(*command, cwd=tmp_path)
-    assert last.wait() == 0, (tmp_path / "said").read_text()
+    assert process(*command).wait() == 0, (tmp_path / "said").read_text()
     assert_same_files(tmp_path / "a", tmp_path / "whole")

@@ -39,24 +39,20 @@ def test_a_log_file_gets_lines_at_intervals():
             for arm in ("full", "adaptive+ou"):
                 live(done(arm, t, accuracy=t / 200 if t >= 20 else math.nan))
     lines = file.getvalue().splitlines()
-    assert lines[0] == "compiling a program of 6 runs"
-    assert lines[1] == "full: round 10/100, spoke 50 %, up 10 KiB, 01:30 left"
-    assert (
-        lines[4] == "adaptive+ou: round 20/100, accuracy 10.0 %, spoke 50 %, up 20 KiB, 01:20 left"
-    )
+    assert lines[:2] == ["compiling a program of 6 runs",
+                         "full: round 10/100, spoke 50 %, up 10 KiB, 01:30 left"]  # fmt: skip
+    same = "accuracy 10.0 %, spoke 50 %, up 20 KiB, 01:20 left"
+    assert lines[4] == f"adaptive+ou: round 20/100, {same}"
     assert lines[-1] == "adaptive+ou: round 100/100, accuracy 50.0 %, spoke 50 %, up 100 KiB"
     assert len(lines) == 1 + 2 * 10
 
 
 def test_where_seeds_run_one_after_another_rounds_are_those_of_all():
     live, file, clock = shown(arms=["full"], seeds=(3, 5))
-    clock.now = 100.0
-    live(done("full", 50, seeds=(3,)))
-    clock.now = 200.0
-    live(done("full", 50, seeds=(5,)))
-    assert (
-        file.getvalue().splitlines()[-1] == "full: round 150/200, spoke 50 %, up 50 KiB, 00:50 left"
-    )
+    for clock.now, seed in ((100.0, 3), (200.0, 5)):
+        live(done("full", 50, seeds=(seed,)))
+    last = file.getvalue().splitlines()[-1]
+    assert last == "full: round 150/200, spoke 50 %, up 50 KiB, 00:50 left"
 
 
 @pytest.mark.parametrize("width", [60, 100])
@@ -81,18 +77,21 @@ def test_a_terminal_has_a_line_per_arm_that_fits(width):
         assert name.startswith(cut[:-1])
 
 
-@pytest.mark.parametrize(
-    ("values", "width", "text"),
-    [
+def test_a_spark_line_fills_as_the_run_goes_on():
+    for values, width, text in (
         ([], 4, "    "),
         ([(1, 0.5)], 4, "▁▁▁▁"),
         ([(0.25, 0.0), (0.5, 1.0)], 4, "▁▁█ "),
         ([(0.1, 0.0), (0.2, 0.5), (0.9, 1.0)], 2, "▅█"),
         ([(0.5, 0.5)], 0, ""),
-    ],
-)
-def test_a_spark_line_fills_as_the_run_goes_on(values, width, text):
-    assert terminal.spark(values, width) == text
+    ):
+        assert terminal.spark(values, width) == text
+
+
+def printed(capsys, **arms):
+    """The lines of the table and of the notes below it."""
+    terminal.print_table(arms)
+    return capsys.readouterr().out.splitlines()
 
 
 FIGURES = {"rounds": 3, "seeds": [0], "accuracy": [50.0], "accuracy_mean": 50.0,
@@ -102,90 +101,58 @@ FIGURES = {"rounds": 3, "seeds": [0], "accuracy": [50.0], "accuracy_mean": 50.0,
 
 
 def test_the_table_shows_both_ways_where_downloads_are_short(capsys):
-    terminal.print_table({"full": FIGURES})
-    assert "ways" not in capsys.readouterr().out
+    assert "ways" not in " ".join(printed(capsys, full=FIGURES))
     short = FIGURES | {"download_share": 4.0, "traffic_share": 3.5}
-    terminal.print_table({"full": FIGURES, "down": short})
-    above, below, full, down, *_ = capsys.readouterr().out.splitlines()
+    above, below, full, down, *_ = printed(capsys, full=FIGURES, down=short)
     assert (above.split()[-1], below.split()[-1]) == ("both", "ways")
-    assert full.endswith("51.5 %")
-    assert down.endswith("3.5 %")
+    assert (full.split()[-2], down.split()[-2]) == ("51.5", "3.5")
 
 
 def test_models_that_predict_numbers_have_a_loss(capsys):
     numbers = FIGURES | {"accuracy_mean": None, "loss_mean": 0.39412}
-    terminal.print_table({"full": numbers, "untested": numbers | {"loss_mean": None}})
-    head, first, second, *_ = capsys.readouterr().out.splitlines()
+    head, first, second, *_ = printed(capsys, full=numbers, untested=numbers | {"loss_mean": None})
     assert (head.split()[1], first.split()[1]) == ("loss", "0.3941")
     assert second.split()[1:3] == ["not", "tested"]
-    terminal.print_table({"full": FIGURES, "numbers": numbers})
-    head, _, second, *_ = capsys.readouterr().out.splitlines()
+    head, _, second, *_ = printed(capsys, full=FIGURES, numbers=numbers)
     assert (head.split()[1], second.split()[1:3]) == ("accuracy", ["loss", "0.3941"])
 
 
 def test_what_is_saved_is_said_below_the_table(capsys):
     full = FIGURES | {"upload_share": 100.0, "upload_bytes": 2047.0}
     few = FIGURES | {"accuracy_mean": 49.0, "upload_bytes": 99.0, "upload_share": 5.0}
-    terminal.print_table({"full": full, "some": FIGURES | {"upload_share": 9.0}, "few": few})
-    found = " ".join(capsys.readouterr().out.split())
-    assert "few uploaded 100 B instead of 2 KiB, and ends 1.00 points below full." in found
-    assert "With one seed, differences of a point may be chance" in found
+    saved = "few uploaded 100 B instead of 2 KiB, and ends 1.00 points below full."
+    found = " ".join(printed(capsys, full=full, some=FIGURES | {"upload_share": 9.0}, few=few))
+    assert f"{saved} With one seed, differences of a point may be chance" in found
     assert "million" not in found
     default = few | {"rule": "budget", "upload_bytes": 39_760.0, "upload_overhead_bytes": 240.0}
-    terminal.print_table({"full": full, "budget": default})
-    found = " ".join(capsys.readouterr().out.split())
+    found = " ".join(printed(capsys, full=full, budget=default))
     assert "A model of a million weights would need as many bytes: 0.1 % of its upload." in found
-    several = {"seeds": [0, 1], "accuracy_std": 1.0}
-    terminal.print_table({"full": full | several, "few": few | several})
-    found = " ".join(capsys.readouterr().out.split())
-    assert "below full." in found
-    assert "chance" not in found
     for arms in ({"full": full}, {"a": FIGURES, "few": few},
                  {"full": full, "few": few | {"accuracy_mean": None}}):  # fmt: skip
-        terminal.print_table(arms)
-        assert "instead of" not in capsys.readouterr().out
+        assert "instead of" not in " ".join(printed(capsys, **arms))
 
 
 def test_the_widest_table_has_eighty_characters(capsys, monkeypatch):
+    name = "adaptive+ignore+eden:0.5,feedback=true"
     seeds = {"seeds": [0, 1], "accuracy_std": 12.34, "worst_tenth": 43.21,
              "upload_bytes": 123456789.0, "download_share": 4.0,
              "noise_floor": {"mean": 0.5, "most": 1.5}}  # fmt: skip
-    name = "adaptive+ignore+eden:0.5,feedback=true"
     compared = FIGURES | seeds | {"difference": {"mean": -12.34, "half": 12.34}}
     arms = {"full": FIGURES | seeds, name: compared}
     monkeypatch.setenv("COLUMNS", "80")
-    terminal.print_table(arms)
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed(capsys, **arms)
     assert max(len(line) for line in lines[:7]) == 80
     assert "payload" not in lines[1]
     assert "43.2 %" in lines[2]
     monkeypatch.setenv("COLUMNS", "140")
-    terminal.print_table(arms)
-    wide = capsys.readouterr().out
-    assert "payload" in wide
-    assert "overhead" in wide
-    assert name in wide
+    wide = " ".join(printed(capsys, **arms))
+    assert all(text in wide for text in ("payload", "overhead", name))
 
 
-def test_the_noise_floor_is_a_row_where_it_was_measured(capsys):
-    floors = [{"mean": 0.5, "most": 1.5}, {"mean": 1.5, "most": 1.75}]
-    terminal.print_table({f"{i}": FIGURES | {"noise_floor": f} for i, f in enumerate(floors)})
-    found = capsys.readouterr().out
-    assert [line.split() for line in found.splitlines() if line.startswith("noise floor")] == [
-        ["noise", "floor", "1.00", "points"]
-    ]
-    assert "1.75 points at the most" in found
-    terminal.print_table({"full": FIGURES})
-    assert "floor" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("room", "lines"),
-    [
+def test_a_policy_is_cut_where_its_parts_meet():
+    for room, lines in (
         (99, ["adaptive+ignore+eden:0.5"]),
         (15, ["adaptive+ignore", "+eden:0.5"]),
         (3, ["adaptive", "+ignore", "+eden:0.5"]),
-    ],
-)
-def test_a_policy_is_cut_where_its_parts_meet(room, lines):
-    assert terminal.folded("adaptive+ignore+eden:0.5", room).split("\n") == lines
+    ):
+        assert terminal.folded("adaptive+ignore+eden:0.5", room).split("\n") == lines

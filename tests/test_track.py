@@ -25,30 +25,27 @@ def told(arm="full", seeds=(0, 1), **columns):
 class Recorded:
     """A tracker that keeps what it gets."""
 
-    def __init__(self, monkeypatch, fails=""):
-        self.runs, self.closed = {}, []
-        self.fails = fails
+    def __init__(self, monkeypatch, opens=None, adds=None):
+        self.runs, self.closed, self.opens, self.adds = {}, [], opens, adds
         monkeypatch.setitem(track._OPEN, "wandb", self.open)
         monkeypatch.setattr(track, "require", lambda module, extra: pytest)  # any module
 
     def open(self, library, run, folder, settings):
-        if self.fails == "open":
-            raise OSError("no\nkey")
-        rows = self.runs.setdefault(run, [])
-        self.settings = settings
+        if self.opens:
+            raise self.opens
+        rows, self.settings = self.runs.setdefault(run, []), settings
         return track.Run(lambda new: self.add(rows, new), lambda: self.closed.append(run))
 
     def add(self, rows, new):
-        if self.fails == "add":
-            raise OSError("no network")
+        if self.adds:
+            raise self.adds
         rows.extend(new)
 
 
 def test_a_tracker_gets_means_over_seeds_of_every_round(monkeypatch, tmp_path):
     recorded = Recorded(monkeypatch)
-    with closing(
-        track.Tracker("wandb", tmp_path, {"lr": 0.1, "clip": None}, seeds=(0, 1))
-    ) as tracker:
+    settings = {"lr": 0.1, "clip": None}
+    with closing(track.Tracker("wandb", tmp_path, settings, seeds=(0, 1))) as tracker:
         tracker(Compiling(2))
         tracker(told(spoke=[[1, 2], [3, 4]], accuracy=[[np.nan, 0.5], [np.nan, 0.7]]))
     assert recorded.runs == {
@@ -59,35 +56,31 @@ def test_a_tracker_gets_means_over_seeds_of_every_round(monkeypatch, tmp_path):
     assert recorded.closed == ["full"]
 
 
-def test_a_tracker_that_fails_on_the_way_does_not_stop_a_run(monkeypatch, tmp_path, caplog):
-    Recorded(monkeypatch, fails="add")
+def test_a_tracker_that_fails_does_not_stop_a_run_but_one_that_cannot_start_does(
+    monkeypatch, tmp_path, caplog
+):
+    Recorded(monkeypatch, adds=OSError("no network"))
     with closing(track.Tracker("wandb", tmp_path, {}, seeds=(0, 1))) as tracker:
         for _ in range(3):
             tracker(told(spoke=[[1], [2]]))
     assert caplog.messages == ["wandb failed, the run goes on without it: no network"]
-
-
-def test_a_tracker_that_cannot_start_is_one_line(monkeypatch, tmp_path):
-    Recorded(monkeypatch, fails="open")
+    Recorded(monkeypatch, opens=OSError("no\nkey"))
     with pytest.raises(RunError, match=r"^wandb cannot be started: no key$"):
         track.Tracker("wandb", tmp_path, {}).open("full")
 
 
 def test_the_engine_and_the_plain_loop_tell_every_round(monkeypatch, tmp_path):
-    for options in ([], ["--plain"]):
+    monkeypatch.chdir(tmp_path)
+    asked = ["run", *SMALL, "--policy", "full", "--track", "wandb"]
+    for options, names in (([], ["full"]), (["--plain"], ["full, seed 0", "full, seed 1"])):
         recorded = Recorded(monkeypatch)
-        out = tmp_path / f"run{len(options)}"
-        cli.main(
-            ["run", *SMALL, "--policy", "full", "--track", "wandb", "--out", str(out), *options]
-        )
-        assert list(recorded.runs) == (["full, seed 0", "full, seed 1"] if options else ["full"])
+        cli.main([*asked, *options])
+        assert list(recorded.runs) == sorted(recorded.closed) == names
+        assert recorded.settings["task"] == "synthetic"
         for rows in recorded.runs.values():
-            assert [t for t, _ in rows] == [1, 2, 3]
-            assert all(figures["spoke"] == 3 for _, figures in rows)
+            assert [(t, figures["spoke"]) for t, figures in rows] == [(1, 3), (2, 3), (3, 3)]
             assert ["accuracy" in figures for _, figures in rows] == [False, True, True]
             assert rows[-1][1]["uploaded_bytes"] == 3 * 3 * 101 * 4
-        assert recorded.settings["task"] == "synthetic"
-        assert sorted(recorded.closed) == sorted(recorded.runs)
 
 
 def test_what_is_missing_is_named_before_anything_is_made(monkeypatch, tmp_path):
@@ -107,6 +100,10 @@ def test_what_is_missing_is_named_before_anything_is_made(monkeypatch, tmp_path)
 # With the real libraries -----------------------------------------------------------------------
 
 
+def real(test):
+    return pytest.mark.slow(pytest.mark.filterwarnings("ignore")(test))
+
+
 @pytest.fixture
 def offline(monkeypatch, tmp_path):
     """A folder to work in, and trackers that stay in it."""
@@ -120,15 +117,12 @@ def offline(monkeypatch, tmp_path):
     return tmp_path
 
 
-def needs(module):
-    if importlib.util.find_spec(module) is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"CI needs {module}: `make test-all` installs it.")
-        pytest.skip(f'{module} is not installed: pip install ".[track]"')
-
-
 def tracked(name, folder):
     """Two arms side by side, as a simulation tells of them."""
+    if importlib.util.find_spec(name) is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"CI needs {name}: `make test-all` installs it.")
+        pytest.skip(f'{name} is not installed: pip install ".[track]"')
     with closing(track.Tracker(name, folder / "run", {"lr": 0.1}, seeds=(0, 1))) as tracker:
         for arm in ("full", "random:0.5+ignore"):
             tracker.open(arm)
@@ -136,13 +130,11 @@ def tracked(name, folder):
             tracker(told(arm, accuracy=[[0.25, 0.5], [0.25, 0.5]], loss=[[np.nan, 2.0]] * 2))
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@real
 def test_tensorboard(offline):
-    needs("tensorboard")
+    tracked("tensorboard", offline)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    tracked("tensorboard", offline)
     for arm in ("full", "random_0.5+ignore"):
         events = EventAccumulator(str(offline / "run" / "tensorboard" / arm)).Reload()
         found = {name: [(e.step, e.tensor_proto.float_val[0]) for e in events.Tensors(name)]
@@ -151,13 +143,11 @@ def test_tensorboard(offline):
                          "uploaded_bytes": [(5, 1000.0)]}  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@real
 def test_mlflow(offline):
-    needs("mlflow")
+    tracked("mlflow", offline)
     import mlflow
 
-    tracked("mlflow", offline)
     client = mlflow.MlflowClient()
     experiment = client.get_experiment_by_name("taciturn")
     found = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
@@ -169,10 +159,8 @@ def test_mlflow(offline):
         assert [(point.step, point.value) for point in history] == [(4, 0.25), (5, 0.5)]
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@real
 def test_trackio(offline):
-    needs("trackio")
     tracked("trackio", offline)
     with sqlite3.connect(offline / "trackio" / "taciturn.db") as base:
         found = base.execute("select run_name, step, metrics from metrics").fetchall()
@@ -182,10 +170,8 @@ def test_trackio(offline):
     assert all(b'"accuracy":' in bytes(metrics) for _, _, metrics in found)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@real
 def test_wandb(offline):
-    needs("wandb")
     tracked("wandb", offline)
     files = sorted((offline / "run" / "wandb").glob("offline-run-*/*.wandb"))
     assert len(files) == 2

@@ -65,8 +65,8 @@ def main() -> int:
                 rows = json.loads(options.json.read_text()) if options.json.exists() else {}
                 rows = dict(sorted((rows | {f"{version} {name}": row}).items()))
                 options.json.write_text(json.dumps(rows, indent=2) + "\n")
-            told = {key: value for key, value in row.items() if key != "packages"}
-            say(f"Python {version}, {name}: {told}")
+            row.pop("packages", None)
+            say(f"Python {version}, {name}: {row}")
         which = [name for name in which if name != "flwr"]  # one Python is enough for these
     return int(failed)
 
@@ -80,16 +80,11 @@ def environments(
     if "newest" in which:
         yield "newest", {}, "tests"
     if "flwr" in which:
-        for minor in flwr_minors((ROOT / "pyproject.toml").read_text()):
-            yield f"flwr {minor}", {"flwr": f"{minor}.*"}, "tests/flower"
-
-
-def flwr_minors(pyproject: str) -> list[str]:
-    """The minor versions between the bounds."""
-    match = re.search(r'"flwr>=(\d+)\.(\d+),<\1\.(\d+)"', pyproject)
-    if match is None:
-        raise SystemExit("`flwr` in pyproject.toml needs bounds within one major version.")
-    return [f"{match[1]}.{minor}" for minor in range(int(match[2]), int(match[3]))]
+        match = re.search(r'"flwr>=(\d+)\.(\d+),<\1\.(\d+)"', (ROOT / "pyproject.toml").read_text())
+        if match is None:
+            raise SystemExit("`flwr` in pyproject.toml needs bounds within one major version.")
+        for minor in range(int(match[2]), int(match[3])):
+            yield f"flwr {match[1]}.{minor}", {"flwr": f"{match[1]}.{minor}.*"}, "tests/flower"
 
 
 def read_options() -> argparse.Namespace:
@@ -139,13 +134,12 @@ def find(version: str) -> str | None:
     """An interpreter of this version: the running one, on the path, or of pyenv."""
     candidates = [sys.executable, shutil.which(f"python{version}")]
     if pyenv := shutil.which("pyenv"):
-        root = subprocess.run([pyenv, "root"], capture_output=True, text=True).stdout.strip()
+        root = subprocess.check_output([pyenv, "root"], text=True).strip()
         candidates += map(str, Path(root, "versions").glob(f"{version}.*/bin/python"))
     for candidate in filter(None, candidates):
         # A name on the path can be a shim of pyenv's for a version that is not switched on.
         command = [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-        answer = subprocess.run(command, capture_output=True, text=True)
-        if answer.returncode == 0 and answer.stdout.strip() == version:
+        if subprocess.run(command, capture_output=True, text=True).stdout.strip() == version:
             return candidate
     return None
 
@@ -187,14 +181,9 @@ def test(venv: Path, packages: list[str], tests: list[str]) -> dict[str, Any]:
         sum(int(suite.get(name, 0)) for suite in suites)
         for name in ("tests", "failures", "errors", "skipped")
     )
-    return {
-        "python": version,
-        "passed": count - failures - errors - skipped,
-        "failed": failures + errors or int(code != 0),  # a crash leaves no report
-        "skipped": skipped,
-        "seconds": seconds,
-        "packages": versions,
-    }
+    failed = failures + errors or int(code != 0)  # a crash leaves no report
+    return {"python": version, "passed": count - failures - errors - skipped, "failed": failed,
+            "skipped": skipped, "seconds": seconds, "packages": versions}  # fmt: skip
 
 
 if __name__ == "__main__":

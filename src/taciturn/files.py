@@ -76,14 +76,10 @@ def sweep(folder: Path) -> None:
 
 @contextmanager
 def wait_for_lock(path: Path, doing: str) -> Iterator[bool]:
-    """A block in which one process is at a time; the others wait, and say so once.
+    """A block in which one process is at a time; yields whether it had to wait for another one.
 
-    Args:
-      path: the lock file, which is made if need be.
-      doing: what a process that waits says another one does.
-
-    Yields:
-      Whether there was another one to wait for. Where a file system knows no locks, nobody waits.
+    A process that waits logs once what the other one is `doing`. The lock file is made if need be.
+    Where a file system knows no locks, nobody waits.
     """
     waited = False
     while (lock := try_lock(path)) is None:

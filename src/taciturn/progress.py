@@ -19,41 +19,28 @@ class Compiling(NamedTuple):
 class Group(NamedTuple):
     """Runs that go side by side, and how far they are: what a checkpoint keeps.
 
-    Attributes:
-      arms, seeds: each of these arms runs with each of these seeds.
-      done: how many rounds are done.
-      lanes: of every device; None where they are still to be chosen.
-      state: what the next round begins with, a pytree of arrays. In a chunk it is there until the
-        next chunk is asked for; in a group that goes on it is what `states.pack` made of it.
+    Each of the arms runs with each of the seeds. `state` is what the next round begins with, a
+    pytree of arrays: in a chunk it is there until the next chunk is asked for; in a group that goes
+    on it is what `serialization.pack` made of it.
     """
 
     arms: tuple[str, ...]
     seeds: tuple[int, ...]
-    done: int = 0
-    lanes: int | None = None
+    done: int = 0  # rounds
+    lanes: int | None = None  # of every device; None where they are still to be chosen
     state: Any = None
 
 
 class Chunk(NamedTuple):
-    """Rounds that have just ended.
+    """Rounds that have just ended."""
 
-    Attributes:
-      group: whose rounds, and how far it is now.
-      columns: what was recorded, (arms, seeds, rounds) each; NaN where nothing was tested.
-      seconds: wall time of each round, compilation left out, (rounds,).
-      size: how many weights the model has.
-      waiting: the groups that come after this one.
-      weights: after the group's last round, (arms, seeds, size); None before.
-      participation: how often each client was asked and spoke in these rounds.
-    """
-
-    group: Group
-    columns: Mapping[str, np.ndarray]
-    seconds: np.ndarray
-    size: int
-    waiting: tuple[Group, ...] = ()
-    weights: np.ndarray | None = None
-    participation: Any = None
+    group: Group  # whose rounds, and how far it is now
+    columns: Mapping[str, np.ndarray]  # (arms, seeds, rounds) each; NaN where nothing was tested
+    seconds: np.ndarray  # wall time of each round, compilation left out, (rounds,)
+    size: int  # how many weights the model has
+    waiting: tuple[Group, ...] = ()  # the groups that come after this one
+    weights: np.ndarray | None = None  # after the last round, (arms, seeds, size); None before
+    participation: Any = None  # how often each client was asked and spoke in these rounds
 
     @property
     def first(self) -> int:
@@ -72,29 +59,17 @@ class Chunk(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far an arm is, after every round or chunk of rounds.
+    """How far an arm is, after every round or chunk of rounds; means are over seeds."""
 
-    Attributes:
-      arm: the name of the policy.
-      seed: which run, or None where several runs of the arm are side by side.
-      round: how many rounds are done.
-      accuracy: the last one measured, in [0, 1], mean over seeds; NaN before the first.
-      spoke: how many clients spoke so far, mean over seeds.
-      asked: how many were asked so far.
-      bytes_up: bytes of updates uploaded so far, mean over seeds.
-      seeds: the runs that this is told of.
-      new: what was recorded of the rounds since it was last told, (seeds, rounds) each.
-    """
-
-    arm: str
-    seed: int | None
-    round: int
-    accuracy: float
-    spoke: float
-    asked: int
-    bytes_up: float
-    seeds: tuple[int, ...] = ()
-    new: Mapping[str, np.ndarray] = {}
+    arm: str  # the name of the policy
+    seed: int | None  # which run, or None where several of the arm are side by side
+    round: int  # how many rounds are done
+    accuracy: float  # the last mean measured, in [0, 1]; NaN before the first
+    spoke: float  # how many clients spoke so far, on average
+    asked: int  # how many were asked so far
+    bytes_up: float  # bytes of updates uploaded so far, on average
+    seeds: tuple[int, ...] = ()  # the runs that this is told of
+    new: Mapping[str, np.ndarray] = {}  # of the rounds since the last one, (seeds, rounds) each
 
 
 Tell = Callable[[Progress | Compiling], None]

@@ -110,14 +110,12 @@ def read_json(path: Path) -> Any:
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """A table with a header; numbers that are not there are left empty."""
-    with atomic_write(path) as file:
-        file.write(_csv([list(rows[0]), *([row[name] for name in rows[0]] for row in rows)]))
+    write_text(path, _csv([list(rows[0]), *([row[name] for name in rows[0]] for row in rows)]))
 
 
 def write_columns(path: Path, names: Iterable[str], columns: Iterable[np.ndarray]) -> None:
     """A table of many rows, given by column."""
-    with atomic_write(path) as file:
-        file.write(_csv([list(names)]) + _csv(_rows(columns)))
+    write_text(path, _csv([list(names)]) + _csv(_rows(columns)))
 
 
 class GrowingTable:
@@ -176,13 +174,11 @@ class StreamedTable:
         if len(data) < size:
             raise RunError(f"{self._path} has {len(data)} bytes, and had {size}")
         if found.hexdigest() != checksum:
-            raise RunError(
-                f"{self._path} is damaged: its first {size} bytes are not what they were"
-            )
+            raise RunError(f"{self._path} is damaged: its first {size} bytes have changed")
         opened = self._open("r+b", size, found)
         opened.truncate(size)
         opened.seek(size)
-        return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+        return _dicts(data.decode())
 
     def add(self, columns: Iterable[np.ndarray]) -> None:
         """Adds rows, given by column, in the order of the header."""
@@ -228,7 +224,11 @@ def _csv(rows: Iterable[Sequence[Any]]) -> str:
 
 def read_csv(path: Path) -> list[dict[str, str]]:
     """The rows of a table that are whole: the last one may be being written."""
-    return list(csv.DictReader(io.StringIO(whole_rows(path), newline="")))
+    return _dicts(whole_rows(path))
+
+
+def _dicts(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def whole_rows(path: Path) -> str:

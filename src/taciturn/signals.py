@@ -12,9 +12,8 @@ from typing import Any
 def noted() -> Iterator[Callable[[], int]]:
     """A block that asks whether it should stop; a second signal stops it at once.
 
-    Yields:
-      A function: the number of the signal that came, 0 before. Signals reach the main thread alone:
-      in another one nothing changes.
+    Yields a function that returns the number of the signal that came, 0 before. Signals reach the
+    main thread alone: in another one nothing changes.
     """
     came: list[int] = []
     before: dict[int, Any] = {}

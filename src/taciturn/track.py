@@ -22,8 +22,6 @@ from taciturn.progress import Compiling, Progress
 log = logging.getLogger("taciturn")
 
 _PROJECT = "taciturn"
-_MODULES = {"tensorboard": "tensorboard.summary", "wandb": "wandb", "mlflow": "mlflow",
-            "trackio": "trackio"}  # fmt: skip
 
 Rows = Sequence[tuple[int, Mapping[str, float]]]  # rounds, counted from 1, and their figures
 
@@ -36,10 +34,10 @@ class Run(NamedTuple):
 
 
 def library(name: str) -> ModuleType:
-    """The tracker's library; what is not installed is named with the command that does."""
-    if name not in _MODULES:
-        raise UnknownName("tracker", name, _MODULES)
-    found = require(_MODULES[name], name)
+    """The tracker's library, or an error that says how to install it."""
+    if name not in _OPEN:
+        raise UnknownName("tracker", name, _OPEN)
+    found = require("tensorboard.summary" if name == "tensorboard" else name, name)
     if getattr(found, "__file__", None) is None:  # a folder that a tracker has left here
         raise MissingExtra(f"`{name}` is not installed. {install(name)}")
     return found
@@ -48,12 +46,9 @@ def library(name: str) -> ModuleType:
 class Tracker:
     """Passes on what a simulation tells, or the rows of a federation.
 
-    Args:
-      name: tensorboard, wandb, mlflow or trackio.
-      folder: the run folder. Its name is the group of the tracked runs, and TensorBoard's and
-        Weights & Biases' files lie in it; the other two write where they are set up to.
-      settings: shown beside the figures.
-      seeds: all those of a simulation.
+    The name of the run folder is the group of the tracked runs. TensorBoard's and Weights & Biases'
+    files lie in it; the other two write where they are set up to. `seeds` are all those of a
+    simulation.
     """
 
     def __init__(

@@ -1,14 +1,27 @@
+"""What counts as refusing: an error, soon, without much memory, and before anything trains."""
+
 from __future__ import annotations
 
 import functools
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import files
 import pytest
 
+from taciturn.sim import engine, reference
 from taciturn.tasks import TASKS
 
 SYNTHETIC = functools.cache(TASKS["synthetic"])  # drawn once
+SECONDS = 30
+MOST = 1 << 30  # bytes
+
+
+class Accepted(BaseException):
+    """Bad input was taken for good; no `except Exception` on the way catches this."""
 
 
 @pytest.fixture(scope="session")
@@ -18,10 +31,32 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
+def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty folder, and a test that may not train, hang, or take more than a GB."""
+
+    def accept(*_: Any) -> Any:
+        raise Accepted(f"the input was accepted, or nothing was said for {SECONDS} s")
+
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TACITURN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("TACITURN_DATA", raising=False)
     monkeypatch.setitem(TASKS, "synthetic", SYNTHETIC)
+    for module in (engine, reference):
+        monkeypatch.setattr(module, "stream", accept)
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = memory("VmRSS")
+    signal.signal(signal.SIGALRM, accept)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    assert memory("VmHWM") - before < MOST
+
+
+def memory(key: str) -> int:
+    """Bytes of this process, where the system tells."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(f"{key}:"):
+                return int(line.split()[1]) * 1024
+    return 0

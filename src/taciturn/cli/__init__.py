@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union
 import tyro
 
 from taciturn.cli.catalog import Data, List
-from taciturn.cli.command import Command
+from taciturn.cli.command import REGISTRY, Command
 from taciturn.cli.frontier import Frontier
 from taciturn.cli.inspect import Report, Runs, Watch
 from taciturn.cli.run import Compare, Resume, Run, Simulation
@@ -44,6 +44,7 @@ def read(arguments: list[str] | None = None) -> Command:
         prog="taciturn",
         description=_ABOUT,
         config=(tyro.conf.DisallowNone,),
+        registry=REGISTRY,
     )
     if not isinstance(found, Simulation):
         return found

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from taciturn.checks import choice, path_of
-from taciturn.cli.command import Command, File, command
+from taciturn.cli.command import Command, File
 from taciturn.core.policy import CODECS, RULES, STAND_INS
 from taciturn.errors import InputError, require
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
 class List(Command):
     """List the tasks, rules, stand-ins and codecs that there are."""
 
@@ -32,7 +33,7 @@ class List(Command):
                 sys.stdout.write(f"  {name:<18}{summary}\n")
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
 class Data(Command):
     """See what data there are, bring them, check them, look at them.
 

@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import sys
 import typing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, dataclass_transform
+from typing import Annotated, Any
 
 import docstring_parser  # which tyro needs
 import tyro
+from tyro import constructors
+
+REGISTRY = constructors.ConstructorRegistry()  # for `tyro.cli`
 
 _SEVERAL: dict[Any, str] = {tuple[str, ...]: "TEXT …", int | tuple[int, ...]: "INT …"}
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-def command(cls: type[Any]) -> Any:
-    """A dataclass whose fields are options; the text below a field is its help.
-
-    Beyond what tyro does by itself, lines of help are joined, a flag has no opposite, and a default
-    of None, false or no values, which says nothing, is not shown.
-    """
-    made = dataclass(frozen=True, kw_only=True)(cls)
-    hints = typing.get_type_hints(made, include_extras=True)
-    helps = functools.reduce(dict.__or__, map(_helps, reversed(made.__mro__[:-1])))
-    for field in fields(made):
-        hint, shown = hints[field.name], dict[str, Any](help=helps[field.name])
-        if field.default is None or field.default is False or field.default == ():
-            shown["help_behavior_hint"] = ""
-        if hint in _SEVERAL:
-            shown["metavar"] = _SEVERAL[hint]
-        if hint is bool and field.default is False:
-            hint = tyro.conf.FlagCreatePairsOff[bool]
-        if field.default is None and hint in (int, float):  # until the task fills it in
-            hint |= None
-        made.__annotations__[field.name] = Annotated[hint, tyro.conf.arg(**shown)]
-    return made
-
-
-@functools.cache
-def _helps(cls: type[Any]) -> dict[str, str]:
-    parameters = docstring_parser.parse_from_object(cls).params
-    return {one.arg_name: " ".join((one.description or "").split()) for one in parameters}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +29,42 @@ class Command:
     def go(self) -> None:
         """Does the work."""
         raise NotImplementedError
+
+
+@REGISTRY.struct_rule
+def _options(info: constructors.StructTypeInfo) -> constructors.StructConstructorSpec | None:
+    """The fields of a command as options; the text below a field is its help, in one line."""
+    cls = info.type
+    if not (isinstance(cls, type) and issubclass(cls, Command)):
+        return None
+    hints = typing.get_type_hints(cls, include_extras=True)
+    helps = {
+        param.arg_name: " ".join((param.description or "").split())
+        for base in reversed(cls.__mro__[:-1])
+        for param in docstring_parser.parse_from_object(base).params
+    }
+    found = []
+    for field in dataclasses.fields(cls):
+        default = tyro.MISSING if field.default is dataclasses.MISSING else field.default
+        hint = _shown(hints[field.name], default)
+        found.append(constructors.StructFieldSpec(field.name, hint, default, helps[field.name]))
+    return constructors.StructConstructorSpec(cls, tuple(found))
+
+
+def _shown(hint: Any, default: Any) -> Any:
+    """The type of an option, with how the help shows it.
+
+    A flag has no opposite, and a default of None, false or no values, which says nothing, is left
+    out.
+    """
+    arguments: dict[str, Any] = {"metavar": _SEVERAL.get(hint)}
+    if default is None or default is False or default == ():
+        arguments["help_behavior_hint"] = ""
+    if hint is bool and default is False:
+        hint = tyro.conf.FlagCreatePairsOff[bool]
+    if default is None and hint in (int, float):  # until the task fills it in
+        hint |= None
+    return Annotated[hint, tyro.conf.arg(**arguments)]
 
 
 def tell(line: str) -> None:

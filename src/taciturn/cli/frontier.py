@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from taciturn.checks import path_of, whole
-from taciturn.cli.command import Command, command, tell
+from taciturn.cli.command import Command, tell
 from taciturn.errors import InputError, UnknownName, require
 from taciturn.settings import Plan
 
 _Options = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE …", help_behavior_hint="")]
-_SETTINGS = ("epochs", "batch", "lr", "clip")  # those that the task has a default for
+_SETTINGS = ("rounds", "cohort", "evaluate_every", "epochs", "batch", "lr", "clip")
+_WHOLE = ("rounds", "cohort", "evaluate_every", "epochs", "batch", "seeds", "side_by_side")
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
 class Frontier(Command):
     """Draw accuracy against uploaded bytes: a grid of policies and seeds, side by side.
 
@@ -69,43 +71,23 @@ class Frontier(Command):
         from taciturn.frontier import front, picture
         from taciturn.frontier.policies import FULL, GRID, OWN, named
         from taciturn.sim import prepare
-        from taciturn.sim.defaults import PRECISIONS
         from taciturn.studies import figure, pieces
         from taciturn.studies.experiment import Experiment
-        from taciturn.tasks import TASKS
 
-        if path_of("out", self.out).is_file():
-            raise InputError(f"`--out` must be a folder, {self.out} is a file.")
         if self.task == "list":
-            lines = [f"{name:<30} {text}" for name, text in GRID.items()]
-            sys.stdout.write("\n".join(lines) + "\n")
+            sys.stdout.write("".join(f"{name:<30} {text}\n" for name, text in GRID.items()))
             return
-        if self.task not in TASKS:
-            raise UnknownName("task", self.task, TASKS)
-        if self.precision is not None and self.precision not in PRECISIONS:
-            raise UnknownName("precision", self.precision, PRECISIONS)
-        every = max(1, self.rounds // 20) if self.evaluate_every is None else self.evaluate_every
-        settings = {"rounds": self.rounds, "cohort": self.cohort, "evaluate_every": every}
-        given = {name: getattr(self, name) for name in _SETTINGS}
-        settings |= {name: value for name, value in given.items() if value is not None}
-        for name in (
-            "rounds",
-            "cohort",
-            "seeds",
-            "evaluate_every",
-            "epochs",
-            "batch",
-            "side_by_side",
-        ):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name))
-        options = {k: v for k, v in Plan(option=self.option).task_options.items() if v is not None}
+        self._check()
         arms = GRID if self.policies is None else {FULL: FULL} | named(self.policies)
+        again = () if self.again is None else tuple(named(self.again))
         own = {name: OWN[name] for name in arms if name in OWN}
+        every = max(1, self.rounds // 20) if self.evaluate_every is None else self.evaluate_every
+        given = asdict(self) | {"evaluate_every": every}
+        settings = {name: given[name] for name in _SETTINGS if given[name] is not None}
+        options = {k: v for k, v in Plan(option=self.option).task_options.items() if v is not None}
         experiment = Experiment(
             self.task, self.task, self.task, options, settings, arms, self.seeds, own=own
         )
-        again = () if self.again is None else tuple(named(self.again))
         prepare()
         chosen = pieces.Options(self.out, self.precision, self.data, self.side_by_side, again)
         result = pieces.run(experiment, chosen, tell)
@@ -113,3 +95,18 @@ class Frontier(Command):
         made = table.write(self.out, f"table-{self.task}")
         made += figure.write(picture.draw(result), self.out, f"figure-{self.task}")
         sys.stdout.write("\n".join([table.title, "", table.text(), *map(str, made)]) + "\n")
+
+    def _check(self) -> None:
+        """Raises if an option cannot be used, before a folder is made."""
+        from taciturn.sim.defaults import PRECISIONS
+        from taciturn.tasks import TASKS
+
+        if path_of("out", self.out).is_file():
+            raise InputError(f"`--out` must be a folder, {self.out} is a file.")
+        if self.task not in TASKS:
+            raise UnknownName("task", self.task, TASKS)
+        if self.precision is not None and self.precision not in PRECISIONS:
+            raise UnknownName("precision", self.precision, PRECISIONS)
+        for name in _WHOLE:
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from taciturn.checks import path_of
-from taciturn.cli.command import Command, File, command
+from taciturn.cli.command import Command, File
 from taciturn.errors import InputError, require
 
 _Folders = Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN …")]
 _Accuracies = Annotated[tuple[float, ...], tyro.conf.arg(metavar="PERCENT …")]
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
 class Runs(Command):
     """List the runs that are on disk: complete, stopped or running, and how each policy did."""
 
@@ -30,7 +31,7 @@ class Runs(Command):
         listing.show(self.folder)
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
 class Report(Command):
     """Look at runs again: a table here, and a page with curves, tables and settings.
 
@@ -68,7 +69,7 @@ class Report(Command):
         sys.stdout.write(f"{out}\n")
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
 class Watch(Command):
     """Look at runs while they go on: the page of `taciturn report`, live.
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 import tyro
 
-from taciturn.cli.command import Command, File, command, tell
+from taciturn.cli.command import Command, File, tell
 from taciturn.core.policy import Policy, parse, parse_part
 from taciturn.errors import InputError, require
 from taciturn.settings import TOGETHER, Plan, read_config, read_values
@@ -23,7 +23,7 @@ _Sweep = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,VALUE …"
 
 @dataclass(frozen=True, kw_only=True)
 class Told(Command):
-    """What commands that run something have: how people learn of it."""
+    """Options of the commands that run something: how people learn of it."""
 
     json: bool = False
     """Print the summary as one JSON object, and nothing else, on stdout."""
@@ -103,7 +103,7 @@ class Simulation(Plan, Told):
         self.show(*comparison.start(values, self.out, told))
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
 class Run(Simulation):
     """Train federatedly with clients that stay silent, beside a run in which all speak.
 
@@ -154,7 +154,7 @@ class Run(Simulation):
         return "; ".join(dict.fromkeys(texts))
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
 class Compare(Simulation):
     """Run policies side by side, and say how they differ from the first one.
 
@@ -171,7 +171,7 @@ class Compare(Simulation):
         return self.arms
 
 
-@command
+@dataclass(frozen=True, kw_only=True)
 class Resume(Told):
     """Go on with a run that was stopped, killed, or ran out of disk.
 

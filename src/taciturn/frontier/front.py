@@ -14,21 +14,13 @@ from taciturn.studies.table import Spread, Table
 
 
 class Point(NamedTuple):
-    """Where a policy ends, as means over seeds.
+    """Where a policy ends, as means over seeds."""
 
-    Attributes:
-      name: of the arm.
-      accuracy: in %.
-      uploaded: bytes.
-      on_front: whether no other has at least its accuracy for at most its bytes.
-      recommended: whether it is the policy that Taciturn recommends.
-    """
-
-    name: str
-    accuracy: float
-    uploaded: float
-    on_front: bool
-    recommended: bool
+    name: str  # of the arm
+    accuracy: float  # in %
+    uploaded: float  # bytes
+    on_front: bool  # whether no other has at least its accuracy for at most its bytes
+    recommended: bool  # whether it is the policy that Taciturn recommends
 
 
 def points(result: Results) -> list[Point]:
@@ -39,9 +31,9 @@ def points(result: Results) -> list[Point]:
         name: (float(arm.bytes_at().mean()), float(arm.at().mean()))
         for name, arm in result.arms.items()
     }
-    front = pareto(ends)
+    front, recommended = pareto(ends), GRID[RECOMMENDED]
     found = [
-        Point(name, accuracy, sent, name in front, result.arms[name].policy == GRID[RECOMMENDED])
+        Point(name, accuracy, sent, name in front, result.arms[name].policy == recommended)
         for name, (sent, accuracy) in ends.items()
     ]
     return sorted(found, key=lambda point: (point.name != FULL, -point.uploaded))
@@ -50,14 +42,10 @@ def points(result: Results) -> list[Point]:
 def pareto(ends: Mapping[str, tuple[float, float]]) -> set[str]:
     """Those of (bytes, accuracy) that no other beats in one without losing in the other."""
 
-    def beaten(name: str) -> bool:
-        sent, accuracy = ends[name]
-        return any(
-            other != ends[name] and other[0] <= sent and other[1] >= accuracy
-            for other in ends.values()
-        )
+    def beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+        return one != other and one[0] <= other[0] and one[1] >= other[1]
 
-    return {name for name in ends if not beaten(name)}
+    return {name for name, end in ends.items() if not any(beats(o, end) for o in ends.values())}
 
 
 def reached(arm: Arm, accuracy: float) -> float | None:
@@ -69,7 +57,6 @@ def reached(arm: Arm, accuracy: float) -> float | None:
 def table(result: Results) -> Table:
     """Accuracy and upload of every policy, and the worst tenth of clients where runs have it."""
     found = points(result)
-    seeds = max(len(arm.seeds) for arm in result.arms.values())
     columns = ("policy", f"{result.measure} %", "− full", "upload %", "bytes", "front",
                *(f"to {100 * share:g} %" for share in SHARES))  # fmt: skip
     rows = [_row(point, result, found[0].accuracy) for point in found]
@@ -78,19 +65,18 @@ def table(result: Results) -> Table:
         columns = (*columns, "worst tenth %")
         rows = [(*row, None if tenth is None else Spread(tenth))
                 for row, tenth in zip(rows, worst, strict=True)]  # fmt: skip
-    plural = "s" * (seeds > 1)
-    title = f"{result.experiment.title}, {result.cohort} clients in a round, {seeds} seed{plural}."
-    return Table(title, columns, rows)
+    seeds = max(len(arm.seeds) for arm in result.arms.values())
+    title = f"{result.experiment.title}, {result.cohort} clients in a round, {seeds} seed"
+    return Table(f"{title}{'s' * (seeds > 1)}.", columns, rows)
 
 
 def _row(point: Point, result: Results, goal: float) -> tuple[Any, ...]:
     arm, share = result.arms[point.name], result.share(point.name)
-    gap = result.gap(point.name, FULL)
     ends = [reached(arm, share * goal) for share in SHARES]
     return (
         f"**{point.name}**" if point.recommended else point.name,
         Spread(arm.at()),
-        None if point.name == FULL else str(gap),
+        None if point.name == FULL else str(result.gap(point.name, FULL)),
         Spread(share, 1 if share.mean() >= 10 else 2 if share.mean() >= 1 else 3),
         byte_text(point.uploaded),
         "●" if point.on_front else None,

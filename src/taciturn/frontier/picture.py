@@ -23,11 +23,9 @@ def draw(result: Results) -> Figure:
     """
     figure = Figure(figsize=(10, 6.5), layout="constrained")
     axes = figure.subplots()
-    everyone = points(result)
-    ranked = sorted(
-        everyone, key=lambda p: (not (p.recommended or p.name == FULL), not p.on_front, -p.accuracy)
-    )
-    found = ranked[:_MOST]
+    all_of = points(result)
+    all_of.sort(key=lambda p: (p.name != FULL and not p.recommended, not p.on_front, -p.accuracy))
+    found = all_of[:_MOST]
     tones = colours([point.name for point in found])
     level = float(result.arms[FULL].at().mean())
     lowest = _zoom(axes, found, level)
@@ -49,8 +47,8 @@ def draw(result: Results) -> Figure:
     axes.axhspan(level - MARGIN, level, color="0.5", alpha=0.13, lw=0,
                  label=f"{MARGIN:g} points below full")  # fmt: skip
     axes.set(xlabel="uploaded by all clients", ylabel=f"{result.measure}, %")
-    left_out = f", {len(found)} of {len(everyone)} policies" * (len(found) < len(everyone))
-    axes.set_title(f"{result.experiment.title}{left_out}")
+    some = f", {len(found)} of {len(all_of)} policies" * (len(found) < len(all_of))
+    axes.set_title(f"{result.experiment.title}{some}")
     axes.grid(alpha=0.25)
     figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
     place_labels(axes, labels)

@@ -90,7 +90,7 @@ def _messages(arms: Sequence[Series], size: float, unit_name: str) -> Iterator[P
     # What differs from round to round would fill a panel with colour: means of stretches are drawn.
     wide = -(-max(s.rounds for s in arms) // _STRETCHES)
     means = f", means of {wide} rounds" if wide > 1 else ""
-    shares = all(np.isfinite(s["asked"]).all() and (s["asked"] > 0).all() for s in arms)
+    shares = all((s["asked"] > 0).all() for s in arms)
 
     def spoken(s: Series) -> Iterator[Line]:
         return _measured(100 * s["spoke"] / s["asked"] if shares else s["spoke"], wide=wide)
@@ -131,8 +131,7 @@ def _own_metrics(arms: Sequence[Series]) -> Iterator[Panel]:
 def bits(s: Series) -> np.ndarray:
     """Bits of payload for each weight, over all clients that were asked; 32 is everything."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = 32 * s["bytes_up"] / (s["bytes_up_full"] - s["overhead_up"])
-    return np.where(np.isfinite(found), found, np.nan)
+        return 32 * s["bytes_up"] / (s["bytes_up_full"] - s["overhead_up"])
 
 
 def thin(curve: np.ndarray, most: int) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -156,7 +155,7 @@ def _figures(s: Series) -> Row:
         "silent: small": percent(s.ended.get("silent_small"), ".1f"),
         "silent: large": percent(s.ended.get("silent_large"), ".1f"),
         "bits per weight": f"{32 * s['bytes_up'].sum() / speakers:.4g}" if speakers > 0 else "",
-        "rejected": f"{s['rejected'].sum(1).mean():,.4g}" if np.nansum(s["rejected"]) else "",
+        "rejected": f"{s['rejected'].sum(1).mean():,.4g}" if s["rejected"].any() else "",
         "rounds": f"{s.rounds:,}",
         "seeds": f"{len(s.seeds)}",
     }
@@ -190,8 +189,7 @@ def _about(folders: Sequence[Path], names: list[str]) -> dict[str, str]:
     summaries = [series.summary(folder) for folder in folders]
     settings = [config or {key: summary[key] for key in _OF_A_FEDERATION if key in summary}
                 for config, summary in zip(configs, summaries, strict=True)]  # fmt: skip
-    versions = [v if isinstance(v := summary.get("versions"), dict) else {}
-                for summary in summaries]  # fmt: skip
+    versions = [summary.get("versions", {}) for summary in summaries]
     for title, columns in (("Settings", settings), ("Versions", versions)):
         rows = []
         for key in dict.fromkeys(key for column in columns for key in column):
@@ -226,8 +224,6 @@ def _text(value: Any, form: str) -> str:
 
 
 def _bytes(count: float) -> str:
-    if math.isnan(count):
-        return ""
     return f'<span title="{count:,.0f} bytes">{byte_text(count)}</span>'
 
 

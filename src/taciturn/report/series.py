@@ -19,30 +19,21 @@ from taciturn import runs
 from taciturn.errors import RunError
 from taciturn.summary import summarise
 
-_NEEDED = ("spoke", "bytes_up", "overhead_up", "accuracy")
-_OTHERS = ("asked", "rejected", "threshold", "norm_mean", "norm_std", "bytes_up_full", "bytes_down",
-           "overhead_down", "bytes_down_full", "loss", "worst_tenth")  # fmt: skip
-_KNOWN = (*_NEEDED, *_OTHERS)
+_COUNTS = ("spoke", "asked", "rejected", "bytes_up", "overhead_up", "bytes_up_full", "bytes_down",
+           "overhead_down", "bytes_down_full")  # fmt: skip
+_NEEDED = (*_COUNTS, "threshold", "norm_mean", "accuracy", "loss")
 _LAST = "worst_tenth"  # of the columns that every simulation has; the task's own metrics follow
 
 
 @dataclass(frozen=True)
 class Series:
-    """One arm of a run; `series["accuracy"]` is a column of its table, (seeds, rounds).
+    """One arm of a run; `series["accuracy"]` is a column of its table, (seeds, rounds)."""
 
-    Attributes:
-      arm: its name in the folder.
-      seeds: one per run.
-      columns: those of `metrics.csv`; NaN where something was not measured.
-      metrics: those of the task's own.
-      ended: the arm's figures in `summary.json`; empty until the run is complete.
-    """
-
-    arm: str
-    seeds: tuple[int, ...]
-    columns: Mapping[str, np.ndarray]
-    metrics: Mapping[str, np.ndarray]
-    ended: Mapping[str, Any]
+    arm: str  # its name in the folder
+    seeds: tuple[int, ...]  # one per run
+    columns: Mapping[str, np.ndarray]  # of `metrics.csv`; NaN where something was not measured
+    metrics: Mapping[str, np.ndarray]  # those of the task's own
+    ended: Mapping[str, Any]  # the figures in `summary.json`; empty until the run is complete
 
     def __getitem__(self, name: str) -> np.ndarray:
         found = self.columns.get(name)
@@ -59,12 +50,9 @@ class Series:
 
     def summary(self) -> dict[str, Any]:
         """The figures of a table; percentages are of 100."""
-        partly = (*_NEEDED, "threshold", "worst_tenth", "loss")  # may be missing in some rounds
-        known = {name: self[name] for name in _KNOWN
-                 if name in partly or np.isfinite(self[name]).all()}  # fmt: skip
         # What needs more than the rounds of one arm was written when the run ended.
         ended = {key: self.ended[key] for key in ("difference", "noise_floor") if key in self.ended}
-        return {"rounds": self.rounds, "seeds": list(self.seeds)} | summarise(known) | ended
+        return {"rounds": self.rounds, "seeds": list(self.seeds)} | summarise(self.columns) | ended
 
 
 def read(folder: Path) -> dict[str, Series]:
@@ -78,15 +66,12 @@ def read(folder: Path) -> dict[str, Series]:
         raise RunError(f"{path} cannot be read as a run's metrics: {error}.") from None
     if not names:
         raise RunError(f"{path} has no rounds yet.")
-    for name in ("spoke", "bytes_up", "overhead_up"):
+    for name in _COUNTS:
         if not np.isfinite(table[name]).all():
             row = int(np.argmin(np.isfinite(table[name])))
             raise RunError(f"{path} has no `{name}` in row {row + 1}: it was cut.")
-    cohort = config(folder).get("cohort", np.nan)
-    table.setdefault("asked", np.full(len(table["arm"]), cohort, float))
-    ended = summary(folder).get("arms")
-    ended = ended if isinstance(ended, dict) else {}
-    found = {name: _series(name, table["arm"] == i, table, ended.get(name) or {})
+    ended = summary(folder).get("arms", {})
+    found = {name: _series(name, table["arm"] == i, table, ended.get(name, {}))
              for i, name in enumerate(names)}  # fmt: skip
     return dict(sorted(found.items(), key=lambda one: one[0] != "full"))
 
@@ -94,7 +79,7 @@ def read(folder: Path) -> dict[str, Series]:
 def _series(
     name: str, own: np.ndarray, table: Mapping[str, np.ndarray], ended: Mapping[str, Any]
 ) -> Series:
-    """The rounds that all seeds have; without seeds that are far behind, which run after others."""
+    """The rounds that all seeds have, but for seeds far behind, which run after the others."""
     seeds = {int(seed): np.flatnonzero(own & (table["seed"] == seed))
              for seed in np.unique(table["seed"][own])}  # fmt: skip
     longest = max(map(len, seeds.values()))
@@ -102,7 +87,8 @@ def _series(
     rounds = min(map(len, seeds.values()))
     rows = np.stack([rows[:rounds] for rows in seeds.values()])
     columns = {key: column[rows] for key, column in table.items() if key not in ("arm", "seed")}
-    metrics = {key: columns.pop(key) for key in list(columns) if key not in _KNOWN}
+    known = (*_NEEDED, _LAST)
+    metrics = {key: columns.pop(key) for key in list(columns) if key not in known}
     return Series(name, tuple(seeds), columns, metrics, ended)
 
 
@@ -120,7 +106,7 @@ def _table(text: str) -> tuple[list[str], dict[str, np.ndarray]]:
     if not body.strip():
         return [], {}
     own = columns[columns.index(_LAST) + 1 :] if _LAST in columns else []
-    used = {name: columns.index(name) for name in (*needed, *_OTHERS, *own) if name in columns}
+    used = {name: columns.index(name) for name in (*needed, _LAST, *own) if name in columns}
     for _ in range(2):  # twice, because what is found does not overlap
         body = body.replace(",,", ",nan,")
     body = body.replace(",\n", ",nan\n")

@@ -36,13 +36,7 @@ class Live:
     """Shows how far every arm is, a line for each.
 
     It writes to stderr, so that stdout stays free for results. Where that is no terminal but a
-    file, lines are added to it now and then.
-
-    Args:
-      arms: their names.
-      settings: those of the simulation.
-      console: where to write.
-      clock: seconds since any start.
+    file, lines are added to it now and then. `clock` gives seconds since any start.
     """
 
     def __init__(
@@ -242,8 +236,8 @@ def _columns(arms: Sequence[Figures]) -> dict[str, list[str]]:
     found["payload"] = [byte_text(f["upload_bytes"]) for f in arms]
     found["overhead"] = [byte_text(f["upload_overhead_bytes"]) for f in arms]
     found["of full"] = [percent(f["upload_share"], ".3g") for f in arms]
-    if any(f.get("download_share") not in (None, 100.0) for f in arms):
-        found["both\nways"] = [percent(f.get("traffic_share"), ".3g") for f in arms]
+    if any(f["download_share"] not in (None, 100.0) for f in arms):
+        found["both\nways"] = [percent(f["traffic_share"], ".3g") for f in arms]
     return found
 
 

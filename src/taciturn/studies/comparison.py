@@ -1,4 +1,4 @@
-"""Plans, run in folders: begun, stopped, gone on with, and what they leave behind.
+"""Runs plans in folders: starts them, goes on with those that were stopped, writes what came out.
 
 A folder has the plan (`config.toml`), the rounds (`metrics.csv`), checkpoints while it runs, and at
 the end weights, a picture and the summary: a run without a summary was stopped. Where a plan has a
@@ -42,7 +42,7 @@ NUDGED = "nudged"  # the folder of the runs that measure the noise floor
 
 
 class _Ready(NamedTuple):
-    """A plan that can be run: checked, and with its data."""
+    """A plan that was checked, and its data."""
 
     plan: Plan
     task: Task
@@ -50,13 +50,10 @@ class _Ready(NamedTuple):
 
 
 class Told(NamedTuple):
-    """How people learn of a run: see `report.following`."""
+    """How people learn of a run: see `report.callbacks.following`."""
 
     quiet: bool = False
     track: str | None = None
-
-
-TOLD = Told()
 
 
 def policies_of(text: str) -> dict[str, Policy]:
@@ -75,9 +72,7 @@ def policies_of(text: str) -> dict[str, Policy]:
     return found
 
 
-def start(
-    values: Mapping[str, Any], out: Path | None, told: Told = TOLD
-) -> tuple[Path, dict[str, Any]]:
+def start(values: Mapping[str, Any], out: Path | None, told: Told) -> tuple[Path, dict[str, Any]]:
     """The folder of a plan that is run, `out` or a new one in `runs/`, and its summary.
 
     Of fields of the plan that have a list, a sweep, every combination is run.
@@ -89,8 +84,8 @@ def start(
             return folder, _run_all(ready, folder, told)
 
 
-def go_on(folder: Path, told: Told = TOLD) -> dict[str, Any]:
-    """Goes on with a run that was stopped; what its `summary.json` has in the end."""
+def go_on(folder: Path, told: Told) -> dict[str, Any]:
+    """Goes on with a run that was stopped; returns its summary."""
     if not folder.is_dir():
         raise RunError(f"{folder} is not a folder.")
     if not (folder / "config.toml").exists():
@@ -100,8 +95,7 @@ def go_on(folder: Path, told: Told = TOLD) -> dict[str, Any]:
         raise RunError(f"{folder} has no config.toml: {why}.")
     with runs.claimed(folder):
         if is_complete(folder):
-            _tidy(folder)  # if it was killed before it could
-            return runs.read_json(folder / "summary.json")
+            return _finished(folder)
         ready = _prepare(read_config(folder / "config.toml"))
         with _saying_how(folder):
             return _run_all(ready, folder, told)
@@ -174,9 +168,10 @@ def _config(values: Mapping[str, Any], ready: Mapping[str, _Ready]) -> dict[str,
     plan = next(iter(ready.values())).plan
     found = asdict(plan) if len(ready) == 1 else {**values, "devices": plan.devices}
     where = found["data"]
-    if where is not None:
-        places = [str(path.absolute()) for path in (where if isinstance(where, list) else [where])]
-        found["data"] = places if isinstance(where, list) else places[0]
+    if isinstance(where, list):
+        found["data"] = [str(path.absolute()) for path in where]
+    elif where is not None:
+        found["data"] = str(where.absolute())
     return found
 
 
@@ -198,8 +193,7 @@ def _run(ready: _Ready, folder: Path, told: Told) -> dict[str, Any]:
     """Runs a plan in its folder from where it is, and writes down what came out."""
     plan, task, policies = ready
     if is_complete(folder):
-        _tidy(folder)
-        return runs.read_json(folder / "summary.json")
+        return _finished(folder)
     settings = Settings(**{field.name: getattr(plan, field.name) for field in fields(Settings)})
     with following(list(policies), plan, folder, *told) as tell:
         histories = follow(task, policies, settings, tell, plan.plain, folder)
@@ -214,16 +208,16 @@ def _run(ready: _Ready, folder: Path, told: Told) -> dict[str, Any]:
         folder / "clients.csv", *table(participation, getattr(task.clients, "names", ()))
     )
     plots.draw(series.read(folder), folder / "report.png", task.name)
-    summary = _summary(task, histories, nudged, folder)
-    runs.write_json(folder / "summary.json", summary)  # the last file: with it a run is complete
-    _tidy(folder)
-    return summary
+    # The last file: with it a run is complete.
+    runs.write_json(folder / "summary.json", _summary(task, histories, nudged, folder))
+    return _finished(folder)
 
 
-def _tidy(folder: Path) -> None:
-    """Removes what a run needs no more when it is complete."""
+def _finished(folder: Path) -> dict[str, Any]:
+    """The summary of a run that is complete and needs its checkpoints no more."""
     remove_checkpoints(folder)
     remove_checkpoints(folder / NUDGED)
+    return runs.read_json(folder / "summary.json")
 
 
 def _nudged(ready: _Ready, settings: Settings, folder: Path, told: Told) -> dict[str, History]:
@@ -233,11 +227,10 @@ def _nudged(ready: _Ready, settings: Settings, folder: Path, told: Told) -> dict
     """
     plan, task, policies = ready
     again = {f"{arm} (nudged)": policy for arm, policy in policies.items()}
+    nudged = replace(settings, lr=nudged_rate(settings.lr))
     folder.mkdir(exist_ok=True)
     with following(list(again), plan, folder, told.quiet) as tell:
-        found = follow(
-            task, again, replace(settings, lr=nudged_rate(settings.lr)), tell, plan.plain, folder
-        )
+        found = follow(task, again, nudged, tell, plan.plain, folder)
     return dict(zip(policies, found.values(), strict=True))
 
 
@@ -246,22 +239,23 @@ def _summary(
 ) -> dict[str, Any]:
     """The first arm that is not full communication on top, and all arms below."""
     arms = {name: history.summary() for name, history in histories.items()}
-    for name, history in nudged.items():
-        again = history.summary()["accuracy"]
-        arms[name]["noise_floor"] = noise_floor(arms[name]["accuracy"], again)
+    for name, again in nudged.items():
+        floor = noise_floor(arms[name]["accuracy"], again.summary()["accuracy"])
+        arms[name]["noise_floor"] = floor
     reference, *others = arms.values()
     if len(reference["seeds"]) > 1:
         for figures in others:
             paired = difference(figures["accuracy"], reference["accuracy"])
             figures["difference"] = paired._asdict()
     first = next((name for name in arms if name != BASELINE), BASELINE)
-    found = {"task": task.name} | arms[first] | {"run": str(folder)}
-    return found | {"tested_on": how_tested(task), "arms": arms, "versions": versions()}
+    return {"task": task.name} | arms[first] | {
+        "run": str(folder), "tested_on": how_tested(task), "arms": arms, "versions": versions(),
+    }  # fmt: skip
 
 
 @contextlib.contextmanager
 def _saying_how(folder: Path) -> Iterator[None]:
-    """A block whose end before its time says how to go on."""
+    """A block that says how to go on where it is stopped."""
     how = f"`taciturn resume {folder}` goes on."
     try:
         yield

@@ -1,7 +1,4 @@
-"""Figures over seeds, and differences between two arms.
-
-Differences are taken seed by seed, since both arms have the same clients and batches.
-"""
+"""The difference between two arms, taken seed by seed: both have the same clients and batches."""
 
 from typing import NamedTuple
 
@@ -9,22 +6,6 @@ import numpy as np
 from scipy import stats
 
 MARGIN = 0.5  # points of accuracy within which two arms count as level
-
-
-class Spread(NamedTuple):
-    """A figure over seeds, written as mean ± standard deviation."""
-
-    values: np.ndarray
-    digits: int = 2
-
-    @property
-    def deviation(self) -> float | None:
-        """Of the sample; None of a single seed."""
-        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
-
-    def __str__(self) -> str:
-        text, std = f"{np.mean(self.values):.{self.digits}f}", self.deviation
-        return text if std is None else f"{text} ± {std:.{self.digits}f}"
 
 
 class Difference(NamedTuple):

@@ -7,28 +7,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Experiment:
-    """Policies on one task, with the same settings.
+    """Policies on one task, with the same settings; `own` has settings of single arms."""
 
-    Attributes:
-      name: of the experiment, and of its file.
-      title: for tables and pictures.
-      task: the name of the task.
-      options: of the task.
-      settings: of `taciturn.simulate`.
-      arms: a name and a policy each.
-      seeds: how many.
-      side_by_side: how many runs go side by side on a GPU; None for all.
-      own: settings of single arms, by their names; such an arm runs by itself.
-    """
-
-    name: str
-    title: str
+    name: str  # of the experiment, and of its file
+    title: str  # for tables and pictures
     task: str
-    options: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    arms: Mapping[str, str]
-    seeds: int = 5
-    side_by_side: int | None = None
+    options: Mapping[str, Any]  # of the task
+    settings: Mapping[str, Any]  # of `taciturn.simulate`
+    arms: Mapping[str, str]  # a name and a policy each
+    seeds: int = 5  # how many
+    side_by_side: int | None = None  # how many runs are a piece on a GPU; None for all
     own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def groups(self) -> Iterator[tuple[Mapping[str, Any], dict[str, str]]]:

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 
@@ -27,27 +27,21 @@ from taciturn.studies.results_file import ResultsFile
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 
-_T = TypeVar("_T")
 Say = Callable[[str], None]
 
 
 class Options(NamedTuple):
     """How an experiment is run.
 
-    Attributes:
-      folder: where the files are.
-      precision: of matrix products, see `ResultsFile`.
-      data: where the data lie, see `taciturn.data.sources`.
-      side_by_side: the most runs of a piece; by default the experiment's own number on a GPU, and
-        one seed of every arm on a CPU.
-      again: arms that are run whatever the file has of them.
+    The most runs of a piece are `side_by_side`; by default the experiment's own number on a GPU,
+    and one seed of every arm on a CPU.
     """
 
-    folder: Path
-    precision: str | None = None
-    data: Path | None = None
+    folder: Path  # of the files
+    precision: str | None = None  # of matrix products, see `ResultsFile`
+    data: Path | None = None  # see `taciturn.data.sources`
     side_by_side: int | None = None
-    again: Collection[str] = ()
+    again: Collection[str] = ()  # arms that are run whatever the file has of them
 
 
 def run(experiment: Experiment, options: Options, say: Say) -> Results:
@@ -111,14 +105,9 @@ def cut(
     for arm, seeds in missing.items():
         together.setdefault(tuple(seeds), []).append(arm)
     for lacking, arms in together.items():
-        for some in _chunks(arms, most_arms):
-            for seeds in _chunks(lacking, most_seeds):
-                yield some, seeds
-
-
-def _chunks(items: Sequence[_T], most: int) -> Iterator[list[_T]]:
-    for start in range(0, len(items), most):
-        yield list(items[start : start + most])
+        for i in range(0, len(arms), most_arms):
+            for j in range(0, len(lacking), most_seeds):
+                yield arms[i : i + most_arms], list(lacking[j : j + most_seeds])
 
 
 def _piece(

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from taciturn import files, runs
+from taciturn import runs
 from taciturn.core.policy import parse
 from taciturn.data.shakespeare import PADDING
 from taciturn.errors import InputError, RunError
@@ -31,7 +31,7 @@ class ResultsFile:
     def __init__(self, experiment: Experiment, folder: Path, precision: str | None = None) -> None:
         self.experiment = experiment
         self.path = folder / f"{experiment.name}.json"
-        there = content(self.path) if self.path.exists() else None
+        there = content(self.path) if self.path.exists() else {}
         usual = "bfloat16" if jax.default_backend() == "gpu" else "float32"
         usual = there["settings"]["precision"] if there else usual
         self.settings = {"precision": precision or usual} | dict(experiment.settings)
@@ -40,27 +40,22 @@ class ResultsFile:
             "task": {"name": experiment.task} | dict(experiment.options),
             "settings": self.settings,
         }
-        self.content: dict[str, Any] = there or described | {
-            "weights": None,
-            "pieces": [],
-            "runs": [],
-        }
+        fresh: dict[str, Any] = {"weights": None, "pieces": [], "runs": []}
+        self.content: dict[str, Any] = there or described | fresh
         for key, value in described.items():
-            self._compare(self.content.get(key), value)
+            self._compare(self.content[key], value)
 
     def _compare(self, found: Any, value: Any) -> None:
+        """Raises if what the file has is not what is asked for."""
         now = json.loads(runs.to_json(value))
         if found == now:
             return
         if isinstance(found, dict) and isinstance(now, dict):  # what differs is enough
             names = [name for name in {**found, **now} if found.get(name) != now.get(name)]
-            found, now = (
-                ", ".join(f"{name} = {each.get(name)}" for name in names) for each in (found, now)
-            )
-        raise RunError(
-            f"{self.path} was made with {found}, and now it is {now}: choose another `--out`, or "
-            f"remove the file."
-        )
+            found, now = (", ".join(f"{name} = {each.get(name)}" for name in names)
+                          for each in (found, now))  # fmt: skip
+        where = "choose another `--out`, or remove the file"
+        raise RunError(f"{self.path} was made with {found}, and now it is {now}: {where}.")
 
     def check_data(self, task: Task) -> None:
         """Raises if the runs that are there were made with other data."""
@@ -70,15 +65,13 @@ class ResultsFile:
 
     def forget(self, arms: Collection[str]) -> None:
         """Leaves the runs of some arms out; the file has them until the first piece is added."""
-        runs = self.content["runs"]
-        if unknown := [arm for arm in arms if arm not in {run["arm"] for run in runs}]:
+        there = {run["arm"] for run in self.content["runs"]}
+        if unknown := [arm for arm in arms if arm not in there]:
             raise InputError(f"{self.path} has no runs of {', '.join(unknown)} to run again.")
         if left := [arm for arm in arms if arm not in self.experiment.arms]:
-            raise InputError(
-                f"{', '.join(left)} would be run again, and is none of the policies that were "
-                f"asked for."
-            )
-        self.content["runs"] = [run for run in runs if run["arm"] not in arms]
+            names = ", ".join(left)
+            raise InputError(f"`again` names {names}, which is none of the policies asked for.")
+        self.content["runs"] = [run for run in self.content["runs"] if run["arm"] not in arms]
 
     def missing(self, policies: Mapping[str, str], own: Mapping[str, Any]) -> dict[str, list[int]]:
         """The seeds that each arm lacks, with settings of its own if it has any."""
@@ -122,8 +115,7 @@ class ResultsFile:
             "versions": versions(),
         }
         self.content["pieces"].append(piece)
-        with files.atomic_write(self.path) as file:
-            file.write(_lines(self.content))
+        runs.write_text(self.path, _lines(self.content))
 
     def results(self) -> Results:
         """The runs of the seeds that were asked for."""
@@ -164,24 +156,20 @@ def _runs(arm: str, history: History) -> list[dict[str, Any]]:
     sent = (history.bytes_up + history.overhead_up).cumsum(1)
     found = []
     for i, seed in enumerate(history.seeds):
-        threshold = history.threshold[i]
-        found.append(
-            {
-                "arm": arm,
-                "policy": str(history.policy),
-                "seed": seed,
-                "tested": (tested + 1).tolist(),
-                "accuracy": [_rounded(100 * a) for a in history.accuracy[i, tested]],
-                "loss": [_rounded(loss) for loss in history.loss[i, tested]],
-                "uploaded": sent[i, tested].tolist(),
-                "spoke": history.spoke[i].tolist(),
-                "threshold": None
-                if np.isnan(threshold).all()
-                else [_rounded(t, ".5g") for t in threshold],
-                "rejected": int(history.rejected[i].sum()),
-                "worst_tenth": _rounded(100 * history.worst_tenth[i, -1]),
-            }
-        )
+        threshold = [_rounded(t, ".5g") for t in history.threshold[i]]
+        found.append({
+            "arm": arm,
+            "policy": str(history.policy),
+            "seed": seed,
+            "tested": (tested + 1).tolist(),
+            "accuracy": [_rounded(100 * a) for a in history.accuracy[i, tested]],
+            "loss": [_rounded(loss) for loss in history.loss[i, tested]],
+            "uploaded": sent[i, tested].tolist(),
+            "spoke": history.spoke[i].tolist(),
+            "threshold": None if all(t is None for t in threshold) else threshold,
+            "rejected": int(history.rejected[i].sum()),
+            "worst_tenth": _rounded(100 * history.worst_tenth[i, -1]),
+        })  # fmt: skip
     return found
 
 

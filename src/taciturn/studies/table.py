@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taciturn import files
+from taciturn import files, runs
 
 
 class Spread(NamedTuple):
@@ -16,11 +16,13 @@ class Spread(NamedTuple):
     values: np.ndarray
     digits: int = 2
 
+    def text(self, form: str) -> tuple[str, str]:
+        """The mean, and the sample's standard deviation; a single seed has none."""
+        mean = f"{np.mean(self.values):{form}}"
+        return mean, f"{np.std(self.values, ddof=1):{form}}" if len(self.values) > 1 else ""
+
     def __str__(self) -> str:
-        text = f"{np.mean(self.values):.{self.digits}f}"
-        if len(self.values) > 1:
-            text += f" ± {np.std(self.values, ddof=1):.{self.digits}f}"
-        return text
+        return " ± ".join(filter(None, self.text(f".{self.digits}f")))
 
 
 class Table(NamedTuple):
@@ -30,37 +32,31 @@ class Table(NamedTuple):
     columns: tuple[str, ...]
     rows: Sequence[tuple[Any, ...]]
 
+    @property
+    def _lines(self) -> list[list[str]]:
+        return [[_text(cell) for cell in row] for row in (self.columns, *self.rows)]
+
     def markdown(self) -> str:
-        lines = [self.columns, ["---"] * len(self.columns)]
-        lines += [[_text(cell) for cell in row] for row in self.rows]
+        head, *lines = self._lines
+        lines = [head, ["---"] * len(head), *lines]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
     def text(self) -> str:
         """For a terminal: aligned columns, without Markdown's signs."""
-        lines = [list(self.columns), *([_text(cell) for cell in row] for row in self.rows)]
-        lines = [[cell.replace("**", "") for cell in line] for line in lines]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        padded = [
-            [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines
-        ]
+        lines = [[cell.replace("**", "") for cell in line] for line in self._lines]
+        first, *others = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        padded = [[line[0].ljust(first), *map(str.rjust, line[1:], others)] for line in lines]
         return "\n".join("  ".join(line).rstrip() for line in padded) + "\n"
 
     def write(self, folder: Path, name: str) -> list[Path]:
         """Writes it as Markdown, and as CSV with a column of its own for every deviation."""
-        wide = [
-            any(isinstance(cell, Spread) for cell in own) for own in zip(*self.rows, strict=True)
-        ]
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{name}.csv", folder / f"{name}.md"]
+        columns = [_wide(column) for column in zip(self.columns, *self.rows, strict=True)]
         with files.atomic_write(paths[0]) as file:
-            writer = csv.writer(file, lineterminator="\n")
-            for row in (self.columns, *self.rows):
-                cells: list[str] = []
-                for cell, both in zip(row, wide, strict=True):
-                    cells += _pair(cell, row is self.columns)[: 1 + both]
-                writer.writerow(cells)
-        with files.atomic_write(paths[1]) as file:
-            file.write(f"{self.title}\n\n{self.markdown()}")
+            rows = zip(*(one for both in columns for one in both), strict=True)
+            csv.writer(file, lineterminator="\n").writerows(rows)
+        runs.write_text(paths[1], f"{self.title}\n\n{self.markdown()}")
         return paths
 
 
@@ -68,12 +64,10 @@ def _text(cell: Any) -> str:
     return "" if cell is None else str(cell)
 
 
-def _pair(cell: Any, head: bool) -> tuple[str, str]:
-    """A cell of a CSV file, and the one beside it for its deviation."""
-    if head:
-        return cell, f"{cell}, deviation"
-    if not isinstance(cell, Spread):
-        return _text(cell), ""
-    several = len(cell.values) > 1
-    deviation = f"{np.std(cell.values, ddof=1):.6g}" if several else ""
-    return f"{np.mean(cell.values):.6g}", deviation
+def _wide(column: tuple[Any, ...]) -> list[list[str]]:
+    """A column of a CSV file, and one for its deviations where it has a `Spread`."""
+    head, *cells = column
+    if not any(isinstance(cell, Spread) for cell in cells):
+        return [[_text(cell) for cell in column]]
+    pairs = [cell.text(".6g") if isinstance(cell, Spread) else (_text(cell), "") for cell in cells]
+    return [[head, *(mean for mean, _ in pairs)], [f"{head}, deviation", *(d for _, d in pairs)]]
