@@ -1,7 +1,5 @@
 """A SuperLink and SuperNodes in processes of their own, on this machine alone."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -8,8 +8,6 @@ on with the folder. In the end there must be one row per round, and everyone who
 round must have been counted there once.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

@@ -1,7 +1,5 @@
 """Real federations on this machine: processes, HTTP, TLS, and what can go wrong with them."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -14,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed")
 pytest.importorskip("jax", reason="the simulator is not installed")
 
 import jax

@@ -1,7 +1,5 @@
 """A real federation with a codec for the way down, to which things happen."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re
@@ -9,9 +7,6 @@ import signal
 import time
 
 import pytest
-
-pytest.importorskip("flwr", reason="Flower is not installed")
-
 from loopback import Federation, kill_tree, wait_until
 from test_loopback import saved
 
