@@ -13,12 +13,12 @@ from flwr.serverapp.strategy.dp_adaptive_clipping import DifferentialPrivacyAdap
 from flwr.serverapp.strategy.dp_fixed_clipping import DifferentialPrivacyFixedClippingBase
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
-from taciturn.core.rules import Rule, adaptive
 from taciturn.core.standins import StandIn
 from taciturn.errors import InputError
 
 _CENTRAL_DP = (DifferentialPrivacyFixedClippingBase, DifferentialPrivacyAdaptiveBase)
-_COMPARING = (flower.Krum, flower.MultiKrum, flower.Bulyan, flower.FedMedian, flower.FedTrimmedAvg)
+# They compare replies: copies of one stand-in would win there.
+COMPARING = (flower.Krum, flower.MultiKrum, flower.Bulyan, flower.FedMedian, flower.FedTrimmedAvg)
 _TREES = (flower.FedXgbBagging, flower.FedXgbCyclic)
 _AVERAGING = (flower.FedAvg, flower.FedAdagrad, flower.FedAdam, flower.FedAvgM, flower.FedYogi)
 
@@ -85,16 +85,6 @@ def refuse_wrapper() -> None:
     while frame is not None:
         _refuse_central_privacy(frame.f_locals.get("self"))
         frame = frame.f_back
-
-
-def compares(inner: Strategy) -> bool:
-    """Whether a strategy compares replies: copies of one stand-in would win there."""
-    return isinstance(inner, _COMPARING)
-
-
-def robust(rule: Rule) -> Rule:
-    """The rule for a strategy that throws replies away: no threshold must follow these."""
-    return adaptive(**dict(rule.params) | {"robust": True}) if rule.name == "adaptive" else rule
 
 
 def needs(inner: Strategy) -> int:

@@ -19,10 +19,10 @@ from flwr.supercore import log
 
 from taciturn.core import downlink
 from taciturn.core.codecs import Codec, from_bytes, to_bytes
-from taciturn.core.hashing import DOWN, fold
+from taciturn.core.hashing import DOWN
 from taciturn.core.policy import Policy, least_error, parse_part, spell
 from taciturn.errors import InputError
-from taciturn.flower import records
+from taciturn.flower import protocol, records
 from taciturn.flower.records import Layout
 
 RECORD = "taciturn.down"  # the config record of a request, and the records of a node's state
@@ -170,8 +170,7 @@ def checksum(record: ArrayRecord, layout: Layout) -> int:
 
 def key_of(seed: int, version: int) -> np.ndarray:
     """The words that the message after this version is drawn from."""
-    words = np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32)
-    return fold(fold(words, DOWN), version)
+    return protocol.key_of(seed, DOWN, version)
 
 
 def _caught_up(kept: ArrayRecord, sent: ArrayRecord, about: Any, had: int) -> ArrayRecord:

@@ -11,7 +11,6 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, Strategy
 from flwr.supercore import log
 
-from taciturn.core.arrays import in_blocks
 from taciturn.core.policy import Policy
 from taciturn.core.server import ServerMemory
 from taciturn.flower import compatibility, history, protocol, records
@@ -27,7 +26,7 @@ class Details:
 
     examples: float  # how much it weighs in the mean
     metrics: MetricRecord  # what it reports
-    name: str  # that of the record with them
+    name: str  # of the record with the metrics
     rest: Mapping[str, Array]  # the arrays that always travel
 
 
@@ -39,9 +38,10 @@ def step(
 
     Args:
       inner, round: the strategy, and the round's number.
-      heard, now: the replies, whose arrays are given up, and the round.
+      heard, now: the replies, whose arrays are freed, and the round.
       mean: the mean update.
-      handed: what the strategy is given; None for one that takes the mean anyway.
+      handed: the replies that the strategy is given; None for one reply with the mean, where it
+        takes the mean anyway.
       needs: with fewer replies, a trimmed mean takes the strategy's place.
       compares: whether the strategy compares replies.
     """
@@ -56,10 +56,9 @@ def step(
     elif len(handed) < needs:
         log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
             "takes its place.", len(handed), round, name, needs)  # fmt: skip
-        handed += [  # the silent stay where they are
-            _write(reply.message, now, now.model, _details(reply, now.layout), reply.examples)
-            for reply in heard.silent
-        ]
+        # The silent stay where they are.
+        handed += [_write(reply.message, now, now.model, _details(reply, now.layout))
+                   for reply in heard.silent]  # fmt: skip
         inner = compatibility.trimmed_mean(inner, len(handed))
     heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
     if type(inner).aggregate_train is FedAvg.aggregate_train:
@@ -74,7 +73,8 @@ def step(
         if not compares:
             arrays.update({name: whole.rest[name] for name in now.layout.averaged})
     arrays = records.cast(arrays, now.model)
-    if wrong := next((name for name in arrays if not records.finite(arrays[name])), None):
+    broken = (name for name in arrays if not np.isfinite(records.view(arrays[name])).all())
+    if wrong := next(broken, None):
         log(WARNING, "Taciturn: %s made weights of round %d that are not finite, first in `%s`: "
             "the model stays.", name, round, wrong)  # fmt: skip
         return None, metrics
@@ -82,13 +82,13 @@ def step(
 
 
 def _mean_alone(heard: RoundReplies, now: Round, mean: np.ndarray, whole: Details) -> Message:
-    """One reply with the mean update. The arrays of all others go: their memory is needed."""
+    """One reply with the mean update. The arrays of all others are freed: memory is needed."""
     for reply in heard.speakers:
         reply.weights = None
         for record in reply.message.content.array_records.values():
             record.clear()
     weights = records.moved(now.layout, now.model, mean)
-    return _write(heard.everyone[0].message, now, weights, whole, whole.examples)
+    return _write(heard.everyone[0].message, now, weights, whole)
 
 
 def one_by_one(
@@ -102,16 +102,14 @@ def one_by_one(
     Args:
       heard, now: the round.
       policy, memory: rule and stand-in, and what they knew before the round.
-      absent: how many of whom nothing was heard count as silent, of mean weight and norm.
-      each: whether the silent are given one reply each, and not one with their summed weight.
+      absent: how many that did not answer count as silent, with mean weight and norm.
+      each: whether each silent client gets a reply, rather than all together one.
     """
     counts, forecast = policy.stand_in.counts, None
     silence = heard.silent or absent
     if counts and (silence or any(reply.probability < 1 for reply in heard.speakers)):
-        forecast = in_blocks(
-            lambda pair: (pair[0] + policy.stand_in.predict(pair[1]), pair[1]),
-            (np.zeros(now.layout.size, now.layout.wide), memory.stand_in), donate=True,
-        )[0]  # fmt: skip
+        forecast = np.zeros(now.layout.size, now.layout.wide)
+        forecast += policy.stand_in.predict(memory.stand_in)
     handed = [_speaker(reply, now, forecast, counts) for reply in heard.speakers]
     if forecast is not None and silence and heard.everyone:
         handed += _silent(heard, now, forecast, absent, each)
@@ -119,7 +117,7 @@ def one_by_one(
 
 
 def _speaker(reply: Reply, now: Round, forecast: np.ndarray | None, counts: bool) -> Message:
-    """The reply of one who spoke, whose arrays are handed on where its update counts as it is."""
+    """The reply of a speaker. Its own arrays are handed on where its update counts as it is."""
     arrays, update, layout = reply.arrays, reply.update, now.layout
     by_chance = counts and reply.probability < 1
     changed = reply.scale != 1 or now.model is not now.sent or by_chance
@@ -131,8 +129,9 @@ def _speaker(reply: Reply, now: Round, forecast: np.ndarray | None, counts: bool
             expected = forecast * np.float32(_share(reply.norm, now))
             update = expected + (update - expected) / np.float32(reply.probability)
         arrays, reply.update = records.moved(layout, now.model, update), None
-    weight = reply.examples if counts else reply.weight
-    return _write(reply.message, now, arrays, _details(reply, layout), weight)
+    details = _details(reply, layout)
+    details.examples = reply.examples if counts else reply.weight
+    return _write(reply.message, now, arrays, details)
 
 
 def _silent(
@@ -154,7 +153,7 @@ def _silent(
     weights = records.moved(now.layout, now.model, forecast)
     to = (heard.silent or heard.speakers)[0].message
     parts = parts if each else [_mean(parts)]
-    return [_write(to, now, weights, part, part.examples) for part in parts]
+    return [_write(to, now, weights, part) for part in parts]
 
 
 def _share(norm: float | None, now: Round) -> float:
@@ -164,14 +163,14 @@ def _share(norm: float | None, now: Round) -> float:
 
 
 def _details(reply: Reply, layout: Layout) -> Details:
-    """What a client's own reply holds beside the weights; no variance in it is below 0."""
+    """What a client's reply holds beside the weights, with variances below 0 set to 0."""
     rest = layout.rest_of(reply.arrays)
     rest |= {name: not_negative(rest[name]) for name in layout.variances}
     return Details(reply.examples, reply.metrics, reply.name, rest)
 
 
 def _mean(parts: Sequence[Details]) -> Details:
-    """Several as one, weighted; it weighs what they do together."""
+    """The weighted mean of several, which weighs as much as all of them."""
     total = sum(part.examples for part in parts)
     metrics, rest = MetricRecord(), {}
     for key in parts[0].metrics:
@@ -184,9 +183,7 @@ def _mean(parts: Sequence[Details]) -> Details:
     return Details(total, metrics, parts[0].name, rest)
 
 
-def _write(
-    to: Message, now: Round, weights: Mapping[str, Array], details: Details, examples: float
-) -> Message:
+def _write(to: Message, now: Round, weights: Mapping[str, Array], details: Details) -> Message:
     """A complete reply for the inner strategy, with the metadata and the configs of `to`."""
     ours = {protocol.REMARK, *protocol.metrics_of(to.content)}
     content = RecordDict(
@@ -196,6 +193,6 @@ def _write(
         {name: details.rest[name] if name in details.rest else weights[name] for name in now.model}
     )
     content[details.name] = metrics = MetricRecord(dict(details.metrics))
-    if metrics.get(now.request.weighted_by) != examples:  # else a whole number stays one
-        metrics[now.request.weighted_by] = examples
+    if metrics.get(now.request.weighted_by) != details.examples:  # else a whole number stays one
+        metrics[now.request.weighted_by] = details.examples
     return Message(content=content, metadata=to.metadata)

@@ -109,8 +109,9 @@ class Layout(NamedTuple):
 
     def views(self, record: Mapping[str, Array]) -> list[np.ndarray]:
         """The weights of `record`, a flat vector per layer, or an error that says what differs."""
-        found = [_checked(layer, record) for layer in self.layers]
-        for layer, vector in zip(self.layers, found, strict=True):
+        found = []
+        for layer in self.layers:
+            found.append(vector := _checked(layer, record))
             if vector.dtype.kind != "f":
                 raise InputError(f"`{layer.name}` must be floating-point, got {vector.dtype}.")
         return found
@@ -241,11 +242,6 @@ def moved(layout: Layout, record: ArrayRecord, flat: np.ndarray) -> dict[str, Ar
         layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
         for file, layer in zip(files, layout.layers, strict=True)
     }
-
-
-def finite(array: Array) -> bool:
-    """Whether all numbers of an array are."""
-    return bool(np.isfinite(view(array)).all())
 
 
 def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:
