@@ -1,4 +1,4 @@
-"""Hearing a round: from the replies of clients to a tally."""
+"""From the replies of a round to its tally."""
 
 import math
 from collections import Counter
@@ -82,7 +82,7 @@ class RoundReplies:
 
 
 def hear(messages: Iterable[Message], now: Round) -> RoundReplies:
-    """The replies of a round: what cannot be one is rejected, and what each weighs is bounded."""
+    """The replies of a round, without those that are wrong; what each weighs is bounded."""
     heard, found = RoundReplies(), []
     answered: set[int] = set()
     whole = byte_counts.record_bytes(now.sent)
@@ -136,7 +136,7 @@ def _received(
 
 
 def _said(message: Message, asked: set[int], answered: set[int], now: Round) -> protocol.Said:
-    """What a node says that was asked, has not answered yet, and has the public model."""
+    """What a node says. Raises unless it was asked, has not answered and has the public model."""
     node = message.metadata.src_node_id
     if node not in asked or node in answered:
         raise InputError("it was not asked, or had answered.")
@@ -167,10 +167,10 @@ def hear_evaluation(messages: Iterable[Message], asked: set[int], now: Round) ->
 
 
 def _comparable(heard: RoundReplies, found: list[Reply], now: Round) -> list[Reply]:
-    """The replies whose metrics are those of most, in the order of nodes, with bounded weights.
+    """The replies whose metrics have the commonest form, sorted by node, with bounded weights.
 
-    Flower's strategies fail the run where metrics differ: of forms that are equally common, what
-    they have in common is left.
+    Flower's strategies fail the run where metrics differ. Where several forms are equally common,
+    the metrics that all of them have are kept.
     """
     found.sort(key=lambda reply: reply.node)  # sums must not depend on who was first
     forms = Counter(reply.form for reply in found)
@@ -202,7 +202,7 @@ def add_up(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> No
     for reply, norm in zip(heard.silent, silent, strict=True):
         reply.norm = min(norm, longest)  # what stands in for it may be as long as it says it is
     if now.limits.bound_norms(heard.speakers, silent):
-        _sum(heard, now, total, keep)  # once more: nothing is left of what was too long
+        _sum(heard, now, total, keep)  # once more, with the shortened updates
         for reply in heard.speakers:
             reply.norm = (reply.norm or 0.0) * reply.scale
 
@@ -217,7 +217,7 @@ def _sum(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> None
         norms = records.measure(before, trained, layout.wide, weights, total)
         fits = [reply for reply, norm in zip(whole, norms, strict=True)
                 if _accept(heard, reply, exact, norm, layout.size)]  # fmt: skip
-        if len(fits) == len(whole):  # else the sum holds what was rejected: once more, without it
+        if len(fits) == len(whole):  # else the sum holds what was rejected, and is made anew
             break
     fits += [reply for reply in coded if _add_coded(heard, reply, now, total, keep)]
     heard.speakers = sorted(fits, key=lambda reply: reply.node)
@@ -244,7 +244,7 @@ def _add_coded(
 
 
 def _accept(heard: RoundReplies, reply: Reply, codec: Codec, actual: float, size: int) -> bool:
-    """Whether a reply's norm can be that of its update; without loss it is replaced by that."""
+    """Whether a reply's norm can be that of its update. That of a lossless code is measured."""
     reported = reply.norm if reply.encoded_norm is None else reply.encoded_norm
     reported = actual if reported is None else reported
     fits = tally.fits(codec, np.float64(reported), np.float64(actual), size)

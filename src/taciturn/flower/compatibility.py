@@ -24,7 +24,7 @@ _AVERAGING = (flower.FedAvg, flower.FedAdagrad, flower.FedAdam, flower.FedAvgM, 
 
 
 def averages(inner: Strategy) -> bool:
-    """Whether a strategy takes the weighted mean of the replies first, as Flower's own do."""
+    """Whether a strategy begins with the weighted mean of the replies, as Flower's own do."""
     return any(type(inner).aggregate_train is one.aggregate_train for one in _AVERAGING)
 
 
@@ -88,10 +88,10 @@ def refuse_wrapper() -> None:
 
 
 def needs(inner: Strategy) -> int:
-    """How many replies a strategy needs to do what it is for; 1 where nothing is known of it.
+    """How many replies a strategy needs to do its work; 1 where that is not known.
 
-    Bulyan skips a round with fewer. The others let a bad reply through: MultiKrum chooses all where
-    there are no more than it is to choose, and a trimmed mean of few trims nobody.
+    With fewer, Bulyan skips the round, and the others let a bad reply through: MultiKrum chooses
+    all where there are no more than it is to choose, and a trimmed mean of few trims nobody.
     """
     bad = _bad(inner, 0)
     if isinstance(inner, flower.Bulyan):
@@ -121,7 +121,7 @@ def trimmed_mean(inner: Strategy, replies: int) -> Strategy:
 
 
 def _bad(inner: Strategy, replies: int) -> int:
-    """How many bad replies of so many a strategy is told to bear."""
+    """How many bad ones among so many replies a strategy is told to bear."""
     if isinstance(inner, flower.FedTrimmedAvg):
         return int(inner.beta * replies)
     return int(getattr(inner, "num_malicious_nodes", 0))

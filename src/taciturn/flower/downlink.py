@@ -47,7 +47,7 @@ class Downlink:
     sum: int | None = None  # the checksum of P; None before it is needed
 
     def send(self, messages: Iterable[Message]) -> list[Message]:
-        """Messages of the inner strategy, with what their nodes need of P in place of its model."""
+        """The inner strategy's messages, with what their nodes lack of P in place of its model."""
         return [self._to(message) for message in messages]
 
     def _to(self, message: Message) -> Message:
@@ -115,13 +115,13 @@ class Downlink:
         self.log = self._last([row.tobytes() for row in tensors[_LOG]])
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """What must not be lost: P, and the log."""
+        """The arrays to save: P and the log."""
         sent = np.frombuffer(b"".join(self.log), np.uint8)
         sent = sent.reshape(len(self.log), self.codec.nbytes(self.layout.size))
         return {_LOG: sent} | {_PUBLIC + name: a.numpy() for name, a in self.public.items()}
 
     def _last(self, messages: list[bytes]) -> list[bytes]:
-        """Those that are kept."""
+        """The last messages, as many as are kept."""
         return messages[max(0, len(messages) - self.kept) :]
 
 
@@ -139,9 +139,8 @@ def begin(
 def receive(message: Message, context: Context) -> list[int] | None:
     """On a node: puts the public model into a request in place of messages, and keeps it.
 
-    Returns:
-      What the reply must say; None where the server sends no public models. Raises where the node
-      lacks what the messages build on: its reply can only say so.
+    Returns what the reply must say; None where the server sends no public models. Raises where the
+    node lacks the model that the messages build on.
     """
     about: Any = message.content.pop(RECORD, None)
     if about is None:
@@ -169,7 +168,7 @@ def checksum(record: ArrayRecord, layout: Layout) -> int:
 
 
 def key_of(seed: int, version: int) -> np.ndarray:
-    """The words that the message after this version is drawn from."""
+    """The key of the message that follows this version."""
     return protocol.key_of(seed, DOWN, version)
 
 

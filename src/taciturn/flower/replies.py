@@ -16,8 +16,8 @@ from taciturn.flower import protocol
 from taciturn.flower.protocol import Report, Request, Said
 from taciturn.flower.records import Layout, view
 
-_LEAST = 2.0  # what a limit shrinks to, and times the median what a silent reply weighs at most
-_LONGER = 1.1  # times what a rule gave a code, and it is too long: more than a rounding
+_LEAST = 2.0  # what a limit shrinks to; a silent reply weighs so many times the median at most
+_LONGER = 1.1  # a code may be so many times as long as its rule says: lengths are rounded
 _KNOWN = {"norm", "uniform", "examples"}  # what the server knows of a client's stats
 
 
@@ -187,8 +187,8 @@ class Limits:
                 reply.metrics = MetricRecord({**reply.metrics, weighted_by: reply.examples})
 
     def bound_norms(self, speakers: Sequence[Reply], silent: Sequence[float]) -> bool:
-        """Sets the `scale` of updates that are too long beside those of the speakers and the norms
-        of the silent, and says whether there are any."""
+        """Sets the `scale` of updates that are too long beside the others and the norms of the
+        silent. Returns whether there are any."""
         most = self.longest(speakers, silent)
         for reply in speakers:
             if reply.length > most:
