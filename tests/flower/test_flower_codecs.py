@@ -254,7 +254,7 @@ def test_any_bytes_of_any_codec_are_rejected_or_counted(text, data, norm, as_lon
     length = asked.codec.nbytes(SIZE)
     data = (data * length)[:length].ljust(length, b"\0") if as_long else data
     message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=BAD))
-    reply = Reply(message, "m", MetricRecord(), 20.0, code=data, norm=norm)
+    reply = Reply(message, "m", MetricRecord(), 20.0, code=data, norm=norm, encoded_norm=norm)
     now = SimpleNamespace(request=asked)
     counted = aggregation._add_coded(heard, reply, now, total, False)
     assert heard.rejected == (not counted)

@@ -197,14 +197,14 @@ def add_up(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> No
     """
     _sum(heard, now, total, keep)
     most = max(float(now.config.silent_at_most), 0.0)  # a threshold may lie below 0
-    silent = [min(reply.norm or 0.0, most) for reply in heard.silent]
+    silent = [min(reply.norm, most) for reply in heard.silent]
     longest = now.limits.longest(heard.speakers, silent)
     for reply, norm in zip(heard.silent, silent, strict=True):
         reply.norm = min(norm, longest)  # what stands in for it may be as long as it says it is
     if now.limits.bound_norms(heard.speakers, silent):
         _sum(heard, now, total, keep)  # once more, with the shortened updates
         for reply in heard.speakers:
-            reply.norm = (reply.norm or 0.0) * reply.scale
+            reply.norm *= reply.scale
 
 
 def _sum(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> None:
@@ -245,8 +245,7 @@ def _add_coded(
 
 def _accept(heard: RoundReplies, reply: Reply, codec: Codec, actual: float, size: int) -> bool:
     """Whether a reply's norm can be that of its update. That of a lossless code is measured."""
-    reported = reply.norm if reply.encoded_norm is None else reply.encoded_norm
-    reported = actual if reported is None else reported
+    reported = actual if reply.encoded_norm is None else reply.encoded_norm
     fits = tally.fits(codec, np.float64(reported), np.float64(actual), size)
     if not math.isfinite(actual) or not fits:
         heard.reject(
@@ -257,6 +256,6 @@ def _accept(heard: RoundReplies, reply: Reply, codec: Codec, actual: float, size
         return False
     # A codec that shortens dense updates keeps sparse ones as they are.
     reply.decoded_norm = actual / max(1.0, codec.stretch(size))
-    if reply.norm is None or not codec.error(size):
-        reply.norm = actual
+    if not codec.error(size):
+        reply.norm = reply.encoded_norm = actual
     return True

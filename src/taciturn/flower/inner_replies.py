@@ -143,7 +143,7 @@ def _silent(
     if absent:
         everyone = heard.everyone
         n = sum(reply.examples for reply in everyone)
-        norm = sum(reply.examples * (reply.norm or 0.0) for reply in everyone) / n
+        norm = sum(reply.examples * reply.norm for reply in everyone) / n
         typical = _mean(parts or [_details(reply, now.layout) for reply in heard.speakers])
         typical.examples = n / len(everyone)
         parts += [typical] * absent
@@ -156,10 +156,10 @@ def _silent(
     return [_write(to, now, weights, part) for part in parts]
 
 
-def _share(norm: float | None, now: Round) -> float:
+def _share(norm: float, now: Round) -> float:
     """How much of Δ̂ stands in for a client with an update of this norm."""
     longest = float(now.config.stand_in_norm)
-    return min(1.0, (norm or 0.0) / longest) if 0 < longest < math.inf else 1.0
+    return min(1.0, norm / longest) if 0 < longest < math.inf else 1.0
 
 
 def _details(reply: Reply, layout: Layout) -> Details:

@@ -32,8 +32,8 @@ class Reply:
     arrays: Mapping[str, Array] = field(default_factory=dict)  # all that came
     weights: list[np.ndarray] | None = None  # those that came whole, a flat vector per layer
     code: bytes = b""  # of an update that came in a codec
-    norm: float | None = None  # m_k; None from a client without the mod, which always speaks
-    encoded_norm: float | None = None  # that of what was encoded
+    norm: float = 0.0  # m_k; measured of a client without the mod, which always speaks
+    encoded_norm: float | None = None  # of what was encoded; None from a client without the mod
     probability: float = 1.0  # how likely the client was to speak; 1 where the rule does not say
     remark: str | None = None  # why the reply is not as it was asked for
     without_mod: bool = False
@@ -57,7 +57,7 @@ class Reply:
     @property
     def length(self) -> float:
         """The norm of what is added to the sum, as reported and as decoded."""
-        return max(self.norm or 0.0, self.encoded_norm or 0.0, self.decoded_norm)
+        return max(self.norm, self.encoded_norm or 0.0, self.decoded_norm)
 
     @property
     def form(self) -> tuple[Any, ...]:
@@ -106,8 +106,8 @@ def _read_report(reply: Reply, report: Report, asked: Request) -> None:
         if not 0 <= value < 1e18:
             raise InputError(f"The norm of its update must be in [0, 1e18), got {value!r}.")
     reply.norm = report.norm
-    # Without feedback it is the norm; a client that says another one would be measured by it.
-    reply.encoded_norm = report.encoded_norm if asked.codec.feedback else None
+    # Without feedback the two are one; a client that says another one would be measured by it.
+    reply.encoded_norm = report.encoded_norm if asked.codec.feedback else report.norm
     rule, stats = asked.rule, _stats(reply)
     if rule.nbytes is not None:
         given = int(rule.nbytes(stats, asked.context))
@@ -140,7 +140,7 @@ def charged(reply: Reply, asked: Request) -> int:
 
 def _stats(reply: Reply) -> ClientStats:
     """What the server knows of what the client's rule looked at."""
-    return ClientStats(np.float64(reply.norm or 0.0), 0.5, examples=np.float64(reply.examples))
+    return ClientStats(np.float64(reply.norm), 0.5, examples=np.float64(reply.examples))
 
 
 def _check_weight(name: str, examples: Any) -> None:
