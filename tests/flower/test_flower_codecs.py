@@ -263,19 +263,6 @@ def test_any_bytes_of_any_codec_are_rejected_or_counted(text, data, norm, as_lon
     assert low - 1e-3 <= moved <= high + 1e-3 if counted else moved == 0
 
 
-def test_a_client_that_does_not_know_the_codec_says_so_and_the_round_goes_on(caplog, monkeypatch):
-    def too_old(name, config):
-        return parse_part(name, config.replace("eden", "telepathy") if name == "codec" else config)
-
-    parse_part = protocol.parse_part
-    monkeypatch.setattr(protocol, "parse_part", too_old)
-    strategy, result, grid = run(CODED, inner=Spy)
-    assert strategy.history[0]["spoke"] == NODES
-    assert set(grid.received[0].content["arrays"]) == {"a", "b"}
-    assert "node 0 does not do as it was asked: There is no codec called" in caplog.text
-    np.testing.assert_allclose(flat(result.arrays), mean_of(TARGETS), atol=1e-6)
-
-
 @pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
 def test_a_client_of_another_protocol_says_so_and_counts(inner, caplog):
     """One node is of a later version, the others are not: its weights travel whole."""

@@ -138,35 +138,28 @@ def test_the_server_assumes_nothing():
 
 
 @pytest.mark.parametrize("inner", [flower.FedAvg, flower.FedMedian, flower.FedAdam])
-def test_inner_strategies_see_their_own_model_and_what_was_learned(inner, monkeypatch):
+def test_inner_strategies_see_their_own_model_and_what_was_learned(inner):
     """Every reply is θ + Δ_k, though the client trained from P."""
-    thetas, replies, publics = [], [], [np.zeros(SIZE, np.float32)]
-    publish = downlink.Downlink.publish
 
     class Watching(inner):
         def configure_train(self, server_round, arrays, config, grid):
-            thetas.append(flat(arrays))
+            self.theta = flat(arrays)
             return super().configure_train(server_round, arrays, config, grid)
 
-        def aggregate_train(self, server_round, given):
-            given = list(given)
-            replies.append([flat(reply.content["arrays"]) for reply in given])
-            return super().aggregate_train(server_round, given)
+        def aggregate_train(self, server_round, replies):
+            replies = list(replies)
+            self.given = [flat(reply.content["arrays"]) for reply in replies]
+            return super().aggregate_train(server_round, replies)
 
-    def spied(self, weights):
-        found = publish(self, weights)
-        publics.append(flat(found))
-        return found
-
-    monkeypatch.setattr(downlink.Downlink, "publish", spied)
-    run("full+down=eden:0.1", 3, inner=Watching(fraction_evaluate=0.0, min_available_nodes=1))
-    assert np.abs(thetas[2] - publics[2]).max() > 1e-3
-    for theta, public, each in zip(thetas, publics, replies, strict=False):
-        updates = np.float32(0.5) * (TARGETS - public)
-        if len(each) == 1:
-            updates = [np.average(updates, axis=0, weights=EXAMPLES)]
-        for reply, update in zip(each, updates, strict=True):
-            np.testing.assert_allclose(reply, theta + update, atol=1e-4)
+    spy = Watching(fraction_evaluate=0.0, min_available_nodes=1)
+    _, _, grid = run("full+down=eden:0.1", 3, inner=spy)
+    public = flat(grid.kept(0))
+    assert np.abs(spy.theta - public).max() > 1e-3
+    updates = np.float32(0.5) * (TARGETS - public)
+    if len(spy.given) == 1:
+        updates = [np.average(updates, axis=0, weights=EXAMPLES)]
+    for given, update in zip(spy.given, updates, strict=True):
+        np.testing.assert_allclose(given, spy.theta + update, atol=1e-4)
 
 
 def test_evaluation_uses_the_public_model():

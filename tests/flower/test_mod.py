@@ -27,12 +27,13 @@ def request(policy="fixed:1", **changes):
     return replace(asked, **changes)
 
 
-def ask(trained, mod=None, asked=None, sent=SENT, change=None):
+def ask(trained, mod=None, asked=None, sent=SENT, change=None, more=None):
     """The reply that leaves a client whose app returns `trained`."""
     message = Message(RecordDict({"arrays": record(**sent)}), 7, "train")
     if asked is not False:
         message = protocol.ask(message, asked or request())
         message.content[protocol.REQUEST].update(change or {})
+    message.content.update(more or {})
 
     def app(message, context):
         assert protocol.REQUEST not in message.content
@@ -131,11 +132,13 @@ def test_a_rule_of_its_own_must_be_random_where_speakers_count_more(policy):
 
 @pytest.mark.parametrize(
     ("change", "problem"),
-    [({"rule": "telepathy:2"}, "There is no rule called `telepathy`"),
-     ({"rule": "random:0.5"}, "`random` needs the numbers ['probability']")],
+    [({"change": {"rule": "telepathy:2"}}, "There is no rule called `telepathy`"),
+     ({"change": {"codec": "telepathy:2"}}, "There is no codec called `telepathy`"),
+     ({"change": {"rule": "random:0.5"}}, "`random` needs the numbers ['probability']"),
+     ({"more": {"more": record()}}, "the request has 2 ArrayRecords")],
 )  # fmt: skip
-def test_a_rule_that_this_version_does_not_know_makes_it_speak(change, problem, caplog):
-    reply = ask(step(0.5), change=change)
+def test_a_request_that_it_does_not_understand_makes_it_speak(change, problem, caplog):
+    reply = ask(step(0.5), **change)
     assert "arrays" in reply.content
     assert problem in caplog.text
     assert problem in protocol.read_remark(reply.content)
