@@ -36,14 +36,9 @@ def step(
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:  # fmt: skip
     """The inner strategy's step; no arrays where it makes weights that are not finite.
 
-    Args:
-      inner, round: the strategy, and the round's number.
-      heard, now: the replies, whose arrays are freed, and the round.
-      mean: the mean update.
-      handed: the replies that the strategy is given; None for one reply with the mean, where it
-        takes the mean anyway.
-      needs: with fewer replies, a trimmed mean takes the strategy's place.
-      compares: whether the strategy compares replies.
+    The strategy is given the replies in `handed`, or, where it takes the mean anyway and that is
+    None, one reply with the mean update. With fewer than it `needs`, a trimmed mean takes its
+    place. The arrays in `heard` are freed.
     """
     name = type(inner).__name__
     # For functions of the user's that put metrics together: what each client reported.
@@ -94,16 +89,11 @@ def _mean_alone(heard: RoundReplies, now: Round, mean: np.ndarray, whole: Detail
 def one_by_one(
     heard: RoundReplies, now: Round, policy: Policy, memory: ServerMemory, absent: int, each: bool
 ) -> list[Message]:
-    """A reply for everyone who spoke, and for the silent.
+    """A reply for everyone who spoke, and for the silent: one for `each`, or one for all together.
 
     With a stand-in that counts, all replies weigh n. A client that spoke with probability p is
     given the update Δ̂ + (Δ − Δ̂) / p: the mean is that of `server.learn`, and no weight is below 0.
-
-    Args:
-      heard, now: the round.
-      policy, memory: rule and stand-in, and what they knew before the round.
-      absent: how many that did not answer count as silent, with mean weight and norm.
-      each: whether each silent client gets a reply, rather than all together one.
+    `memory` is that before the round. `absent` clients, of mean weight and norm, count as silent.
     """
     counts, forecast = policy.stand_in.counts, None
     silence = heard.silent or absent

@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import QFedAvg, Result, Strategy
 from flwr.supercore import log
 
 from taciturn import runs
-from taciturn.checks import number, whole
+from taciturn.checks import choice, number, whole
 from taciturn.core import budget, client, rules, server, standins, tally
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError
@@ -104,8 +104,7 @@ class Taciturn(Strategy):
         compares = isinstance(inner, compatibility.COMPARING) if compares is None else compares
         policy = (ROBUST if compares else DEFAULT) if policy is None else policy
         policy = parse(policy) if isinstance(policy, str) else policy
-        if absent not in ("ignore", "stand-in"):
-            raise InputError(f"`absent` must be ignore or stand-in, got {absent!r}.")
+        choice("absent", absent, ("ignore", "stand-in"))
         silence = policy.rule != rules.full()
         if compares:
             policy = replace(policy, stand_in=standins.ignore())
