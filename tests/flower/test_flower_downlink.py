@@ -213,4 +213,4 @@ def test_requests_with_two_array_records_and_messages_of_another_length_are_refu
         downlink.receive(request, grid.contexts[0])
     request.content["more"] = record()
     with pytest.raises(TaciturnError, match="needs requests with one ArrayRecord, got 2"):
-        strategy._downlink.send([request])
+        strategy._downlink.to(request)

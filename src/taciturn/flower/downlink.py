@@ -8,7 +8,8 @@ lies in its `context.state`. `taciturn.core.downlink` has the functions of both 
 
 import glob
 import zlib
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from logging import INFO
 from typing import Any
@@ -39,18 +40,14 @@ class Downlink:
     seed: int  # what the codec draws from
     public: ArrayRecord  # P, with the arrays that always travel as they were last
     weights: ArrayRecord  # θ, the inner strategy's model
-    kept: int  # how many messages are kept at the most
+    log: deque[bytes]  # the last messages, as many as are kept
     version: int = 0  # how many messages there were
-    log: list[bytes] = field(default_factory=list)  # the last of them
     has: dict[int, int] = field(default_factory=dict)  # the version that each node said it has
     odd: set[int] = field(default_factory=set)  # nodes that make another P, and get it whole
     sum: int | None = None  # the checksum of P; None before it is needed
 
-    def send(self, messages: Iterable[Message]) -> list[Message]:
-        """The inner strategy's messages, with what their nodes lack of P in place of its model."""
-        return [self._to(message) for message in messages]
-
-    def _to(self, message: Message) -> Message:
+    def to(self, message: Message) -> Message:
+        """The inner strategy's message, with what the node lacks of P in place of the model."""
         node, content = message.metadata.dst_node_id, RecordDict(dict(message.content))
         if len(content.array_records) != 1:
             raise InputError(
@@ -66,7 +63,7 @@ class Downlink:
             content[name] = self.public
         else:
             about["since"] = self.has[node]
-            sent = b"".join(self.log[len(self.log) - missed :])
+            sent = b"".join(list(self.log)[len(self.log) - missed :])
             messages = {_MESSAGES: Array(np.frombuffer(sent, np.uint8))}
             content[name] = ArrayRecord(self.layout.rest_of(self.public) | messages)
         content[RECORD] = about
@@ -103,7 +100,7 @@ class Downlink:
         sent = to_bytes(self.codec, self.codec.encode(ahead, key), size)
         self.public = _moved(self.codec, self.layout, self.public, sent, key, weights)
         self.version, self.sum = self.version + 1, None
-        self.log = self._last([*self.log, sent])
+        self.log.append(sent)
         return self.public
 
     def go_on(
@@ -112,17 +109,13 @@ class Downlink:
         """Goes on with a run that is started again; what nodes have now is not known."""
         self.version, self.seed, self.weights, self.sum = version, seed, weights, None
         self.public = ArrayRecord({name: Array(tensors[_PUBLIC + name]) for name in weights})
-        self.log = self._last([row.tobytes() for row in tensors[_LOG]])
+        self.log.extend(row.tobytes() for row in tensors[_LOG])
 
     def tensors(self) -> dict[str, np.ndarray]:
         """The arrays to save: P and the log."""
         sent = np.frombuffer(b"".join(self.log), np.uint8)
         sent = sent.reshape(len(self.log), self.codec.nbytes(self.layout.size))
         return {_LOG: sent} | {_PUBLIC + name: a.numpy() for name, a in self.public.items()}
-
-    def _last(self, messages: list[bytes]) -> list[bytes]:
-        """The last messages, as many as are kept."""
-        return messages[max(0, len(messages) - self.kept) :]
 
 
 def begin(
@@ -132,8 +125,8 @@ def begin(
     if not policy.has_public:
         return None
     most = downlink.most_kept(policy.down, layout.size)
-    most = most if kept is None else min(kept, most)
-    return Downlink(policy.down, layout, seed, initial, initial, most)
+    log: deque[bytes] = deque(maxlen=most if kept is None else min(kept, most))
+    return Downlink(policy.down, layout, seed, initial, initial, log)
 
 
 def receive(message: Message, context: Context) -> list[int] | None:

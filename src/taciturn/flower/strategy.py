@@ -265,7 +265,7 @@ class Taciturn(Strategy):
             messages[i] = protocol.ask(message, asked)
         full = bytes_down = sum(map(byte_counts.message_bytes, messages))
         if down is not None:
-            messages = down.send(messages)
+            messages = list(map(down.to, messages))
             bytes_down = sum(map(byte_counts.message_bytes, messages))
         nodes = {message.metadata.dst_node_id for message in messages}
         payload = sum(byte_counts.payload(record) for message in messages
@@ -351,7 +351,7 @@ class Taciturn(Strategy):
         server_round += self._done
         messages = list(self.inner.configure_evaluate(server_round, arrays, config, grid))
         if self._downlink is not None:
-            messages = self._downlink.send(messages)
+            messages = list(map(self._downlink.to, messages))
         self._evaluating = {message.metadata.dst_node_id for message in messages}
         return messages
 
