@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from federation import (
     BAD,
+    EXAMPLES,
     NODES,
     LocalGrid,
     Spy,
@@ -121,12 +122,14 @@ def between(updates, speakers):
 def test_no_update_counts_as_longer_than_three_of_the_upper_quartile(inner, policy, mods):
     wanted = targets()
     wanted[BAD] *= 1e6
-    _, result, _ = run(policy, 1, inner, wanted, mods=mods)
+    strategy, result, _ = run(policy, 1, inner, wanted, mods=mods)
     norms = lengths(wanted.astype(float))
     wanted[BAD] *= 3 * np.sort(np.delete(norms, BAD))[3] / norms[BAD]
     expected = mean_of(wanted)
     tolerance = 0.02 if "quantize" in policy else 1e-5
     assert np.linalg.norm(flat(result.arrays) - expected) < tolerance * np.linalg.norm(expected)
+    mean = 0.5 * np.average(lengths(wanted), weights=EXAMPLES)
+    assert strategy.history[0]["norm_mean"] == pytest.approx(mean, rel=tolerance)
 
 
 def test_where_all_speak_and_where_replies_are_compared_lengths_are_as_they_are():
