@@ -1,6 +1,7 @@
 """How far one node can move the mean, the thresholds and the others' silence."""
 
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +24,7 @@ from federation import (
 from flwr.app import MetricRecord
 from flwr.serverapp import strategy as flower
 
-from taciturn.flower import Taciturn
+from taciturn.flower import Taciturn, speak
 from taciturn.flower.replies import Limits, Reply
 
 
@@ -130,6 +131,20 @@ def test_no_update_counts_as_longer_than_three_of_the_upper_quartile(inner, poli
     assert np.linalg.norm(flat(result.arrays) - expected) < tolerance * np.linalg.norm(expected)
     mean = 0.5 * np.average(lengths(wanted), weights=EXAMPLES)
     assert strategy.history[0]["norm_mean"] == pytest.approx(mean, rel=tolerance)
+
+
+def test_what_a_codec_stretches_does_not_let_others_be_longer():
+    def without_mod(message, context, call_next):
+        mod = call_next if context.node_id == BAD else partial(speak(), call_next=call_next)
+        return mod(message, context)
+
+    wanted = targets(size=300)
+    wanted[BAD] *= 1e6
+    strategy, _, _ = run("adaptive+ou+eden:0.3", wanted=wanted, mods=[without_mod])
+    norms = 0.5 * lengths(wanted)
+    norms[BAD] = 3 * np.sort(norms)[3]
+    mean = np.average(norms, weights=EXAMPLES)
+    assert strategy.history[0]["norm_mean"] == pytest.approx(mean, rel=0.15)
 
 
 def test_where_all_speak_and_where_replies_are_compared_lengths_are_as_they_are():

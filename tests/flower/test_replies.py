@@ -149,6 +149,17 @@ def test_a_chance_that_is_none_is_rejected(caplog):
     assert "A probability must be in [1e-6, 1], got 0.0" in caplog.text
 
 
+def test_sums_do_not_depend_on_who_answers_first():
+    class Reversed(LocalGrid):
+        def send_and_receive(self, messages, *, timeout=None):
+            return super().send_and_receive(messages, timeout=timeout)[::-1]
+
+    for policy in ("full", "full+eden:1"):
+        ends = [flat(run(policy, 3, grid=grid(pulled(targets()), NODES))[1].arrays)
+                for grid in (LocalGrid, Reversed)]  # fmt: skip
+        np.testing.assert_array_equal(*ends)
+
+
 def test_who_was_not_asked_or_had_answered_is_rejected():
     grid = LocalGrid(pulled(targets()), NODES)
     strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0))
