@@ -74,7 +74,7 @@ def test_where_nobody_may_be_silent_nobody_is(caplog):
     assert (strategy.history[0]["rejected"], strategy.history[0]["spoke"]) == (1, 4)
     expected = mean_of(targets(), [10, 20, 30, 0, 50])
     np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5)
-    assert "It is silent, and `full` lets it be so no more" in caplog.text
+    assert "It is silent, and `full` says it must speak now" in caplog.text
 
 
 def reply(node: int, spoke: bool, chance: float, examples: float = 100.0) -> Reply:
@@ -279,5 +279,5 @@ def test_who_stays_silent_all_the_same_is_rejected_and_missed(caplog):
     strategy, _, _ = run(ALL_BELOW, 11, tamper=silent(30, 0.1))
     assert [row["rejected"] for row in strategy.history] == [0, 0, 0] + [1] * 8
     assert (strategy.nodes[BAD].spoke, strategy.nodes[BAD].silent) == (0, 3)
-    assert "It is silent, and `adaptive` lets it be so no more" in caplog.text
+    assert "It is silent, and `adaptive` says it must speak now" in caplog.text
     assert f"node {BAD} was asked 11 times, was silent 3 times and has never been" in caplog.text

@@ -94,11 +94,11 @@ def hear(messages: Iterable[Message], now: Round) -> RoundReplies:
         if reply is None:
             continue
         found.append(reply)
-        apart = 0 if protocol.CODE in reply.arrays else len(reply.code)  # a code in no array
-        heard.payload_up += apart
+        in_metrics = 0 if protocol.CODE in reply.arrays else len(reply.code)
+        heard.payload_up += in_metrics
         if reply.weights is None:
             name = next(iter(message.content.array_records), now.name)
-            full = byte_counts.message_bytes_with(message, {name: whole}) - apart
+            full = byte_counts.message_bytes_with(message, {name: whole}) - in_metrics
             heard.bytes_up_full += full - written
     heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
     for reply in _comparable(heard, found, now):
@@ -125,7 +125,7 @@ def _received(
         if reply.name == now.name:
             raise InputError(f"its metrics have the name `{now.name}`, which is that of arrays.")
         if not reply.spoke and node in now.must_speak:
-            raise InputError(f"It is silent, and `{now.request.rule.name}` lets it be so no more.")
+            raise InputError(f"It is silent, and `{now.request.rule.name}` says it must speak now.")
         now.limits.check_loss(reply)
     except InputError as error:
         heard.reject(node, error)

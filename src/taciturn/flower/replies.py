@@ -167,11 +167,11 @@ class Limits:
             raise InputError(f"`{self.loss}` must be 0 or more, got {found!r}.")
 
     def bound_weights(self, found: Sequence[Reply], weighted_by: str) -> None:
-        """Lets no reply weigh more than so many times the (lower) median, and no silent one more
-        than twice the median: its stand-in is not its own word.
+        """Bounds what each reply weighs by so many times the lower median, and what a silent one
+        weighs by twice the median: it did not say itself what stands in for it.
 
-        A speaker weighs n/p, and is measured by what all would weigh if they had spoken; a silent
-        client weighs n, and is measured by all n.
+        A speaker weighs n/p, beside what all would weigh if they had spoken; a silent client
+        weighs n, beside all n.
         """
         if math.isinf(self.weight) or not found:
             return
@@ -181,8 +181,8 @@ class Limits:
         for reply in found:
             most = limit * speaking if reply.spoke else min(limit, _LEAST) * silent
             if reply.weight > most:
-                log(INFO, "Taciturn: node %d weighs %g, which is too much beside the median: it "
-                    "counts %g.", reply.node, reply.weight, most)  # fmt: skip
+                log(INFO, "Taciturn: node %d weighs %g, too much beside the median: it counts as "
+                    "%g.", reply.node, reply.weight, most)  # fmt: skip
                 reply.examples = most * reply.probability if reply.spoke else most
                 reply.metrics = MetricRecord({**reply.metrics, weighted_by: reply.examples})
 
@@ -192,8 +192,8 @@ class Limits:
         most = self.longest(speakers, silent)
         for reply in speakers:
             if reply.length > most:
-                log(INFO, "Taciturn: the update of node %d has the norm %g, which is too long "
-                    "beside the upper quartile: it is made as short as %g.",
+                log(INFO, "Taciturn: the update of node %d has the norm %g, too long beside the "
+                    "upper quartile: it is shortened to %g.",
                     reply.node, reply.length, most)  # fmt: skip
                 reply.scale = most / reply.length
         return any(reply.scale != 1 for reply in speakers)
