@@ -35,7 +35,7 @@ TWO_SILENT = f"fixed:{LENGTHS[1:3].mean()}+ou"
 @pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
 @pytest.mark.parametrize(
     "policy",
-    ["full", "adaptive,k=0+ou,cap=true", "adaptive,k=-0.5+last", "adaptive,k=0+ignore",
+    ["full", "adaptive,k=0+ou", "adaptive,k=-0.5+last", "adaptive,k=0+ignore",
      "adaptive,k=0+ou,mode=paper"],
 )  # fmt: skip
 def test_the_model_is_that_of_the_plain_loop(policy, inner):
@@ -52,6 +52,14 @@ def test_the_model_is_that_of_the_plain_loop(policy, inner):
         assert all(set(content["metrics"]) == {"num-examples", "train_loss"} for content in seen)
         total = sum(content["metrics"]["num-examples"] for content in seen)
         assert total == sum(EXAMPLES if counted else EXAMPLES[-spoke[-1] :])
+
+
+@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+def test_a_capped_stand_in_is_no_longer_than_the_silent_client_says(inner):
+    policy, wanted = "adaptive,k=0+ou,cap=true", np.linspace(0.2, 2, NODES, dtype="f4")[:, None]
+    wanted = wanted * targets()[0]  # what stands in is longer than the short updates
+    _, result, _ = run(policy, 4, inner, wanted, norm_limit=None)
+    np.testing.assert_allclose(flat(result.arrays), plain_loop(policy, wanted, 4)[0], atol=1e-6)
 
 
 def with_stand_ins(inner, policy, wanted, rounds):

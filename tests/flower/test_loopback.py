@@ -275,18 +275,6 @@ def certificates(folder) -> None:
             "-subj", "/CN=localhost")  # fmt: skip
     openssl("x509", "-req", "-in", "server.csr", "-CA", "ca.crt", "-CAkey", "ca.key",
             "-CAcreateserial", "-out", "server.pem", "-days", "2", "-extfile", "san")  # fmt: skip
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     for k in range(4):
-        key = ec.generate_private_key(ec.SECP384R1())
-        private = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
-        public = key.public_key().public_bytes(
-            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        )
-        (folder / f"node{k}").write_bytes(private)
-        (folder / f"node{k}.pub").write_bytes(public)
+        key = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", f"node{k}"]
+        subprocess.run(key, cwd=folder, check=True)
