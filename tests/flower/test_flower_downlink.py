@@ -20,12 +20,13 @@ MESSAGES = "taciturn.messages"
 
 
 class Recording(LocalGrid):
-    """Keeps what every node was sent. Nodes are away, or forget all, in some rounds."""
+    """Keeps what every node was sent. In some rounds, nodes are away or forget all, or their
+    replies are lost."""
 
-    def __init__(self, app=None, away=None, forget=None, **options) -> None:
+    def __init__(self, app=None, away=None, forget=None, lost=None, **options) -> None:
         super().__init__(app or pulled(TARGETS), NODES, **options)
         self.requests: list[dict[int, Message]] = []
-        self.away, self.forget = away or {}, forget or {}
+        self.away, self.forget, self.lost = away or {}, forget or {}, lost or {}
 
     def send_and_receive(self, messages, *, timeout=None):
         messages, round = list(messages), len(self.requests) + 1
@@ -34,7 +35,8 @@ class Recording(LocalGrid):
             self.contexts[node] = context(node)
         if messages:
             self.requests.append({m.metadata.dst_node_id: m for m in messages})
-        return super().send_and_receive(messages, timeout=timeout)
+        replies, lost = super().send_and_receive(messages, timeout=timeout), self.lost.get(round)
+        return [reply for reply in replies if reply.metadata.src_node_id != lost]
 
     def whole(self) -> list[list[int]]:
         """The nodes that were sent the model whole, in each round."""
@@ -109,6 +111,16 @@ def test_who_was_away_gets_the_messages_since():
     assert message["arrays"][MESSAGES].numpy().size == 4 * parse(POLICY).down.nbytes(SIZE)
     assert [row["rejected"] for row in strategy.history] == [0] * 6
     assert [row["missing"] for row in strategy.history] == [0, 1, 1, 1, 0, 0]
+    # Where so many are not kept, it gets the model.
+    _, _, grid = run(rounds=6, grid=Recording(away={1: (2, 3, 4)}), kept_messages=3)
+    assert grid.whole()[1:] == [[], [], [], [1], []]
+
+
+def test_who_has_more_than_the_server_knows_takes_what_it_lacks():
+    strategy, _, grid = run(grid=Recording(lost={2: 1}))
+    assert grid.requests[2][1].content[downlink.RECORD]["since"] == 0
+    assert [row["missing"] for row in strategy.history] == [0, 1, 0, 0, 0]
+    assert [row["rejected"] for row in strategy.history] == [0] * 5
 
 
 def test_who_forgot_is_rejected_once_and_gets_the_model():

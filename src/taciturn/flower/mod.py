@@ -112,10 +112,9 @@ def _answer(
     speaks = bool(decision.speaks)
     report = Report(decision.norm, decision.norm, decision.probability)
     if own is not None:
-        threshold = own.init(layout.size, None)  # or a probability
-        allowed = bool(own.speaks(stats._replace(uniform=_uniform()), threshold))
-        speaks = speaks and allowed
-        report = report._replace(own=max(getattr(threshold, "probability", 1.0), _LEAST))
+        state = own.init(layout.size, None)  # what it broadcasts, too
+        speaks = speaks and bool(own.speaks(stats._replace(uniform=_uniform()), state))
+        report = report._replace(own=max(getattr(state, "probability", 1.0), _LEAST))
     if asked.coded or not speaks:
         del reply.content[name]
         if arrays := {key: trained[key] for key in trained if key not in layout.names}:

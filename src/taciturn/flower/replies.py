@@ -32,7 +32,7 @@ class Reply:
     arrays: Mapping[str, Array] = field(default_factory=dict)  # all that came
     weights: list[np.ndarray] | None = None  # those that came whole, a flat vector per layer
     code: bytes = b""  # of an update that came in a codec
-    norm: float = 0.0  # m_k; measured of a client without the mod, which always speaks
+    norm: float = 0.0  # m_k; that of a client without the mod, which always speaks, is measured
     encoded_norm: float | None = None  # of what was encoded; None from a client without the mod
     probability: float = 1.0  # how likely the client was to speak; 1 where the rule does not say
     remark: str | None = None  # why the reply is not as it was asked for
