@@ -222,7 +222,7 @@ def text_of(policy: str, inner: str, codec: str) -> str:
     """A policy around a strategy, with a codec or none."""
     text = POLICIES[policy]
     if policy == "default":
-        if not compatibility.compares(STRATEGIES[inner]()):
+        if not isinstance(STRATEGIES[inner](), compatibility.COMPARING):
             return BUDGET if codec else DEFAULT
         text = ROBUST
     return f"{text}+{codec}" if codec else text

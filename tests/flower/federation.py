@@ -1,30 +1,21 @@
 """A federation in one process: Flower's apps and strategies, without its network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from flwr.app import (
-    Array,
-    ArrayRecord,
-    ConfigRecord,
-    Context,
-    Error,
-    Message,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 from flwr.supercore.task_identity import TaskIdentity
 
+from taciturn.core import client, server, tally
+from taciturn.core.policy import parse
 from taciturn.flower import Taciturn, protocol, speak
 
 # Flower sets these where it starts an app; a message cannot be made without them.
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 
-NODES, SIZE, BAD = 5, 10, 3  # `BAD` is the node that does something wrong
+NODES, SIZE, SEED, BAD = 5, 10, 7, 3  # `BAD` is the node that does something wrong
 EXAMPLES = (10, 20, 30, 40, 50)
 
 
@@ -32,7 +23,11 @@ def record(**arrays) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
 
 
-def model(size: int = 6) -> ArrayRecord:
+def numpy(record: ArrayRecord) -> dict[str, np.ndarray]:
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def model(size: int = SIZE) -> ArrayRecord:
     """Two arrays, `size` weights in all."""
     return record(a=np.zeros((2, size // 4), np.float32), b=np.zeros(size - size // 4 * 2, "f4"))
 
@@ -58,7 +53,7 @@ def app_of(step, mods=None) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        arrays = {name: array.numpy() for name, array in message.content["arrays"].items()}
+        arrays = numpy(message.content["arrays"])
         trained, metrics = step(context.node_config["partition-id"], arrays)
         content = RecordDict({"arrays": record(**trained), "metrics": MetricRecord(metrics)})
         return Message(content, reply_to=message)
@@ -124,12 +119,16 @@ class LocalGrid:
         return replies
 
 
-class Spy(flower.FedAvg):
-    """A strategy of somebody's own that averages, and keeps what it is given."""
+class Recorded:
+    """Keeps what a strategy was given."""
 
     def aggregate_train(self, server_round, replies):
         self.seen = list(replies)
         return super().aggregate_train(server_round, self.seen)
+
+
+class Spy(Recorded, flower.FedAvg):
+    """A strategy of somebody's own that averages."""
 
 
 def run(
@@ -144,19 +143,38 @@ def run(
     inner = inner(fraction_evaluate=0.0) if isinstance(inner, type) else inner
     app = pulled(wanted, examples, mods=mods)
     grid = grid or LocalGrid(app, len(wanted), late, broken, tamper)
-    strategy = Taciturn(inner, policy, **{"seed": 7} | options)
+    strategy = Taciturn(inner, policy, **{"seed": SEED} | options)
     start = model(len(wanted[0])) if start is None else start
     result = strategy.start(grid, start, num_rounds=rounds, evaluate_fn=evaluate_fn)
     return strategy, result, grid
 
 
+def plain_loop(policy, wanted, rounds):
+    """The core's own loop over clients as in `pulled`, without limits.
+
+    Returns the weights, what each client's codec left out, and how many spoke in each round.
+    """
+    policy, kept, spoke = parse(policy), [None] * len(wanted), []
+    state = server.init(policy, np.zeros(wanted.shape[1], np.float32), rounds=rounds)
+    for t in range(1, rounds + 1):
+        opened = server.open(policy, state.memory, len(wanted))
+        asked = protocol.Request(policy.rule, opened.context, policy.codec, (), "n", SEED, t)
+        heard = tally.start(state.weights)
+        for k, target in enumerate(wanted):
+            trained = state.weights + np.float32(0.5) * (target - state.weights)
+            said = client.respond(
+                policy.rule, state.weights, trained, EXAMPLES[k], opened.context, 0.0
+            )
+            read, kept[k] = client.through(said, policy.codec, asked.key(k), kept[k])
+            heard = tally.add(heard, read, opened, policy.codec)
+        state, info = server.close(policy, state, heard)
+        spoke.append(int(info.spoke))
+    return state.weights, kept, spoke
+
+
 def mean_of(wanted, examples=EXAMPLES) -> np.ndarray:
     """The first mean update of `pulled` where these are the weights of all."""
     return 0.5 * np.asarray(examples, float) @ wanted / np.sum(examples)
-
-
-def config(**values) -> ConfigRecord:
-    return ConfigRecord(values)
 
 
 def bad(change):

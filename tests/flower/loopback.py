@@ -1,7 +1,5 @@
 """A SuperLink and SuperNodes in processes of their own, on this machine alone."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -15,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 APP = Path(__file__).parent / "app"
 BIN = Path(sys.executable).parent
@@ -74,19 +73,22 @@ class Proxy:
             while data := source.recv(1 << 16):
                 setattr(self, direction, getattr(self, direction) + len(data))
                 target.sendall(data)
-        for end in (source, target):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+        _shut(source)
+        _shut(target)
 
     def close(self) -> None:
         for end in self._sockets:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+            _shut(end)
             end.close()
 
 
+def _shut(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+
+
 class Federation:
-    """One SuperLink and some SuperNodes; stopped, with all that they started, by `stop`.
+    """One SuperLink and some SuperNodes; stopped, with all that they started, at the block's end.
 
     Args:
       home: a folder for Flower's files and the logs.
@@ -98,32 +100,17 @@ class Federation:
     """
 
     def __init__(
-        self,
-        home: Path,
-        nodes: int = 4,
-        superlink: list[str] | None = None,
-        supernode: list[str] | None = None,
-        connection: dict[str, str] | None = None,
-        federation: dict[str, object] | None = None,
-        environment: dict[str, str] | None = None,
-    ) -> None:
+        self, home: Path, nodes: int = 4, superlink=("--insecure",), supernode=("--insecure",),
+        connection=None, federation=None, environment=None,
+    ) -> None:  # fmt: skip
         self.home, self.count, self._federation = home, nodes, federation or {}
-        self.port = free_port()
-        self._superlink = ["--insecure"] if superlink is None else superlink
-        self._supernode = ["--insecure"] if supernode is None else supernode
-        self.environment = (
-            os.environ
-            | {
-                "FLWR_HOME": str(home),
-                "FLWR_TELEMETRY_ENABLED": "0",
-                "FLWR_DISABLE_UPDATE_CHECK": "1",
-                "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-                "PYTHONPATH": os.pathsep.join(map(str, sys.path)),
-                "OMP_NUM_THREADS": "1",
-                "OPENBLAS_NUM_THREADS": "1",
-            }
-            | (environment or {})
-        )
+        self.port, self._superlink, self._supernode = free_port(), superlink, supernode
+        self.environment = os.environ | {
+            "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1", "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(map(str, sys.path)),
+            "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(environment or {}),
+        }  # fmt: skip
         self.nodes: list[subprocess.Popen[bytes]] = []
         self.proxies: list[Proxy] = []
         self._all: list[subprocess.Popen[bytes]] = []
@@ -135,9 +122,16 @@ class Federation:
             f'address = "127.0.0.1:{self.port}"\n{lines}'
         )
 
+    def __enter__(self) -> "Federation":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def start(self) -> None:
         self.start_superlink()
-        self.start_nodes()
+        for k in range(self.count):
+            self.start_node(k)
 
     def start_superlink(self) -> None:
         self.superlink = self._spawn(
@@ -147,22 +141,13 @@ class Federation:
         )  # fmt: skip
         wait_until("the SuperLink listens", lambda: listening(self.port))
 
-    def start_nodes(self) -> None:
-        for k in range(self.count):
-            self.start_node(k)
-
     def start_node(self, k: int) -> None:
         proxy = Proxy(self.port)
         self.proxies.append(proxy)
-        options = [option.format(k=k) for option in self._supernode]
-        data = f"partition-id={k % CLIENTS}"
-        self.nodes.append(
-            self._spawn(
-                f"supernode{k}",
-                [str(BIN / "flower-supernode"), "--superlink", f"127.0.0.1:{proxy.port}",
-                 "--port", str(free_port()), "--node-config", data, *options],
-            )
-        )  # fmt: skip
+        command = [str(BIN / "flower-supernode"), "--superlink", f"127.0.0.1:{proxy.port}",
+                   "--port", str(free_port()), "--node-config", f"partition-id={k % CLIENTS}",
+                   *(option.format(k=k) for option in self._supernode)]  # fmt: skip
+        self.nodes.append(self._spawn(f"supernode{k}", command))
 
     def submit(self, name: str, **config: object) -> subprocess.Popen[bytes]:
         """Starts `flwr run` of the test app; its results go to files named after the run."""
@@ -179,14 +164,12 @@ class Federation:
 
     def run(self, name: str, seconds: float = 120.0, **config: object) -> None:
         """Runs the test app to its end."""
-        process = self.submit(name, **config)
-        process.wait(seconds)
+        self.submit(name, **config).wait(seconds)
         if not (self.home / f"{name}.json").exists():
             raise AssertionError(f"the run {name} left no results:\n{self.log(f'run-{name}')}")
 
-    def command(self, *command: str) -> None:
+    def command(self, program: str, *arguments: str) -> None:
         """A command of Flower that ends by itself."""
-        program, *arguments = command
         subprocess.run([str(BIN / program), *arguments], cwd=self.home, env=self.environment,
                        stdin=subprocess.DEVNULL, capture_output=True, check=True,
                        timeout=60)  # fmt: skip
@@ -195,27 +178,27 @@ class Federation:
         with np.load(self.home / f"{name}.npz") as arrays:
             return np.concatenate([arrays[key].ravel() for key in ("b", "w")])
 
-    def metrics(self, name: str) -> dict[int, dict[str, float]]:
-        found = json.loads((self.home / f"{name}.json").read_text())
-        return {int(t): metrics for t, metrics in found.items()}
+    def counts(self, run: str, name: str) -> list[float]:
+        """A figure of Taciturn's in each round of a run."""
+        found = json.loads((self.home / f"{run}.json").read_text())
+        return [found[t][f"taciturn.{name}"] for t in sorted(found, key=int)]
 
     def log(self, name: str) -> str:
         return (self.home / f"{name}.log").read_text("utf-8", "replace")
 
     def processes(self, program: str = "") -> list[int]:
         """The processes of this federation whose command line names `program`."""
-        mark = f"FLWR_HOME={self.home}".encode()
-        found = []
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit() and int(folder.name) != os.getpid():
-                try:
-                    variables = (folder / "environ").read_bytes().split(b"\0")
-                    command = (folder / "cmdline").read_text("utf-8", "replace")
-                except OSError:
-                    continue
-                if mark in variables and program in command:
-                    found.append(int(folder.name))
-        return found
+        return [
+            process.pid for process in psutil.process_iter(["environ", "cmdline"])
+            if (process.info["environ"] or {}).get("FLWR_HOME") == str(self.home)
+            and program in " ".join(process.info["cmdline"] or ())
+        ]  # fmt: skip
+
+    def kill_server(self) -> None:
+        """Kills the SuperLink and the ServerApp."""
+        for pid in (self.superlink.pid, *self.processes("flwr-serverapp")):
+            kill_tree(pid)
+        time.sleep(1)
 
     def stop(self) -> None:
         """Ends everything that was started, politely at first."""
@@ -231,6 +214,7 @@ class Federation:
             process.wait(10)
         for proxy in self.proxies:
             proxy.close()
+        assert self.processes() == []
 
     def _spawn(
         self, name: str, command: list[str], folder: Path | None = None
@@ -252,17 +236,13 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 def kill_tree(pid: int) -> None:
     """Kills a process and all that it started."""
-    parents = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                parents[int(folder.name)] = int(
-                    (folder / "stat").read_text().rpartition(")")[2].split()[1]
-                )
-            except OSError:
-                continue
-    family = [pid]
-    for member in family:
-        family += [child for child, parent in parents.items() if parent == member]
-    for member in family:
-        kill(member)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        children = psutil.Process(pid).children(recursive=True)
+        for process in (pid, *(child.pid for child in children)):
+            kill(process)
+
+
+def saved(folder: Path) -> int:
+    """How many rounds a run folder has saved."""
+    path = folder / "state.json"
+    return json.loads(path.read_text())["round"] if path.exists() else 0

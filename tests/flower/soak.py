@@ -8,10 +8,7 @@ on with the folder. In the end there must be one row per round, and everyone who
 round must have been counted there once.
 """
 
-from __future__ import annotations
-
 import argparse
-import csv
 import json
 import random
 import sys
@@ -21,67 +18,46 @@ from importlib.metadata import version
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from loopback import Federation, kill_tree
+from loopback import Federation, kill_tree, saved
+
+from taciturn import runs
 
 COUNTED = ("spoke", "silent", "rejected", "errors", "missing")
 
 
-def rows_of(folder: Path) -> list[dict[str, str]]:
-    table = folder / "metrics.csv"
-    if not table.exists():
-        return []
-    with open(table, newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def soak(home: Path, rounds: int, nodes: int, seconds: float, seed: int) -> dict[str, object]:
     chance, folder = random.Random(seed), home / "run"
-    federation = Federation(
-        home / "flower", nodes, ["--insecure", "--database", str(home / "superlink.db")],
-        environment={"LOOPBACK_OUTPUTS": "50"},
-    )  # fmt: skip
     began, kills, starts = time.monotonic(), 0, 0
     settings = {"policy": "adaptive,robust=true,at_most=10+ou,cap=true", "folder": str(folder),
                 "rounds": rounds, "nodes": 3, "timeout": 15.0}  # fmt: skip
-    falls = [rounds // 3, 2 * rounds // 3]
-    try:
+    falls = [0, rounds // 3, 2 * rounds // 3]  # the rounds after which a run is started (again)
+    with Federation(
+        home / "flower", nodes, ["--insecure", "--database", str(home / "superlink.db")],
+        environment={"LOOPBACK_OUTPUTS": "50"},
+    ) as federation:  # fmt: skip
         federation.start()
         live = dict(enumerate(federation.nodes))
-
-        def submit() -> str:
-            nonlocal starts
-            starts += 1
-            federation.submit(f"soak{starts}", **settings)
-            return f"soak{starts}"
-
-        name = submit()
-        while not (federation.home / f"{name}.json").exists():
+        while not (federation.home / f"soak{starts}.json").exists():
+            done = saved(folder)
             if time.monotonic() - began > seconds:
-                raise SystemExit(f"not done after {seconds:g} s: {len(rows_of(folder))} rounds")
-            time.sleep(chance.uniform(1, 5))
-            done = len(rows_of(folder))
+                raise SystemExit(f"not done after {seconds:g} s: {done} rounds")
             if falls and done >= falls[0]:
-                falls.pop(0)
-                kill_tree(federation.superlink.pid)
-                for pid in federation.processes("flwr-serverapp"):
-                    kill_tree(pid)
-                time.sleep(1)
-                federation.start_superlink()
-                name = submit()
+                if falls.pop(0):
+                    federation.kill_server()
+                    federation.start_superlink()
+                starts += 1
+                federation.submit(f"soak{starts}", **settings)
             elif done and chance.random() < 0.3:
                 k = chance.randrange(nodes)
                 kill_tree(live[k].pid)
                 time.sleep(chance.uniform(0, 3))
                 federation.start_node(k)
                 live[k], kills = federation.nodes[-1], kills + 1
-    finally:
-        federation.stop()
-    rows = rows_of(folder)
+            time.sleep(chance.uniform(1, 5))
+    rows, table = runs.read_csv(folder / "metrics.csv"), runs.read_csv(folder / "nodes.csv")
     assert [int(row["round"]) for row in rows] == list(range(1, rounds + 1)), "rounds are missing"
     for row in rows:
         assert sum(int(row[key]) for key in COUNTED) == int(row["asked"]), f"counted twice: {row}"
-    with open(folder / "nodes.csv", newline="") as file:
-        table = list(csv.DictReader(file))
     for key in ("asked", "spoke", "silent"):
         assert sum(int(row[key]) for row in table) == sum(int(row[key]) for row in rows), key
     total = {key: sum(int(row[key]) for row in rows) for key in ("asked", *COUNTED)}
@@ -99,9 +75,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
-        found = soak(
-            Path(home), options.rounds, options.nodes, options.seconds, options.seed
-        )  # fmt: skip
+        found = soak(Path(home), options.rounds, options.nodes, options.seconds, options.seed)
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")

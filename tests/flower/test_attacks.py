@@ -1,24 +1,18 @@
-"""A part of `benchmarks/attacks.py`, and what it left behind."""
-
-from __future__ import annotations
+"""A part of `benchmarks/attacks.py`."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed")
-
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import attacks
-
-DOCS = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 @pytest.mark.parametrize("inner", ["FedAvg", "FedMedian", "Krum"])
 @pytest.mark.parametrize(
     "name",
-    ["n = 1e9, norm 1e3", "honest n, norm 1e3", "norm 1e6 in round 1, then honest",
+    ["n = 1e9, norm 1e3", "norm 1e6 in round 1, then honest",
      "norm 50 and n = 1e5 once, then silent with norm τ", "silent with n = 1e6"],
 )  # fmt: skip
 def test_the_default_policy_is_as_good_as_everyone_speaking(name, inner):
@@ -32,9 +26,8 @@ def test_the_default_policy_is_as_good_as_everyone_speaking(name, inner):
 
 
 @pytest.mark.parametrize("inner", ["MultiKrum", "Bulyan", "FedTrimmedAvg"])
-@pytest.mark.parametrize("name", ["honest n, norm 1e3", "opposite, ten times"])
-def test_where_half_are_silent_strategies_that_need_more_replies_hold(name, inner):
-    make, attack = attacks.STRATEGIES[inner], attacks.ATTACKS[name]
+def test_where_half_are_silent_strategies_that_need_more_replies_hold(inner):
+    make, attack = attacks.STRATEGIES[inner], attacks.ATTACKS["honest n, norm 1e3"]
     everyone, _ = attacks.measure(make, attack, 2)
     policy = attacks.POLICIES["random"]
     ours, _ = attacks.measure(lambda: attacks.Taciturn(make(), policy, seed=0), attack, 2)
@@ -44,10 +37,7 @@ def test_where_half_are_silent_strategies_that_need_more_replies_hold(name, inne
 def test_without_bounds_the_first_attack_succeeds():
     """What the bounds are for: the same attack on the paper's policy without them."""
     attack = attacks.ATTACKS["norm 50 and n = 1e5 once, then silent with norm τ"]
-    make = attacks.STRATEGIES["FedAvg"]
+    make, free = attacks.STRATEGIES["FedAvg"], {"weight_limit": None, "norm_limit": None}
     bounded, _ = attacks.measure(lambda: attacks.Taciturn(make()), attack, 1)
-    free, _ = attacks.measure(
-        lambda: attacks.Taciturn(make(), "adaptive+ou", weight_limit=None, norm_limit=None),
-        attack, 1,
-    )  # fmt: skip
-    assert free > 10 * bounded
+    gone, _ = attacks.measure(lambda: attacks.Taciturn(make(), "adaptive+ou", **free), attack, 1)
+    assert gone > 10 * bounded

@@ -1,20 +1,15 @@
 """Strategies that compare replies, where fewer speak than they need."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-
-pytest.importorskip("flwr", reason="Flower is not installed")
-
-from federation import LocalGrid, flat, model, pulled
+from federation import flat, model, run
 from flwr.app import MetricRecord
 from flwr.serverapp import strategy as flower
 
-from taciturn.flower import Taciturn, compatibility
+from taciturn.flower import compatibility
 
 ASKED, SIZE = 8, 6
-WITHOUT = {"fraction_evaluate": 0.0}
+ALONE = {"fraction_evaluate": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -23,10 +18,8 @@ WITHOUT = {"fraction_evaluate": 0.0}
         (flower.Bulyan(), 3),
         (flower.Bulyan(num_malicious_nodes=2), 11),
         (flower.Krum(num_malicious_nodes=1), 5),
-        (flower.MultiKrum(num_malicious_nodes=1, num_nodes_to_select=2), 5),
         (flower.MultiKrum(num_malicious_nodes=1, num_nodes_to_select=5), 6),
         (flower.MultiKrum(num_nodes_to_select=5), 3),
-        (flower.FedTrimmedAvg(beta=0.2), 5),
         (flower.FedTrimmedAvg(beta=0.3), 4),
         (flower.FedTrimmedAvg(beta=1 / 49), 50),
         (flower.FedTrimmedAvg(beta=0.0), 1),
@@ -40,42 +33,37 @@ def test_what_a_strategy_needs(inner, replies):
         assert int(inner.beta * (replies - 1)) == 0
 
 
-@pytest.mark.parametrize("replies", range(2, 40))
 @pytest.mark.parametrize("bad", [0, 1, 3])
-def test_the_trimmed_mean_trims_as_many_as_the_strategy_bears(bad, replies):
-    trimmed = compatibility.trimmed_mean(flower.Bulyan(num_malicious_nodes=bad), replies)
-    assert int(trimmed.beta * replies) == min(max(bad, 1), (replies - 1) // 2)
+def test_the_trimmed_mean_trims_as_many_as_the_strategy_bears(bad):
+    for replies in range(2, 40):
+        trimmed = compatibility.trimmed_mean(flower.Bulyan(num_malicious_nodes=bad), replies)
+        assert int(trimmed.beta * replies) == min(max(bad, 1), (replies - 1) // 2)
 
 
-def few(inner, speakers, policy="fixed:{}+ou", **options):
+def few(inner, speakers, policy="fixed:{}+ou"):
     """The first step where the longest so many updates are spoken, the very longest of them bad."""
     wanted = np.random.default_rng(3).standard_normal((ASKED, SIZE)).astype(np.float32)
     wanted *= np.arange(1, ASKED + 1)[:, None] / np.linalg.norm(wanted, axis=1, keepdims=True)
     wanted[-1] *= 1e6
-    grid = LocalGrid(pulled(wanted, (20,) * ASKED), ASKED)
-    threshold = (ASKED - speakers + 0.5) / 2
-    strategy = Taciturn(inner, policy.format(threshold), seed=0, **options)
-    result = strategy.start(grid, model(SIZE), num_rounds=1)
+    policy = policy.format((ASKED - speakers + 0.5) / 2)
+    strategy, result, _ = run(policy, 1, inner, wanted, examples=(20,) * ASKED)
     assert strategy.history[0]["spoke"] == speakers
-    said = np.where(np.arange(ASKED)[:, None] >= ASKED - speakers, 0.5 * wanted, 0.0)
-    return flat(result.arrays), said, result
+    spoke = np.where(np.arange(ASKED)[:, None] >= ASKED - speakers, 0.5 * wanted, 0.0)
+    return flat(result.arrays), spoke, result
 
 
-STRATEGIES = [
-    (flower.Bulyan, {"num_malicious_nodes": 1}, 6, 1),
-    (flower.MultiKrum, {"num_malicious_nodes": 1, "num_nodes_to_select": 5}, 5, 1),
-    (flower.Krum, {"num_malicious_nodes": 1}, 4, 1),
-    (flower.FedTrimmedAvg, {"beta": 0.2}, 4, 1),
-    (flower.Krum, {"num_malicious_nodes": 2}, 6, 2),
-]
-
-
-@pytest.mark.parametrize(("kind", "options", "speakers", "trimmed"), STRATEGIES)
+@pytest.mark.parametrize(
+    ("kind", "options", "speakers", "trimmed"),
+    [(flower.Bulyan, {"num_malicious_nodes": 1}, 6, 1),
+     (flower.MultiKrum, {"num_malicious_nodes": 1, "num_nodes_to_select": 5}, 5, 1),
+     (flower.FedTrimmedAvg, {"beta": 0.2}, 4, 1),
+     (flower.Krum, {"num_malicious_nodes": 2}, 6, 2)],
+)  # fmt: skip
 def test_with_too_few_speakers_a_trimmed_mean_takes_its_place(
     kind, options, speakers, trimmed, caplog
 ):
-    moved, said, _ = few(kind(**WITHOUT, **options), speakers)
-    expected = np.sort(said, axis=0)[trimmed : ASKED - trimmed].mean(0)
+    moved, spoke, _ = few(kind(**ALONE, **options), speakers)
+    expected = np.sort(spoke, axis=0)[trimmed : ASKED - trimmed].mean(0)
     np.testing.assert_allclose(moved, expected, rtol=1e-4, atol=1e-6)
     needed = compatibility.needs(kind(**options))
     assert f"{speakers} spoke in round 1, and {kind.__name__} needs {needed} replies" in caplog.text
@@ -83,7 +71,7 @@ def test_with_too_few_speakers_a_trimmed_mean_takes_its_place(
 
 
 def test_where_nobody_may_be_silent_a_strategy_does_as_in_plain_flower(caplog):
-    moved, _, _ = few(flower.Bulyan(num_malicious_nodes=3, **WITHOUT), ASKED, "full")
+    moved, _, _ = few(flower.Bulyan(num_malicious_nodes=3, **ALONE), ASKED, "full")
     np.testing.assert_array_equal(moved, flat(model(SIZE)))  # it skips the round
     assert "takes its place" not in caplog.text
 
@@ -94,7 +82,7 @@ def test_metrics_are_those_of_all():
     def count(records, weighted_by):
         return MetricRecord({"clients": len(records)})
 
-    inner = flower.Bulyan(num_malicious_nodes=1, train_metrics_aggr_fn=count, **WITHOUT)
+    inner = flower.Bulyan(num_malicious_nodes=1, train_metrics_aggr_fn=count, **ALONE)
     _, _, result = few(inner, 4)
     assert result.train_metrics_clientapp[1]["clients"] == ASKED
     assert inner.train_metrics_aggr_fn is count

@@ -1,64 +1,46 @@
 """The mod and the wrapper in one process, round for round against the plain loop."""
 
-from __future__ import annotations
-
+import flwr.server.strategy as legacy
 import numpy as np
 import pytest
-
-pytest.importorskip("flwr", reason="Flower is not installed")
-
-import flwr.server.strategy as legacy
 from federation import (
     EXAMPLES,
     NODES,
-    SIZE,
     LocalGrid,
+    Recorded,
     Spy,
-    config,
     flat,
     model,
+    numpy,
+    plain_loop,
     pulled,
     record,
     run,
     targets,
 )
-from flwr.app import Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp import strategy as flower
 
-from taciturn import TaciturnError
+from taciturn import TaciturnError, track
 from taciturn.core import client, server, tally
 from taciturn.core.policy import parse
 from taciturn.flower import Taciturn, speak
 
-
-def plain_loop(policy, wanted, rounds):
-    """The weights after rounds of the core, for clients as in `pulled`, and how many spoke."""
-    policy = parse(policy)
-    state, spoke = server.init(policy, np.zeros(wanted.shape[1], np.float32)), []
-    for _ in range(rounds):
-        config = server.open(policy, state.memory, len(wanted))
-        heard = tally.start(state.weights)
-        for target, n in zip(wanted, EXAMPLES, strict=True):
-            trained = state.weights + np.float32(0.5) * (target - state.weights)
-            said = client.respond(policy.rule, state.weights, trained, n, config.context, 0.0)
-            heard = tally.add(heard, said, config)
-        state, info = server.close(policy, state, heard)
-        spoke.append(int(info.spoke))
-    return state.weights, spoke
-
-
-POLICIES = ["full", "adaptive,k=0+ou", "adaptive,k=0+ou,cap=true", "adaptive,k=0+zero",
-            "adaptive,k=-0.5+last", "adaptive,k=0+ignore", "fixed:1.0+ou",
-            "adaptive,k=0+ou,mode=paper"]  # fmt: skip
+ALONE = {"fraction_evaluate": 0.0}
+LENGTHS = np.sort(0.5 * np.linalg.norm(targets(), axis=1))  # of the first updates
+TWO_SILENT = f"fixed:{LENGTHS[1:3].mean()}+ou"
 
 
 @pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "policy",
+    ["full", "adaptive,k=0+ou", "adaptive,k=-0.5+last", "adaptive,k=0+ignore",
+     "adaptive,k=0+ou,mode=paper"],
+)  # fmt: skip
 def test_the_model_is_that_of_the_plain_loop(policy, inner):
-    weights, spoke = plain_loop(policy, targets(), 6)
-    # The loop has no limits: `test_limits.py` is about those.
-    strategy, result, _ = run(policy, 6, inner, norm_limit=None)
+    weights, _, spoke = plain_loop(policy, targets(), 6)
+    strategy, result, _ = run(policy, 6, inner, norm_limit=None)  # the loop has no limits
     np.testing.assert_allclose(flat(result.arrays), weights, atol=1e-6)
     assert [row["spoke"] for row in strategy.history] == spoke
     assert policy == "full" or min(spoke) < NODES  # or nothing was tested
@@ -72,51 +54,53 @@ def test_the_model_is_that_of_the_plain_loop(policy, inner):
         assert total == sum(EXAMPLES if counted else EXAMPLES[-spoke[-1] :])
 
 
-def reference_inner(inner, policy, wanted, rounds):
+@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+def test_a_capped_stand_in_is_no_longer_than_the_silent_client_says(inner):
+    policy, wanted = "adaptive,k=0+ou,cap=true", np.linspace(0.2, 2, NODES, dtype="f4")[:, None]
+    wanted = wanted * targets()[0]  # what stands in is longer than the short updates
+    _, result, _ = run(policy, 4, inner, wanted, norm_limit=None)
+    np.testing.assert_allclose(flat(result.arrays), plain_loop(policy, wanted, 4)[0], atol=1e-6)
+
+
+def with_stand_ins(inner, policy, wanted, rounds):
     """What `inner` makes of complete replies in which each silent client has its stand-in."""
-    policy, arrays = parse(policy), model(wanted.shape[1])
+    policy, arrays = parse(policy), model()
     memory = server.remember(policy, flat(arrays))
     for t in range(1, rounds + 1):
-        messages = list(inner.configure_train(t, arrays, config(), LocalGrid(None, len(wanted))))
-        messages.sort(key=lambda message: message.metadata.dst_node_id)
-        weights = flat(arrays).astype(np.float32)
-        opened = server.open(policy, memory, len(wanted))
+        messages = inner.configure_train(t, arrays, ConfigRecord(), LocalGrid(None, NODES))
+        weights, opened = flat(arrays), server.open(policy, memory, NODES)
         heard, replies = tally.start(weights), []
         stand_in = policy.stand_in.predict(memory.stand_in)
-        for k, message in enumerate(messages):
+        for message in sorted(messages, key=lambda message: message.metadata.dst_node_id):
+            k = message.metadata.dst_node_id
             trained = weights + np.float32(0.5) * (wanted[k] - weights)
             said = client.respond(policy.rule, weights, trained, EXAMPLES[k], opened.context, 0.0)
             heard = tally.add(heard, said, opened)
             complete = (weights + stand_in if said.update is None else trained).astype("f4")
-            size = np.prod(arrays["a"].shape)
-            pieces = record(a=complete[:size].reshape(arrays["a"].shape), b=complete[size:])
+            pieces = record(a=complete[:4].reshape(2, 2), b=complete[4:])
             metrics = MetricRecord({"num-examples": EXAMPLES[k], "train_loss": k + 1.0})
             content = RecordDict({"arrays": pieces, "metrics": metrics})
             replies.append(Message(content, reply_to=message))
         _, memory, _ = server.learn(policy, memory, heard)
         arrays, metrics = inner.aggregate_train(t, replies)
-        arrays = record(**{name: array.numpy().astype("f4") for name, array in arrays.items()})
+        arrays = record(**{name: array.astype("f4") for name, array in numpy(arrays).items()})
     return flat(arrays), metrics
 
 
-MEAN_BASED = {
-    "FedAvg": lambda: flower.FedAvg(fraction_evaluate=0.0),
-    "FedProx": lambda: flower.FedProx(fraction_evaluate=0.0, proximal_mu=0.1),
-    "FedAvgM": lambda: flower.FedAvgM(
-        fraction_evaluate=0.0, server_learning_rate=0.8, server_momentum=0.5
-    ),
-    "FedAdam": lambda: flower.FedAdam(fraction_evaluate=0.0),
-    "FedYogi": lambda: flower.FedYogi(fraction_evaluate=0.0),
-    "FedAdagrad": lambda: flower.FedAdagrad(fraction_evaluate=0.0),
-    "QFedAvg": lambda: flower.QFedAvg(0.5, fraction_evaluate=0.0),
-}
-
-
-@pytest.mark.parametrize("name", MEAN_BASED)
-def test_mean_based_strategies_see_every_silent_client_through_its_stand_in(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(flower.FedProx, {"proximal_mu": 0.1}),
+     (flower.FedAvgM, {"server_learning_rate": 0.8, "server_momentum": 0.5}),
+     (flower.FedAdam, {}), (flower.FedYogi, {}), (flower.FedAdagrad, {}),
+     (flower.QFedAvg, {"client_learning_rate": 0.5})],
+)  # fmt: skip
+def test_strategies_that_average_see_each_silent_client_through_its_stand_in(
+    kind, options, monkeypatch
+):
     monkeypatch.setattr("gc.collect", lambda: 0)  # QFedAvg asks for it at every reply
-    expected, metrics = reference_inner(MEAN_BASED[name](), "adaptive,k=0+ou", targets(), 6)
-    strategy, result, _ = run("adaptive,k=0+ou", 6, MEAN_BASED[name]())
+    inner, other = kind(**options, **ALONE), kind(**options, **ALONE)
+    expected, metrics = with_stand_ins(other, "adaptive,k=0+ou", targets(), 6)
+    strategy, result, _ = run("adaptive,k=0+ou", 6, inner)
     assert 0 < strategy.history[-1]["silent"] < NODES
     np.testing.assert_allclose(flat(result.arrays), expected, atol=2e-6)
     found = result.train_metrics_clientapp[6]
@@ -124,35 +108,23 @@ def test_mean_based_strategies_see_every_silent_client_through_its_stand_in(name
     assert {array.dtype for array in result.arrays.values()} == {"float32"}
 
 
-class Recorded:
-    """Keeps what a strategy was given."""
-
-    def aggregate_train(self, server_round, replies):
-        self.seen = list(replies)
-        return super().aggregate_train(server_round, self.seen)
-
-
-COMPARING = {
-    "Krum": (flower.Krum, {}),
-    "MultiKrum": (flower.MultiKrum, {"num_nodes_to_select": 2}),
-    "Bulyan": (flower.Bulyan, {}),
-    "FedMedian": (flower.FedMedian, {}),
-    "FedTrimmedAvg": (flower.FedTrimmedAvg, {"beta": 0.4}),
-}
-
-
-@pytest.mark.parametrize("name", COMPARING)
-def test_strategies_that_compare_replies_never_see_a_stand_in(name):
-    kind, options = COMPARING[name]
-    inner = type(name, (Recorded, kind), {})(fraction_evaluate=0.0, **options)
-    # Two of five are silent, and would be two equal replies.
-    norms = np.sort(np.linalg.norm(targets(), axis=1))
-    strategy, result, _ = run(f"fixed:{0.5 * norms[1:3].mean()}+ou", 1, inner)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(flower.Krum, {}), (flower.MultiKrum, {"num_nodes_to_select": 2}), (flower.Bulyan, {}),
+     (flower.FedMedian, {}), (flower.FedTrimmedAvg, {"beta": 0.4})],
+)  # fmt: skip
+def test_strategies_that_compare_replies_never_see_a_stand_in(kind, options):
+    inner = type(kind.__name__, (Recorded, kind), {})(**ALONE, **options)
+    strategy, result, _ = run(TWO_SILENT, 1, inner)
     assert strategy.history[0]["silent"] == 2
     assert len(inner.seen) == 3
-    plain, grid = kind(fraction_evaluate=0.0, **options), LocalGrid(pulled(targets(), mods=[]), 5)
-    messages = list(plain.configure_train(1, model(SIZE), config(), grid))
-    speaking = [m for m in messages if np.linalg.norm(targets()[m.metadata.dst_node_id]) > norms[1]]
+    assert str(strategy.policy) == f"fixed:{LENGTHS[1:3].mean()}+ignore"
+    robust = Taciturn(kind(**options), "adaptive,k=0+ou").policy
+    assert str(robust) == "adaptive,k=0,robust=true+ignore"
+    plain, grid = kind(**ALONE, **options), LocalGrid(pulled(targets(), mods=[]), NODES)
+    messages = list(plain.configure_train(1, model(), ConfigRecord(), grid))
+    longest = np.argsort(np.linalg.norm(targets(), axis=1))[2:]
+    speaking = [message for message in messages if message.metadata.dst_node_id in longest]
     arrays, _ = plain.aggregate_train(1, grid.send_and_receive(speaking))
     np.testing.assert_allclose(flat(result.arrays), flat(arrays), atol=1e-6)
 
@@ -167,6 +139,12 @@ def test_a_strategy_of_ones_own_can_be_said_to_compare():
     assert len(strategy.inner.seen) < NODES - 1
 
 
+def test_the_default_is_a_budget_and_robust_where_replies_are_compared():
+    assert str(Taciturn(flower.FedAvg()).policy) == "budget"
+    policy = Taciturn(flower.FedMedian()).policy
+    assert str(policy) == "adaptive,robust=true,at_most=10+ignore"
+
+
 @pytest.mark.parametrize("side", ["ServerSide", "ClientSide"])
 @pytest.mark.parametrize("clipping", ["Fixed", "Adaptive"])
 def test_central_privacy_is_refused_inside_and_outside(clipping, side):
@@ -175,10 +153,10 @@ def test_central_privacy_is_refused_inside_and_outside(clipping, side):
     sentence = f"{name} cannot be combined with Taciturn: its noise"
     with pytest.raises(TaciturnError, match=sentence):
         Taciturn(wrap(flower.FedAvg(), *arguments))
-    outside = wrap(Taciturn(flower.FedAvg(fraction_evaluate=0.0)), *arguments)
+    outside = wrap(Taciturn(flower.FedAvg(**ALONE)), *arguments)
     grid = LocalGrid(pulled(targets()), NODES)
     with pytest.raises(TaciturnError, match=sentence):
-        outside.start(grid, model(SIZE), num_rounds=1)
+        outside.start(grid, model(), num_rounds=1)
     assert grid.received == []
 
 
@@ -217,14 +195,85 @@ def local_dp(clip, noise):
     return LocalDpMod(clipping_norm=clip, sensitivity=noise, epsilon=1.0, delta=1e-5)
 
 
-def test_privacy_on_the_client_works_when_the_mod_is_first():
+def test_privacy_on_the_client_works_when_the_mod_is_first_and_is_noticed_when_it_is_not(caplog):
     strategy, _, _ = run("full", 2, mods=[speak(), local_dp(0.5, 1e-4)])
     assert [row["spoke"] for row in strategy.history] == [NODES, NODES]
     assert strategy.history[0]["norm_mean"] == pytest.approx(0.5, rel=0.01)
-
-
-def test_a_mod_that_changes_the_weights_after_the_norm_is_noticed(caplog):
     strategy, result, _ = run("full", mods=[local_dp(0.1, 0.0), speak()])
     assert strategy.history[0]["rejected"] == NODES
     assert not flat(result.arrays).any()
     assert "must be the first of its mods" in caplog.text
+
+
+@pytest.mark.parametrize("inner", [flower.FedAvg, flower.FedAdam, flower.FedMedian])
+def test_flower_counts_replies_once_and_functions_of_ones_own_see_a_record_per_client(
+    inner, caplog
+):
+    seen = []
+
+    def largest(contents, key):
+        seen.append(tuple(content["metrics"][key] for content in contents))
+        return MetricRecord({"worst": max(c["metrics"]["train_loss"] for c in contents)})
+
+    inner = inner(**ALONE, train_metrics_aggr_fn=largest)
+    strategy, result, _ = run(TWO_SILENT, 1, inner)
+    assert strategy.history[0]["silent"] == 2
+    assert seen == [EXAMPLES]
+    assert result.train_metrics_clientapp[1]["worst"] == 5.0
+    assert strategy.history[0]["train_worst"] == 5.0
+    assert inner.train_metrics_aggr_fn is largest
+    run(TWO_SILENT, 1, inner, late=[0], broken=[1])
+    lines = [line for line in caplog.messages if "results and" in line]
+    assert [line.partition("Received ")[2] for line in lines] == [
+        "5 results and 0 failures", "3 results and 1 failures"
+    ]  # fmt: skip
+
+
+def test_any_metric_is_in_the_history_and_none_replaces_a_figure_of_the_round():
+    def more(node, reply):
+        if "arrays" not in reply.content:  # an evaluation
+            reply.content["metrics"].update({"f1": 0.25, "spoke": 3.0})
+        return reply
+
+    strategy, result, _ = run("full", 2, flower.FedAvg(), tamper=more)
+    row = strategy.history[-1]
+    assert (row["accuracy"], row["f1"], row["app_spoke"]) == (0.5, 0.25, pytest.approx(3.0))
+    assert row["train_loss"] == pytest.approx(11 / 3)
+    assert row["spoke"] == NODES
+    assert result.train_metrics_clientapp[2]["taciturn.bytes_up"] == row["bytes_up"]
+
+
+def test_a_tracker_gets_every_round(tmp_path, monkeypatch):
+    got, closed, policy = [], [], "adaptive,k=0+ou"
+    monkeypatch.setattr(track, "require", lambda module, extra: pytest)  # any module
+    monkeypatch.setitem(
+        track._OPEN, "mlflow",
+        lambda library, run, folder, settings: track.Run(got.extend, lambda: closed.append(run)),
+    )  # fmt: skip
+    strategy, _, _ = run(
+        policy, 3, track="mlflow", folder=tmp_path,
+        evaluate_fn=lambda t, arrays: MetricRecord({"accuracy": t / 10}),
+    )  # fmt: skip
+    assert closed == [policy]
+    seen = {}
+    for round, figures in got:
+        seen.setdefault(round, {}).update(figures)
+    assert list(seen) == [1, 2, 3]
+    for row in strategy.history:
+        known = {key: value for key, value in row.items() if key != "round" and value == value}
+        assert seen[row["round"]] == pytest.approx(known)
+    assert seen[3]["accuracy"] == 0.3
+
+
+def test_the_log_says_what_was_uploaded_and_early_where_little_is_saved(caplog):
+    strategy, _, _ = run("adaptive,k=9+ou", rounds=12)
+    total = {key: sum(row[key] for row in strategy.history) for key in strategy.history[0]}
+    up, own, full = total["bytes_up"], total["overhead_up"], total["bytes_up_full"]
+    assert (
+        f"uploaded {up + own:,} of {full:,} bytes ({100 * (up + own) / full:.3g} %)" in caplog.text
+    )
+    assert f"of which messages {up:,}, Flower's own {own:,}." in caplog.text
+    assert caplog.text.count("after 10 rounds, the upload is") == 1
+    caplog.clear()
+    run("fixed:1e9+zero", rounds=12, wanted=np.ones((NODES, 5000), "f4"))
+    assert "the upload is" not in caplog.text

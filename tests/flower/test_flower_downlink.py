@@ -1,59 +1,57 @@
 """The way down on the wire: what nodes get, what they say that they have, and restarts."""
 
-from __future__ import annotations
-
+import federation
 import numpy as np
 import pytest
-
-pytest.importorskip("flwr", reason="Flower is not installed")
-
-from federation import LocalGrid, context, flat, model, pulled, record
+from federation import EXAMPLES, NODES, SEED, LocalGrid, context, flat, model, pulled, record
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import strategy as flower
-from test_flower import EXAMPLES, NODES
-from test_flower import targets as drawn
 
+from taciturn import TaciturnError
 from taciturn.core import downlink as core
 from taciturn.core import server
 from taciturn.core.policy import parse
-from taciturn.flower import Taciturn, downlink, protocol
+from taciturn.flower import downlink, protocol
 
-SIZE, SEED, ROUNDS = 4200, 7, 5  # two blocks of `eden`, one of them not full
+SIZE, ROUNDS = 4200, 5  # two blocks of `eden`, one of them not full
 POLICY = "full+down=eden:0.5"
-
-
-def targets(size: int) -> np.ndarray:
-    return drawn(size=size)
-
-
-def fed(**options) -> flower.FedAvg:
-    return flower.FedAvg(fraction_evaluate=0.0, min_available_nodes=1, **options)
+TARGETS = federation.targets(size=SIZE)
+MESSAGES = "taciturn.messages"
 
 
 class Recording(LocalGrid):
-    """Keeps what every node was sent, and the public model that its app saw."""
+    """Keeps what every node was sent. In some rounds, nodes are away or forget all, or their
+    replies are lost."""
 
-    def __init__(self, *args, **options) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, app=None, away=None, forget=None, lost=None, **options) -> None:
+        super().__init__(app or pulled(TARGETS), NODES, **options)
         self.requests: list[dict[int, Message]] = []
+        self.away, self.forget, self.lost = away or {}, forget or {}, lost or {}
 
     def send_and_receive(self, messages, *, timeout=None):
-        messages = list(messages)
+        messages, round = list(messages), len(self.requests) + 1
+        self.late = {node for node, rounds in self.away.items() if round in rounds}
+        for node in self.forget.get(round, ()):
+            self.contexts[node] = context(node)
         if messages:
             self.requests.append({m.metadata.dst_node_id: m for m in messages})
-        return super().send_and_receive(messages, timeout=timeout)
+        replies, lost = super().send_and_receive(messages, timeout=timeout), self.lost.get(round)
+        return [reply for reply in replies if reply.metadata.src_node_id != lost]
 
-    def whole(self, round: int) -> list[int]:
-        """The nodes that were sent the model whole."""
-        return [node for node, message in sorted(self.requests[round - 1].items())
-                if "since" not in message.content[downlink.RECORD]]  # fmt: skip
+    def whole(self) -> list[list[int]]:
+        """The nodes that were sent the model whole, in each round."""
+        return [[node for node, message in sorted(requests.items())
+                 if "since" not in message.content[downlink.RECORD]]
+                for requests in self.requests]  # fmt: skip
+
+    def kept(self, node: int) -> ArrayRecord:
+        return self.contexts[node].state.array_records[downlink.RECORD]
 
 
 def run(policy=POLICY, rounds=ROUNDS, grid=None, inner=None, **options):
-    strategy = Taciturn(inner or fed(), policy, seed=SEED, **options)
-    grid = grid or Recording(pulled(targets(SIZE), EXAMPLES), NODES)
-    result = strategy.start(grid, model(SIZE), num_rounds=rounds)
-    return strategy, grid, result
+    grid = grid or Recording()
+    inner = inner or flower.FedAvg(fraction_evaluate=0.0, min_available_nodes=1)
+    return federation.run(policy, rounds, inner, TARGETS, grid, **options)
 
 
 def by_hand(text: str, rounds: int) -> tuple[np.ndarray, np.ndarray]:
@@ -63,86 +61,72 @@ def by_hand(text: str, rounds: int) -> tuple[np.ndarray, np.ndarray]:
     total = np.float32(sum(EXAMPLES))
     for t in range(rounds):
         mean = np.zeros(SIZE, np.float32)
-        for target, n in zip(targets(SIZE), EXAMPLES, strict=True):
+        for target, n in zip(TARGETS, EXAMPLES, strict=True):
             mean += np.float32(n) * (np.float32(0.5) * (target - state.public))
         state = state._replace(weights=state.weights + mean / total)
         state = core.publish(policy, state, downlink.key_of(SEED, t))
     return state.weights, state.public
 
 
-@pytest.mark.parametrize("codec", ["eden:0.5", "eden:2", "top_k:0.1", "quantize:2", "float16"])
+@pytest.mark.parametrize("codec", ["eden:0.5", "top_k:0.1", "quantize:2", "float16"])
 def test_a_federation_is_the_core(codec):
     text = f"full+down={codec}"
-    strategy, grid, result = run(text)
+    strategy, result, grid = run(text)
     weights, public = by_hand(text, ROUNDS)
     np.testing.assert_allclose(flat(result.arrays), public, atol=1e-4)
     np.testing.assert_allclose(flat(strategy._downlink.weights), weights, atol=1e-4)
     assert np.abs(weights - public).max() > 1e-5
     assert all(row["rejected"] == 0 for row in strategy.history)
     # The first time everyone gets the model, and then a message.
-    assert grid.whole(1) == list(range(NODES))
-    assert [grid.whole(t) for t in range(2, ROUNDS + 1)] == [[]] * (ROUNDS - 1)
+    assert grid.whole() == [list(range(NODES))] + [[]] * (ROUNDS - 1)
     message = parse(text).down.nbytes(SIZE)
     for row in strategy.history[1:]:
         assert NODES * message <= row["bytes_down"] <= NODES * (message + 128)
         assert row["bytes_down_full"] > NODES * 4 * SIZE
-    for node in grid.contexts.values():
-        kept = node.state.array_records[downlink.RECORD]
-        assert set(kept) == set(model(SIZE))
     # What nodes kept is the model that they trained from in the last round, bit for bit.
-    _, _, earlier = run(text, ROUNDS - 1)
-    np.testing.assert_array_equal(flat(grid.contexts[0].state[downlink.RECORD]),
-                                  flat(earlier.arrays))  # fmt: skip
+    _, earlier, _ = run(text, ROUNDS - 1)
+    for node in range(NODES):
+        np.testing.assert_array_equal(flat(grid.kept(node)), flat(earlier.arrays))
 
 
 def test_off_nothing_changes_not_a_bit():
-    with_name, _, one = run("full+eden:1+down=float32")
-    without, grid, two = run("full+eden:1")
+    with_name, one, _ = run("full+eden:1+down=float32")
+    without, two, grid = run("full+eden:1")
     np.testing.assert_array_equal(flat(one.arrays), flat(two.arrays))
     assert with_name.history == without.history
     for message in grid.requests[0].values():
         assert downlink.RECORD not in message.content
-        assert "arrays" in message.content
-        assert set(message.content["arrays"]) == set(model(SIZE))
+        assert set(message.content["arrays"]) == set(model())
     assert not grid.contexts[0].state.array_records
-    assert without.history[0]["bytes_down_full"] == sum(
-        without.history[0][key] for key in ("bytes_down", "overhead_down")
-    )
-
-
-class Missing(Recording):
-    """A grid in which nodes are away in some rounds."""
-
-    def __init__(self, away, forget=None) -> None:
-        super().__init__(pulled(targets(SIZE), EXAMPLES), NODES)
-        self.away, self.forget = away, forget or {}
-
-    def send_and_receive(self, messages, *, timeout=None):
-        round = len(self.requests) + 1
-        self.late = {node for node, rounds in self.away.items() if round in rounds}
-        for node in self.forget.get(round, ()):
-            self.contexts[node] = context(node)
-        return super().send_and_receive(messages, timeout=timeout)
+    row = without.history[0]
+    assert row["bytes_down_full"] == row["bytes_down"] + row["overhead_down"]
 
 
 def test_who_was_away_gets_the_messages_since():
-    grid = Missing({1: (2, 3, 4)})
-    strategy, _, _ = run(rounds=6, grid=grid)
-    assert [grid.whole(t) for t in range(2, 7)] == [[]] * 5
+    strategy, _, grid = run(rounds=6, grid=Recording(away={1: (2, 3, 4)}))
+    assert grid.whole()[1:] == [[]] * 5
     message = grid.requests[4][1].content
     assert message[downlink.RECORD]["since"] == 0
     assert message[downlink.RECORD]["version"] == 4
-    nbytes = parse(POLICY).down.nbytes(SIZE)
-    assert message["arrays"]["taciturn.messages"].numpy().size == 4 * nbytes
+    assert message["arrays"][MESSAGES].numpy().size == 4 * parse(POLICY).down.nbytes(SIZE)
     assert [row["rejected"] for row in strategy.history] == [0] * 6
     assert [row["missing"] for row in strategy.history] == [0, 1, 1, 1, 0, 0]
+    # Where so many are not kept, it gets the model.
+    _, _, grid = run(rounds=6, grid=Recording(away={1: (2, 3, 4)}), kept_messages=3)
+    assert grid.whole()[1:] == [[], [], [], [1], []]
+
+
+def test_who_has_more_than_the_server_knows_takes_what_it_lacks():
+    strategy, _, grid = run(grid=Recording(lost={2: 1}))
+    assert grid.requests[2][1].content[downlink.RECORD]["since"] == 0
+    assert [row["missing"] for row in strategy.history] == [0, 1, 0, 0, 0]
+    assert [row["rejected"] for row in strategy.history] == [0] * 5
 
 
 def test_who_forgot_is_rejected_once_and_gets_the_model():
-    grid = Missing({}, forget={3: (2,)})
-    strategy, _, _ = run(grid=grid)
+    strategy, _, grid = run(grid=Recording(forget={3: (2,)}))
     assert [row["rejected"] for row in strategy.history] == [0, 0, 1, 0, 0]
-    assert [grid.whole(t) for t in range(2, 6)] == [[], [], [2], []]
+    assert grid.whole()[1:] == [[], [], [2], []]
 
 
 def test_another_model_is_rejected_and_gets_it_whole_from_then_on():
@@ -153,111 +137,92 @@ def test_another_model_is_rejected_and_gets_it_whole_from_then_on():
             metrics[protocol.HAS] = [version, checksum + 1]
         return reply
 
-    grid = Recording(pulled(targets(SIZE), EXAMPLES), NODES, tamper=tamper)
-    strategy, _, _ = run(grid=grid)
+    strategy, _, grid = run(grid=Recording(tamper=tamper))
     assert [row["rejected"] for row in strategy.history] == [0, 0, 1, 0, 0]
-    assert [grid.whole(t) for t in range(2, 6)] == [[], [], [1], [1]]
+    assert grid.whole()[1:] == [[], [], [1], [1]]
 
 
 def test_the_server_assumes_nothing():
     """A node that says nothing of what it has gets the model whole, and counts."""
-    app = pulled(targets(SIZE), EXAMPLES, mods=[])
-    strategy, grid, _ = run(grid=Recording(app, NODES))
-    assert [grid.whole(t) for t in range(1, 6)] == [list(range(NODES))] * 5
+    strategy, _, grid = run(grid=Recording(pulled(TARGETS, mods=[])))
+    assert grid.whole() == [list(range(NODES))] * 5
     assert [row["spoke"] for row in strategy.history] == [NODES] * 5
 
 
 @pytest.mark.parametrize("inner", [flower.FedAvg, flower.FedMedian, flower.FedAdam])
 def test_inner_strategies_see_their_own_model_and_what_was_learned(inner):
     """Every reply is θ + Δ_k, though the client trained from P."""
-    seen = []
 
     class Watching(inner):
         def configure_train(self, server_round, arrays, config, grid):
-            seen.append(("theta", flat(arrays)))
+            self.theta = flat(arrays)
             return super().configure_train(server_round, arrays, config, grid)
 
         def aggregate_train(self, server_round, replies):
             replies = list(replies)
-            seen.append(("replies", [flat(r.content["arrays"]) for r in replies]))
+            self.given = [flat(reply.content["arrays"]) for reply in replies]
             return super().aggregate_train(server_round, replies)
 
     spy = Watching(fraction_evaluate=0.0, min_available_nodes=1)
-    strategy = Taciturn(spy, "full+down=eden:0.1", seed=SEED)
-    grid = Recording(pulled(targets(SIZE), EXAMPLES), NODES)
-    publics = [np.zeros(SIZE, np.float32)]
-
-    publish = downlink.Downlink.publish
-
-    def spied(self, weights):
-        found = publish(self, weights)
-        publics.append(flat(found))
-        return found
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(downlink.Downlink, "publish", spied)
-        strategy.start(grid, model(SIZE), num_rounds=3)
-    thetas = [value for name, value in seen if name == "theta"]
-    assert np.abs(thetas[2] - publics[2]).max() > 1e-3
-    replies = [value for name, value in seen if name == "replies"]
-    for theta, public, each in zip(thetas, publics, replies, strict=False):
-        updates = [np.float32(0.5) * (target - public) for target in targets(SIZE)]
-        if len(each) == 1:
-            updates = [np.average(updates, axis=0, weights=EXAMPLES)]
-        for reply, update in zip(each, updates, strict=True):
-            np.testing.assert_allclose(reply, theta + update, atol=1e-4)
+    _, _, grid = run("full+down=eden:0.1", 3, inner=spy)
+    public = flat(grid.kept(0))
+    assert np.abs(spy.theta - public).max() > 1e-3
+    updates = np.float32(0.5) * (TARGETS - public)
+    if len(spy.given) == 1:
+        updates = [np.average(updates, axis=0, weights=EXAMPLES)]
+    for given, update in zip(spy.given, updates, strict=True):
+        np.testing.assert_allclose(given, spy.theta + update, atol=1e-4)
 
 
 def test_evaluation_uses_the_public_model():
-    _, grid, result = run(inner=flower.FedAvg(min_available_nodes=1), rounds=3, min_clients=1)
+    _, result, grid = run(inner=flower.FedAvg(min_available_nodes=1), rounds=3, min_clients=1)
     evaluations = grid.requests[1::2]
     assert len(evaluations) == 3
     for node, request in evaluations[-1].items():
         assert request.content[downlink.RECORD]["version"] == 3
         assert request.content[downlink.RECORD]["since"] == 2
-        np.testing.assert_array_equal(
-            flat(grid.contexts[node].state[downlink.RECORD]), flat(result.arrays)
-        )
+        np.testing.assert_array_equal(flat(grid.kept(node)), flat(result.arrays))
     # Whoever was told for a test needs no message to train.
-    assert grid.requests[2][0].content["arrays"]["taciturn.messages"].numpy().size == 0
+    assert grid.requests[2][0].content["arrays"][MESSAGES].numpy().size == 0
     assert set(result.evaluate_metrics_clientapp[3]) == {"accuracy", "loss"}
 
 
-@pytest.mark.parametrize("inner", [flower.FedAvg, flower.FedAdam])
-def test_a_restart_is_bit_equal(tmp_path, inner):
-    def make(folder):
-        return Taciturn(
-            inner(fraction_evaluate=0.0, min_available_nodes=1),
-            "full+top_k:0.1,feedback=true+down=eden:0.5", seed=SEED, folder=folder,
-        )  # fmt: skip
+def test_a_restart_is_bit_equal(tmp_path):
+    def go_on(rounds, folder, grid):
+        inner = flower.FedAdam(fraction_evaluate=0.0, min_available_nodes=1)
+        policy = "full+top_k:0.1,feedback=true+down=eden:0.5"
+        strategy, result, _ = run(policy, rounds, grid, inner, folder=tmp_path / folder)
+        return strategy._downlink, result
 
-    def grid():
-        return Recording(pulled(targets(SIZE), EXAMPLES), NODES)
-
-    whole, once = make(tmp_path / "a"), grid()
-    result = whole.start(once, model(SIZE), num_rounds=6)
-    first, second = grid(), grid()
-    make(tmp_path / "b").start(first, model(SIZE), num_rounds=3)
+    whole, result = go_on(6, "a", Recording())
+    first, second = Recording(), Recording()
+    go_on(3, "b", first)
     second.contexts = first.contexts
-    again = make(tmp_path / "b")
-    resumed = again.start(second, model(SIZE), num_rounds=6)
+    again, resumed = go_on(6, "b", second)
     np.testing.assert_array_equal(flat(resumed.arrays), flat(result.arrays))
-    assert again._downlink.log == whole._downlink.log
-    assert again._downlink.version == whole._downlink.version == 6
-    np.testing.assert_array_equal(flat(again._downlink.weights), flat(whole._downlink.weights))
-    # What nodes have is not assumed after a restart.
-    assert second.whole(1) == list(range(NODES))
-    assert second.whole(2) == []
+    assert again.log == whole.log
+    assert again.version == whole.version == 6
+    np.testing.assert_array_equal(flat(again.weights), flat(whole.weights))
+    assert second.whole() == [list(range(NODES)), [], []]  # what nodes have is not assumed
 
 
 @pytest.mark.parametrize("head", ["head", "['head']['bias']", "he*d?"])
 def test_arrays_that_always_travel_do(head):
     """Whatever they are called: names of JAX's pytrees look like patterns."""
-    start = ArrayRecord(dict(model(6)) | dict(record(**{head: np.ones(2, np.float32)})))
-    wide = [np.concatenate([target, [4.0, 4.0]]).astype("f4") for target in targets(6)]
-    grid = Recording(pulled(wide, EXAMPLES), NODES)
-    strategy = Taciturn(fed(), POLICY, seed=SEED, exclude="*he*")
-    result = strategy.start(grid, start, num_rounds=3)
-    assert set(grid.requests[2][0].content["arrays"]) == {head, "taciturn.messages"}
+    start = ArrayRecord(dict(model()) | dict(record(**{head: np.ones(2, np.float32)})))
+    wide = [np.append(target, [4.0, 4.0]).astype("f4") for target in federation.targets()]
+    _, result, grid = run(rounds=3, grid=Recording(pulled(wide)), start=start, exclude="*he*")
+    assert set(grid.requests[2][0].content["arrays"]) == {head, MESSAGES}
     assert list(result.arrays) == list(start)
     np.testing.assert_allclose(result.arrays[head].numpy(), 1 + 3 * (1 - 0.5**3))
+
+
+def test_requests_with_two_array_records_and_messages_of_another_length_are_refused():
+    strategy, _, grid = run(rounds=2)
+    request = grid.requests[1][0]
+    request.content["arrays"][MESSAGES] = record(a=np.zeros(7, np.uint8))["a"]
+    with pytest.raises(TaciturnError, match="the messages have 7 bytes"):
+        downlink.receive(request, grid.contexts[0])
+    request.content["more"] = record()
+    with pytest.raises(TaciturnError, match="needs requests with one ArrayRecord, got 2"):
+        strategy._downlink.to(request)

@@ -1,107 +1,80 @@
-"""How far one reply can move the mean, where few speak."""
+"""How far one node can move the mean, the thresholds and the others' silence."""
 
-from __future__ import annotations
-
+import math
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-pytest.importorskip("flwr", reason="Flower is not installed")
-
-from federation import LocalGrid, flat, model, pulled, restate
+from federation import (
+    BAD,
+    EXAMPLES,
+    NODES,
+    LocalGrid,
+    Spy,
+    bad,
+    context,
+    flat,
+    mean_of,
+    pulled,
+    restate,
+    run,
+    targets,
+)
 from flwr.app import MetricRecord
 from flwr.serverapp import strategy as flower
-from test_flower import NODES, SIZE, targets
-from test_replies import bad
 
-from taciturn.flower import Taciturn, protocol
+from taciturn.flower import Taciturn, speak
 from taciturn.flower.replies import Limits, Reply
 
-BAD = 3
+
+def weighing(examples):
+    """Node `BAD` says that it has so many."""
+    return bad(lambda content: content["metrics"].update({"num-examples": examples}))
 
 
-def move(policy, scales, examples=(20,) * NODES, tamper=None, size=SIZE):
-    """The first step of a federation, and its nodes' updates, scaled."""
-    wanted = targets(size=size) * np.array(scales, np.float32)[:, None]
-    grid = LocalGrid(pulled(wanted, examples), NODES, tamper=tamper)
-    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), policy, seed=0)
-    return flat(strategy.start(grid, model(size), num_rounds=1).arrays), 0.5 * wanted
+def silent(examples, norm=0.0):
+    """Node `BAD` says nothing, and how much it weighs."""
+
+    def tamper(content):
+        content.pop("arrays", None)
+        restate(content, b"", norm=norm)
+        content["metrics"]["num-examples"] = examples
+
+    return bad(tamper)
 
 
 def lengths(updates):
     return np.linalg.norm(updates, axis=1)
 
 
-def between(updates, speakers):
-    """A threshold that the longest so many exceed."""
-    ordered = np.sort(lengths(updates))[::-1]
-    return float(ordered[speakers - 1] + ordered[speakers]) / 2
+# What a node weighs.
 
 
-@pytest.mark.parametrize("stand_in", ["ignore", "zero"])
-def test_who_speaks_alone_is_measured_by_the_silent(stand_in):
-    scales = [1, 1, 1, 1e6, 1]
-    _, updates = move("full", scales)
-    threshold = between(updates, 1)
-    moved, _ = move(f"fixed:{threshold}+{stand_in}", scales)
-    longest = np.sort(lengths(updates))[-2]
-    # With `zero`, the silent four fifths of the mean stay where they are.
-    expected = 2 * longest if stand_in == "ignore" else 3 * longest / NODES
-    assert np.linalg.norm(moved) == pytest.approx(expected, rel=1e-4)
-    assert moved @ updates[BAD] == pytest.approx(expected * lengths(updates)[BAD], rel=1e-4)
+@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+@pytest.mark.parametrize(("limit", "most"), [(10.0, 300.0), (None, 1e9)])
+def test_nobody_weighs_more_than_so_many_times_the_median(inner, limit, most):
+    strategy, result, _ = run("full", 1, inner, tamper=weighing(1e9), weight_limit=limit)
+    expected = mean_of(targets(), [10, 20, 30, most, 50])
+    np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5)
+    if inner is Spy:
+        found = strategy.inner.seen[BAD].content["metrics"]["num-examples"]
+        assert found == pytest.approx(most)
 
 
-@pytest.mark.parametrize("codec", ["eden:1", "eden:0.3", "quantize:4"])
-def test_who_reports_less_than_is_decoded_is_measured_by_that(codec):
-    """A norm that the codec may just have stretched so much passes, and shortens nothing."""
-    scales = [1, 1, 1, 8, 1]
-
-    def understate(content):
-        factor = 0.55 if codec.startswith("quantize") else 0.4
-        restate(content, norm=factor * protocol.read_said(content).report.norm)
-
-    lie = bad(understate)
-    for policy in (f"fixed:0+ignore+{codec}", f"random:1+zero+{codec}"):
-        honest, _ = move(policy, scales, size=300)
-        moved, _ = move(policy, scales, tamper=lie, size=300)
-        free, _ = move(f"full+{codec}", scales, size=300)
-        steps = [float(np.linalg.norm(step)) for step in (honest, moved, free)]
-        assert steps[1] <= 1.2 * steps[0]
-        assert steps[2] > 1.5 * steps[0]
+def test_a_silent_node_weighs_twice_the_median_at_the_most():
+    threshold = 0.25 * lengths(targets()).min()
+    _, result, _ = run(f"fixed:{threshold}+zero", tamper=silent(1e6))
+    expected = mean_of(targets(), [10, 20, 30, 0, 50]) * 110 / (110 + 60)
+    np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5)
 
 
-def test_where_the_silent_have_nothing_to_say_one_who_speaks_is_heard():
-    moved, updates = move("fixed:0+ignore", [0, 0, 0, 1, 0])
-    np.testing.assert_allclose(moved, updates[BAD], rtol=1e-5)
-
-
-def test_speakers_with_nothing_to_say_measure_nobody():
-    """They are made to speak in the end, and would else make all others as short as that."""
-    moved, updates = move("full", [0, 0, 0, 1, 0])
-    for policy in ("random:1+zero", "random:1+ignore"):
-        np.testing.assert_allclose(move(policy, [0, 0, 0, 1, 0])[0], moved, rtol=1e-5)
-    np.testing.assert_allclose(moved, updates[BAD] / NODES, rtol=1e-5)
-
-
-def test_where_nobody_speaks_the_silent_are_measured_by_each_other():
-    limits = Limits(norm=3.0)
-    assert limits.longest([], [1.0, 2.0, 0.0, 1e17]) == 3 * 2.0
-    assert limits.longest([], [0.0, 0.0]) == limits.longest([], []) == np.inf
-
-
-def test_a_sparse_update_is_not_too_long_for_a_codec_that_keeps_it():
-    """Such a codec shortens dense updates: decoded, they do not say how long others may be."""
-    size = 10_000
-    wanted = targets(size=size)
-    wanted[BAD] = 0
-    wanted[BAD, :10] = 1
-    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
-    policy = "random:1+ignore+top_k:0.001"
-    grid = LocalGrid(pulled(wanted, [10] * NODES, rate=1.0), NODES)
-    strategy = Taciturn(flower.FedAvg(fraction_evaluate=0.0), policy, seed=1)
-    result = strategy.start(grid, model(size), num_rounds=1)
-    np.testing.assert_allclose(flat(result.arrays)[:10], wanted[BAD, :10] / NODES, rtol=1e-2)
+def test_where_nobody_may_be_silent_nobody_is(caplog):
+    strategy, result, _ = run("full", tamper=silent(1e6))
+    assert (strategy.history[0]["rejected"], strategy.history[0]["spoke"]) == (1, 4)
+    expected = mean_of(targets(), [10, 20, 30, 0, 50])
+    np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5)
+    assert "It is silent, and `full` says it must speak now" in caplog.text
 
 
 def reply(node: int, spoke: bool, chance: float, examples: float = 100.0) -> Reply:
@@ -111,33 +84,92 @@ def reply(node: int, spoke: bool, chance: float, examples: float = 100.0) -> Rep
                  probability=chance)  # fmt: skip
 
 
-@pytest.mark.parametrize(("speakers", "chance", "others"), [(6, 0.6, 0.05), (1, 0.05, 0.05)])
-def test_honest_nodes_weigh_what_they_have_however_likely_they_were_to_speak(
-    speakers, chance, others
-):
-    found = [reply(k, k < speakers, chance if k < speakers else others) for k in range(10)]
+@pytest.mark.parametrize(("speakers", "chance"), [(6, 0.6), (1, 0.05)])
+def test_honest_nodes_weigh_what_they_have_however_likely_they_were_to_speak(speakers, chance):
+    found = [reply(k, k < speakers, chance if k < speakers else 0.05) for k in range(10)]
     Limits(weight=10.0).bound_weights(found, "num-examples")
-    assert [one.examples for one in found] == [100.0] * 10
-    silent = 10 - speakers
-    assert [one.weight for one in found] == pytest.approx(
-        [100 / chance] * speakers + [100] * silent
-    )
+    expected = [100 / chance] * speakers + [100] * (10 - speakers)
+    assert [one.weight for one in found] == pytest.approx(expected)
 
 
-def test_a_chance_that_is_no_honest_one_buys_no_weight():
-    found = [*(reply(k, True, 0.5) for k in range(9)), reply(9, True, 1e-6)]
+@pytest.mark.parametrize(
+    ("odd", "weight"), [(reply(9, True, 1e-6), 10 * 200), (reply(9, False, 0.5, 1e6), 2 * 100)]
+)
+def test_a_chance_that_is_no_honest_one_buys_no_weight(odd, weight):
+    found = [*(reply(k, True, 0.5) for k in range(9)), odd]
     Limits(weight=10.0).bound_weights(found, "num-examples")
-    assert found[9].weight == pytest.approx(10 * 200)
-    found = [*(reply(k, True, 0.5) for k in range(9)), reply(9, False, 0.5, examples=1e6)]
-    Limits(weight=10.0).bound_weights(found, "num-examples")
-    assert found[9].weight == pytest.approx(2 * 100)
+    assert odd.weight == pytest.approx(weight)
+
+
+# How long its update is.
+
+
+def move(policy, scales, examples=(20,) * NODES, tamper=None, size=10):
+    """The first step of a federation, and its nodes' updates, scaled."""
+    wanted = targets(size=size) * np.array(scales, np.float32)[:, None]
+    _, result, _ = run(policy, wanted=wanted, examples=examples, tamper=tamper)
+    return flat(result.arrays), 0.5 * wanted
+
+
+def between(updates, speakers):
+    """A threshold that the longest so many exceed."""
+    ordered = np.append(np.sort(lengths(updates))[::-1], 0.0)
+    return float(ordered[speakers - 1] + ordered[speakers]) / 2 if speakers < NODES else 0.0
+
+
+@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+@pytest.mark.parametrize("policy", ["adaptive+ou", "adaptive+ou+quantize:8"])
+@pytest.mark.parametrize("mods", [[], None])
+def test_no_update_counts_as_longer_than_three_of_the_upper_quartile(inner, policy, mods):
+    wanted = targets()
+    wanted[BAD] *= 1e6
+    strategy, result, _ = run(policy, 1, inner, wanted, mods=mods)
+    norms = lengths(wanted.astype(float))
+    wanted[BAD] *= 3 * np.sort(np.delete(norms, BAD))[3] / norms[BAD]
+    expected = mean_of(wanted)
+    tolerance = 0.02 if "quantize" in policy else 1e-5
+    assert np.linalg.norm(flat(result.arrays) - expected) < tolerance * np.linalg.norm(expected)
+    mean = 0.5 * np.average(lengths(wanted), weights=EXAMPLES)
+    assert strategy.history[0]["norm_mean"] == pytest.approx(mean, rel=tolerance)
+
+
+def test_what_a_codec_stretches_does_not_let_others_be_longer():
+    def without_mod(message, context, call_next):
+        mod = call_next if context.node_id == BAD else partial(speak(), call_next=call_next)
+        return mod(message, context)
+
+    wanted = targets(size=300)
+    wanted[BAD] *= 1e6
+    strategy, _, _ = run("adaptive+ou+eden:0.3", wanted=wanted, mods=[without_mod])
+    norms = 0.5 * lengths(wanted)
+    norms[BAD] = 3 * np.sort(norms)[3]
+    mean = np.average(norms, weights=EXAMPLES)
+    assert strategy.history[0]["norm_mean"] == pytest.approx(mean, rel=0.15)
+
+
+def test_where_all_speak_and_where_replies_are_compared_lengths_are_as_they_are():
+    assert math.isinf(Taciturn(flower.FedAvg(), "full").limits.norm)
+    assert math.isinf(Taciturn(flower.FedMedian()).limits.norm)
+    assert Taciturn(flower.FedAvg()).limits.norm == 3.0
+
+
+@pytest.mark.parametrize("stand_in", ["ignore", "zero"])
+def test_who_speaks_alone_is_measured_by_the_silent(stand_in):
+    scales = [1, 1, 1, 1e6, 1]
+    _, updates = move("full", scales)
+    moved, _ = move(f"fixed:{between(updates, 1)}+{stand_in}", scales)
+    longest = np.sort(lengths(updates))[-2]
+    # With `zero`, the silent four fifths of the mean stay where they are.
+    expected = 2 * longest if stand_in == "ignore" else 3 * longest / NODES
+    assert np.linalg.norm(moved) == pytest.approx(expected, rel=1e-4)
+    assert moved @ updates[BAD] == pytest.approx(expected * lengths(updates)[BAD], rel=1e-4)
 
 
 @pytest.mark.parametrize(("speakers", "limit"), [(5, 3.0), (4, 2.4), (3, 2.0)])
 def test_the_fewer_speak_the_shorter_each_must_be(speakers, limit):
     scales = [1, 1, 1, 1e6, 1]
     _, updates = move("full", scales)
-    threshold = between(updates, speakers) if speakers < NODES else 0.0
+    threshold = between(updates, speakers)
     moved, _ = move(f"fixed:{threshold}+ignore", scales)
     norms = lengths(updates)
     spoke = np.sort(np.flatnonzero(norms > threshold))
@@ -151,7 +183,7 @@ def test_the_fewer_speak_the_shorter_each_must_be(speakers, limit):
 def test_the_fewer_speak_the_less_each_may_weigh(stand_in, speakers, most):
     scales, examples = [1, 1, 1, 2, 1], [20, 20, 20, 10**9, 20]
     _, updates = move("full", scales)
-    threshold = between(updates, speakers) if speakers < NODES else 0.0
+    threshold = between(updates, speakers)
     moved, _ = move(f"fixed:{threshold}+{stand_in}", scales, examples)
     weights = np.where(np.arange(NODES) == BAD, most, 20)
     spoke = lengths(updates) > threshold
@@ -159,13 +191,93 @@ def test_the_fewer_speak_the_less_each_may_weigh(stand_in, speakers, most):
     np.testing.assert_allclose(moved, (weights * spoke) @ updates / total, rtol=1e-4, atol=1e-6)
 
 
-def test_what_was_encoded_is_measured_and_not_what_a_node_says_of_its_update():
-    def tamper(node, reply):
-        if node == BAD:
-            restate(reply.content, norm=1.0)
-        return reply
+@pytest.mark.parametrize("codec", ["eden:1", "quantize:4"])
+def test_who_reports_less_than_is_decoded_is_measured_by_that(codec):
+    """A norm that the codec may just have stretched so much passes, and shortens nothing."""
+    scales, factor = [1, 1, 1, 8, 1], 0.55 if codec.startswith("quantize") else 0.4
+    reported = 0.5 * 8 * lengths(targets(size=300))[BAD]
+    lie = bad(lambda content: restate(content, norm=factor * reported))
+    for policy in (f"fixed:0+ignore+{codec}", f"random:1+zero+{codec}"):
+        honest, _ = move(policy, scales, size=300)
+        moved, _ = move(policy, scales, tamper=lie, size=300)
+        free, _ = move(f"full+{codec}", scales, size=300)
+        steps = [float(np.linalg.norm(step)) for step in (honest, moved, free)]
+        assert steps[1] <= 1.2 * steps[0]
+        assert steps[2] > 1.5 * steps[0]
 
-    policy, scales = "adaptive+ou+top_k:0.9,feedback=true", [1, 1, 1, 1e6, 1]
-    moved, updates = move(policy, scales, tamper=tamper)
-    honest = np.delete(lengths(updates), BAD)
-    assert np.linalg.norm(moved) < 3 * honest.max()
+
+def test_what_was_encoded_is_measured_and_not_what_a_node_says_of_its_update():
+    policy, lie = "adaptive+ou+top_k:0.9,feedback=true", bad(lambda c: restate(c, norm=1.0))
+    moved, updates = move(policy, [1, 1, 1, 1e6, 1], tamper=lie)
+    assert np.linalg.norm(moved) < 3 * np.delete(lengths(updates), BAD).max()
+
+
+@pytest.mark.parametrize(
+    ("policy", "share"), [("fixed:0+ignore", 1), ("random:1+zero", 5), ("random:1+ignore", 5)]
+)
+def test_nodes_with_nothing_to_say_measure_nobody(policy, share):
+    """Some are made to speak in the end, and would else make all others as short as that."""
+    moved, updates = move(policy, [0, 0, 0, 1, 0])
+    np.testing.assert_allclose(moved, updates[BAD] / share, rtol=1e-5)
+
+
+def test_where_nobody_speaks_the_silent_are_measured_by_each_other():
+    limits = Limits(norm=3.0)
+    assert limits.longest([], [1.0, 2.0, 0.0, 1e17]) == 3 * 2.0
+    assert limits.longest([], [0.0, 0.0]) == limits.longest([], []) == np.inf
+
+
+def test_a_sparse_update_is_not_too_long_for_a_codec_that_keeps_it():
+    """Such a codec shortens dense updates: decoded, they do not say how long others may be."""
+    wanted = targets(size=10_000)
+    wanted[BAD] = 0
+    wanted[BAD, :10] = 1
+    wanted /= lengths(wanted)[:, None]
+    grid = LocalGrid(pulled(wanted, [10] * NODES, rate=1.0), NODES)
+    _, result, _ = run("random:1+ignore+top_k:0.001", wanted=wanted, grid=grid, seed=1)
+    np.testing.assert_allclose(flat(result.arrays)[:10], wanted[BAD, :10] / NODES, rtol=1e-2)
+
+
+# What it does to the others' thresholds and bytes.
+
+
+def test_a_silent_node_that_claims_a_long_update_takes_no_bytes_from_the_others():
+    """No threshold bounds what it claims under `budget`, where bytes follow the mean of n·m."""
+    typical = [
+        float(run("budget:45B,per=client", tamper=silent(30, norm))[0]._memory.rule.typical)
+        for norm in (1.0, 1e12)
+    ]
+    assert typical[1] < 3 * typical[0]
+
+
+@pytest.mark.parametrize("tamper", [weighing(1e9), silent(1e6, 1e9), weighing(1e-6)])
+@pytest.mark.parametrize("inner", [flower.FedAvg, flower.FedMedian])
+def test_one_node_neither_silences_the_others_nor_makes_them_all_speak(inner, tamper):
+    grid = LocalGrid(pulled(targets(nodes=10), [20] * 10), 10, tamper=tamper)
+    strategy, _, _ = run("adaptive,k=0,robust=true+ou", 12, inner, grid=grid)
+    spoke = [row["spoke"] for row in strategy.history[4:]]
+    assert min(spoke) >= 3
+    assert max(spoke) <= 8
+
+
+ALL_BELOW = "adaptive,k=-50,robust=true,at_most=3+ou"  # who speaks does so because it must
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_nobody_is_silent_for_ever(forget):
+    def app(message, _):  # as nodes do that are started again
+        return pulled(targets())(message, context(message.metadata.dst_node_id))
+
+    strategy, _, _ = run(ALL_BELOW, 11, grid=LocalGrid(app, NODES) if forget else None)
+    assert [row["spoke"] for row in strategy.history] == [5, 5, 0, 0, 0, 5, 0, 0, 0, 5, 0]
+    assert strategy.nodes[0].last_spoke == 10
+    assert (strategy.nodes[0].spoke, strategy.nodes[0].silent) == (4, 7)
+    assert strategy.nodes.rows(11)[0]["rounds_since"] == 1
+
+
+def test_who_stays_silent_all_the_same_is_rejected_and_missed(caplog):
+    strategy, _, _ = run(ALL_BELOW, 11, tamper=silent(30, 0.1))
+    assert [row["rejected"] for row in strategy.history] == [0, 0, 0] + [1] * 8
+    assert (strategy.nodes[BAD].spoke, strategy.nodes[BAD].silent) == (0, 3)
+    assert "It is silent, and `adaptive` says it must speak now" in caplog.text
+    assert f"node {BAD} was asked 11 times, was silent 3 times and has never been" in caplog.text

@@ -1,4 +1,4 @@
-"""Hearing a round: from the replies of clients to a tally."""
+"""From the replies of a round to its tally."""
 
 import math
 from collections import Counter
@@ -82,7 +82,7 @@ class RoundReplies:
 
 
 def hear(messages: Iterable[Message], now: Round) -> RoundReplies:
-    """The replies of a round: what cannot be one is rejected, and what each weighs is bounded."""
+    """The replies of a round, without those that are wrong; what each weighs is bounded."""
     heard, found = RoundReplies(), []
     answered: set[int] = set()
     whole = byte_counts.record_bytes(now.sent)
@@ -94,11 +94,11 @@ def hear(messages: Iterable[Message], now: Round) -> RoundReplies:
         if reply is None:
             continue
         found.append(reply)
-        apart = 0 if protocol.CODE in reply.arrays else len(reply.code)  # a code in no array
-        heard.payload_up += apart
+        in_metrics = 0 if protocol.CODE in reply.arrays else len(reply.code)
+        heard.payload_up += in_metrics
         if reply.weights is None:
             name = next(iter(message.content.array_records), now.name)
-            full = byte_counts.message_bytes_with(message, {name: whole}) - apart
+            full = byte_counts.message_bytes_with(message, {name: whole}) - in_metrics
             heard.bytes_up_full += full - written
     heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
     for reply in _comparable(heard, found, now):
@@ -125,7 +125,7 @@ def _received(
         if reply.name == now.name:
             raise InputError(f"its metrics have the name `{now.name}`, which is that of arrays.")
         if not reply.spoke and node in now.must_speak:
-            raise InputError(f"It is silent, and `{now.request.rule.name}` lets it be so no more.")
+            raise InputError(f"It is silent, and `{now.request.rule.name}` says it must speak now.")
         now.limits.check_loss(reply)
     except InputError as error:
         heard.reject(node, error)
@@ -136,7 +136,7 @@ def _received(
 
 
 def _said(message: Message, asked: set[int], answered: set[int], now: Round) -> protocol.Said:
-    """What a node says that was asked, has not answered yet, and has the public model."""
+    """What a node says. Raises unless it was asked, has not answered and has the public model."""
     node = message.metadata.src_node_id
     if node not in asked or node in answered:
         raise InputError("it was not asked, or had answered.")
@@ -167,10 +167,10 @@ def hear_evaluation(messages: Iterable[Message], asked: set[int], now: Round) ->
 
 
 def _comparable(heard: RoundReplies, found: list[Reply], now: Round) -> list[Reply]:
-    """The replies whose metrics are those of most, in the order of nodes, with bounded weights.
+    """The replies whose metrics have the commonest form, sorted by node, with bounded weights.
 
-    Flower's strategies fail the run where metrics differ: of forms that are equally common, what
-    they have in common is left.
+    Flower's strategies fail the run where metrics differ. Where several forms are equally common,
+    the metrics that all of them have are kept.
     """
     found.sort(key=lambda reply: reply.node)  # sums must not depend on who was first
     forms = Counter(reply.form for reply in found)
@@ -197,14 +197,14 @@ def add_up(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> No
     """
     _sum(heard, now, total, keep)
     most = max(float(now.config.silent_at_most), 0.0)  # a threshold may lie below 0
-    silent = [min(reply.norm or 0.0, most) for reply in heard.silent]
+    silent = [min(reply.norm, most) for reply in heard.silent]
     longest = now.limits.longest(heard.speakers, silent)
     for reply, norm in zip(heard.silent, silent, strict=True):
         reply.norm = min(norm, longest)  # what stands in for it may be as long as it says it is
     if now.limits.bound_norms(heard.speakers, silent):
-        _sum(heard, now, total, keep)  # once more: nothing is left of what was too long
+        _sum(heard, now, total, keep)  # once more, with the shortened updates
         for reply in heard.speakers:
-            reply.norm = (reply.norm or 0.0) * reply.scale
+            reply.norm *= reply.scale
 
 
 def _sum(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> None:
@@ -217,7 +217,7 @@ def _sum(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> None
         norms = records.measure(before, trained, layout.wide, weights, total)
         fits = [reply for reply, norm in zip(whole, norms, strict=True)
                 if _accept(heard, reply, exact, norm, layout.size)]  # fmt: skip
-        if len(fits) == len(whole):  # else the sum holds what was rejected: once more, without it
+        if len(fits) == len(whole):  # else the sum holds what was rejected, and is made anew
             break
     fits += [reply for reply in coded if _add_coded(heard, reply, now, total, keep)]
     heard.speakers = sorted(fits, key=lambda reply: reply.node)
@@ -244,9 +244,8 @@ def _add_coded(
 
 
 def _accept(heard: RoundReplies, reply: Reply, codec: Codec, actual: float, size: int) -> bool:
-    """Whether a reply's norm can be that of its update; without loss it is replaced by that."""
-    reported = reply.norm if reply.encoded_norm is None else reply.encoded_norm
-    reported = actual if reported is None else reported
+    """Whether a reply's norm can be that of its update. That of a lossless code is measured."""
+    reported = actual if reply.encoded_norm is None else reply.encoded_norm
     fits = tally.fits(codec, np.float64(reported), np.float64(actual), size)
     if not math.isfinite(actual) or not fits:
         heard.reject(
@@ -257,6 +256,6 @@ def _accept(heard: RoundReplies, reply: Reply, codec: Codec, actual: float, size
         return False
     # A codec that shortens dense updates keeps sparse ones as they are.
     reply.decoded_norm = actual / max(1.0, codec.stretch(size))
-    if reply.norm is None or not codec.error(size):
-        reply.norm = actual
+    if not codec.error(size):
+        reply.norm = reply.encoded_norm = actual
     return True

@@ -16,11 +16,6 @@ def payload(record: Mapping[str, Array]) -> int:
     return sum(len(array.data) for array in record.values())
 
 
-def payload_of(message: Message) -> int:
-    """Those of a message's arrays."""
-    return sum(payload(record) for record in message.content.array_records.values())
-
-
 def message_bytes(message: Message) -> int:
     """How many bytes Flower writes for a message: it and all objects in it, as they are sent.
 
@@ -33,7 +28,7 @@ def message_bytes(message: Message) -> int:
 
 
 def message_bytes_with(message: Message, arrays: Mapping[str, int]) -> int:
-    """Those of a message that had array records of these names, with so many bytes each."""
+    """The bytes of a message whose array records had these names and these numbers of bytes."""
     shell = Message(content=RecordDict(), metadata=message.metadata)
     others = {name: record for name, record in message.content.items()
               if not isinstance(record, ArrayRecord)}  # fmt: skip

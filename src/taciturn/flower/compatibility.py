@@ -13,18 +13,18 @@ from flwr.serverapp.strategy.dp_adaptive_clipping import DifferentialPrivacyAdap
 from flwr.serverapp.strategy.dp_fixed_clipping import DifferentialPrivacyFixedClippingBase
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
-from taciturn.core.rules import Rule, adaptive
 from taciturn.core.standins import StandIn
 from taciturn.errors import InputError
 
 _CENTRAL_DP = (DifferentialPrivacyFixedClippingBase, DifferentialPrivacyAdaptiveBase)
-_COMPARING = (flower.Krum, flower.MultiKrum, flower.Bulyan, flower.FedMedian, flower.FedTrimmedAvg)
+# They compare replies: copies of one stand-in would win there.
+COMPARING = (flower.Krum, flower.MultiKrum, flower.Bulyan, flower.FedMedian, flower.FedTrimmedAvg)
 _TREES = (flower.FedXgbBagging, flower.FedXgbCyclic)
 _AVERAGING = (flower.FedAvg, flower.FedAdagrad, flower.FedAdam, flower.FedAvgM, flower.FedYogi)
 
 
 def averages(inner: Strategy) -> bool:
-    """Whether a strategy takes the weighted mean of the replies first, as Flower's own do."""
+    """Whether a strategy begins with the weighted mean of the replies, as Flower's own do."""
     return any(type(inner).aggregate_train is one.aggregate_train for one in _AVERAGING)
 
 
@@ -87,21 +87,11 @@ def refuse_wrapper() -> None:
         frame = frame.f_back
 
 
-def compares(inner: Strategy) -> bool:
-    """Whether a strategy compares replies: copies of one stand-in would win there."""
-    return isinstance(inner, _COMPARING)
-
-
-def robust(rule: Rule) -> Rule:
-    """The rule for a strategy that throws replies away: no threshold must follow these."""
-    return adaptive(**dict(rule.params) | {"robust": True}) if rule.name == "adaptive" else rule
-
-
 def needs(inner: Strategy) -> int:
-    """How many replies a strategy needs to do what it is for; 1 where nothing is known of it.
+    """How many replies a strategy needs to do its work; 1 where that is not known.
 
-    Bulyan skips a round with fewer. The others let a bad reply through: MultiKrum chooses all where
-    there are no more than it is to choose, and a trimmed mean of few trims nobody.
+    With fewer, Bulyan skips the round, and the others let a bad reply through: MultiKrum chooses
+    all where there are no more than it is to choose, and a trimmed mean of few trims nobody.
     """
     bad = _bad(inner, 0)
     if isinstance(inner, flower.Bulyan):
@@ -131,7 +121,7 @@ def trimmed_mean(inner: Strategy, replies: int) -> Strategy:
 
 
 def _bad(inner: Strategy, replies: int) -> int:
-    """How many bad replies of so many a strategy is told to bear."""
+    """How many bad ones among so many replies a strategy is told to bear."""
     if isinstance(inner, flower.FedTrimmedAvg):
         return int(inner.beta * replies)
     return int(getattr(inner, "num_malicious_nodes", 0))

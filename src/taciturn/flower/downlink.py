@@ -8,7 +8,8 @@ lies in its `context.state`. `taciturn.core.downlink` has the functions of both 
 
 import glob
 import zlib
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from logging import INFO
 from typing import Any
@@ -19,10 +20,10 @@ from flwr.supercore import log
 
 from taciturn.core import downlink
 from taciturn.core.codecs import Codec, from_bytes, to_bytes
-from taciturn.core.hashing import DOWN, fold
+from taciturn.core.hashing import DOWN
 from taciturn.core.policy import Policy, least_error, parse_part, spell
 from taciturn.errors import InputError
-from taciturn.flower import records
+from taciturn.flower import protocol, records
 from taciturn.flower.records import Layout
 
 RECORD = "taciturn.down"  # the config record of a request, and the records of a node's state
@@ -39,18 +40,14 @@ class Downlink:
     seed: int  # what the codec draws from
     public: ArrayRecord  # P, with the arrays that always travel as they were last
     weights: ArrayRecord  # θ, the inner strategy's model
-    kept: int  # how many messages are kept at the most
+    log: deque[bytes]  # the last messages, as many as are kept
     version: int = 0  # how many messages there were
-    log: list[bytes] = field(default_factory=list)  # the last of them
     has: dict[int, int] = field(default_factory=dict)  # the version that each node said it has
     odd: set[int] = field(default_factory=set)  # nodes that make another P, and get it whole
     sum: int | None = None  # the checksum of P; None before it is needed
 
-    def send(self, messages: Iterable[Message]) -> list[Message]:
-        """Messages of the inner strategy, with what their nodes need of P in place of its model."""
-        return [self._to(message) for message in messages]
-
-    def _to(self, message: Message) -> Message:
+    def to(self, message: Message) -> Message:
+        """The inner strategy's message, with what the node lacks of P in place of the model."""
         node, content = message.metadata.dst_node_id, RecordDict(dict(message.content))
         if len(content.array_records) != 1:
             raise InputError(
@@ -66,7 +63,7 @@ class Downlink:
             content[name] = self.public
         else:
             about["since"] = self.has[node]
-            sent = b"".join(self.log[len(self.log) - missed :])
+            sent = b"".join(list(self.log)[len(self.log) - missed :])
             messages = {_MESSAGES: Array(np.frombuffer(sent, np.uint8))}
             content[name] = ArrayRecord(self.layout.rest_of(self.public) | messages)
         content[RECORD] = about
@@ -103,7 +100,7 @@ class Downlink:
         sent = to_bytes(self.codec, self.codec.encode(ahead, key), size)
         self.public = _moved(self.codec, self.layout, self.public, sent, key, weights)
         self.version, self.sum = self.version + 1, None
-        self.log = self._last([*self.log, sent])
+        self.log.append(sent)
         return self.public
 
     def go_on(
@@ -112,17 +109,13 @@ class Downlink:
         """Goes on with a run that is started again; what nodes have now is not known."""
         self.version, self.seed, self.weights, self.sum = version, seed, weights, None
         self.public = ArrayRecord({name: Array(tensors[_PUBLIC + name]) for name in weights})
-        self.log = self._last([row.tobytes() for row in tensors[_LOG]])
+        self.log.extend(row.tobytes() for row in tensors[_LOG])
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """What must not be lost: P, and the log."""
+        """The arrays to save: P and the log."""
         sent = np.frombuffer(b"".join(self.log), np.uint8)
         sent = sent.reshape(len(self.log), self.codec.nbytes(self.layout.size))
         return {_LOG: sent} | {_PUBLIC + name: a.numpy() for name, a in self.public.items()}
-
-    def _last(self, messages: list[bytes]) -> list[bytes]:
-        """Those that are kept."""
-        return messages[max(0, len(messages) - self.kept) :]
 
 
 def begin(
@@ -132,16 +125,15 @@ def begin(
     if not policy.has_public:
         return None
     most = downlink.most_kept(policy.down, layout.size)
-    most = most if kept is None else min(kept, most)
-    return Downlink(policy.down, layout, seed, initial, initial, most)
+    log: deque[bytes] = deque(maxlen=most if kept is None else min(kept, most))
+    return Downlink(policy.down, layout, seed, initial, initial, log)
 
 
 def receive(message: Message, context: Context) -> list[int] | None:
     """On a node: puts the public model into a request in place of messages, and keeps it.
 
-    Returns:
-      What the reply must say; None where the server sends no public models. Raises where the node
-      lacks what the messages build on: its reply can only say so.
+    Returns what the reply must say; None where the server sends no public models. Raises where the
+    node lacks the model that the messages build on.
     """
     about: Any = message.content.pop(RECORD, None)
     if about is None:
@@ -169,9 +161,8 @@ def checksum(record: ArrayRecord, layout: Layout) -> int:
 
 
 def key_of(seed: int, version: int) -> np.ndarray:
-    """The words that the message after this version is drawn from."""
-    words = np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32)
-    return fold(fold(words, DOWN), version)
+    """The key of the message that follows this version."""
+    return protocol.key_of(seed, DOWN, version)
 
 
 def _caught_up(kept: ArrayRecord, sent: ArrayRecord, about: Any, had: int) -> ArrayRecord:

@@ -11,7 +11,6 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, Strategy
 from flwr.supercore import log
 
-from taciturn.core.arrays import in_blocks
 from taciturn.core.policy import Policy
 from taciturn.core.server import ServerMemory
 from taciturn.flower import compatibility, history, protocol, records
@@ -27,7 +26,7 @@ class Details:
 
     examples: float  # how much it weighs in the mean
     metrics: MetricRecord  # what it reports
-    name: str  # that of the record with them
+    name: str  # of the record with the metrics
     rest: Mapping[str, Array]  # the arrays that always travel
 
 
@@ -37,13 +36,9 @@ def step(
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:  # fmt: skip
     """The inner strategy's step; no arrays where it makes weights that are not finite.
 
-    Args:
-      inner, round: the strategy, and the round's number.
-      heard, now: the replies, whose arrays are given up, and the round.
-      mean: the mean update.
-      handed: what the strategy is given; None for one that takes the mean anyway.
-      needs: with fewer replies, a trimmed mean takes the strategy's place.
-      compares: whether the strategy compares replies.
+    The strategy is given the replies in `handed`, or, where it takes the mean anyway and that is
+    None, one reply with the mean update. With fewer than it `needs`, a trimmed mean takes its
+    place. The arrays in `heard` are freed.
     """
     name = type(inner).__name__
     # For functions of the user's that put metrics together: what each client reported.
@@ -56,10 +51,9 @@ def step(
     elif len(handed) < needs:
         log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
             "takes its place.", len(handed), round, name, needs)  # fmt: skip
-        handed += [  # the silent stay where they are
-            _write(reply.message, now, now.model, _details(reply, now.layout), reply.examples)
-            for reply in heard.silent
-        ]
+        # The silent stay where they are.
+        handed += [_write(reply.message, now, now.model, _details(reply, now.layout))
+                   for reply in heard.silent]  # fmt: skip
         inner = compatibility.trimmed_mean(inner, len(handed))
     heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
     if type(inner).aggregate_train is FedAvg.aggregate_train:
@@ -74,7 +68,8 @@ def step(
         if not compares:
             arrays.update({name: whole.rest[name] for name in now.layout.averaged})
     arrays = records.cast(arrays, now.model)
-    if wrong := next((name for name in arrays if not records.finite(arrays[name])), None):
+    broken = (name for name in arrays if not np.isfinite(records.view(arrays[name])).all())
+    if wrong := next(broken, None):
         log(WARNING, "Taciturn: %s made weights of round %d that are not finite, first in `%s`: "
             "the model stays.", name, round, wrong)  # fmt: skip
         return None, metrics
@@ -82,36 +77,29 @@ def step(
 
 
 def _mean_alone(heard: RoundReplies, now: Round, mean: np.ndarray, whole: Details) -> Message:
-    """One reply with the mean update. The arrays of all others go: their memory is needed."""
+    """One reply with the mean update. The arrays of all others are freed: memory is needed."""
     for reply in heard.speakers:
         reply.weights = None
         for record in reply.message.content.array_records.values():
             record.clear()
     weights = records.moved(now.layout, now.model, mean)
-    return _write(heard.everyone[0].message, now, weights, whole, whole.examples)
+    return _write(heard.everyone[0].message, now, weights, whole)
 
 
 def one_by_one(
     heard: RoundReplies, now: Round, policy: Policy, memory: ServerMemory, absent: int, each: bool
 ) -> list[Message]:
-    """A reply for everyone who spoke, and for the silent.
+    """A reply for everyone who spoke, and for the silent: one for `each`, or one for all together.
 
     With a stand-in that counts, all replies weigh n. A client that spoke with probability p is
     given the update Δ̂ + (Δ − Δ̂) / p: the mean is that of `server.learn`, and no weight is below 0.
-
-    Args:
-      heard, now: the round.
-      policy, memory: rule and stand-in, and what they knew before the round.
-      absent: how many of whom nothing was heard count as silent, of mean weight and norm.
-      each: whether the silent are given one reply each, and not one with their summed weight.
+    `memory` is that before the round. `absent` clients, of mean weight and norm, count as silent.
     """
     counts, forecast = policy.stand_in.counts, None
     silence = heard.silent or absent
     if counts and (silence or any(reply.probability < 1 for reply in heard.speakers)):
-        forecast = in_blocks(
-            lambda pair: (pair[0] + policy.stand_in.predict(pair[1]), pair[1]),
-            (np.zeros(now.layout.size, now.layout.wide), memory.stand_in), donate=True,
-        )[0]  # fmt: skip
+        forecast = np.zeros(now.layout.size, now.layout.wide)
+        forecast += policy.stand_in.predict(memory.stand_in)
     handed = [_speaker(reply, now, forecast, counts) for reply in heard.speakers]
     if forecast is not None and silence and heard.everyone:
         handed += _silent(heard, now, forecast, absent, each)
@@ -119,7 +107,7 @@ def one_by_one(
 
 
 def _speaker(reply: Reply, now: Round, forecast: np.ndarray | None, counts: bool) -> Message:
-    """The reply of one who spoke, whose arrays are handed on where its update counts as it is."""
+    """The reply of a speaker. Its own arrays are handed on where its update counts as it is."""
     arrays, update, layout = reply.arrays, reply.update, now.layout
     by_chance = counts and reply.probability < 1
     changed = reply.scale != 1 or now.model is not now.sent or by_chance
@@ -131,8 +119,9 @@ def _speaker(reply: Reply, now: Round, forecast: np.ndarray | None, counts: bool
             expected = forecast * np.float32(_share(reply.norm, now))
             update = expected + (update - expected) / np.float32(reply.probability)
         arrays, reply.update = records.moved(layout, now.model, update), None
-    weight = reply.examples if counts else reply.weight
-    return _write(reply.message, now, arrays, _details(reply, layout), weight)
+    details = _details(reply, layout)
+    details.examples = reply.examples if counts else reply.weight
+    return _write(reply.message, now, arrays, details)
 
 
 def _silent(
@@ -144,7 +133,7 @@ def _silent(
     if absent:
         everyone = heard.everyone
         n = sum(reply.examples for reply in everyone)
-        norm = sum(reply.examples * (reply.norm or 0.0) for reply in everyone) / n
+        norm = sum(reply.examples * reply.norm for reply in everyone) / n
         typical = _mean(parts or [_details(reply, now.layout) for reply in heard.speakers])
         typical.examples = n / len(everyone)
         parts += [typical] * absent
@@ -154,24 +143,24 @@ def _silent(
     weights = records.moved(now.layout, now.model, forecast)
     to = (heard.silent or heard.speakers)[0].message
     parts = parts if each else [_mean(parts)]
-    return [_write(to, now, weights, part, part.examples) for part in parts]
+    return [_write(to, now, weights, part) for part in parts]
 
 
-def _share(norm: float | None, now: Round) -> float:
+def _share(norm: float, now: Round) -> float:
     """How much of Δ̂ stands in for a client with an update of this norm."""
     longest = float(now.config.stand_in_norm)
-    return min(1.0, (norm or 0.0) / longest) if 0 < longest < math.inf else 1.0
+    return min(1.0, norm / longest) if 0 < longest < math.inf else 1.0
 
 
 def _details(reply: Reply, layout: Layout) -> Details:
-    """What a client's own reply holds beside the weights; no variance in it is below 0."""
+    """What a client's reply holds beside the weights, with variances below 0 set to 0."""
     rest = layout.rest_of(reply.arrays)
     rest |= {name: not_negative(rest[name]) for name in layout.variances}
     return Details(reply.examples, reply.metrics, reply.name, rest)
 
 
 def _mean(parts: Sequence[Details]) -> Details:
-    """Several as one, weighted; it weighs what they do together."""
+    """The weighted mean of several, which weighs as much as all of them."""
     total = sum(part.examples for part in parts)
     metrics, rest = MetricRecord(), {}
     for key in parts[0].metrics:
@@ -184,9 +173,7 @@ def _mean(parts: Sequence[Details]) -> Details:
     return Details(total, metrics, parts[0].name, rest)
 
 
-def _write(
-    to: Message, now: Round, weights: Mapping[str, Array], details: Details, examples: float
-) -> Message:
+def _write(to: Message, now: Round, weights: Mapping[str, Array], details: Details) -> Message:
     """A complete reply for the inner strategy, with the metadata and the configs of `to`."""
     ours = {protocol.REMARK, *protocol.metrics_of(to.content)}
     content = RecordDict(
@@ -196,6 +183,6 @@ def _write(
         {name: details.rest[name] if name in details.rest else weights[name] for name in now.model}
     )
     content[details.name] = metrics = MetricRecord(dict(details.metrics))
-    if metrics.get(now.request.weighted_by) != examples:  # else a whole number stays one
-        metrics[now.request.weighted_by] = examples
+    if metrics.get(now.request.weighted_by) != details.examples:  # else a whole number stays one
+        metrics[now.request.weighted_by] = details.examples
     return Message(content=content, metadata=to.metadata)

@@ -110,36 +110,33 @@ def _answer(
     stats = _stats(asked, norm, metrics)
     decision = client.decide(asked.rule, stats, asked.context)
     speaks = bool(decision.speaks)
-    report = Report(float(decision.norm), float(decision.norm), float(decision.probability))
+    report = Report(decision.norm, decision.norm, decision.probability)
     if own is not None:
-        context_of_own = own.init(layout.size, None)
-        allowed = bool(own.speaks(stats._replace(uniform=_uniform()), context_of_own))
-        speaks = speaks and allowed
-        report = report._replace(own=max(getattr(context_of_own, "probability", 1.0), _LEAST))
+        state = own.init(layout.size, None)  # what it broadcasts, too
+        speaks = speaks and bool(own.speaks(stats._replace(uniform=_uniform()), state))
+        report = report._replace(own=max(getattr(state, "probability", 1.0), _LEAST))
     if asked.coded or not speaks:
         del reply.content[name]
-        if arrays := {key: trained[key] for key in trained if key not in set(layout.names)}:
+        if arrays := {key: trained[key] for key in trained if key not in layout.names}:
             reply.content[name] = ArrayRecord(arrays)
     code = b""
     if asked.coded and speaks:
         update = records.difference(before, after)
-        code, encoded_norm = _encoded(update, int(decision.nbytes), asked, node, context)
-        if encoded_norm is not None:
-            report = report._replace(encoded_norm=encoded_norm)
+        code, norm = _encoded(update, norm, int(decision.nbytes), asked, node, context)
+        report = report._replace(encoded_norm=norm)
     protocol.write_report(reply.content, report, code)
 
 
 def _encoded(
-    update: np.ndarray, nbytes: int, asked: Request, node: int, context: Context
-) -> tuple[bytes, float | None]:
-    """The code of an update, and with feedback the norm of what was encoded; what the code leaves
-    out is kept in the node's state."""
-    feedback = asked.codec.feedback
-    residual = _residual(context, asked, len(update)) if feedback else None
+    update: np.ndarray, norm: float, nbytes: int, asked: Request, node: int, context: Context
+) -> tuple[bytes, float]:
+    """The code of an update, and the norm of what was encoded: with feedback another one than that
+    of the update. What the code leaves out is then kept in the node's state."""
+    residual = _residual(context, asked, len(update)) if asked.codec.feedback else None
     sent = client.encode(asked.codec, update, asked.key(node), residual, nbytes)
     code = to_bytes(sent.codec, sent.code, len(update))
-    if not feedback:
-        return code, None
+    if residual is None:
+        return code, norm
     kept = {"accepted": Array(residual), "next": Array(sent.residual)}
     context.state[_RESIDUAL] = ArrayRecord(kept)
     context.state[f"{_RESIDUAL}.round"] = MetricRecord({"round": asked.round})
@@ -149,12 +146,13 @@ def _encoded(
 def _stats(asked: Request, norm: float, metrics: MetricRecord) -> ClientStats:
     """What this client knows of itself, as far as the rule looks at it."""
     stats = ClientStats(norm, _uniform(), silence=asked.silence)
-    for figure, names in (("examples", (asked.weighted_by,)), ("loss", _LOSSES)):
+    loss = next((name for name in _LOSSES if name in metrics), _LOSSES[0])
+    for figure, name in (("examples", asked.weighted_by), ("loss", loss)):
         if figure in asked.rule.looks_at:
-            value = next((metrics[name] for name in names if name in metrics), None)
+            value = metrics.get(name)
             if not isinstance(value, int | float):
                 raise InputError(
-                    f"`{asked.rule.name}` looks at the {figure}: report it as `{names[0]}`"
+                    f"`{asked.rule.name}` looks at the {figure}: report it as `{name}`"
                 )
             stats = stats._replace(**{figure: float(value)})
     return stats
@@ -163,8 +161,8 @@ def _stats(asked: Request, norm: float, metrics: MetricRecord) -> ClientStats:
 def _residual(context: Context, asked: Request, size: int) -> np.ndarray:
     """What the codec left out of all codes that the server took; 0 where the model is another one.
 
-    What was left out of the last code counts once the server says that it took the code: of one
-    that was lost or rejected nothing has reached the model.
+    What the last code left out counts once the server says that it took that code: of one that was
+    lost or rejected, nothing has reached the model.
     """
     if (kept := context.state.array_records.get(_RESIDUAL)) is not None:
         said = int(context.state.metric_records[f"{_RESIDUAL}.round"]["round"])

@@ -31,7 +31,16 @@ CODE = "taciturn.code"  # the array with a code that is too long for one of Flow
 HAS = "taciturn.has"  # the entry of a reply's metrics that `downlink.py` writes
 REMARK = "taciturn.remark"  # the ConfigRecord of a reply that is not as it was asked for
 _CONTEXT = "context."  # begins the names of what the rule broadcasts
+_AS_THEY_ARE = ("weighted_by", "seed", "round", "silence", "accepted")  # fields of a `Request`
 _NUMBERS = struct.Struct("<4d")
+
+
+def key_of(seed: int, *numbers: int) -> np.ndarray:
+    """The two words that a codec draws from, made of the run's seed and these numbers."""
+    words = np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32)
+    for number in numbers:
+        words = fold(words, number)
+    return words
 
 
 @dataclass(frozen=True)
@@ -58,10 +67,7 @@ class Request:
 
     def key(self, node: int) -> np.ndarray:
         """The words that a node's codec draws from."""
-        words = np.array([self.seed & 0xFFFFFFFF, self.seed >> 32 & 0xFFFFFFFF], np.uint32)
-        for number in (self.round, node, node >> 32):
-            words = fold(words, number)
-        return words
+        return key_of(self.seed, self.round, node, node >> 32)
 
 
 def ask(message: Message, asked: Request) -> Message:
@@ -69,11 +75,9 @@ def ask(message: Message, asked: Request) -> Message:
     record = ConfigRecord({
         "protocol": VERSION, "version": __version__, "rule": spell(asked.rule),
         "codec": spell(asked.codec), "exclude": list(asked.exclude),
-        "weighted_by": asked.weighted_by, "seed": asked.seed, "round": asked.round,
-        "silence": asked.silence, "accepted": asked.accepted,
+        **{name: getattr(asked, name) for name in _AS_THEY_ARE},
+        **{_CONTEXT + name: float(value) for name, value in asked.context._asdict().items()},
     })  # fmt: skip
-    for name, value in asked.context._asdict().items():
-        record[_CONTEXT + name] = float(value)
     # Messages may share their content: it is copied.
     content = RecordDict({**message.content, REQUEST: record})
     return Message(content=content, metadata=message.metadata)
@@ -95,8 +99,7 @@ def read_request(record: Mapping[str, Any]) -> Request:
         )
     return Request(
         rule, first._replace(**context), parse_part("codec", record["codec"]),
-        tuple(record["exclude"]), record["weighted_by"], record["seed"], record["round"],
-        record["silence"], record["accepted"],
+        tuple(record["exclude"]), **{name: record[name] for name in _AS_THEY_ARE},
     )  # fmt: skip
 
 

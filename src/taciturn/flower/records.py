@@ -109,8 +109,9 @@ class Layout(NamedTuple):
 
     def views(self, record: Mapping[str, Array]) -> list[np.ndarray]:
         """The weights of `record`, a flat vector per layer, or an error that says what differs."""
-        found = [_checked(layer, record) for layer in self.layers]
-        for layer, vector in zip(self.layers, found, strict=True):
+        found = []
+        for layer in self.layers:
+            found.append(vector := _checked(layer, record))
             if vector.dtype.kind != "f":
                 raise InputError(f"`{layer.name}` must be floating-point, got {vector.dtype}.")
         return found
@@ -146,8 +147,8 @@ def _checked(layer: Layer, record: Mapping[str, Array]) -> np.ndarray:
 def _segments(
     layers: Sequence[np.ndarray], part: slice, most: int = sys.maxsize
 ) -> Iterator[tuple[int, slice, slice]]:
-    """A part of the flat vector of all layers, cut into segments of `most` elements at most: the
-    number of the layer, and where the segment lies in it and in the flat vector."""
+    """A part of the flat vector of all layers, in segments of `most` elements at most: the number
+    of the layer, and where the segment lies in it and in the flat vector."""
     start = 0
     for i, layer in enumerate(layers):
         stop = start + len(layer)
@@ -176,17 +177,10 @@ def measure(
     weights: Sequence[float] = (),
     out: np.ndarray | None = None,
 ) -> list[float]:
-    """The norms of the clients' updates and their weighted sum, in one pass over memory.
+    """The norms of the clients' updates, from `sent` to `trained`, which are a vector per layer.
 
-    A block of every client's weights is turned into updates that stay in the cache while they are
-    measured and summed.
-
-    Args:
-      sent: the weights that the clients were sent, a vector per layer.
-      trained: what each client made of them.
-      dtype: that of updates and sums.
-      weights: what each update weighs in the sum.
-      out: where the sum goes, a flat vector; None where it is not needed.
+    The weighted sum of the updates goes to `out`, a flat vector. It is one pass over memory, in
+    `dtype`: a block of every client's update stays in the cache while it is measured and summed.
     """
     count, scales = len(trained), np.asarray(weights, dtype)
     block = min(_LONGEST, max(1024, _SCRATCH // max(count, 1)))
@@ -241,11 +235,6 @@ def moved(layout: Layout, record: ArrayRecord, flat: np.ndarray) -> dict[str, Ar
         layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
         for file, layer in zip(files, layout.layers, strict=True)
     }
-
-
-def finite(array: Array) -> bool:
-    """Whether all numbers of an array are."""
-    return bool(np.isfinite(view(array)).all())
 
 
 def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:

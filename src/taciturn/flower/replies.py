@@ -16,8 +16,8 @@ from taciturn.flower import protocol
 from taciturn.flower.protocol import Report, Request, Said
 from taciturn.flower.records import Layout, view
 
-_LEAST = 2.0  # what a limit shrinks to, and times the median what a silent reply weighs at most
-_LONGER = 1.1  # times what a rule gave a code, and it is too long: more than a rounding
+_LEAST = 2.0  # what a limit shrinks to; a silent reply weighs so many times the median at most
+_LONGER = 1.1  # a code may be so many times as long as its rule says: lengths are rounded
 _KNOWN = {"norm", "uniform", "examples"}  # what the server knows of a client's stats
 
 
@@ -32,8 +32,8 @@ class Reply:
     arrays: Mapping[str, Array] = field(default_factory=dict)  # all that came
     weights: list[np.ndarray] | None = None  # those that came whole, a flat vector per layer
     code: bytes = b""  # of an update that came in a codec
-    norm: float | None = None  # m_k; None from a client without the mod, which always speaks
-    encoded_norm: float | None = None  # that of what was encoded
+    norm: float = 0.0  # m_k; that of a client without the mod, which always speaks, is measured
+    encoded_norm: float | None = None  # of what was encoded; None from a client without the mod
     probability: float = 1.0  # how likely the client was to speak; 1 where the rule does not say
     remark: str | None = None  # why the reply is not as it was asked for
     without_mod: bool = False
@@ -57,7 +57,7 @@ class Reply:
     @property
     def length(self) -> float:
         """The norm of what is added to the sum, as reported and as decoded."""
-        return max(self.norm or 0.0, self.encoded_norm or 0.0, self.decoded_norm)
+        return max(self.norm, self.encoded_norm or 0.0, self.decoded_norm)
 
     @property
     def form(self) -> tuple[Any, ...]:
@@ -106,8 +106,8 @@ def _read_report(reply: Reply, report: Report, asked: Request) -> None:
         if not 0 <= value < 1e18:
             raise InputError(f"The norm of its update must be in [0, 1e18), got {value!r}.")
     reply.norm = report.norm
-    # Without feedback it is the norm; a client that says another one would be measured by it.
-    reply.encoded_norm = report.encoded_norm if asked.codec.feedback else None
+    # Without feedback the two are one; a client that says another one would be measured by it.
+    reply.encoded_norm = report.encoded_norm if asked.codec.feedback else report.norm
     rule, stats = asked.rule, _stats(reply)
     if rule.nbytes is not None:
         given = int(rule.nbytes(stats, asked.context))
@@ -140,7 +140,7 @@ def charged(reply: Reply, asked: Request) -> int:
 
 def _stats(reply: Reply) -> ClientStats:
     """What the server knows of what the client's rule looked at."""
-    return ClientStats(np.float64(reply.norm or 0.0), 0.5, examples=np.float64(reply.examples))
+    return ClientStats(np.float64(reply.norm), 0.5, examples=np.float64(reply.examples))
 
 
 def _check_weight(name: str, examples: Any) -> None:
@@ -167,11 +167,11 @@ class Limits:
             raise InputError(f"`{self.loss}` must be 0 or more, got {found!r}.")
 
     def bound_weights(self, found: Sequence[Reply], weighted_by: str) -> None:
-        """Lets no reply weigh more than so many times the (lower) median, and no silent one more
-        than twice the median: its stand-in is not its own word.
+        """Bounds what each reply weighs by so many times the lower median, and what a silent one
+        weighs by twice the median: it did not say itself what stands in for it.
 
-        A speaker weighs n/p, and is measured by what all would weigh if they had spoken; a silent
-        client weighs n, and is measured by all n.
+        A speaker weighs n/p, beside what all would weigh if they had spoken; a silent client
+        weighs n, beside all n.
         """
         if math.isinf(self.weight) or not found:
             return
@@ -181,19 +181,19 @@ class Limits:
         for reply in found:
             most = limit * speaking if reply.spoke else min(limit, _LEAST) * silent
             if reply.weight > most:
-                log(INFO, "Taciturn: node %d weighs %g, which is too much beside the median: it "
-                    "counts %g.", reply.node, reply.weight, most)  # fmt: skip
+                log(INFO, "Taciturn: node %d weighs %g, too much beside the median: it counts as "
+                    "%g.", reply.node, reply.weight, most)  # fmt: skip
                 reply.examples = most * reply.probability if reply.spoke else most
                 reply.metrics = MetricRecord({**reply.metrics, weighted_by: reply.examples})
 
     def bound_norms(self, speakers: Sequence[Reply], silent: Sequence[float]) -> bool:
-        """Sets the `scale` of updates that are too long beside those of the speakers and the norms
-        of the silent, and says whether there are any."""
+        """Sets the `scale` of updates that are too long beside the others and the norms of the
+        silent. Returns whether there are any."""
         most = self.longest(speakers, silent)
         for reply in speakers:
             if reply.length > most:
-                log(INFO, "Taciturn: the update of node %d has the norm %g, which is too long "
-                    "beside the upper quartile: it is made as short as %g.",
+                log(INFO, "Taciturn: the update of node %d has the norm %g, too long beside the "
+                    "upper quartile: it is shortened to %g.",
                     reply.node, reply.length, most)  # fmt: skip
                 reply.scale = most / reply.length
         return any(reply.scale != 1 for reply in speakers)

@@ -1,9 +1,9 @@
 """The state of a server: saved after every round, and found again by the next start.
 
-The arrays of round t lie in `state-<t>.safetensors`, and `state.json` names them: whatever the
-moment at which a server dies, it points at a whole round. The row of the round and what Flower's
-`Result` has of it were appended to `results.jsonl` before. `metrics.csv` is written for readers
-alone. A folder has one server at a time.
+The arrays of round t lie in `state-<t>.safetensors`, and `state.json` names them: whenever a server
+dies, it points at a whole round. The row of the round, and what Flower's `Result` has of it, were
+appended to `results.jsonl` before. `metrics.csv` is for readers alone. A folder has one server at a
+time.
 """
 
 import json
@@ -91,7 +91,7 @@ class Store:
         self._table: runs.GrowingTable | None = None
         self._columns: set[str] = set()
         self._path = folder / "state.json"
-        # A number of the strategy that differs from this one later is state, others are settings.
+        # A number that later differs from this one is state; the others are settings.
         self._settings = dict(_attributes(inner))
 
     def exists(self) -> bool:
@@ -116,7 +116,7 @@ class Store:
             "policy": str(self._policy), "strategy": _names(self._inner), "seed": state.seed,
             "arrays": file, "model": list(state.model),
             "inner": {path: type(value).__name__ for path, value in inner.items()},
-            # Numbers of Python's, which do not decide the dtype of a sum with them.
+            # Python's numbers: unlike NumPy's, they do not decide the dtype of a sum.
             "plain": [name for name, value in values.items()
                       if not isinstance(value, np.ndarray | np.generic)],
         }  # fmt: skip
@@ -143,7 +143,7 @@ class Store:
             self._table.rewrite(last)
 
     def load(self, initial: ArrayRecord, memory: ServerMemory) -> tuple[State, Results]:
-        """The state that was saved and the results so far, checked against this run: against the
+        """The state that was saved, and the results so far. Raises unless they fit this run: the
         model that it was started with, and the memory before its first round."""
         about = runs.read_json(self._path)
         self._check(about)

@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import QFedAvg, Result, Strategy
 from flwr.supercore import log
 
 from taciturn import runs
-from taciturn.checks import number, whole
+from taciturn.checks import choice, number, whole
 from taciturn.core import budget, client, rules, server, standins, tally
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError
@@ -101,15 +101,16 @@ class Taciturn(Strategy):
         norm_limit: float | None = 3.0,
         kept_messages: int | None = None,
     ) -> None:
-        compares = compatibility.compares(inner) if compares is None else compares
+        compares = isinstance(inner, compatibility.COMPARING) if compares is None else compares
         policy = (ROBUST if compares else DEFAULT) if policy is None else policy
         policy = parse(policy) if isinstance(policy, str) else policy
-        if absent not in ("ignore", "stand-in"):
-            raise InputError(f"`absent` must be ignore or stand-in, got {absent!r}.")
+        choice("absent", absent, ("ignore", "stand-in"))
         silence = policy.rule != rules.full()
         if compares:
-            rule = compatibility.robust(policy.rule)
-            policy = replace(policy, stand_in=standins.ignore(), rule=rule)
+            policy = replace(policy, stand_in=standins.ignore())
+            if policy.rule.name == "adaptive":  # its threshold must not follow bad replies
+                robust = rules.adaptive(**dict(policy.rule.params) | {"robust": True})
+                policy = replace(policy, rule=robust)
         compatibility.refuse(inner, policy.stand_in)
         self.inner, self.policy, self.absent = inner, policy, absent
         self.exclude = [exclude] if isinstance(exclude, str) else list(exclude)
@@ -258,30 +259,28 @@ class Taciturn(Strategy):
             rule, config.context, self.policy.codec, self._exclude,
             getattr(self.inner, "weighted_by_key", "num-examples"), self.seed, server_round,
         )  # fmt: skip
-        messages = [protocol.ask(message, self._request_to(message, request))
-                    for message in messages]  # fmt: skip
+        for i, message in enumerate(messages):
+            own = self.nodes[message.metadata.dst_node_id]
+            asked = replace(request, silence=own.in_a_row, accepted=own.last_spoke)
+            messages[i] = protocol.ask(message, asked)
         full = bytes_down = sum(map(byte_counts.message_bytes, messages))
         if down is not None:
-            messages = down.send(messages)
+            messages = list(map(down.to, messages))
             bytes_down = sum(map(byte_counts.message_bytes, messages))
-        asked = {message.metadata.dst_node_id for message in messages}
+        nodes = {message.metadata.dst_node_id for message in messages}
+        payload = sum(byte_counts.payload(record) for message in messages
+                      for record in message.content.array_records.values())  # fmt: skip
         self._round = Round(
             config=config, request=request, layout=layout,
             name=getattr(self.inner, "arrayrecord_key", "arrays"), limits=self.limits,
-            sent=arrays if down is None else down.public, model=model, asked=asked,
+            sent=arrays if down is None else down.public, model=model, asked=nodes,
             must_speak={
-                node for node in asked
+                node for node in nodes
                 if client.must_speak(rule, config.context, self.nodes[node].in_a_row)
             },
-            bytes_down=bytes_down, payload_down=sum(map(byte_counts.payload_of, messages)),
-            bytes_down_full=full, downlink=down,
+            bytes_down=bytes_down, payload_down=payload, bytes_down_full=full, downlink=down,
         )  # fmt: skip
         return messages
-
-    def _request_to(self, message: Message, request: Request) -> Request:
-        """The request with what is known of the node that the message goes to."""
-        own = self.nodes[message.metadata.dst_node_id]
-        return replace(request, silence=own.in_a_row, accepted=own.last_spoke)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -352,7 +351,7 @@ class Taciturn(Strategy):
         server_round += self._done
         messages = list(self.inner.configure_evaluate(server_round, arrays, config, grid))
         if self._downlink is not None:
-            messages = self._downlink.send(messages)
+            messages = list(map(self._downlink.to, messages))
         self._evaluating = {message.metadata.dst_node_id for message in messages}
         return messages
 

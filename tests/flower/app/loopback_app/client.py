@@ -1,7 +1,5 @@
 """The client: two lines of it are Taciturn's."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

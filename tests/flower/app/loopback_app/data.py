@@ -1,7 +1,5 @@
 """Four clients with data of very different size, so that it is plain who has something to say."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The server: writes the final model and what happened to the file `out`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
