@@ -176,8 +176,8 @@ def test_a_budget_below_the_headers_and_a_round_without_answers_leave_numbers() 
 def test_amounts_as_people_write_them() -> None:
     for text, number in (("1%", 0.01), (" 0.3 %", 0.003), ("200kB", 2e5), ("1KiB", 1024.0),
                          ("5e-1MB", 5e5)):  # fmt: skip
-        assert float(Amount(text)) == pytest.approx(number)
-    assert Amount("1%") == Amount("1.0 %") != Amount("0.01B")
+        assert Amount.of(text).value == pytest.approx(number)
+    assert Amount.of("1%") == Amount.of("1.0 %") != Amount.of("0.01B")
     for text in ("budget:12345678B,per=run", "budget:0.00001%", "fixed:1e300", "fixed:1e-300",
                  "adaptive,k=-2000000"):  # fmt: skip
         assert parse(str(parse(text))) == parse(text)

@@ -70,7 +70,7 @@ def budget(amount: str | None = None, per: str = "round") -> Rule:
     Its policy has the codec `peaks`, which writes updates in any number of bytes, and the stand-in
     `ignore` where none is named. The arguments are those of `taciturn.budget`.
     """
-    wanted = None if amount is None else Amount(amount)
+    wanted = None if amount is None else Amount.of(amount)
     choice("per", per, ("round", "client", "run"))
     if wanted is None and per != "round":
         raise InputError(f"`per={per}` needs an amount, as in budget:4kB,per={per}.")
@@ -80,12 +80,12 @@ def budget(amount: str | None = None, per: str = "round") -> Rule:
         if wanted is None:
             return EACH, ROUND
         if wanted.is_share:
-            return wanted * (4 * size + OVERHEAD), 0.0
+            return wanted.value * (4 * size + OVERHEAD), 0.0
         if per != "run":
-            return (float(wanted), 0.0) if per == "client" else (0.0, float(wanted))
+            return (wanted.value, 0.0) if per == "client" else (0.0, wanted.value)
         if rounds is None:
             raise InputError("`per=run` needs the number of rounds.")
-        return 0.0, wanted / max(rounds, 1)
+        return 0.0, wanted.value / max(rounds, 1)
 
     def init(size: int, rounds: int | None) -> Budget:
         return Budget(*shares(size, rounds), 4.0 * size, 0.0, 0.0, 0.0, float(rounds or 0))

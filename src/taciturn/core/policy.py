@@ -17,7 +17,7 @@ from typing import Any
 from taciturn.checks import choice
 from taciturn.core import budget as budgets
 from taciturn.core import codecs, rules, standins
-from taciturn.core.amounts import Amount, digits
+from taciturn.core.amounts import digits
 from taciturn.core.codecs import Codec
 from taciturn.core.parts import Part
 from taciturn.core.rules import Rule
@@ -254,5 +254,4 @@ def _value(text: str) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    plain = isinstance(value, float) and not isinstance(value, Amount)
-    return digits(value) if plain else str(value)
+    return digits(value) if isinstance(value, float) else str(value)
