@@ -60,9 +60,8 @@ def eden(bits: float, feedback: bool = False) -> Codec:
 
     def forms(size: int) -> tuple[Form, ...]:
         blocks = hadamard.blocks_of(size)
-        return Form("u1", (packed_bytes(blocks * kept(size, share), whole),)), Form(
-            bf16.DTYPE, (blocks,), True
-        )
+        signs = Form("u1", (packed_bytes(blocks * kept(size, share), whole),))
+        return signs, Form(bf16.DTYPE, (blocks,), True)
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)
@@ -130,7 +129,7 @@ def rows(update: Array, key: Array, three: Scalar, four: Scalar) -> Array:
     xp, x = namespace(update), hadamard.cut(update)
     r, squares = hadamard.rotate(x, key, hadamard.numbers(x)), xp.sum(x * x, axis=1)
     rms = xp.sqrt(squares / x.shape[1])[:, None]
-    unit = r / xp.where(rms > 0, rms, xp.ones_like(rms))
+    unit = r / xp.where(rms > 0, rms, 1.0)
     two, *more = (_borders(bits) for bits in (2, 3, 4))
     borders, steps = (
         xp.where(four, xp.asarray(d), xp.where(three, xp.asarray(c), xp.asarray(b)))
@@ -138,7 +137,7 @@ def rows(update: Array, key: Array, three: Scalar, four: Scalar) -> Array:
     )
     q = xp.zeros_like(r) - xp.sum(steps) / 2
     for i in range(borders.shape[0]):
-        q = q + xp.where(unit > borders[i], steps[i], xp.zeros_like(steps[i]))
+        q = q + xp.where(unit > borders[i], steps[i], 0.0)
     scales = _drawn(scale(squares, xp.sum(r * q, axis=1), 0.0), key)
     return q * bf16.read(scales)[:, None]
 
@@ -193,7 +192,7 @@ def _quantize(r: Array, squares: Array, block: int, bits: int) -> tuple[Array, A
         level = xp.asarray(LEVELS[1][0], dtype=r.dtype)
         return xp.astype(positive, xp.uint8), xp.where(positive, level, -level)
     rms = xp.sqrt(squares / block)[:, None]
-    unit = r / xp.where(rms > 0, rms, xp.ones_like(rms))
+    unit = r / xp.where(rms > 0, rms, 1.0)
     levels = _signed(bits)
     index = xp.zeros(r.shape, dtype=xp.uint8)
     for border in (levels[1:] + levels[:-1]) / 2:
