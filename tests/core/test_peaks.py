@@ -10,18 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taciturn.core.codecs import (
-    Codec,
-    bf16,
-    eden,
-    from_bytes,
-    groups,
-    hadamard,
-    peaks,
-    shares,
-    to_bytes,
-)
-from taciturn.core.hashing import bits as random_bits
+from taciturn.core.codecs import Codec, eden, from_bytes, groups, hadamard, peaks, shares, to_bytes
 from taciturn.errors import InputError
 
 BLOCK = hadamard.BLOCK
@@ -73,9 +62,8 @@ def test_a_code_of_any_length_fits_and_a_program_decodes_the_same(size: int) -> 
     np.testing.assert_array_equal(read, update)  # float32 where that fits
 
 
-@pytest.mark.parametrize(("size", "nbytes"), [(65, 32), (300_000, 400)])
-def test_numpy_and_jax_write_the_same_bytes(size: int, nbytes: int) -> None:
-    codec, key = LENGTHS.at(nbytes), np.array([size, nbytes], np.uint32)
+def test_numpy_and_jax_write_the_same_bytes_of_a_few_blocks_of_many() -> None:
+    size, codec, key = 300_000, LENGTHS.at(400), np.array([3, 400], np.uint32)
     update = 0.01 * np.random.default_rng(size).standard_t(3, size).astype("f4")
     ours, theirs = codec.encode(update, key), jax.jit(codec.encode)(update, key)
     for one, other in zip(ours, theirs, strict=True):
@@ -118,12 +106,6 @@ def test_nothing_in_a_code_grows_with_the_model() -> None:
         assert slots >= nbytes // 16
         assert room > 0
         assert groups.groups(nbytes).nbytes(10**9) <= nbytes
-    update = np.random.default_rng(0).standard_normal(10**7, "f4")
-    data = to_bytes(LENGTHS.at(32), LENGTHS.at(32).encode(update, keys(1)[0]), 10**7)
-    assert len(data) == 32
-    code = from_bytes(LENGTHS.at(32), data, 10**7)
-    read, slots = LENGTHS.at(32).decode(code, keys(1)[0], 10**7), shares.layout(10**7, 32).slots
-    assert 0 < np.count_nonzero(read) <= slots * BLOCK
 
 
 # What is decoded.
@@ -169,15 +151,6 @@ def test_the_mean_is_right_however_few_blocks_are_sent(
     off = np.std(along) / np.sqrt(count)
     assert off < 0.15
     assert np.mean(along) == pytest.approx(1, abs=4 * off)
-
-
-@pytest.mark.parametrize("number", [1e-6, 0.3, 3.0])
-def test_a_scale_is_right_on_average_from_nothing_to_the_largest(number: float) -> None:
-    top, drawn = bf16.up(np.float32([3.0])), random_bits(keys(1)[0], (20_000,))
-    read = groups._read(groups._write(np.full(20_000, number, np.float32), top, drawn), top)
-    read = read.astype(float)
-    assert abs(read.mean() - number) <= 4 * read.std() / 20_000**0.5 + 1e-6 * number
-    assert read.max() <= 3
 
 
 @pytest.mark.parametrize("nbytes", [32, 15_000])
