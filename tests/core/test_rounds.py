@@ -85,13 +85,7 @@ def test_the_second_round_under_each_stand_in(stand_in: str, mean: list[float]) 
     state, info = play(policy, state, FIRST)
     assert (info.spoke, info.silent) == (1, 2)
     np.testing.assert_allclose(state.weights, np.add(MEAN, mean))
-
-
-def test_silent_norms_count_towards_the_threshold() -> None:
-    """Both rounds have the same norms, so τ stays at 2.25 although two of three are silent."""
-    policy, state = begin("adaptive,k=0+zero")
-    for _ in range(2):
-        state, _ = play(policy, state, FIRST)
+    # The norms are those of the first round, and silent ones count towards the threshold too.
     assert state.memory.rule.threshold == pytest.approx(2.25)
 
 
@@ -155,16 +149,11 @@ def test_all_silent_and_ignored_moves_nothing_and_the_threshold_is_learned() -> 
     assert after.memory.rule.threshold == pytest.approx(0.75)  # the mean of 0.5 and 1
 
 
-def test_all_silent_under_last_or_ou_goes_on_as_predicted() -> None:
+def test_all_silent_under_a_stand_in_goes_on_as_predicted() -> None:
     policy, state = begin("adaptive,k=0+last")
     state, _ = play(policy, state, FIRST)
     state, _ = play(policy, state, [(1, [0.5, 0.0])])
     np.testing.assert_allclose(state.weights, np.multiply(2, MEAN))
-    policy, state = begin("fixed:2.5+ou")
-    for update in ([5.0, 0.0], [4.0, 0.0], [0.1, 0.0]):
-        state, _ = play(policy, state, [(1, update)])
-    np.testing.assert_allclose(state.weights, [5 + 4 + 4**2 / 5, 0])
-    assert state.memory.stand_in.t == 3
 
 
 @pytest.mark.parametrize(
@@ -220,13 +209,6 @@ def test_a_message_that_cannot_be_is_counted_and_changes_nothing(
     assert after.memory.rule == expected.memory.rule
 
 
-def test_rounding_of_the_norm_on_its_way_is_no_lie() -> None:
-    policy, state = begin("full")
-    config = server.open(policy, state.memory, ASKED)
-    message = Message(1, np.float16(math.sqrt(2)), np.array([1.0, 1.0]))
-    assert tally.add(tally.start(state.weights), message, config).n_rejected == 0
-
-
 @pytest.mark.parametrize(("threshold", "counted"), [(1.5, 1.5), (-3.0, 0.0)])
 def test_a_silent_norm_above_the_threshold_is_taken_as_the_threshold(
     threshold: float, counted: float
@@ -236,13 +218,6 @@ def test_a_silent_norm_above_the_threshold_is_taken_as_the_threshold(
     heard = tally.add(tally.start(np.zeros(2)), Message(1, 1e6, None), config)
     assert heard.norms.mean == counted
     assert heard.examples_capped == counted / 3
-
-
-def test_an_honest_client_whose_training_broke_says_so() -> None:
-    trained = np.array([math.inf, 1.0])
-    message = client.respond(parse("full").rule, np.zeros(2), trained, 4, (), 0.5)
-    assert message.update is None
-    assert math.isnan(message.norm)
 
 
 @pytest.mark.parametrize("mode", ["constrained", "paper"])

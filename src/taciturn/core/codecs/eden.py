@@ -65,17 +65,20 @@ def eden(bits: float, feedback: bool = False) -> Codec:
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)
-        places = _places(key, size, kept(size, share))
+        block, count = hadamard.block_of(size), kept(size, share)
+        places = _places(key, size, count)
+        # From 2 bits on, no block is far from usual.
+        least = _LEAST * LEVELS[1][0] * count / math.sqrt(block) if whole == 1 else 0.0
 
         def work(x: Array, first: int) -> tuple[Array, Array]:
             r = hadamard.rotate(x, key, hadamard.numbers(x, first))
             squares = xp.sum(x * x, axis=1)
             chosen = r if places is None else xp.take(r, places, axis=1)
-            index, level = _quantize(chosen, squares, hadamard.block_of(size), whole)
+            index, level = _quantize(chosen, squares, block, whole)
             along = xp.sum(chosen * level, axis=1)
             if feedback:
                 return index, along / xp.sum(level * level, axis=1)
-            return index, scale(squares, along, least_along(size, bits))
+            return index, scale(squares, along, least)
 
         index, scales = by_rows(work, hadamard.cut(update))
         written = bf16.nearest(scales) if feedback else _drawn(scales, key)
@@ -159,14 +162,7 @@ def scale(squares: Array, along: Array, least: Scalar) -> Array:
     xp = namespace(squares)
     along = xp.maximum(along, least * xp.sqrt(squares))
     some = along > 0
-    return xp.where(some, squares / xp.where(some, along, xp.ones_like(along)), along)
-
-
-def least_along(size: int, bits: float) -> float:
-    """The least that ⟨r, q⟩ / ‖r‖ counts; from 2 bits on, no block is far from usual."""
-    if bits > 1:
-        return 0.0
-    return _LEAST * LEVELS[1][0] * kept(size, bits) / math.sqrt(hadamard.block_of(size))
+    return xp.where(some, squares / xp.where(some, along, 1.0), along)
 
 
 def kept(size: int, share: float) -> int:
@@ -214,8 +210,9 @@ def _spread(values: Array, places: Array, block: int) -> Array:
     xp = namespace(values)
     # A gather instead of a scatter, which a GPU is slow at: every coordinate's place among those
     # that were sent, or the column of zeros behind them.
-    where = xp.searchsorted(places, xp.arange(block))
-    where = xp.where(xp.take(places, xp.minimum(where, len(places) - 1)) == xp.arange(block),
-                     where, len(places))  # fmt: skip
+    every, count = xp.arange(block), len(places)
+    where = xp.searchsorted(places, every)
+    sent = xp.take(places, xp.minimum(where, count - 1)) == every
+    where = xp.where(sent, where, count)
     padded = xp.concat([values, xp.zeros((values.shape[0], 1), dtype=values.dtype)], axis=1)
     return xp.take(padded, where, axis=1)
