@@ -17,8 +17,8 @@ from taciturn.errors import InputError
 Array = Any  # a NumPy array, a JAX array or a tracer: whatever has `__array_namespace__`
 Scalar = Any  # a Python number or a 0-d array
 
-# Elements. A few arrays of this length stay in a cache, and what the interpreter does for a block,
-# holding its lock, is little beside what NumPy does without it.
+# Elements. A few arrays of this length stay in a cache, and the interpreter's own work for a block,
+# which holds its lock, is little beside NumPy's.
 BLOCK = 1 << 17
 
 
@@ -36,7 +36,7 @@ def library(number: Scalar) -> Any:
 
 
 def one_if(condition: Any) -> Any:
-    """1 where the condition holds and 0 where not, traced where the condition is."""
+    """1 where the condition holds and 0 where not; the condition may be traced."""
     if not hasattr(condition, "__array_namespace__"):
         return int(condition)
     return namespace(condition).astype(condition, np.int32)
@@ -144,8 +144,7 @@ def in_rows(vector: Array, width: int) -> Array:
 def by_rows(function: Callable[[Array, int], tuple[Array, ...]], rows: Array) -> tuple[Array, ...]:
     """`function(rows, 0)`, where every row of its results comes from the same row of `rows`.
 
-    NumPy calls it with a few rows at a time, which stay in the cache, and with the number of the
-    first of them; threads share the work.
+    NumPy calls it with a few rows at a time and the number of the first; threads share the work.
     """
     if not isinstance(rows, np.ndarray):
         return function(rows, 0)
@@ -181,8 +180,8 @@ def or_zero(known: Array, x: Array) -> Array:
 
 
 def largest_where(holds: Callable[[Array], Array], bits: int, xp: Any) -> Array:
-    """The largest number of so many bits for which something holds that holds for all smaller ones
-    but 0: bit by bit, from the first on."""
+    """The largest number of so many bits of which something holds, found bit by bit; it has to hold
+    of all smaller ones but 0 too."""
     found = xp.zeros((), dtype=xp.int32)
     for place in reversed(range(bits)):
         higher = found | (1 << place)

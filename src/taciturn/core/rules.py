@@ -39,8 +39,8 @@ class Rule(Part):
     """Decides who speaks.
 
     Attributes:
-      init: `(size, rounds) -> state`, a tuple of numbers, for so many weights and rounds; None
-        where nobody knows how many rounds there will be.
+      init: `(size, rounds) -> state`, a tuple of numbers; `rounds` is None where nobody knows how
+        many there will be.
       broadcast: on the server, `(state, asked) -> context`, a NamedTuple of numbers, for a round in
         which so many clients are asked. A field `threshold` is a promise: a silent client's norm is
         that at most, and the server takes it as no more.
@@ -49,8 +49,8 @@ class Rule(Part):
       each: whether it learns from each norm, `Tally.each`: sums are not enough.
       looks_at: the fields of `ClientStats` that `speaks` and `probability` need.
       probability: on the client, `(stats, context) -> p`, how likely it was to speak, for rules
-        that choose at random and by more than chance. The update of one who spoke then counts 1/p
-        times, so that the mean over all draws is that of everyone. None counts everyone once.
+        that draw with unequal chances. The update of one who spoke then counts 1/p times, so that
+        the mean over all draws is that of everyone. None counts everyone once.
       nbytes: on the client, `(stats, context) -> bytes` of its code, for rules that give each
         client a length of its own. The policy needs a codec with `lengths`, such as `peaks`.
     """

@@ -34,8 +34,8 @@ class Moments(NamedTuple):
 class Tally(NamedTuple):
     """What a round comes to."""
 
-    # Σ n·Δ/p over the clients that spoke, each with probability p; p = 1 under most rules. Where
-    # clients are stood in for by what they themselves said last, that is in it too.
+    # Σ n·Δ/p over the clients that spoke, each with probability p; p = 1 under most rules. Under
+    # the stand-in `own`, what silent clients said last is in it too.
     spoken: Array
     n_spoke: Scalar
     n_silent: Scalar
@@ -210,10 +210,10 @@ def of(
 def stands_in_for(
     examples: Array, norms: Array, spoke: Array, probabilities: Array | None = None
 ) -> Array:
-    """By how much each client adds to what stands in for the silent; arguments are those of `of`.
+    """What the stand-in weighs for each client; arguments are those of `of`.
 
-    A silent client adds n. One who spoke counts n (1/p − 1) beyond itself, and takes that away from
-    what stands in for the others. One who is rejected adds 0.
+    That is n for a silent one and 0 for a rejected one. One who spoke counts n (1/p − 1) beyond
+    itself, and takes that away from the others' stand-in.
     """
     xp = namespace(norms)
     n = xp.where(_accepted(examples, norms), xp.astype(examples, norms.dtype), 0.0)

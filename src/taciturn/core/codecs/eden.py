@@ -9,10 +9,10 @@ distribution, which is what rotated coordinates look like. With q_i = 0 outside 
 keeps ⟨x, decoded⟩ = ‖x‖² in every draw, and so is unbiased over rotations. With feedback the scale
 is that of least error, s = ⟨r, q⟩ / ‖q‖².
 
-Of a few equal weights at places that a Hadamard matrix treats alike, 2, 4, 8 or 16, now and then
-only as large a share of the coordinates is not 0, and few or none of these are drawn. So that s has
-a bound, mean |r| over S counts as a quarter of r's rms at the least: one such block in some
-thousands is then decoded too short.
+Of 2, 4, 8 or 16 equal weights at places that a Hadamard matrix treats alike, now and then only one
+coordinate in as many is not 0, and few or none of these are drawn. So that s has a bound, mean |r|
+over S counts as a quarter of r's rms at the least: one such block in some thousands is then decoded
+too short.
 
 References:
   Vargaftik et al. EDEN: Communication-Efficient and Robust Distributed Mean Estimation, 2022.
