@@ -60,11 +60,7 @@ def test_everyone_speaks_in_the_first_round_and_the_mean_is_weighted() -> None:
 )
 def test_the_threshold_after_a_round(rule: str, threshold: float) -> None:
     policy, state = begin(f"{rule}+zero")
-    config = server.open(policy, state.memory, ASKED)
-    heard = tally.start(state.weights)
-    for n, update in FIRST:
-        heard = tally.add(heard, Message(n, np.linalg.norm(update), np.array(update)), config)
-    state, info = server.close(policy, state, heard)
+    state, info = play(policy, state, FIRST)
     assert server.open(policy, state.memory, ASKED).context.threshold == pytest.approx(threshold)
     assert info.threshold == policy.rule.init(2, None).threshold
 
