@@ -101,8 +101,8 @@ def _nearest(blocks: Array, largest: Array, size: int, steps: int) -> tuple[Arra
 
     most, scale, index = cut_at(1.0)
     for share in _SHARES if steps > 1 else ():
-        captured, *other = cut_at(share)
+        captured, its_scale, its_index = cut_at(share)
         better = captured > most
-        most, scale = xp.where(better, captured, most), xp.where(better, other[0], scale)
-        index = xp.where(better[:, None], other[1], index)
+        most, scale = xp.where(better, captured, most), xp.where(better, its_scale, scale)
+        index = xp.where(better[:, None], its_index, index)
     return index, scale * largest
