@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -99,26 +97,6 @@ def test_moments_of_clipped_norms_are_never_negative() -> None:
         heard = tally.add(heard, Message(17, abs(update[0]), update), config)
     assert 0 <= heard.norms.deviation() < 1e-6
     assert heard.norms.mean == pytest.approx(1 / 3, rel=1e-6)
-
-
-compiled_add = jax.jit(tally.add)
-
-
-@pytest.mark.parametrize(
-    ("norm", "update", "examples"),
-    [(5.0, [3.0, 4.0], 2.0), (5.1, [3.0, 4.0], 2.0), (5.0, [np.nan, 4.0], 2.0), (5.0, None, 2.0),
-     (5.0, [3.0, 4.0], 0.0)],
-)  # fmt: skip
-def test_a_message_is_judged_the_same_in_a_compiled_program(
-    norm: float, update: list[float] | None, examples: float
-) -> None:
-    config = tally.RoundConfig((), 6.0, np.inf)
-    array = None if update is None else np.array(update, np.float32)
-    plain = tally.add(tally.start(np.zeros(2, "f4")), Message(examples, norm, array), config)
-    message = Message(examples, norm, None if array is None else jnp.asarray(array))
-    compiled = compiled_add(tally.start(jnp.zeros(2)), message, config)
-    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(compiled), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_the_group_form_rejects_what_cannot_be() -> None:

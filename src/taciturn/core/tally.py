@@ -79,7 +79,7 @@ def add(
     """The tally with one more client in it.
 
     A message that is not finite, that weighs nothing, or whose norm does not fit its update is
-    counted as rejected and changes nothing else.
+    counted as rejected and changes nothing else. Compiled programs have `of`.
 
     Args:
       tally: what was heard so far.
@@ -105,7 +105,8 @@ def add(
         if update is not None:
             norm_, fitting = _checked_norm(message, codec, norm_)
             accepted = accepted & fitting
-            spoken = _add_update(spoken, accepted, examples, chance, update, donate)
+            if accepted:
+                spoken = add_scaled(spoken, examples / chance, update, donate=donate)
     one = of(
         spoken,
         xp.reshape(examples, (1,)),
@@ -119,20 +120,6 @@ def add(
     if last is not None:
         one = one._replace(spoken=add_scaled(spoken, one.examples_silent, last, donate=donate))
     return _merge_counts(tally, one)
-
-
-def _add_update(
-    spoken: Array, accepted: Scalar, examples: Scalar, chance: Scalar, update: Array, donate: bool
-) -> Array:
-    """Σ n·Δ/p with one more update in it, if that is accepted."""
-    if isinstance(accepted, np.bool):
-        if not accepted:
-            return spoken
-        return add_scaled(spoken, examples / chance, update, donate=donate)
-    # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
-    where = namespace(spoken).where
-    weight = where(accepted, examples / chance, 0.0)
-    return add_scaled(spoken, weight, where(accepted, update, 0.0))
 
 
 def _checked_norm(message: Message, codec: Codec, reported: Scalar) -> tuple[Scalar, Scalar]:
