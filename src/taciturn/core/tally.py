@@ -108,15 +108,10 @@ def add(
             if accepted:
                 spoken = add_scaled(spoken, examples / chance, update, donate=donate)
     one = of(
-        spoken,
-        xp.reshape(examples, (1,)),
-        xp.reshape(xp.where(accepted, norm_, float("nan")), (1,)),
-        xp.asarray([update is not None]),
-        config,
-        xp.reshape(chance, (1,)),
-        each=tally.each is not None,
-        nbytes=xp.reshape(xp.asarray(message.nbytes), (1,)),
-    )
+        spoken, examples[None], xp.where(accepted, norm_, math.nan)[None],
+        xp.asarray([update is not None]), config, chance[None],
+        each=tally.each is not None, nbytes=xp.asarray([message.nbytes]),
+    )  # fmt: skip
     if last is not None:
         one = one._replace(spoken=add_scaled(spoken, one.examples_silent, last, donate=donate))
     return _merge_counts(tally, one)
