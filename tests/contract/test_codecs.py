@@ -7,6 +7,7 @@ one more than a block.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -17,19 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parts import CODEC_PARTS, cases
 
-from taciturn.core import server, tally
+from taciturn.core import tally
 from taciturn.core.arrays import norm
 from taciturn.core.codecs import Codec, eden, from_bytes, peaks, quantize, to_bytes
 from taciturn.core.codecs.top_k import largest
 from taciturn.core.messages import Message
-from taciturn.core.policy import CODECS, Policy, spell
+from taciturn.core.policy import CODECS, spell
 from taciturn.errors import InputError
 
 # Of module scope, so that all tests of one codec follow one another and share its draws.
 codecs = pytest.mark.parametrize("codec", cases(CODEC_PARTS), scope="module")
-feedback_codecs = pytest.mark.parametrize(
-    "codec", cases(c for c in CODEC_PARTS if c.feedback), scope="module"
-)
 SIZES = (1, 101, 4097)
 sizes = pytest.mark.parametrize(
     "size", [*SIZES, *(pytest.param(n, marks=pytest.mark.nightly) for n in (2, 65, 10_000))]
@@ -37,6 +35,7 @@ sizes = pytest.mark.parametrize(
 KEYS = [np.array([n, 99], np.uint32) for n in range(40)]
 
 
+@functools.cache
 def vectors(size: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(size)
     found = {
@@ -74,8 +73,7 @@ def test_a_code_has_the_bytes_that_it_says_and_reads_back_as_it_was(
         low, high = codec.norm_range(norm(update), size)
         for key in KEYS[:8]:
             back = read_back(codec, update, key)
-            assert back.shape == (size,)
-            assert back.dtype == np.float32
+            assert (back.shape, back.dtype) == ((size,), np.float32)
             assert low <= norm(back) <= high, (name, norm(back) / norm(update))
     assert not read_back(codec, np.zeros(size, np.float32), KEYS[0]).any()
 
@@ -143,7 +141,10 @@ def test_error_and_norm_are_what_is_declared(codec: Codec, draws: dict[str, Draw
 def test_unbiased_means_just_that(codec: Codec, draws: dict[str, Draws]) -> None:
     """The mean over keys comes nearer with every key, at the rate of independent errors, and its
     part along the update is the update, within what so many draws allow."""
-    n = len(KEYS)
+    n, lossy = len(KEYS), codec.error(8192) > 0
+    # What is lost and yet right on average is drawn; rotations always are.
+    drawn = lossy and (codec.unbiased or codec.name == "eden")
+    assert (np.ptp(draws["dense"].errors) > 0) == drawn
     for name, found in draws.items():
         if codec.unbiased:
             # A rotation by signs alone leaves a trace on vectors of few weights: a tenth.
@@ -152,16 +153,6 @@ def test_unbiased_means_just_that(codec: Codec, draws: dict[str, Draws]) -> None
             assert abs(np.mean(found.along) - 1) < off, name
         elif codec.error(8192) > 0.1 and name == "dense":
             assert found.error_of_mean > 5 * np.mean(found.errors) / n
-
-
-@codecs
-def test_another_key_is_another_draw_and_the_same_is_the_same(codec: Codec) -> None:
-    update = vectors(10_000)["dense"]
-    first, again, other = (read_back(codec, update, KEYS[i]) for i in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
-    # What is lost and yet right on average is drawn; rotations always are.
-    chance = codec.error(10_000) > 0 and (codec.unbiased or codec.name == "eden")
-    assert np.array_equal(first, other) != chance
 
 
 @codecs
@@ -199,22 +190,21 @@ def test_matrix_products_have_the_highest_precision(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", cases(c for c in CODEC_PARTS if c.name == "eden"))
-@pytest.mark.parametrize("rest", [0, 16])
-def test_the_norm_of_weights_that_are_alike_is_in_its_range(codec: Codec, rest: int) -> None:
+@pytest.mark.parametrize("first", [0, 4096])
+def test_the_norm_of_weights_that_are_alike_is_in_its_range(codec: Codec, first: int) -> None:
     """In a whole block, and in one of 16 weights that is filled up: of half, a sixteenth and one in
     two thousand rotations of 4, 8 and 16 equal weights as few coordinates are left."""
-    size = 4096 + rest
     for count in (4, 8, 16):
-        update = np.zeros(size, np.float32)
-        update[4096 if rest else 0 :][:count] = 0.01
-        low, high = codec.norm_range(norm(update), size)
-        found = [norm(codec.decode(codec.encode(update, key), key, size))
-                 for key in (np.array([n, 5], np.uint32) for n in range(100))]  # fmt: skip
+        update = np.zeros(first + (16 if first else 4096), np.float32)
+        update[first : first + count] = 0.01
+        low, high = codec.norm_range(norm(update), len(update))
+        keys = (np.array([n, 5], np.uint32) for n in range(100))
+        found = [norm(read_back(codec, update, key)) for key in keys]
         assert low <= min(found)
         assert max(found) <= high
 
 
-@feedback_codecs
+@pytest.mark.parametrize("codec", cases(c for c in CODEC_PARTS if c.feedback), scope="module")
 def test_with_feedback_a_codec_is_a_contraction_and_no_other_scale_is_better(
     codec: Codec, draws: dict[str, Draws]
 ) -> None:
@@ -230,36 +220,12 @@ def test_with_feedback_a_codec_is_a_contraction_and_no_other_scale_is_better(
             assert (away > found.errors - 1e-7).all(), name
 
 
-@feedback_codecs
-@pytest.mark.parametrize("kind", ["dense", "one"])
-def test_with_feedback_nothing_is_left_out_for_good(codec: Codec, kind: str) -> None:
-    """The residual stays bounded, and so the mean of all that is said comes to the update.
-
-    Signs of all weights with one size say little about vectors of few: these take longer.
-    """
-    update, rounds, bound = vectors(1000)[kind], 200, 60 if kind == "dense" else 180
-    residual, total, away = np.zeros_like(update), np.zeros(1000), []
-    for t in range(rounds):
-        key = np.array([t, 5], np.uint32)
-        said = update + residual
-        decoded = codec.decode(codec.encode(said, key), key, 1000)
-        residual, total = said - decoded, total + decoded
-        away.append(norm(total / (t + 1) - update) / norm(update))
-        assert norm(residual) < bound * norm(update)
-    assert away[-1] <= 0.9 * away[49] + 1e-6
-    # All that was not said yet is in the residual, and nothing else is.
-    left = norm(residual) / norm(update) / rounds
-    assert left == pytest.approx(away[-1], rel=1e-3, abs=1e-5)
-
-
 def test_a_share_of_the_float32_upload() -> None:
     """The figures that people read: 1.2 million weights, in percent of float32."""
-    size = 1_206_590
-    for codec, percent in ((eden(1), 3.14), (eden(0.1), 0.325), (quantize(2), 6.445)):
-        assert 100 * codec.nbytes(size) / (4 * size) == pytest.approx(percent, rel=0.01)
-    # Eleven bits for a position and its sign, of one weight in a hundred.
     ternary = CODECS["sparse_ternary"](0.01)
-    assert 100 * ternary.nbytes(size) / (4 * size) == pytest.approx(0.28, abs=0.02)
+    for codec, percent in ((eden(1), 3.14), (eden(0.1), 0.325), (quantize(2), 6.445),
+                           (ternary, 0.299)):  # fmt: skip
+        assert 100 * codec.nbytes(1_206_590) / (4 * 1_206_590) == pytest.approx(percent, rel=0.01)
 
 
 # Bytes that are none of an honest client's.
@@ -267,20 +233,8 @@ def test_a_share_of_the_float32_upload() -> None:
 
 @codecs
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=60)
 def test_any_bytes_are_an_update_or_an_error(codec: Codec, data: Any) -> None:
-    read_any_bytes(codec, data)
-
-
-@pytest.mark.nightly
-@codecs
-@given(data=st.data())
-@settings(max_examples=3_000)
-def test_thousands_of_any_bytes_are(codec: Codec, data: Any) -> None:
-    read_any_bytes(codec, data)
-
-
-def read_any_bytes(codec: Codec, data: Any) -> None:
     """Never another exception, and never numbers that are not finite."""
     size = data.draw(st.sampled_from((1, 3, 101, 300)))
     right = codec.nbytes(size)
@@ -294,27 +248,23 @@ def read_any_bytes(codec: Codec, data: Any) -> None:
         update = codec.decode(code, KEYS[0], size)
     assert update.shape == (size,)
     # What the server makes of it: a client that counts, or one that is rejected.
-    policy = Policy()
-    state = server.init(policy, np.zeros(size, np.float32))
-    config = server.open(policy, state.memory, 1)
-    heard = tally.add(tally.start(state.weights), Message(1, 1.0, update), config, codec)
-    after, info = server.close(policy, state, heard)
-    assert info.spoke + info.rejected == 1
-    assert np.isfinite(after.weights).all()
-    if info.rejected:
-        np.testing.assert_array_equal(after.weights, state.weights)
+    config = tally.RoundConfig((), np.inf, np.inf)
+    before = tally.start(np.zeros(size, np.float32))
+    after = tally.add(before, Message(1, 1.0, update), config, codec)
+    assert after.n_spoke + after.n_rejected == 1
+    assert np.isfinite(after.spoken).all()
+    assert after.n_spoke or not after.spoken.any()
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [1, 4097])
 def test_the_largest_are_those_of_a_stable_sort(size: int) -> None:
-    rng = np.random.default_rng(size)
-    updates = vectors(size) | {
+    rng, compiled = np.random.default_rng(size), jax.jit(largest, static_argnums=1)
+    updates = {
+        "heavy": rng.standard_t(2, size),
         "nothing": np.zeros(size),
-        "equal sizes": rng.choice([-1.0, 1.0], size),
         "few sizes": rng.integers(-3, 4, size),
         "subnormal": rng.standard_normal(size) * 1e-41,
     }
-    compiled = jax.jit(largest, static_argnums=1)
     for kind, update in updates.items():
         update = update.astype(np.float32)
         order = np.argsort(-np.abs(update), kind="stable")

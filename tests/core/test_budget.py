@@ -24,7 +24,6 @@ def spend(
     size: int = SIZE,
     rounds: int = 300,
     run: int | None = None,
-    asked: int = 10,
     first: float = 3.0,
     seed: int = 3,
 ) -> np.ndarray:
@@ -36,34 +35,30 @@ def spend(
     population = 50 * np.exp(rng.normal(0, spread, 400))
     for t in range(rounds):
         early = first if t == 0 else 3 if t < 3 else 1
-        n = population[rng.integers(0, 400, asked)].astype(np.float32)
-        m = (n**0.5 * rng.lognormal(0, 0.3, asked) * 0.998**t * early).astype("f4")
-        own = ClientStats(m, rng.random(asked, "f4"), examples=n)
-        context = rule.broadcast(state, asked)
+        n = population[rng.integers(0, 400, 10)].astype(np.float32)
+        m = (n**0.5 * rng.lognormal(0, 0.3, 10) * 0.998**t * early).astype("f4")
+        own = ClientStats(m, rng.random(10, "f4"), examples=n)
+        context = rule.broadcast(state, 10)
         spoke, p = rule.speaks(own, context), rule.probability(own, context)
         nbytes = np.array([fit(size, int(b)) for b in rule.nbytes(own, context)])
         heard = tally.of(np.zeros(1, "f4"), n, m, spoke, OPENING, p, nbytes=nbytes)
         state = rule.learn(state, heard)
-        spent.append(int(heard.nbytes) + asked * messages.OVERHEAD)
+        spent.append(int(heard.nbytes) + 10 * messages.OVERHEAD)
     return np.array(spent)
 
 
 @pytest.mark.parametrize(
-    ("text", "run", "wanted"),
+    ("text", "run", "wanted", "spread"),
     [
-        ("budget", None, 40_000),
-        ("budget:3MB,per=run", 300, 10_000),
-        pytest.param("budget", 300, 40_000, marks=pytest.mark.nightly),
-        pytest.param("budget:1%", None, 16_002, marks=pytest.mark.nightly),
-        pytest.param("budget:1%", 300, 16_002, marks=pytest.mark.nightly),
-        pytest.param("budget:400B,per=client", None, 4_000, marks=pytest.mark.nightly),
+        ("budget", None, 40_000, 0.6),
+        ("budget:3MB,per=run", 300, 10_000, 0.6),
+        pytest.param("budget", 300, 40_000, 1.0, marks=pytest.mark.nightly),
+        pytest.param("budget:1%", None, 16_002, 1.0, marks=pytest.mark.nightly),
+        pytest.param("budget:400B,per=client", None, 4_000, 1.0, marks=pytest.mark.nightly),
     ],
 )
-@pytest.mark.parametrize(
-    ("spread", "most"), [(0.6, 0.1), pytest.param(1.0, 0.15, marks=pytest.mark.nightly)]
-)
 def test_any_fifty_rounds_spend_what_was_asked_for(
-    text: str, run: int | None, wanted: float, spread: float, most: float
+    text: str, run: int | None, wanted: float, spread: float
 ) -> None:
     """Six populations. Where one client in six has e times the examples of half of all, and an
     update that is longer too, one window in a hundred may be a little further off than a tenth."""
@@ -74,34 +69,29 @@ def test_any_fifty_rounds_spend_what_was_asked_for(
         sent, allowed = (np.convolve(each[20:], np.ones(50), "valid") for each in (spent, plan))
         away.append(np.abs(sent / allowed - 1))
         assert spent[100:].mean() == pytest.approx(plan[100:].mean(), rel=0.03)
-        # Too much and too little, in turns.
-        errors = np.add.reduceat(spent - plan, range(20, 300, 10))
-        assert np.sum(errors[1:] * errors[:-1] < 0) > 5
     assert np.mean(np.concatenate(away) < 0.1) > 0.99
-    assert np.max(away) < most
+    assert np.max(away) < (0.1 if spread < 1 else 0.15)
 
 
-@pytest.mark.parametrize("first", [6, 20])
-def test_a_first_round_far_from_all_others_is_forgotten(first: int) -> None:
-    spent = spend("budget:0.3%", 0.6, first=first)[20:]
+def test_a_first_round_far_from_all_others_is_forgotten() -> None:
+    spent = spend("budget:0.3%", 0.6, first=20)[20:]
     windows = np.convolve(spent, np.ones(50) / 50, "valid") / (0.03 * (4 * SIZE + 24))
     assert np.abs(windows - 1).max() < 0.1
 
 
-@pytest.mark.parametrize("rounds", [100, 1_000])
-def test_what_first_rounds_cannot_save_is_saved_later(rounds: int) -> None:
+def test_what_first_rounds_cannot_save_is_saved_later() -> None:
     """A model so small that headers alone take more than its first rounds may."""
-    spent = spend("budget:0.3%", 0.5, size=3_000, rounds=rounds, run=rounds)
+    spent = spend("budget:0.3%", 0.5, size=3_000, rounds=100, run=100)
     wanted = 0.03 * (4 * 3_000 + 24)
-    assert spent[: rounds // 10].mean() > 2 * 0.28 * wanted
+    assert spent[:10].mean() > 2 * 0.28 * wanted
     assert spent.mean() == pytest.approx(wanted, rel=0.03)
 
 
 @pytest.mark.parametrize(
     ("text", "asked", "run", "wanted"),
-    [("budget", 3, None, 40_000), ("budget", 50, None, 200_000), ("budget", 50, 100, 41_600),
-     ("budget:2kB,per=client", 3, None, 6_000), ("budget:20kB", 50, None, 20_000),
-     ("budget:1%", 7, None, 0.07 * (4 * 10**6 + 24)), ("budget:1MB,per=run", 7, 100, 2_080)],
+    [("budget", 3, None, 40_000), ("budget", 50, 100, 41_600), ("budget:20kB", 50, None, 20_000),
+     ("budget:2kB,per=client", 3, None, 6_000), ("budget:1MB,per=run", 7, 100, 2_080),
+     ("budget:1%", 7, None, 0.07 * (4 * 10**6 + 24))],
 )  # fmt: skip
 def test_the_first_round_keeps_to_the_budget_and_all_have_as_much(
     text: str, asked: int, run: int | None, wanted: float
@@ -127,11 +117,6 @@ def test_bytes_go_by_what_an_update_weighs() -> None:
     assert rule.speaks(own._replace(uniform=0.25), context).tolist() == [1, 1, 1, 0, 0]
     wild = ClientStats(np.float32([1e30]), 0.0, examples=np.float32([1]))
     assert rule.nbytes(wild, context._replace(most=1e38)) == 2**30  # what 32 bits hold
-
-
-def test_a_budget_below_the_headers_leaves_a_byte_for_each() -> None:
-    rule = parse("budget:20B").rule
-    assert rule.broadcast(rule.init(10**6, None), 10) == (0.0, 1.0, 16.0)
 
 
 def learned(state: tuple, spent: int, m: list[float], n: list[float]) -> tuple:
@@ -176,8 +161,10 @@ def test_a_run_that_goes_on_keeps_what_it_learned_and_spends_what_its_last_round
         assert rates.most == pytest.approx(16 * (1.8 * 10_000 / 2 - 24))
 
 
-def test_a_round_without_answers_leaves_numbers_and_warns_of_nothing() -> None:
-    for text, run in (("budget", None), ("budget:1%", 10), ("budget:1kB,per=run", 10)):
+def test_a_budget_below_the_headers_and_a_round_without_answers_leave_numbers() -> None:
+    below = budget("20B")  # than headers take: a byte for each
+    assert below.broadcast(below.init(10**6, None), 10) == (0, 1, 16)
+    for text, run in (("budget", None), ("budget:1kB,per=run", 10)):
         rule = parse(text).rule
         with np.errstate(all="raise"):
             state = rule.learn(rule.init(40, run), tally.start(np.zeros(40, "f4")))
@@ -187,12 +174,11 @@ def test_a_round_without_answers_leaves_numbers_and_warns_of_nothing() -> None:
 
 
 def test_amounts_as_people_write_them() -> None:
-    for text, number in (("1%", 0.01), (" 0.3 %", 0.003), ("200kB", 2e5), ("2GB", 2e9),
-                         ("1KiB", 1024.0), ("5e-1MB", 5e5)):  # fmt: skip
-        assert float(Amount(text)) == pytest.approx(number)
-    assert Amount("1%") == Amount("1.0 %") != Amount("0.01B")
-    for text in ("budget:1500000B", "budget:12345678B,per=run", "budget:1.2345678%",
-                 "budget:0.00001%", "fixed:1e300", "fixed:1e-300", "fixed:1000000+zero",
+    for text, number in (("1%", 0.01), (" 0.3 %", 0.003), ("200kB", 2e5), ("1KiB", 1024.0),
+                         ("5e-1MB", 5e5)):  # fmt: skip
+        assert Amount.of(text).value == pytest.approx(number)
+    assert Amount.of("1%") == Amount.of("1.0 %") != Amount.of("0.01B")
+    for text in ("budget:12345678B,per=run", "budget:0.00001%", "fixed:1e300", "fixed:1e-300",
                  "adaptive,k=-2000000"):  # fmt: skip
         assert parse(str(parse(text))) == parse(text)
         assert "e+" not in str(parse(text))
@@ -203,19 +189,16 @@ def test_amounts_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size", "kept"),
-    [("budget:1.9%", 101, False), ("budget:1.9%", 20_000, True), ("budget:0.2%", 1_000, False),
-     ("budget:200B", 10**6, False), ("budget:300B", 10**6, True), ("budget", 1, True),
-     ("budget:10kB,per=run", 10**6, False), ("budget:100kB,per=run", 10**6, True),
-     ("budget:20B,per=client", 10**6, False), ("full", 2, True), ("adaptive", 2, True)],
+    ("amount", "size", "kept"),
+    [("1.9%", 101, False), ("1.9%", 20_000, True), ("200B", 10**6, False), ("300B", 10**6, True),
+     ("10kB,per=run", 10**6, False), ("20B,per=client", 10**6, False), ("40kB", 1, True)],
 )  # fmt: skip
-def test_a_budget_that_cannot_be_kept_is_doubted(text: str, size: int, kept: bool) -> None:
+def test_a_budget_that_cannot_be_kept_is_doubted(amount: str, size: int, kept: bool) -> None:
     """Where nothing is doubted, rounds cost what was asked for; else more."""
+    text = f"budget:{amount}"
     rule = parse(text).rule
-    infeasible = doubt(rule, size, 10, 300)
+    infeasible, state = doubt(rule, size, 10, 300), rule.init(size, 300)
     assert (infeasible == "") == kept
-    if rule.name == "budget":
-        state, spent = rule.init(size, 300), spend(text, 0.5, size=size, run=300)
-        assert (spent.mean() < 1.1 * max(10 * state.each, state.least)) == kept
-    if not kept:
-        assert text.partition(",")[0].removeprefix("budget:") in infeasible
+    assert kept or amount.partition(",")[0] in infeasible
+    spent = spend(text, 0.5, size=size, run=300)
+    assert (spent.mean() < 1.1 * max(10 * state.each, state.least)) == kept

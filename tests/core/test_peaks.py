@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
@@ -11,18 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taciturn.core.codecs import (
-    Codec,
-    bf16,
-    eden,
-    from_bytes,
-    groups,
-    hadamard,
-    peaks,
-    shares,
-    to_bytes,
-)
-from taciturn.core.hashing import bits as random_bits
+from taciturn.core.codecs import Codec, eden, from_bytes, groups, hadamard, peaks, shares, to_bytes
 from taciturn.errors import InputError
 
 BLOCK = hadamard.BLOCK
@@ -74,9 +62,8 @@ def test_a_code_of_any_length_fits_and_a_program_decodes_the_same(size: int) -> 
     np.testing.assert_array_equal(read, update)  # float32 where that fits
 
 
-@pytest.mark.parametrize(("size", "nbytes"), [(65, 32), (10_000, 1_000), (300_000, 400)])
-def test_numpy_and_jax_write_the_same_bytes(size: int, nbytes: int) -> None:
-    codec, key = LENGTHS.at(nbytes), np.array([size, nbytes], np.uint32)
+def test_numpy_and_jax_write_the_same_bytes_of_a_few_blocks_of_many() -> None:
+    size, codec, key = 300_000, LENGTHS.at(400), np.array([3, 400], np.uint32)
     update = 0.01 * np.random.default_rng(size).standard_t(3, size).astype("f4")
     ours, theirs = codec.encode(update, key), jax.jit(codec.encode)(update, key)
     for one, other in zip(ours, theirs, strict=True):
@@ -88,25 +75,13 @@ def test_numpy_and_jax_write_the_same_bytes(size: int, nbytes: int) -> None:
 
 @pytest.mark.parametrize(
     ("length", "size", "nbytes"),
-    [
-        ("4kB", 10**6, 4_000),
-        ("1%", 10**6, 40_000),
-        (0.1, 10**6, 12_500),
-        ("32B", 10**10, 32),
-        ("1%", 100, 32),
-        (2, 10_000, 3_078),
-        (4, 4096, 2_050),
-        (32, 65, 260),
-        ("4kB", 999, 3_996),
-        ("200%", 999, 3_996),
-    ],
-)
+    [("4kB", 10**6, 4_000), ("1%", 10**6, 40_000), (0.1, 10**6, 12_500), ("32B", 10**10, 32),
+     ("1%", 100, 32), (2, 10_000, 3_078), (32, 65, 260), ("200%", 999, 3_996)],
+)  # fmt: skip
 def test_a_length_is_bytes_or_a_share_or_bits_per_weight(
     length: Any, size: int, nbytes: int
 ) -> None:
     assert peaks(length).nbytes(size) == nbytes
-    if length == "4kB":
-        assert peaks() == peaks(length)
 
 
 @given(data=st.data())
@@ -131,20 +106,13 @@ def test_nothing_in_a_code_grows_with_the_model() -> None:
         assert slots >= nbytes // 16
         assert room > 0
         assert groups.groups(nbytes).nbytes(10**9) <= nbytes
-    update = np.random.default_rng(0).standard_normal(10**7, "f4")
-    data = to_bytes(LENGTHS.at(32), LENGTHS.at(32).encode(update, keys(1)[0]), 10**7)
-    assert len(data) == 32
-    code = from_bytes(LENGTHS.at(32), data, 10**7)
-    read, slots = LENGTHS.at(32).decode(code, keys(1)[0], 10**7), shares.layout(10**7, 32).slots
-    assert 0 < np.count_nonzero(read) <= slots * BLOCK
 
 
 # What is decoded.
 
 
 @pytest.mark.parametrize(
-    ("size", "nbytes", "count"),
-    [(1024, 32, 99), (3 * BLOCK, 200, 60), (16 * BLOCK, 64, 99), (64 * BLOCK, 20_000, 9)],
+    ("size", "nbytes", "count"), [(1024, 32, 99), (16 * BLOCK, 64, 99), (64 * BLOCK, 20_000, 9)]
 )
 def test_the_error_is_what_is_declared(size: int, nbytes: int, count: int) -> None:
     """Of normal weights, within 5 %, be there bits for every block or for few of them."""
@@ -165,8 +133,7 @@ def test_norms_about_a_border_between_two_steps_cost_a_fifth_at_most() -> None:
     assert error_of(codec, update, 20) < 1.2 * codec.error(len(update))
 
 
-@pytest.mark.parametrize(("nbytes", "most"), [(50, 6), (1_000, 24)])
-@pytest.mark.parametrize("spread", [0.0, 1.0])
+@pytest.mark.parametrize(("nbytes", "most", "spread"), [(50, 6, 0.0), (1_000, 24, 1.0)])
 def test_the_mean_is_right_however_few_blocks_are_sent(
     nbytes: int, most: int, spread: float
 ) -> None:
@@ -174,71 +141,56 @@ def test_the_mean_is_right_however_few_blocks_are_sent(
     count, update = 100, uneven(24, spread)
     codec, norms = LENGTHS.at(nbytes), np.linalg.norm(update.reshape(24, BLOCK), axis=1)
     short = np.where(norms < np.median(norms), 1.0, 0.0).repeat(BLOCK) * update
-    total, alone, along = np.zeros_like(update), 0.0, []
-    for key in keys(count):
-        read = read_back(codec, update, key)
-        total, alone = total + read, alone + np.sum((read - update) ** 2)
-        along.append(np.dot(read, short) / np.dot(short, short))
-    sent = np.count_nonzero(read.reshape(24, BLOCK).any(axis=1))
+    read = np.stack([read_back(codec, update, key) for key in keys(count)])
+    sent = np.count_nonzero(read[-1].reshape(24, BLOCK).any(axis=1))
     assert most / 2 < sent <= most
-    assert np.sum((total / count - update) ** 2) == pytest.approx(alone / count**2, rel=0.1)
+    alone = np.mean(np.sum((read - update) ** 2, axis=1))
+    together = np.sum((read.mean(axis=0) - update) ** 2)
+    assert together == pytest.approx(alone / count, rel=0.1)
+    along = read @ short / np.dot(short, short)
     off = np.std(along) / np.sqrt(count)
     assert off < 0.15
     assert np.mean(along) == pytest.approx(1, abs=4 * off)
 
 
-@pytest.mark.parametrize("number", [0.0, 1e-6, 0.3, 2.9, 3.0])
-def test_a_scale_is_right_on_average_from_nothing_to_the_largest(number: float) -> None:
-    top, drawn = bf16.up(np.float32([3.0])), random_bits(keys(1)[0], (20_000,))
-    read = groups._read(groups._write(np.full(20_000, number, np.float32), top, drawn), top)
-    read = read.astype(float)
-    assert abs(read.mean() - number) <= 4 * read.std() / 20_000**0.5 + 1e-6 * number
-    assert read.max() <= 3
-
-
-@functools.cache
-def kinds() -> dict[str, np.ndarray]:
-    rng, size = np.random.default_rng(1), 30 * BLOCK - 7
-    found = {f"uneven {spread}": uneven(30, spread)[:size] for spread in (0.0, 1.0, 4.0)}
-    found |= {"heavy": rng.standard_t(1.5, size), "sparse": rng.random(size) < 3e-5}
-    for count in (1, 2, 4, 16):  # equal weights, which a rotation may turn into as many
-        found[f"{count} alike"] = np.arange(size) % (20 * BLOCK) < count
-    return {name: 0.01 * update.astype("f4") for name, update in found.items()}
-
-
-@pytest.mark.parametrize("nbytes", [32, 1_000, 15_000])
+@pytest.mark.parametrize("nbytes", [32, 15_000])
 def test_the_decoded_norm_is_in_its_range(nbytes: int) -> None:
-    codec = LENGTHS.at(nbytes)
-    for name, update in kinds().items():
-        low, high = codec.norm_range(np.linalg.norm(update), len(update))
+    """Of uneven, heavy-tailed and sparse updates, and of equal weights, which a rotation may turn
+    into as many."""
+    rng, size, codec = np.random.default_rng(1), 30 * BLOCK - 7, LENGTHS.at(nbytes)
+    updates = [uneven(30, spread)[:size] for spread in (0.0, 1.0, 4.0)]
+    updates += [rng.standard_t(1.5, size), rng.random(size) < 3e-5]
+    updates += [np.arange(size) % (20 * BLOCK) < count for count in (1, 2, 4, 16)]
+    for kind, update in enumerate(updates):
+        update = 0.01 * update.astype("f4")
+        low, high = codec.norm_range(np.linalg.norm(update), size)
         for key in keys(20):
-            assert low <= np.linalg.norm(read_back(codec, update, key)) <= high, name
+            assert low <= np.linalg.norm(read_back(codec, update, key)) <= high, kind
 
 
 @pytest.mark.nightly
 def test_the_weights_of_a_large_model_in_4_kb() -> None:
-    size, codec = 138_000_000, peaks()
+    size, codec, nothing = 138_000_000, peaks(), 8_000 * BLOCK  # of 33,692 blocks
     update = 0.01 * np.random.default_rng(0).standard_normal(size, "f4")
-    update[: 8_000 * BLOCK] = 0  # of 33,692 blocks
+    update[:nothing] = 0
     square, found = np.vecdot(update, update), []
     low, high = codec.norm_range(np.sqrt(square), size)
     for key in keys(6):
         code = codec.encode(update, key)
         assert len(to_bytes(codec, code, size)) == 4_000
         read = codec.decode(code, key, size)
-        assert not read[: 8_000 * BLOCK].any()
+        assert not read[:nothing].any()
         own = np.vecdot(read, read)
         assert low <= np.sqrt(own) <= high
         found.append((own - 2 * np.vecdot(read, update) + square) / square)
-    filled = size - 8_000 * BLOCK
-    assert np.mean(found) == pytest.approx(codec.error(filled), rel=0.1)
+    assert np.mean(found) == pytest.approx(codec.error(size - nothing), rel=0.1)
 
 
 # What bits are spent for.
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])
-@pytest.mark.parametrize("bits", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("bits", [0.02, 0.5])
 def test_with_as_many_bytes_the_error_is_below_that_of_signs(bits: float, spread: float) -> None:
     """Of blocks that are alike, by a sixth at the least; of blocks that differ, by a third."""
     update, most = uneven(64, spread), 0.84 if spread == 0 else 0.65

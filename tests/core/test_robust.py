@@ -11,7 +11,10 @@ import pytest
 from taciturn.core import client, server, tally
 from taciturn.core.messages import Message
 from taciturn.core.policy import Policy, parse
+from taciturn.core.rules import ClientStats
 from taciturn.errors import InputError
+
+MEDIAN = "adaptive,k=0,robust=true"
 
 
 def learned(policy: Policy, rounds: list[list[float]], examples: list[float] | None = None) -> list:
@@ -28,7 +31,7 @@ def learned(policy: Policy, rounds: list[list[float]], examples: list[float] | N
 
 
 def test_the_threshold_by_hand() -> None:
-    """Medians 4, 3 and 1.5, MADs 1, 1 and 0.5; trust in norms that do not fall grows by bf16."""
+    """Medians 4, 3 and 1.5, MADs 1, 1 and 0.5; f grows to 3/4 while norms stay."""
     policy = parse("adaptive,k=0.5,robust=true")
     rounds = [[4, 5, 3, 9, 1], [3, 4, 2, 9, 1], [3, 4, 2, 9, 1], [1.5, 2, 1, 4.5, 0.5]]
     found = learned(policy, rounds)
@@ -42,52 +45,38 @@ def test_who_is_within_a_tenth_of_the_median_speaks() -> None:
 
 
 def test_after_a_jump_not_every_other_round_is_lost() -> None:
-    """Norms halve in every round in which somebody speaks, after a first one far from the rest."""
+    """Norms halve in every round in which somebody speaks, and jump once."""
     policy = parse("adaptive,robust=true+ignore")
-    state = server.init(policy, np.zeros(1))
-    size, spoke = 1.0, []
+    memory, size, spoke = server.remember(policy, np.zeros(1)), 1.0, []
     for t in range(14):
-        config = server.open(policy, state.memory, 5)
-        heard = tally.start(state.weights, policy.rule.each)
-        for share in (0.96, 0.99, 1.0, 1.02, 1.05):
-            norm = np.array(size * share)
-            trained = state.weights + norm
-            message = client.respond(policy.rule, state.weights, trained, 1, config.context, 0.0)
-            heard = tally.add(heard, message, config)
-        state, info = server.close(policy, state._replace(weights=np.zeros(1)), heard)
-        state = state._replace(weights=np.zeros(1))
+        norms = size * np.array([0.96, 0.99, 1.0, 1.02, 1.05])
+        config = server.open(policy, memory, 5)
+        said = policy.rule.speaks(ClientStats(norms), config.context)
+        heard = tally.of(np.zeros(1), np.ones(5), norms, said, config, each=True)
+        _, memory, info = server.learn(policy, memory, heard)
         spoke.append(int(info.spoke))
         if spoke[-1]:
             size = 1e5 if t == 5 else size / 2
     assert spoke.count(0) <= 1
 
 
-HONEST = [
-    [1.0, 1.2, 0.9, 1.1, 0.8, 1.3, 0.7, 1.05, 0.95],
-    [0.9, 1.1, 0.8, 1.0, 0.7, 1.2, 0.6, 0.95, 0.85],
-]
-
-
-@pytest.mark.parametrize("norm", [1e-9, 5.0, 1e17])
+@pytest.mark.parametrize("norm", [1e-9, 1e17])
 @pytest.mark.parametrize("examples", [1e-6, 1e9])
 def test_one_of_ten_cannot_move_it_beyond_the_honest(norm: float, examples: float) -> None:
     """Neither above the smaller half of the honest norms, nor so low that nobody is silent."""
-    rounds = [[*row, norm] for row in [*HONEST[:1], *HONEST[1:] * 9]]
-    policy = parse("adaptive,k=0,robust=true")
-    threshold = learned(policy, rounds, [1.0] * 9 + [examples])[-1]
-    assert sorted(HONEST[1])[0] < threshold < sorted(HONEST[1])[6]
+    honest = [0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.2]
+    rounds = [[*honest, norm]] * 10
+    threshold = learned(parse(MEDIAN), rounds, [1.0] * 9 + [examples])[-1]
+    assert honest[0] < threshold < honest[6]
 
 
-@pytest.mark.parametrize("honest", [1, 2, 3])
-def test_one_of_few_cannot_silence_the_others(honest: int) -> None:
-    rounds = [[1e6, 1.0, 1.5, 2.0][: honest + 1]] * 3
-    assert learned(parse("adaptive,k=0,robust=true"), rounds)[-1] < 2.0
+def test_one_of_two_cannot_silence_the_other() -> None:
+    assert learned(parse(MEDIAN), [[1e6, 1.0]] * 3)[-1] < 2.0
 
 
 def test_who_is_rejected_has_no_vote() -> None:
-    policy = parse("adaptive,k=0,robust=true")
     rounds = [[1.0, 2.0, 3.0, math.nan, math.inf]] * 12
-    assert learned(policy, rounds)[-1] == pytest.approx(2.0, rel=1e-3)
+    assert learned(parse(MEDIAN), rounds)[-1] == pytest.approx(2.0, rel=1e-3)
 
 
 def test_norms_are_kept_where_they_are_needed_alone() -> None:
@@ -104,7 +93,7 @@ def test_norms_are_kept_where_they_are_needed_alone() -> None:
         parse("adaptive,robust=true").rule.learn(parse("adaptive").rule.init(1, None), plain)
 
 
-def federation(policy: Policy, nodes: int, steps: int, decay: float, rounds: int = 24) -> list[int]:
+def federation(policy: Policy, nodes: int, steps: int, rounds: int = 24) -> list[int]:
     """Who speaks in least squares on unlike clients, with so many local steps of 8 rows each."""
     rng = np.random.default_rng([nodes, steps])
     truth = 3 * rng.standard_normal(8)
@@ -114,7 +103,7 @@ def federation(policy: Policy, nodes: int, steps: int, decay: float, rounds: int
                for x in inputs]  # fmt: skip
     state = server.init(policy, np.zeros(8, np.float32))
     silence, spoke = [0] * nodes, []
-    for t in range(rounds):
+    for _ in range(rounds):
         config = server.open(policy, state.memory, nodes)
         heard = tally.start(state.weights, policy.rule.each)
         for k in range(nodes):
@@ -122,7 +111,7 @@ def federation(policy: Policy, nodes: int, steps: int, decay: float, rounds: int
             for _ in range(steps):
                 i = rng.integers(0, rows[k], 8)
                 error = inputs[k][i] @ trained - outputs[k][i]
-                trained = trained - 0.1 * decay**t * inputs[k][i].T @ error / 8
+                trained = trained - 0.1 * inputs[k][i].T @ error / 8
             message = client.respond(
                 policy.rule, state.weights, trained.astype(np.float32), float(rows[k]),
                 config.context, 0.0, silence=silence[k],
@@ -134,20 +123,18 @@ def federation(policy: Policy, nodes: int, steps: int, decay: float, rounds: int
     return spoke
 
 
-@pytest.mark.parametrize("policy", ["adaptive+ignore", "adaptive,robust=true+ignore",
-                                    "adaptive,k=0,robust=true+ignore",
+@pytest.mark.parametrize("policy", ["adaptive+ignore", f"{MEDIAN}+ignore",
                                     "adaptive,robust=true,at_most=10+ou"])  # fmt: skip
 def test_no_small_federation_falls_silent_for_good(policy: str) -> None:
-    rule = parse(policy)
     first_round_decides = 0
-    for nodes, steps, decay in itertools.product((4, 10), (1, 5, 20), (1.0, 0.9)):
-        spoke = federation(rule, nodes, steps, decay)
+    for nodes, steps in itertools.product((4, 10), (1, 5, 20)):
+        spoke = federation(parse(policy), nodes, steps)
         first_round_decides += spoke[1] == 0
-        assert all(a or b for a, b in itertools.pairwise(spoke)), (nodes, steps, decay)
+        assert all(a or b for a, b in itertools.pairwise(spoke)), (nodes, steps)
     # The paper's threshold lies above all norms of the second round in some, the robust one never.
     assert (first_round_decides > 0) == (policy == "adaptive+ignore")
 
 
 def test_nobody_is_silent_more_than_so_many_times_in_a_row() -> None:
     policy = parse("adaptive,k=-50,robust=true,at_most=3+ignore")
-    assert federation(policy, 4, 5, 1.0, 11) == [4, 4, 0, 0, 0, 4, 0, 0, 0, 4, 0]
+    assert federation(policy, 4, 5, 11) == [4, 4, 0, 0, 0, 4, 0, 0, 0, 4, 0]

@@ -52,7 +52,6 @@ def test_everyone_speaks_in_the_first_round_and_the_mean_is_weighted() -> None:
     ("rule", "threshold"),
     [
         ("adaptive", 2.25 - STD),
-        ("adaptive,k=0", 2.25),
         ("adaptive,k=-0.5", 2.25 + STD / 2),
         # Unweighted: mean = 8/3, variance = (49 + 4 + 25)/9 / 3.
         ("adaptive,weighted=false", 8 / 3 - math.sqrt(78 / 27)),
@@ -61,12 +60,7 @@ def test_everyone_speaks_in_the_first_round_and_the_mean_is_weighted() -> None:
 )
 def test_the_threshold_after_a_round(rule: str, threshold: float) -> None:
     policy, state = begin(f"{rule}+zero")
-    state = state._replace(memory=state.memory._replace(rule=policy.rule.init(2, None)))
-    config = server.open(policy, state.memory, ASKED)
-    heard = tally.start(state.weights)
-    for n, update in FIRST:
-        heard = tally.add(heard, Message(n, np.linalg.norm(update), np.array(update)), config)
-    state, info = server.close(policy, state, heard)
+    state, info = play(policy, state, FIRST)
     assert server.open(policy, state.memory, ASKED).context.threshold == pytest.approx(threshold)
     assert info.threshold == policy.rule.init(2, None).threshold
 
@@ -87,13 +81,7 @@ def test_the_second_round_under_each_stand_in(stand_in: str, mean: list[float]) 
     state, info = play(policy, state, FIRST)
     assert (info.spoke, info.silent) == (1, 2)
     np.testing.assert_allclose(state.weights, np.add(MEAN, mean))
-
-
-def test_silent_norms_count_towards_the_threshold() -> None:
-    """Both rounds have the same norms, so τ stays at 2.25 although two of three are silent."""
-    policy, state = begin("adaptive,k=0+zero")
-    for _ in range(2):
-        state, _ = play(policy, state, FIRST)
+    # The norms are those of the first round, and silent ones count towards the threshold too.
     assert state.memory.rule.threshold == pytest.approx(2.25)
 
 
@@ -102,9 +90,6 @@ def test_silent_norms_count_towards_the_threshold() -> None:
     [
         # Two points (x_0, x_1), (x_1, x_2) lie on a line of slope d₂/d₁: Δ̂ = d₂²/d₁.
         ("paper", 0.75, 0.75**2 / 1.25),
-        ("paper", -0.5, 0.5**2 / 1.25),
-        ("paper", 5.0, 5.0**2 / 1.25),
-        ("constrained", 0.75, 0.75**2 / 1.25),
         # Slope −0.4 is held at 0, b̂ = (x_1 + x_2)/2, Δ̂ = b̂ − x_2 = −d₂/2.
         ("constrained", -0.5, 0.25),
         # Slope 4 is held at 1, b̂ = (d₁ + d₂)/2 = Δ̂.
@@ -121,38 +106,21 @@ def test_ou_after_two_steps(mode: str, second: float, expected: float) -> None:
     np.testing.assert_allclose(state.weights - before, [expected, 0.0])
 
 
-@pytest.mark.parametrize(
-    ("norms", "share"),
-    [
-        ([0.225, 0.225], 0.5),  # each half as long as Δ̂
-        ([0.9, 0.9], 1.0),  # longer than Δ̂: not stretched
-        ([0.225, 0.9], (1 * 0.5 + 3 * 1.0) / 4),  # n = 1 and 3
-        ([0.0, 0.0], 0.0),
-    ],
-)
-def test_a_capped_stand_in_is_no_longer_than_the_silent_update(
-    norms: list[float], share: float
-) -> None:
-    policy, state = begin("fixed:1+ou,cap=true")
+def test_a_capped_stand_in_is_no_longer_than_the_silent_update() -> None:
+    policy, state = begin("fixed:0.5+ou,cap=true")
     for d in (1.25, 0.75):  # then Δ̂ = (0.45, 0)
-        state, _ = play_spoken(policy, state, [d, 0.0])
+        state, _ = play(policy, state, [(1, [d, 0.0])])
     before = state.weights
     config = server.open(policy, state.memory, ASKED)
     assert config.stand_in_norm == pytest.approx(0.45)
     heard = tally.start(state.weights)
-    for n, m in zip((1, 3), norms, strict=True):
+    for n, m in ((1, 0.225), (3, 0.9)):  # half as long as Δ̂; longer, and not stretched
         heard = tally.add(heard, Message(n, m, None), config)
     state, _ = server.close(policy, state, heard)
-    np.testing.assert_allclose(state.weights - before, [0.45 * share, 0.0])
+    np.testing.assert_allclose(state.weights - before, [0.45 * (1 * 0.5 + 3 * 1.0) / 4, 0.0])
 
 
-def play_spoken(policy: Any, state: Any, update: list[float]) -> tuple[Any, Any]:
-    config = server.open(policy, state.memory, ASKED)
-    message = Message(1, np.linalg.norm(update), np.array(update))
-    return server.close(policy, state, tally.add(tally.start(state.weights), message, config))
-
-
-@pytest.mark.parametrize("stand_in", ["ou", "ou,cap=true", "zero", "ignore", "last"])
+@pytest.mark.parametrize("stand_in", ["ou,cap=true", "ignore", "last"])
 def test_a_round_in_which_nobody_counts_changes_nothing(stand_in: str) -> None:
     policy, state = begin(f"adaptive,k=0+{stand_in}")
     state, _ = play(policy, state, FIRST)
@@ -177,52 +145,27 @@ def test_all_silent_and_ignored_moves_nothing_and_the_threshold_is_learned() -> 
     assert after.memory.rule.threshold == pytest.approx(0.75)  # the mean of 0.5 and 1
 
 
-def test_all_silent_under_zero_is_a_step_of_zero_and_is_learned() -> None:
-    policy, state = begin("adaptive,k=0+zero")
-    state, _ = play(policy, state, FIRST)
-    state, info = play(policy, state, [(1, [0.5, 0.0]), (1, [0.0, 1.0])])
-    assert info.spoke == 0
-    np.testing.assert_allclose(state.weights, MEAN)
-    assert state.memory.rule.threshold == pytest.approx(0.75)  # the mean of 0.5 and 1
-
-
-def test_all_silent_under_last_or_ou_goes_on_as_predicted() -> None:
+def test_all_silent_under_a_stand_in_goes_on_as_predicted() -> None:
     policy, state = begin("adaptive,k=0+last")
     state, _ = play(policy, state, FIRST)
     state, _ = play(policy, state, [(1, [0.5, 0.0])])
     np.testing.assert_allclose(state.weights, np.multiply(2, MEAN))
-    policy, state = begin("fixed:2.5+ou")
-    for update in ([5.0, 0.0], [4.0, 0.0], [0.1, 0.0]):
-        state, _ = play(policy, state, [(1, update)])
-    np.testing.assert_allclose(state.weights, [5 + 4 + 4**2 / 5, 0])
-    assert state.memory.stand_in.t == 3
 
 
-@pytest.mark.parametrize("norms", [[1.0, 1.0, 1.0], [1.0, 1.0 + 1e-7, 1.0], [2.0], [0.0, 0.0]])
-def test_norms_that_hardly_differ_make_everyone_speak(norms: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("norms", "threshold"),
+    [([1.0, 1.0 + 1e-7, 1.0], 0.0), ([0.0, 0.0], 0.0), ([1.0, 1.0 + 1e-5], 1 + 5e-6)],
+)
+def test_norms_that_hardly_differ_make_everyone_speak(norms: list[float], threshold: float) -> None:
     policy, state = begin("adaptive,k=0+zero")
-    state, _ = play(policy, state, FIRST)
     state, _ = play(policy, state, [(1, [m, 0.0]) for m in norms])
-    assert state.memory.rule.threshold == 0
+    assert state.memory.rule.threshold == pytest.approx(threshold)
 
 
-def test_norms_that_differ_by_more_are_told_apart() -> None:
-    policy, state = begin("adaptive,k=0+zero")
-    state, _ = play(policy, state, [(1, [1.0, 0.0]), (1, [1.0 + 1e-5, 0.0])])
-    assert state.memory.rule.threshold == pytest.approx(1 + 5e-6)
-
-
-def test_random_speaks_below_its_probability() -> None:
-    policy, state = begin("random:0.5+zero")
-    rule = policy.rule
-    speaks = [
-        bool(rule.speaks(ClientStats(1.0, u), rule.init(2, None))) for u in (0, 0.49, 0.5, 0.9)
-    ]
-    assert speaks == [True, True, False, False]
-    assert math.isinf(server.open(policy, state.memory, ASKED).silent_at_most)
-
-
-def test_full_speaks_even_with_nothing_to_say() -> None:
+def test_random_speaks_below_its_probability_and_full_whatever_it_has_to_say() -> None:
+    rule = parse("random:0.5").rule
+    draws = np.array([0, 0.49, 0.5, 0.9])
+    assert rule.speaks(ClientStats(1.0, draws), rule.init(2, None)).tolist() == [1, 1, 0, 0]
     policy, state = begin("full")
     _, info = play(policy, state, [(1, [0.0, 0.0])])
     assert info.spoke == 1
@@ -236,22 +179,14 @@ def test_full_speaks_even_with_nothing_to_say() -> None:
     ("examples", "norm", "update"),
     [
         (1, 5.1, [3.0, 4.0]),  # 2 % off
-        (1, 4.9, [3.0, 4.0]),
-        (1, 0.0, [3.0, 4.0]),
-        (1, math.inf, [3.0, 4.0]),
         (1, math.nan, [3.0, 4.0]),
         (1, -5.0, [3.0, 4.0]),
         (1, 5.0, [math.nan, 4.0]),
         (1, math.inf, [math.inf, 4.0]),
         (1, 1e300, [1e300, 0.0]),  # finite, but its norm is not
         (0, 5.0, [3.0, 4.0]),
-        (-1, 5.0, [3.0, 4.0]),
-        (math.nan, 5.0, [3.0, 4.0]),
         (math.inf, 5.0, [3.0, 4.0]),
-        (1, math.nan, None),
-        (1, math.inf, None),
         (1, -1.0, None),
-        (0, 1.0, None),
         (math.inf, 1.0, None),
     ],
 )
@@ -264,82 +199,41 @@ def test_a_message_that_cannot_be_is_counted_and_changes_nothing(
     honest = tally.add(tally.start(state.weights), Message(1, 5.0, np.array([3.0, 4.0])), config)
     expected, _ = server.close(policy, state, honest)
     bad = Message(examples, norm, None if update is None else np.array(update))
-    for donate in (False, True):
-        after, info = server.close(policy, state, tally.add(honest, bad, config, donate=donate))
-        assert (info.spoke, info.silent, info.rejected) == (1, 0, 1)
-        np.testing.assert_array_equal(after.weights, expected.weights)
-        assert after.memory.rule == expected.memory.rule
+    after, info = server.close(policy, state, tally.add(honest, bad, config, donate=True))
+    assert (info.spoke, info.silent, info.rejected) == (1, 0, 1)
+    np.testing.assert_array_equal(after.weights, expected.weights)
+    assert after.memory.rule == expected.memory.rule
 
 
-def test_rounding_of_the_norm_on_its_way_is_no_lie() -> None:
-    policy, state = begin("full")
-    config = server.open(policy, state.memory, ASKED)
-    message = Message(1, np.float16(math.sqrt(2)), np.array([1.0, 1.0]))
-    assert tally.add(tally.start(state.weights), message, config).n_rejected == 0
+@pytest.mark.parametrize(("threshold", "counted"), [(1.5, 1.5), (-3.0, 0.0)])
+def test_a_silent_norm_above_the_threshold_is_taken_as_the_threshold(
+    threshold: float, counted: float
+) -> None:
+    """As 0 where that lies below: who claims to be silent must not weigh negatively."""
+    config = tally.RoundConfig((), threshold, 3.0)
+    heard = tally.add(tally.start(np.zeros(2)), Message(1, 1e6, None), config)
+    assert heard.norms.mean == counted
+    assert heard.examples_capped == counted / 3
 
 
-def test_a_silent_norm_above_the_threshold_is_taken_as_the_threshold() -> None:
-    policy, state = begin("fixed:1.5+zero")
-    config = server.open(policy, state.memory, ASKED)
-    heard = tally.start(state.weights)
-    for m in (1.0, 1e6):
-        heard = tally.add(heard, Message(1, m, None), config)
-    _, info = server.close(policy, state, heard)
-    assert info.norm_mean == pytest.approx((1.0 + 1.5) / 2)
-
-
-def test_a_silent_norm_under_a_threshold_below_zero_is_taken_as_zero() -> None:
-    """k = 10 puts τ far below 0; whoever claims to be silent then must not weigh negatively."""
-    policy, state = begin("adaptive,k=10+ou,cap=true")
-    state, _ = play(policy, state, FIRST)
-    assert state.memory.rule.threshold < 0
-    heard = tally.add(tally.start(state.weights), Message(1, 3.0, None), tally.RoundConfig(
-        state.memory.rule.threshold, state.memory.rule.threshold, 2.0))  # fmt: skip
-    assert heard.norms.mean == 0
-    assert heard.examples_capped == 0
-
-
-def test_an_honest_client_whose_training_broke_says_so() -> None:
-    policy, state = begin("full")
-    for broken in (math.nan, math.inf):
-        trained = np.array([broken, 1.0])
-        message = client.respond(policy.rule, state.weights, trained, 4, -math.inf, 0.5)
-        assert message.update is None
-        assert math.isnan(message.norm)
-
-
-def test_a_huge_update_that_is_learned_leaves_a_finite_prediction() -> None:
+@pytest.mark.parametrize("mode", ["constrained", "paper"])
+def test_a_huge_update_that_is_learned_leaves_a_finite_prediction(mode: str) -> None:
     """Squares overflow in float32 from 1.8e19 on; the estimator then says 0, not NaN."""
-    for mode in ("constrained", "paper"):
-        policy = parse(f"full+ou,mode={mode}")
-        state = server.init(policy, np.zeros(2, np.float32))
-        for update in ([1e19, 1.0], [-1e19, 1.0], [1e19, 1.0], [1e19, 2.0], [1e19, 1.0]):
-            update = np.array(update, np.float32)
-            message = Message(1, np.linalg.norm(update.astype(float)), update)
-            config = server.open(policy, state.memory, ASKED)
-            heard = tally.add(tally.start(state.weights), message, config)
-            assert heard.n_rejected == 0
-            state, _ = server.close(policy, state, heard)
-        assert np.isfinite(policy.stand_in.predict(state.memory.stand_in)).all()
+    policy = parse(f"full+ou,mode={mode}")
+    state = server.init(policy, np.zeros(2, np.float32))
+    for update in ([1e19, 1.0], [-1e19, 1.0], [1e19, 1.0], [1e19, 2.0], [1e19, 1.0]):
+        config = server.open(policy, state.memory, ASKED)
+        message = Message(1, np.linalg.norm(update), np.array(update, np.float32))
+        heard = tally.add(tally.start(state.weights), message, config)
+        assert heard.n_rejected == 0
+        state, _ = server.close(policy, state, heard)
+    assert np.isfinite(policy.stand_in.predict(state.memory.stand_in)).all()
 
 
 # What a round leaves untouched.
 
 
-def test_without_donate_the_state_before_the_round_is_untouched() -> None:
-    policy, state = begin("fixed:0.1+ou")
-    state, _ = play(policy, state, FIRST)
-    copies = [np.copy(leaf) for leaf in (state.weights, *state.memory.stand_in[1:])]
-    config = server.open(policy, state.memory, ASKED)
-    heard = tally.add(tally.start(state.weights), Message(1, 5.0, np.array([3.0, 4.0])), config)
-    spoken = heard.spoken.copy()
-    server.close(policy, state, heard)
-    for leaf, copy in zip((state.weights, *state.memory.stand_in[1:]), copies, strict=True):
-        np.testing.assert_array_equal(leaf, copy)
-    np.testing.assert_array_equal(heard.spoken, spoken)
-
-
-def test_with_donate_the_numbers_are_the_same_and_the_memory_is_reused() -> None:
+def test_memory_is_reused_where_it_is_donated_and_there_alone() -> None:
     policy, state = begin("fixed:0.1+ou")
     for _ in range(3):
         state, _ = play(policy, state, FIRST)
@@ -352,8 +246,11 @@ def test_with_donate_the_numbers_are_the_same_and_the_memory_is_reused() -> None
             heard = tally.add(heard, m, config, donate=donate)
         return heard
 
-    kept, _ = server.close(policy, state, hear(False))
-    weights, path = state.weights, state.memory.stand_in
+    weights, path, heard = state.weights, state.memory.stand_in, hear(False)
+    before = [np.copy(x) for x in (weights, *path[1:], heard.spoken)]
+    kept, _ = server.close(policy, state, heard)
+    for array, copy in zip((weights, *path[1:], heard.spoken), before, strict=True):
+        np.testing.assert_array_equal(array, copy)
     given, _ = server.close(policy, state, hear(True), donate=True)
     np.testing.assert_array_equal(kept.weights, given.weights)
     for a, b in zip(kept.memory.stand_in, given.memory.stand_in, strict=True):

@@ -3,8 +3,7 @@
 The core is written against the Python array API, so the same lines run on NumPy and, traced or
 not, on JAX. Two things differ. XLA fuses a chain of element-wise operations into one pass over
 memory, NumPy makes one pass for each: `in_blocks` therefore feeds NumPy one cache-sized block at a
-time. And NumPy can write into a buffer that nobody needs any more, which is what JAX does with a
-donated one: `donate=True` allows it.
+time. And with `donate=True` NumPy may write into a buffer that nobody needs any more, as JAX does.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,8 +17,8 @@ from taciturn.errors import InputError
 Array = Any  # a NumPy array, a JAX array or a tracer: whatever has `__array_namespace__`
 Scalar = Any  # a Python number or a 0-d array
 
-# Elements. A few arrays of this length stay in a cache, and what the interpreter does for a block,
-# holding its lock, is little beside what NumPy does without it.
+# Elements. A few arrays of this length stay in a cache, and the interpreter's own work for a block,
+# which holds its lock, is little beside NumPy's.
 BLOCK = 1 << 17
 
 
@@ -37,7 +36,7 @@ def library(number: Scalar) -> Any:
 
 
 def one_if(condition: Any) -> Any:
-    """1 where the condition holds and 0 where not, traced where the condition is."""
+    """1 where the condition holds and 0 where not; the condition may be traced."""
     if not hasattr(condition, "__array_namespace__"):
         return int(condition)
     return namespace(condition).astype(condition, np.int32)
@@ -77,7 +76,7 @@ def norm_of(function: Callable[[Any], Array], record: Any) -> Scalar:
     if _is_numpy(record):
         total, dtype = 0.0, np.float32
         with np.errstate(over="ignore", invalid="ignore"):
-            for _, block in _blocks(record, slice(0, _length(record))):
+            for _, block in _blocks(record, slice(0, len(_vectors(record)[0]))):
                 x = np.asarray(function(block))
                 dtype = wide(x)
                 x = x.astype(dtype, copy=False)
@@ -129,7 +128,7 @@ def in_blocks(function: Callable[[Any], Any], record: Any, *, donate: bool = Fal
                         target[cut] = new
         return after
 
-    last = in_parallel(work, _length(record))[-1]
+    last = in_parallel(work, len(_vectors(record)[0]))[-1]
     leaves = (to if _is_vector(to) else new for to, new in zip(out, last, strict=True))
     return rebuilt(record, leaves)
 
@@ -145,8 +144,7 @@ def in_rows(vector: Array, width: int) -> Array:
 def by_rows(function: Callable[[Array, int], tuple[Array, ...]], rows: Array) -> tuple[Array, ...]:
     """`function(rows, 0)`, where every row of its results comes from the same row of `rows`.
 
-    NumPy calls it with a few rows at a time, which stay in the cache, and with the number of the
-    first of them; threads share the work.
+    NumPy calls it with a few rows at a time and the number of the first; threads share the work.
     """
     if not isinstance(rows, np.ndarray):
         return function(rows, 0)
@@ -182,8 +180,8 @@ def or_zero(known: Array, x: Array) -> Array:
 
 
 def largest_where(holds: Callable[[Array], Array], bits: int, xp: Any) -> Array:
-    """The largest of all numbers of so many bits for which something holds, which then holds for
-    all smaller ones but 0: bit by bit, from the first on."""
+    """The largest number of so many bits of which something holds, found bit by bit; it has to hold
+    of all smaller ones but 0 too."""
     found = xp.zeros((), dtype=xp.int32)
     for place in reversed(range(bits)):
         higher = found | (1 << place)
@@ -193,18 +191,14 @@ def largest_where(holds: Callable[[Array], Array], bits: int, xp: Any) -> Array:
 
 def ratio(x: Any, y: Any, empty: float = 0.0) -> Any:
     """x / y, and `empty` where y is 0."""
-    xp = namespace(y)
-    return xp.where(y > 0, x / xp.where(y > 0, y, xp.ones_like(y)), xp.full_like(y, empty))
+    where = namespace(y).where
+    return where(y > 0, x / where(y > 0, y, 1.0), empty)
 
 
 def select(condition: Scalar, new: Any, old: Any) -> Any:
     """`new` where the condition holds and `old` where not, for every entry of a record."""
     pairs = zip(leaves_of(new), leaves_of(old), strict=True)
     return rebuilt(old, (namespace(condition).where(condition, a, b) for a, b in pairs))
-
-
-def _length(record: Any) -> int:
-    return next(leaf.shape[0] for leaf in leaves_of(record) if _is_vector(leaf))
 
 
 def _blocks(record: Any, part: slice) -> Iterator[tuple[slice, Any]]:
@@ -232,8 +226,12 @@ def _is_vector(leaf: Any) -> bool:
     return getattr(leaf, "ndim", 0) == 1
 
 
+def _vectors(record: Any) -> list[Any]:
+    return [leaf for leaf in leaves_of(record) if _is_vector(leaf)]
+
+
 def _is_numpy(record: Any) -> bool:
-    vectors = [leaf for leaf in leaves_of(record) if _is_vector(leaf)]
+    vectors = _vectors(record)
     return bool(vectors) and all(isinstance(vector, np.ndarray) for vector in vectors)
 
 

@@ -9,18 +9,18 @@ with at most 16 times the mean, so that no round is spent by a single client. Be
 code a client speaks with probability p = B_k / 32 and counts 1/p: the same upload, and right on
 average, as in `optimal`.
 
-The server chooses c. It knows what n·m is like, from the rounds before, and what was spent too much
+The server chooses c. It knows the mean of n·m from the rounds before, and what was spent too much
 so far, its *debt* in rounds' worth:
 
     c = bytes of the budget · e^(−gain · debt) / mean of n·m
 
 In the first round nothing is known of n·m, and all clients have as many bytes.
 
-Where it is known how many rounds there will be, bytes rise in a straight line, from 0.2 times their
-mean to 1.8 times: later rounds wash the errors of early ones out of the model, those of the last
-ones stay.
+Where it is known how many rounds there will be, bytes rise in a straight line, from 0.2 to 1.8
+times their mean: later rounds wash the errors of early ones out of the model.
 """
 
+import math
 from typing import NamedTuple
 
 from taciturn.checks import choice
@@ -53,7 +53,7 @@ class Budget(NamedTuple):
     rounds: Scalar  # so far
     typical: Scalar  # the mean of n·m; 0 before the first round
     debt: Scalar  # what was spent too much, in mean rounds' worth
-    run: Scalar  # rounds over which bytes rise; 0 where nobody knows, and all have the same
+    run: Scalar  # rounds over which bytes rise; 0 where nobody knows
 
 
 class Rates(NamedTuple):
@@ -70,7 +70,7 @@ def budget(amount: str | None = None, per: str = "round") -> Rule:
     Its policy has the codec `peaks`, which writes updates in any number of bytes, and the stand-in
     `ignore` where none is named. The arguments are those of `taciturn.budget`.
     """
-    wanted = None if amount is None else Amount(amount)
+    wanted = None if amount is None else Amount.of(amount)
     choice("per", per, ("round", "client", "run"))
     if wanted is None and per != "round":
         raise InputError(f"`per={per}` needs an amount, as in budget:4kB,per={per}.")
@@ -80,12 +80,12 @@ def budget(amount: str | None = None, per: str = "round") -> Rule:
         if wanted is None:
             return EACH, ROUND
         if wanted.is_share:
-            return wanted * (4 * size + OVERHEAD), 0.0
+            return wanted.value * (4 * size + OVERHEAD), 0.0
         if per != "run":
-            return (float(wanted), 0.0) if per == "client" else (0.0, float(wanted))
+            return (wanted.value, 0.0) if per == "client" else (0.0, wanted.value)
         if rounds is None:
             raise InputError("`per=run` needs the number of rounds.")
-        return 0.0, wanted / max(rounds, 1)
+        return 0.0, wanted.value / max(rounds, 1)
 
     def init(size: int, rounds: int | None) -> Budget:
         return Budget(*shares(size, rounds), 4.0 * size, 0.0, 0.0, 0.0, float(rounds or 0))
@@ -136,8 +136,7 @@ def _rates(state: Budget, asked: Scalar) -> Rates:
     mean = xp.maximum(planned / asked - OVERHEAD, 1.0) * xp.exp(-_GAIN * state.debt)
     known = (typical > 0) & (mean < state.whole)
     scale = mean / xp.where(known, typical, 1.0)
-    zero = xp.zeros_like(scale)
-    return Rates(xp.where(known, scale, zero), xp.where(known, zero, mean), _LARGEST * mean)
+    return Rates(xp.where(known, scale, 0.0), xp.where(known, 0.0, mean), _LARGEST * mean)
 
 
 def _bytes(own: ClientStats, context: Rates) -> Scalar:
@@ -170,12 +169,14 @@ def _pace(state: Budget) -> Scalar:
 def _learn(state: Budget, tally: Tally) -> Budget:
     answered = tally.norms_unweighted.weight
     xp = namespace(answered)
-    some = xp.maximum(answered, xp.ones_like(answered))
+    some = xp.maximum(answered, 1.0)
     spent = xp.astype(tally.nbytes, answered.dtype) + answered * OVERHEAD
+    debt = state.debt + spent / _planned(state, some) - _pace(state)
+    most = xp.where(state.run > 0, math.inf, xp.full_like(debt, _MOST_DEBT))
     return state._replace(
         rounds=state.rounds + 1,
         typical=_typical(state, tally.norms.weight * tally.norms.mean / some),
-        debt=_debt(state, spent, some),
+        debt=xp.clip(debt, -_MOST_DEBT, most),
     )
 
 
@@ -185,11 +186,3 @@ def _typical(state: Budget, now: Scalar) -> Scalar:
     old, rounds = (xp.asarray(x, dtype=now.dtype) for x in (state.typical, state.rounds))
     newest = xp.clip(_FIRST_ONES / (rounds + _FIRST_ONES), _NEW, 1.0)
     return xp.where(old > 0, old + newest * (now - old), now)
-
-
-def _debt(state: Budget, spent: Scalar, answered: Scalar) -> Scalar:
-    """What was spent too much after a round that took so many bytes, in mean rounds' worth."""
-    debt = state.debt + spent / _planned(state, answered) - _pace(state)
-    xp = namespace(debt)
-    most = xp.where(state.run > 0, xp.full_like(debt, xp.inf), xp.full_like(debt, _MOST_DEBT))
-    return xp.clip(debt, -_MOST_DEBT, most)

@@ -28,8 +28,6 @@ def respond(
     """The message of a client that trained on n_k `examples`, from `weights` to `trained`.
 
     `context` came with the weights; `uniform`, `loss` and `silence` are as in `ClientStats`.
-    A client whose weights are no longer finite stays silent and reports a norm of NaN, which the
-    server rejects.
     """
     check_flat(weights)
     if trained.shape != weights.shape:
@@ -48,19 +46,18 @@ def respond(
 
 
 class Decision(NamedTuple):
-    """Whether a client speaks, the norm that it reports, how likely it was to speak, and how many
-    bytes its code may have, 0 where the rule leaves that to the codec."""
+    """What a client does."""
 
     speaks: Scalar
-    norm: Scalar
-    probability: Scalar
-    nbytes: Scalar
+    norm: Scalar  # that it reports
+    probability: Scalar  # how likely it was to speak
+    nbytes: Scalar  # that its code may have; 0 where the rule leaves that to the codec
 
 
 def decide(rule: Rule, stats: ClientStats, context: Any) -> Decision:
-    """What a client does, or each of many where the stats's fields are vectors.
+    """What a client does, or each of many where the fields of `stats` are vectors.
 
-    Where the norm is not finite, the client reports NaN and stays silent.
+    One whose norm is not finite stays silent and reports NaN, which the server rejects.
     """
     xp = library(stats.norm)
     norm = xp.asarray(stats.norm)
@@ -76,8 +73,8 @@ def decide(rule: Rule, stats: ClientStats, context: Any) -> Decision:
 
 
 def must_speak(rule: Rule, context: Any, silence: int) -> bool:
-    """Whether a client that was silent so many times in a row speaks whatever it trained: even with
-    an update of norm 0 and the unluckiest draw."""
+    """Whether a client that was silent so many times in a row speaks even with an update of norm 0
+    and the unluckiest draw."""
     return bool(rule.speaks(ClientStats(0.0, 1.0, 0.0, silence, 0.0), context))
 
 
@@ -85,9 +82,9 @@ class Encoded(NamedTuple):
     """An update as it is sent."""
 
     code: Code
-    codec: Codec  # what wrote it, which knows its length
-    norm: Scalar | None  # with feedback that of what was encoded, ‖Δ + e‖
-    residual: Array | None  # with feedback what the code leaves out of it
+    codec: Codec  # of that length
+    norm: Scalar | None  # with feedback ‖Δ + e‖
+    residual: Array | None  # with feedback what the code leaves out of Δ + e
 
 
 def encode(
@@ -95,16 +92,12 @@ def encode(
 ) -> Encoded:
     """The code of an update Δ, and what it leaves out.
 
-    Args:
-      codec: the policy's.
-      update: Δ.
-      key: two words that the server knows too.
-      residual: with feedback e, what was left out before; None for nothing.
-      nbytes: of the longest code, where the rule says so, else 0.
+    With feedback, `residual` is e, what was left out before; None for nothing. `nbytes` is what a
+    `Decision` has.
     """
     size = update.shape[0]
-    if nbytes and codec.lengths is not None:
-        codec = codec.lengths.at(codec.lengths.fit(size, nbytes))
+    if codec.lengths is not None and nbytes:
+        codec = codec.at(codec.lengths.fit(size, nbytes))
     if not codec.feedback:
         return Encoded(codec.encode(update, key), codec, None, None)
     update = update if residual is None else update + residual
@@ -116,10 +109,7 @@ def encode(
 def through(
     message: Message, codec: Codec, key: Array, residual: Array | None = None
 ) -> tuple[Message, Array | None]:
-    """The message as the server reads it, and what the client keeps; arguments as in `encode`.
-
-    A client that stays silent keeps its residual.
-    """
+    """The message as the server reads it, and the residual after it, which silence leaves alone."""
     update = message.update
     if update is None:
         return message, residual

@@ -5,9 +5,8 @@ The server keeps its weights θ and the public model P. After every round it sen
     c = C(θ − P),    P ← P + γ · decode(c),    γ = 1 + e / 2
 
 where C is the policy's codec for the way down in its form of least error, a contraction, and e is
-what it leaves out of a dense difference (`Codec.error`). Least error is best for one message; but
-what is left out makes P late, and going a little further makes up for it. On average it still is a
-contraction:
+what it leaves out of a dense difference (`Codec.error`). What is left out makes P late, and going a
+little further makes up for it; on average it still is a contraction:
 
     ‖θ − P‖² ← (1 − (1 − e)(1 − e²/4)) ‖θ − P‖²
 
@@ -67,12 +66,11 @@ def download_bytes(
 ) -> np.ndarray:
     """The bytes that each client downloads which has missed so many messages.
 
-    With float32 everyone gets the model. `kept` is how many messages the server keeps; None for as
-    many as pay.
+    With float32 that is the model. The server keeps `kept` messages; None for as many as pay.
     """
     whole = float32().nbytes(size)
     if codec == float32():
         return np.full(missed.shape, whole, np.int64)
-    most = most_kept(codec, size)
-    most = most if kept is None else min(kept, most)
+    pay = most_kept(codec, size)
+    most = pay if kept is None else min(kept, pay)
     return np.where(missed <= most, missed.astype(np.int64) * codec.nbytes(size), whole)

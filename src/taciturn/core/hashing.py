@@ -1,8 +1,7 @@
 """Random bits by hashing: cheap, counted, and the same in whatever batch, device or array library.
 
-A key is two words of 32 bits. A good integer hash of (key, counter) is random enough for masks,
-shuffles and rotations, at a tenth of the cost of JAX's generator, which is a cipher; and a client
-without JAX can compute it.
+A key is two words of 32 bits. A hash of (key, counter) is random enough for masks, shuffles and
+rotations, at a tenth of the cost of JAX's generator, which is a cipher; and NumPy can compute it.
 """
 
 import math

@@ -5,7 +5,7 @@ An OU process dθ = λ(μ − θ) dt + σ dW, seen once a round, is the linear m
     θ_{t+1} = a θ_t + b + ε_t,    a = e^{−λ},  b = μ (1 − e^{−λ}),  std(ε) = σ √((1 − e^{−2λ}) / 2λ)
 
 and its least-squares fit, weight by weight, predicts θ̂_{t+1} = â θ_t + b̂. The paper keeps five sums
-over raw weights; in float32 the fit then drowns in cancellation. Here the path is that of
+over raw weights, and in float32 the fit drowns in cancellation. Here the path is that of
 accumulated mean updates, x_0 = 0, and with d_t = x_t − x_{t−1} four arrays are kept:
 
     x = x_t,   m = mean(x_0 … x_{t−1}),   C = Σ (x_{i−1} − m)²,   Q = Σ d_i²
@@ -22,6 +22,7 @@ References:
   Welford. Note on a method for calculating corrected sums of squares and products, 1962.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -78,30 +79,26 @@ def predict(path: Trajectory, constrained: bool = True) -> Array:
     """
     xp = namespace(path.x)
     pull = _pull(path, constrained)
-    expected = path.x / xp.maximum(path.t, xp.ones_like(path.t)) - pull * (path.x - path.m)
+    expected = path.x / xp.maximum(path.t, 1.0) - pull * (path.x - path.m)
     # Where C = 0, â is 0/0, but for rounding: a fused product makes something over 0 of it.
     return or_zero((path.C > 0) & xp.isfinite(expected), expected)
 
 
 def fit(path: Trajectory, constrained: bool = True) -> Process:
     """λ, μ, σ and the residual deviation of the path, for reading."""
-    xp = namespace(path.x)
-    nan = xp.full_like(path.x, float("nan"))
-    t = xp.maximum(path.t, xp.ones_like(path.t))
+    xp, nan = namespace(path.x), math.nan
+    t = xp.maximum(path.t, 1.0)
     pull = xp.where(path.C > 0, _pull(path, constrained), nan)
-    a = 1 - pull
+    a, moving = 1 - pull, xp.where(pull != 0, pull, nan)
     finite_rate = -xp.log(xp.where(a > 0, a, nan))
-    rate = xp.where(a == 0, xp.full_like(a, float("inf")), finite_rate)
-    moving = xp.where(pull != 0, pull, nan)
     mean = path.m + path.x / t / moving
     ssr = path.Q - path.x * path.x / t - 2 * pull * _taken_back(path) + pull * pull * path.C
-    residual = xp.sqrt(xp.maximum(ssr, xp.zeros_like(ssr)) / xp.maximum(t - 2, xp.ones_like(t)))
+    residual = xp.sqrt(xp.maximum(ssr, 0.0) / xp.maximum(t - 2, 1.0))
     residual = xp.where(path.t > 2, residual, nan)
-    spread = xp.where(
-        pull != 0, 2 * finite_rate / xp.where(pull != 0, 1 - a * a, 1 + pull), 1 + pull
-    )
-    volatility = residual * xp.sqrt(spread)
-    return Process(a, rate, mean, volatility, residual)
+    # (1 − e^{−2λ}) / 2λ is 1 where λ = 0.
+    spread = xp.where(pull == 0, 1.0, 2 * finite_rate / (moving * (1 + a)))
+    rate = xp.where(a == 0, math.inf, finite_rate)
+    return Process(a, rate, mean, residual * xp.sqrt(spread), residual)
 
 
 def _taken_back(path: Trajectory) -> Array:

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from taciturn.core.amounts import Amount
 from taciturn.errors import InputError
 
 
@@ -11,9 +12,9 @@ from taciturn.errors import InputError
 class Part:
     """A named part of a policy; two are equal where kind, name and arguments are.
 
-    The functions of a part never close over a float argument: floats live in the part's state.
-    `structure` is what the functions do depend on, so one compiled program serves every part of
-    the same structure, whatever its numbers.
+    The functions of a part never close over a float or an amount: these live in its state.
+    `structure` is what the functions do depend on, so that one compiled program serves every part
+    of the same structure.
     """
 
     name: str
@@ -28,4 +29,4 @@ class Part:
 
     @property
     def structure(self) -> tuple[Any, ...]:
-        return (self.name, *(p for p in self.params if not isinstance(p[1], float)))
+        return (self.name, *(p for p in self.params if not isinstance(p[1], float | Amount)))

@@ -17,7 +17,7 @@ from typing import Any
 from taciturn.checks import choice
 from taciturn.core import budget as budgets
 from taciturn.core import codecs, rules, standins
-from taciturn.core.amounts import Amount, digits
+from taciturn.core.amounts import digits
 from taciturn.core.codecs import Codec
 from taciturn.core.parts import Part
 from taciturn.core.rules import Rule
@@ -69,10 +69,8 @@ class Policy:
             object.__setattr__(self, "codec", self.codec or codec)
         kinds = {"rule": Rule, "stand_in": StandIn, "codec": Codec, "down": Codec}
         for name, kind in kinds.items():
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                what = "`down`" if name == "down" else kind.__name__
-                raise InputError(f"A policy's {what} cannot be {value!r}.")
+            if not isinstance(value := getattr(self, name), kind):
+                raise InputError(f"A policy's `{name}` must be a {kind.__name__}, got {value!r}.")
         if self.rule.nbytes is not None and self.codec.lengths is None:
             raise InputError(
                 f"`{self.rule.name}` and `{self.codec.name}` do not go together: a rule that gives "
@@ -102,13 +100,12 @@ class Policy:
     @property
     def structure(self) -> tuple[Any, ...]:
         """What a compiled program depends on: all but the numbers, which live in the state."""
-        parts = (self.rule, self.stand_in, self.codec, self.down)
-        return tuple(part.structure for part in parts)
+        return tuple(p.structure for p in (self.rule, self.stand_in, self.codec, self.down))
 
     def __str__(self) -> str:
         parts, (stand_in, codec) = [spell(self.rule)], self._usual()
-        short = self.rule.name == "full" or self.rule.nbytes is not None
-        if not short or self.stand_in != stand_in:
+        named = self.rule.name != "full" and self.rule.nbytes is None
+        if named or self.stand_in != stand_in:
             parts.append(spell(self.stand_in))
         if self.codec != codec:
             parts.append(spell(self.codec))
@@ -183,10 +180,9 @@ def register(kind: str, factory: Callable[..., Part]) -> None:
     if not callable(factory) or not isinstance(name, str) or not name.isidentifier():
         raise InputError(f"`factory` must be a function with a name, got {factory!r}.")
     for names in _KINDS.values():
-        if name in names:
-            if name not in OWN:
-                raise InputError(f"`{name}` is a part of the package: choose another name.")
-            del names[name]
+        if name in names and name not in OWN:
+            raise InputError(f"`{name}` is a part of the package: choose another name.")
+        names.pop(name, None)
     _KINDS[kind][name] = factory
     OWN.add(name)
 
@@ -199,18 +195,14 @@ def parse_part(kind: str, text: str) -> Any:
     if name not in factories:
         raise UnknownName(kind, name, factories)
     parameters = inspect.signature(factories[name]).parameters
-    arguments: dict[str, Any] = {}
-    if colon:
-        if not parameters:
-            raise InputError(f"`{name}` takes no value, got `{text}`.")
-        arguments[next(iter(parameters))] = _value(value)
+    if (colon or pairs) and not parameters:
+        raise InputError(f"`{name}` takes no arguments, got `{text}`.")
+    arguments = {next(iter(parameters)): _value(value)} if colon else {}
     for pair in pairs:
         key, equals, value = (piece.strip() for piece in pair.partition("="))
         if not equals:
             raise InputError(f"Arguments are written key=value, got `{pair}` in `{text}`.")
         if key not in parameters:
-            if not parameters:
-                raise InputError(f"`{name}` takes no arguments, got `{pair}`.")
             raise UnknownName(f"argument of `{name}`", key, parameters)
         if key in arguments:
             raise InputError(f"`{key}` is given twice in `{text}`.")
@@ -254,5 +246,4 @@ def _value(text: str) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    plain = isinstance(value, float) and not isinstance(value, Amount)
-    return digits(value) if plain else str(value)
+    return digits(value) if isinstance(value, float) else str(value)

@@ -1,8 +1,7 @@
 """Rules: who speaks.
 
 A rule is a few pure functions. The server keeps `state`, broadcasts a *context* made from it with
-the weights, and learns from the tally of the round; a client looks at its own stats and
-decides with `speaks`.
+the weights, and learns from the tally of the round; a client decides by its own stats.
 """
 
 import math
@@ -40,8 +39,8 @@ class Rule(Part):
     """Decides who speaks.
 
     Attributes:
-      init: `(size, rounds) -> state`, a tuple of numbers, for so many weights and rounds; None
-        where nobody knows how many rounds there will be.
+      init: `(size, rounds) -> state`, a tuple of numbers; `rounds` is None where nobody knows how
+        many there will be.
       broadcast: on the server, `(state, asked) -> context`, a NamedTuple of numbers, for a round in
         which so many clients are asked. A field `threshold` is a promise: a silent client's norm is
         that at most, and the server takes it as no more.
@@ -50,8 +49,8 @@ class Rule(Part):
       each: whether it learns from each norm, `Tally.each`: sums are not enough.
       looks_at: the fields of `ClientStats` that `speaks` and `probability` need.
       probability: on the client, `(stats, context) -> p`, how likely it was to speak, for rules
-        that choose at random and by more than chance. The update of one who spoke then counts 1/p
-        times, so that the mean over all draws is that of everyone. None counts everyone once.
+        that draw with unequal chances. The update of one who spoke then counts 1/p times, so that
+        the mean over all draws is that of everyone. None counts everyone once.
       nbytes: on the client, `(stats, context) -> bytes` of its code, for rules that give each
         client a length of its own. The policy needs a codec with `lengths`, such as `peaks`.
     """
@@ -89,7 +88,7 @@ class Chance(NamedTuple):
 
 
 class Adaptive(NamedTuple):
-    """State of `adaptive`: the threshold, and how many deviations below the mean it lies."""
+    """State of `adaptive`."""
 
     threshold: Scalar
     k: Scalar
@@ -129,11 +128,9 @@ def adaptive(
 
         τ_0 = 0,    τ_{t+1} = mean(m) − k · std(m)
 
-    over all norms of round t, silent clients included, with std in its population form. When the
-    norms hardly differ (std < 1e-6 · mean) they say nothing about who matters, and τ_{t+1} = 0:
-    everyone speaks.
-
-    The paper has k = 1 and reads as an unweighted mean; its authors' code weights by n_k.
+    over all norms of round t, silent clients included. When the norms hardly differ
+    (std < 1e-6 · mean) they say nothing about who matters, and τ_{t+1} = 0: everyone speaks. The
+    paper has k = 1 and reads as an unweighted mean; its authors' code weights by n_k.
 
     With `robust` it is for federations in which a client may lie, and for those whose first rounds
     are unlike the others:
@@ -143,8 +140,8 @@ def adaptive(
 
     Every client has one vote, because what it weighs is what it says of itself; and one that is
     within a tenth of the median has as much to say as others. f expects norms to fall once more as
-    they just fell. It is 0 after the first round, which nothing came before: everyone speaks in the
-    second too. After a round in which nobody spoke, f stays, because the model has.
+    they just fell. It is 0 after the first round, so everyone speaks in the second too; after a
+    round in which nobody spoke it stays, because the model has.
 
     Args:
       k: how many deviations below the mean the threshold lies. Larger is more talkative.
@@ -159,7 +156,7 @@ def adaptive(
     weighted, robust, most = flag("weighted", weighted), flag("robust", robust), None
     if at_most is not None:
         integral = isinstance(at_most, float) and at_most.is_integer()  # as text has it
-        most = whole("at_most", int(at_most) if integral else at_most, 1)
+        most = whole("at_most", int(at_most) if integral else at_most)
 
     def learn(state: Adaptive, tally: Tally) -> Adaptive:
         norms = tally.norms if weighted else tally.norms_unweighted
@@ -167,16 +164,11 @@ def adaptive(
 
     def learn_robustly(state: Robust, tally: Tally) -> Robust:
         median, deviation = _robust(tally.each)
-        xp = namespace(median)
-        before, fall, spoke = (
-            xp.asarray(number, dtype=median.dtype)
-            for number in (state.median, state.fall, state.spoke)
-        )
+        xp, dtype = namespace(median), median.dtype
+        before, fall, spoke = (xp.asarray(number, dtype=dtype) for number in state[2:])
         fall = xp.where(spoke > 0, xp.minimum(ratio(median, before), (1 + fall) / 2), fall)
-        return Robust(
-            fall * _threshold(median, deviation, state.k),
-            state.k, median, fall, xp.astype(tally.n_spoke, median.dtype),
-        )  # fmt: skip
+        threshold = fall * _threshold(median, deviation, state.k)
+        return Robust(threshold, state.k, median, fall, xp.astype(tally.n_spoke, dtype))
 
     def patient(stats: ClientStats, context: Threshold) -> Scalar:
         return _above(stats, context) | (stats.silence >= most)
@@ -238,9 +230,6 @@ def optimal(share: float, floor: float = 0.05) -> Rule:
     """
     share = number("share", share, 0.0, 1.0, "(0, 1]")
     floor = number("floor", floor, 0.0, 1.0, "(0, 1]")
-    for name, value in (("share", share), ("floor", floor)):
-        if not value:
-            raise InputError(f"`{name}` must be above 0, got {value:g}.")
 
     def probability(stats: ClientStats, context: Chances) -> Scalar:
         p = stats.examples * stats.norm * context.scale
@@ -270,15 +259,14 @@ def _threshold(mean: Scalar, deviation: Scalar, k: Scalar) -> Scalar:
     """`k` deviations below the mean; 0 where the norms hardly differ."""
     xp, threshold = namespace(deviation), mean - k * deviation
     informative = (deviation >= 1e-6 * mean) & (deviation > 0) & xp.isfinite(threshold)
-    return xp.where(informative, threshold, xp.zeros_like(threshold))
+    return xp.where(informative, threshold, 0.0)
 
 
 def _robust(norms: Array | None) -> tuple[Scalar, Scalar]:
     """The median, and the larger of a tenth of it and 1.4826 · MAD, a normal's deviation."""
     if norms is None:
         raise InputError("This rule needs each norm: `tally.start(weights, each=True)` keeps them.")
-    xp = namespace(norms)
-    middle = _median(norms)
+    xp, middle = namespace(norms), _median(norms)
     deviation = 1.4826 * _median(xp.abs(norms - middle))
     return middle, xp.maximum(deviation, middle / 10)[()]
 
@@ -289,7 +277,7 @@ def _median(x: Array) -> Scalar:
     if not x.shape[0]:
         return xp.zeros((), dtype=x.dtype)[()]
     known = ~xp.isnan(x)
-    ordered = xp.sort(xp.where(known, x, xp.full_like(x, math.inf)))
-    count = xp.sum(xp.astype(known, xp.int32), dtype=xp.int32)
-    middle = ordered[xp.maximum(count - 1, xp.zeros_like(count)) // 2]
-    return xp.where(count > 0, middle, xp.zeros_like(middle))[()]
+    ordered = xp.sort(xp.where(known, x, math.inf))
+    count = xp.sum(known, dtype=xp.int32)
+    middle = ordered[xp.maximum(count - 1, 0) // 2]
+    return xp.where(count > 0, middle, 0.0)[()]

@@ -24,13 +24,16 @@ from taciturn.core.tally import RoundConfig, Tally
 
 
 class Optimizer(NamedTuple):
-    """What the server does with the mean update."""
+    """What the server does with the mean update.
 
-    init: Callable[[Array], Any]  # (weights) -> state
-    # (state, mean update, weights, donate) -> (weights, state); with `donate`, the memory of the
-    # three may be reused
+    Attributes:
+      init: `(weights) -> state`.
+      apply: `(state, mean update, weights, donate) -> (weights, state)`.
+      choose: `(condition, new, old) -> state`, traced, for a state that is no tuple of arrays.
+    """
+
+    init: Callable[[Array], Any]
     apply: Callable[[Any, Array, Array, bool], tuple[Array, Any]]
-    # (traced condition, new, old) -> state, for a state that is no tuple of arrays
     choose: Callable[[Scalar, Any, Any], Any] = select
 
 
@@ -89,11 +92,9 @@ def init(
 
 def open(policy: Policy, memory: ServerMemory, asked: Scalar) -> RoundConfig:
     """What the server knows, and broadcasts, when a round begins in which so many are asked."""
-    context = policy.rule.broadcast(memory.rule, asked)
-    stand_in_norm: Scalar = math.inf
-    if policy.stand_in.capped:
-        stand_in_norm = arrays.norm_of(policy.stand_in.predict, memory.stand_in)
-    return RoundConfig(context, getattr(context, "threshold", math.inf), stand_in_norm)
+    context, stand_in = policy.rule.broadcast(memory.rule, asked), policy.stand_in
+    longest = arrays.norm_of(stand_in.predict, memory.stand_in) if stand_in.capped else math.inf
+    return RoundConfig(context, getattr(context, "threshold", math.inf), longest)
 
 
 def learn(
@@ -103,24 +104,23 @@ def learn(
 
         mean = (Σ_spoke n·Δ/p + Σ_silent n·Δ̂) / (Σ_spoke n/p + Σ_silent n)
 
-    is what the stand-in learns from; it is 0 in a round in which nobody counts. The rule learns
-    from the norms of every round in which there are any, whether or not anyone counts: a threshold
-    above all norms would else stay there for good.
+    is what the stand-in learns from; it is 0 in a round in which nobody counts, as nobody does
+    where fewer than `at_least` would. The rule learns from the norms of every round in which there
+    are any: a threshold above all norms would else stay there for good.
 
-    Args:
-      policy: rule, stand-in and codec.
-      memory: that before the round.
-      tally: what was heard.
-      at_least: with fewer clients that count, nobody does.
-      donate: lets NumPy reuse the memory of both, which must not be read afterwards.
+    With `donate`, NumPy may reuse the memory of both: do not read them afterwards.
     """
     stand_in = policy.stand_in
     silent = tally.examples_capped if stand_in.capped else tally.examples_silent
     total = tally.examples_spoke + (tally.examples_silent if stand_in.counts else 0.0)
-    divisor = namespace(total).where(total > 0, total, namespace(total).ones_like(total))
+    divisor = namespace(total).where(total > 0, total, 1.0)
     counting = tally.n_spoke + (tally.n_silent + tally.n_absent if stand_in.counts else 0)
     counts = (total > 0) & (counting >= at_least)
-    info = _look(policy, memory, tally, counts)
+    info = RoundInfo(
+        tally.n_spoke, tally.n_silent, tally.n_rejected, counts,
+        getattr(policy.rule.broadcast(memory.rule, 1), "threshold", math.nan),
+        tally.norms.mean, tally.norms.deviation(), tally.nbytes,
+    )  # fmt: skip
     heard, rule = tally.norms.weight > 0, policy.rule.learn(memory.rule, tally)
 
     def move(record: tuple[Array, Any]) -> tuple[Array, Any]:
@@ -139,10 +139,8 @@ def learn(
         return mean, ServerMemory(rule, learned), info
     # Under JAX both ways are computed and one is chosen.
     mean, learned = move((tally.spoken, memory.stand_in))
-    remembered = ServerMemory(
-        select(heard, rule, memory.rule), select(counts, learned, memory.stand_in)
-    )
-    return arrays.or_zero(counts, mean), remembered, info
+    rule, learned = select(heard, rule, memory.rule), select(counts, learned, memory.stand_in)
+    return arrays.or_zero(counts, mean), ServerMemory(rule, learned), info
 
 
 def step(
@@ -156,8 +154,7 @@ def step(
 ) -> tuple[Array, Any]:
     """The weights moved by the mean update, and the optimiser's state; both stay if nobody counts.
 
-    `slots` is that state before; `mean` and `counts` are from `learn`. With `donate`, NumPy may
-    reuse the memory of the three.
+    `slots` is that state before. With `donate`, NumPy may reuse the memory of all.
     """
     if isinstance(counts, np.bool):
         return optimizer.apply(slots, mean, weights, donate) if counts else (weights, slots)
@@ -173,21 +170,9 @@ def close(
     *,
     donate: bool = False,
 ) -> tuple[ServerState, RoundInfo]:
-    """The state after a round: `learn`, then `step`; without an optimiser, plain averaging.
-
-    With `donate`, NumPy may reuse the memory of `state` and `tally`: do not read them afterwards.
-    """
+    """The state after a round: `learn`, then `step`; without an optimiser, plain averaging."""
     mean, memory, info = learn(policy, state.memory, tally, donate=donate)
     weights, slots = step(
         optimizer or averaging(), state.optimizer, state.weights, mean, info.counts, donate=donate
     )
     return ServerState(weights, memory, slots, state.public), info
-
-
-def _look(policy: Policy, memory: ServerMemory, tally: Tally, counts: Scalar) -> RoundInfo:
-    """What people look at of a round that began with `memory`."""
-    threshold = getattr(policy.rule.broadcast(memory.rule, 1), "threshold", math.nan)
-    return RoundInfo(
-        tally.n_spoke, tally.n_silent, tally.n_rejected, counts, threshold,
-        tally.norms.mean, tally.norms.deviation(), tally.nbytes,
-    )  # fmt: skip

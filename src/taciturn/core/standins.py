@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from taciturn.checks import flag
+from taciturn.checks import choice, flag
 from taciturn.core import ou as _ou
 from taciturn.core.arrays import Array, zeros
 from taciturn.core.parts import Part
-from taciturn.errors import InputError
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -21,8 +20,8 @@ class StandIn(Part):
       learn: `(state, mean_update) -> state`, element-wise.
       counts: whether a silent client has a share in the mean at all.
       capped: whether the prediction is scaled down to the silent client's own norm.
-      own: whether a silent client is stood in for by what it said last itself: sums are not
-        enough, the server keeps an update for every client.
+      own: whether what a silent client said last itself stands in for it: the server then keeps an
+        update for every client.
     """
 
     init: Callable[[Array], Any]
@@ -43,9 +42,7 @@ def ou(mode: str = "constrained", cap: bool = False) -> StandIn:
 
     See `taciturn.core.ou` for the formulas.
     """
-    if mode not in ("constrained", "paper"):
-        raise InputError(f"`mode` must be constrained or paper, got {mode!r}.")
-    constrained = mode == "constrained"
+    constrained = choice("mode", mode, ("constrained", "paper")) == "constrained"
     return StandIn("ou", (("mode", mode), ("cap", flag("cap", cap))), init=_ou.init,
                    predict=lambda path: _ou.predict(path, constrained), learn=_ou.step,
                    capped=cap)  # fmt: skip
@@ -78,8 +75,7 @@ def own() -> StandIn:
     """What a silent client said when it last spoke, again; zero before it ever did.
 
     As in LAG, where a worker that has little to say is counted with its last gradient. There all
-    workers are asked in every round; where cohorts are drawn, what is repeated is older. It needs
-    more than sums: the server keeps an update for every client, as it was decoded.
+    workers are asked in every round; where cohorts are drawn, what is repeated is older.
 
     References:
       Chen, Giannakis, Sun, Yin. LAG: Lazily Aggregated Gradient for Communication-Efficient

@@ -1,8 +1,8 @@
 """The tally: the sums over clients that are all the server needs of a round.
 
-Tallies merge: any grouping of the clients, a tree of aggregators, or a `psum` over devices gives
-the same step, memory does not grow with the cohort, and secure aggregation can deliver them. Only
-a rule that says so, `Rule.each`, is given every client's norm beside the sums.
+Tallies merge: any grouping of the clients gives the same step, memory does not grow with the
+cohort, and secure aggregation can deliver them. Only a rule that says so, `Rule.each`, is given
+every client's norm beside the sums.
 """
 
 import math
@@ -19,10 +19,8 @@ _EXACT = float32()
 
 
 class Moments(NamedTuple):
-    """Weight, mean and sum of squared deviations of numbers seen one by one or in groups.
-
-    Kept in this form because Σ m² − (Σ m)² in float32 goes negative when clients clip.
-    """
+    """Weight, mean and sum of squared deviations: Σ m² − (Σ m)² in float32 would go negative when
+    clients clip."""
 
     weight: Scalar
     mean: Scalar
@@ -30,15 +28,14 @@ class Moments(NamedTuple):
 
     def deviation(self) -> Scalar:
         """The population form, √(Σ w (m − mean)² / Σ w); 0 when nothing was seen."""
-        xp = namespace(self.m2)
-        return xp.sqrt(ratio(self.m2, self.weight))
+        return namespace(self.m2).sqrt(ratio(self.m2, self.weight))
 
 
 class Tally(NamedTuple):
     """What a round comes to."""
 
-    # Σ n·Δ/p over the clients that spoke, each with probability p; p = 1 under most rules. Where
-    # clients are stood in for by what they themselves said last, that is in it too.
+    # Σ n·Δ/p over the clients that spoke, each with probability p; p = 1 under most rules. Under
+    # the stand-in `own`, what silent clients said last is in it too.
     spoken: Array
     n_spoke: Scalar
     n_silent: Scalar
@@ -65,10 +62,9 @@ class RoundConfig(NamedTuple):
 
 def start(weights: Array, each: bool = False) -> Tally:
     """The tally of nobody; with `each`, it will keep every norm."""
-    xp = namespace(weights)
     spoken = zeros(weights)
-    nothing = xp.zeros((0,), dtype=spoken.dtype)
-    return of(spoken, nothing, nothing, nothing > 0, RoundConfig((), 0.0, 0.0), each=each)
+    nobody = namespace(weights).zeros((0,), dtype=spoken.dtype)
+    return of(spoken, nobody, nobody, nobody > 0, RoundConfig((), 0.0, 0.0), each=each)
 
 
 def add(
@@ -83,7 +79,7 @@ def add(
     """The tally with one more client in it.
 
     A message that is not finite, that weighs nothing, or whose norm does not fit its update is
-    counted as rejected and changes nothing else.
+    counted as rejected and changes nothing else. Compiled programs have `of`.
 
     Args:
       tally: what was heard so far.
@@ -107,50 +103,29 @@ def add(
     with np.errstate(over="ignore", invalid="ignore"):
         accepted = _accepted(examples, norm_) & (chance > 0) & (chance <= 1)
         if update is not None:
-            norm_, right = _checked_norm(message, codec, norm_)
-            accepted = accepted & right
-            spoken = _add_update(spoken, accepted, examples, chance, update, donate)
+            norm_, fitting = _checked_norm(message, codec, norm_)
+            accepted = accepted & fitting
+            if accepted:
+                spoken = add_scaled(spoken, examples / chance, update, donate=donate)
     one = of(
-        spoken,
-        xp.reshape(examples, (1,)),
-        xp.reshape(xp.where(accepted, norm_, float("nan")), (1,)),
-        xp.asarray([update is not None]),
-        config,
-        xp.reshape(chance, (1,)),
-        each=tally.each is not None,
-        nbytes=xp.reshape(xp.asarray(message.nbytes), (1,)),
-    )
+        spoken, examples[None], xp.where(accepted, norm_, math.nan)[None],
+        xp.asarray([update is not None]), config, chance[None],
+        each=tally.each is not None, nbytes=xp.asarray([message.nbytes]),
+    )  # fmt: skip
     if last is not None:
         one = one._replace(spoken=add_scaled(spoken, one.examples_silent, last, donate=donate))
     return _merge_counts(tally, one)
 
 
-def _add_update(
-    spoken: Array, accepted: Scalar, examples: Scalar, chance: Scalar, update: Array, donate: bool
-) -> Array:
-    """Σ n·Δ/p with one more update in it, if that is accepted."""
-    if isinstance(accepted, np.bool):
-        if not accepted:
-            return spoken
-        return add_scaled(spoken, examples / chance, update, donate=donate)
-    # Traced, so it is added anyway: as zeros, which a NaN would not become by scaling.
-    xp = namespace(spoken)
-    update = xp.where(accepted, update, xp.zeros_like(update))
-    return add_scaled(spoken, xp.where(accepted, examples / chance, 0.0), update)
-
-
 def _checked_norm(message: Message, codec: Codec, reported: Scalar) -> tuple[Scalar, Scalar]:
-    """The norm that counts of a client that spoke, and whether what was decoded fits it.
-
-    That of a lossless code is measured, that of others is what the client reports.
-    """
+    """The norm that counts of a client that spoke, measured where its code is lossless, and whether
+    what was decoded fits what it reported."""
     xp, size = namespace(reported), message.update.shape[0]  # type: ignore[union-attr]
     actual = xp.astype(norm(message.update), reported.dtype)
     encoded = reported
     if codec.feedback and message.encoded_norm is not None:
         encoded = xp.asarray(message.encoded_norm, dtype=reported.dtype)
-    if codec.lengths is not None and message.nbytes:
-        codec = codec.lengths.at(message.nbytes)
+    codec = codec.at(message.nbytes)
     return reported if codec.error(size) else actual, fits(codec, encoded, actual, size)
 
 
@@ -192,45 +167,42 @@ def of(
     accepted = _accepted(examples, norms)
     silence = stands_in_for(examples, norms, spoke, probabilities)
     spoke, silent = accepted & spoke, accepted & ~spoke
-    one = xp.where(accepted, xp.ones_like(norms), xp.zeros_like(norms))
-    n = xp.where(accepted, xp.astype(examples, norms.dtype), xp.zeros_like(norms))
-    m = xp.where(accepted, norms, xp.zeros_like(norms))
+    n = xp.where(accepted, xp.astype(examples, norms.dtype), 0.0)
+    m = xp.where(accepted, norms, 0.0)
     # A threshold may lie below 0, a norm may not.
-    most = xp.maximum(xp.asarray(config.silent_at_most, dtype=m.dtype), xp.zeros_like(m))
+    most = xp.maximum(xp.asarray(config.silent_at_most, dtype=m.dtype), 0.0)
     m = xp.where(silent, xp.minimum(m, most), m)
     longest = xp.asarray(config.stand_in_norm, dtype=m.dtype) * xp.ones_like(m)
-    share = xp.minimum(xp.ones_like(m), ratio(m, longest, empty=1.0))
-    speech = xp.where(spoke, n - silence, xp.zeros_like(n))
+    share = xp.minimum(ratio(m, longest, empty=1.0), 1.0)
     whole = xp.asarray(0).dtype  # the widest whole numbers that the library has by itself
     nbytes = xp.zeros_like(spoke, dtype=whole) if nbytes is None else nbytes
-    counts = (xp.sum(who, dtype=xp.int32) for who in (spoke, silent, ~accepted))
-    n_spoke, n_silent, n_rejected = counts
+    n_spoke, n_silent, n_rejected = (
+        xp.sum(who, dtype=xp.int32) for who in (spoke, silent, ~accepted)
+    )
     return Tally(
         spoken, n_spoke, n_silent, n_rejected, n_absent=xp.zeros((), dtype=xp.int32),
-        nbytes=xp.sum(xp.where(spoke, nbytes, xp.zeros_like(nbytes)), dtype=whole),
-        examples_spoke=xp.sum(speech), examples_silent=xp.sum(silence),
+        nbytes=xp.sum(xp.where(spoke, nbytes, 0), dtype=whole),
+        examples_spoke=xp.sum(xp.where(spoke, n - silence, 0.0)), examples_silent=xp.sum(silence),
         examples_capped=xp.sum(silence * share),
-        norms=_moments(n, m), norms_unweighted=_moments(one, m),
-        each=xp.where(accepted, m, xp.full_like(m, math.nan)) if each else None,
+        norms=_moments(n, m), norms_unweighted=_moments(xp.astype(accepted, m.dtype), m),
+        each=xp.where(accepted, m, math.nan) if each else None,
     )  # fmt: skip
 
 
 def stands_in_for(
     examples: Array, norms: Array, spoke: Array, probabilities: Array | None = None
 ) -> Array:
-    """By how much each client adds to what stands in for the silent; arguments are those of `of`.
+    """What the stand-in weighs for each client; arguments are those of `of`.
 
-    A silent client adds n. One who spoke counts n (1/p − 1) beyond itself, and takes that away from
-    what stands in for the others. One who is rejected adds 0.
+    That is n for a silent one and 0 for a rejected one. One who spoke counts n (1/p − 1) beyond
+    itself, and takes that away from the others' stand-in.
     """
     xp = namespace(norms)
-    accepted, zero = _accepted(examples, norms), xp.zeros_like(norms)
-    n = xp.where(accepted, xp.astype(examples, norms.dtype), zero)
+    n = xp.where(_accepted(examples, norms), xp.astype(examples, norms.dtype), 0.0)
     if probabilities is None:
-        return xp.where(spoke, zero, n)
-    known = probabilities > 0
-    beyond = xp.where(known, 1 / xp.where(known, probabilities, 1.0) - 1, zero)
-    return n * xp.where(spoke, -beyond, xp.ones_like(norms))
+        return xp.where(spoke, 0.0, n)
+    beyond = ratio(xp.ones_like(probabilities), probabilities, empty=1.0) - 1
+    return n * xp.where(spoke, -beyond, 1.0)
 
 
 def _accepted(examples: Array, norms: Array) -> Array:

@@ -94,8 +94,9 @@ class Codec(Part):
         return math.sqrt(1 + error if self.unbiased else 1 - error)
 
     def at(self, nbytes: int) -> "Codec":
-        """The codec whose codes have so many bytes; itself, where it has but one length."""
-        return self if self.lengths is None else self.lengths.at(nbytes)
+        """The codec whose codes have so many bytes; itself where its length is its own, and for 0,
+        where no rule gives one."""
+        return self if self.lengths is None or not nbytes else self.lengths.at(nbytes)
 
     def nbytes(self, size: int) -> int:
         """Exactly how many bytes a code for so many weights has."""

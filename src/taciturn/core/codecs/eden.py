@@ -9,10 +9,10 @@ distribution, which is what rotated coordinates look like. With q_i = 0 outside 
 keeps ⟨x, decoded⟩ = ‖x‖² in every draw, and so is unbiased over rotations. With feedback the scale
 is that of least error, s = ⟨r, q⟩ / ‖q‖².
 
-Of a few equal weights at places that a Hadamard matrix treats alike, 2, 4, 8 or 16, now and then
-only as large a share of the coordinates is not 0, and few or none of these are drawn. So that s has
-a bound, mean |r| over S counts as a quarter of r's rms at the least: one such block in some
-thousands is then decoded too short.
+Of 2, 4, 8 or 16 equal weights at places that a Hadamard matrix treats alike, now and then only one
+coordinate in as many is not 0, and few or none of these are drawn. So that s has a bound, mean |r|
+over S counts as a quarter of r's rms at the least: one such block in some thousands is then decoded
+too short.
 
 References:
   Vargaftik et al. EDEN: Communication-Efficient and Robust Distributed Mean Estimation, 2022.
@@ -60,23 +60,25 @@ def eden(bits: float, feedback: bool = False) -> Codec:
 
     def forms(size: int) -> tuple[Form, ...]:
         blocks = hadamard.blocks_of(size)
-        return Form("u1", (packed_bytes(blocks * kept(size, share), whole),)), Form(
-            bf16.DTYPE, (blocks,), True
-        )
+        signs = Form("u1", (packed_bytes(blocks * kept(size, share), whole),))
+        return signs, Form(bf16.DTYPE, (blocks,), True)
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)
-        places = _places(key, size, kept(size, share))
+        block, count = hadamard.block_of(size), kept(size, share)
+        places = _places(key, size, count)
+        # From 2 bits on, no block is far from usual.
+        least = _LEAST * LEVELS[1][0] * count / math.sqrt(block) if whole == 1 else 0.0
 
         def work(x: Array, first: int) -> tuple[Array, Array]:
             r = hadamard.rotate(x, key, hadamard.numbers(x, first))
             squares = xp.sum(x * x, axis=1)
             chosen = r if places is None else xp.take(r, places, axis=1)
-            index, level = _quantize(chosen, squares, hadamard.block_of(size), whole)
+            index, level = _quantize(chosen, squares, block, whole)
             along = xp.sum(chosen * level, axis=1)
             if feedback:
                 return index, along / xp.sum(level * level, axis=1)
-            return index, scale(squares, along, least_along(size, bits))
+            return index, scale(squares, along, least)
 
         index, scales = by_rows(work, hadamard.cut(update))
         written = bf16.nearest(scales) if feedback else _drawn(scales, key)
@@ -130,7 +132,7 @@ def rows(update: Array, key: Array, three: Scalar, four: Scalar) -> Array:
     xp, x = namespace(update), hadamard.cut(update)
     r, squares = hadamard.rotate(x, key, hadamard.numbers(x)), xp.sum(x * x, axis=1)
     rms = xp.sqrt(squares / x.shape[1])[:, None]
-    unit = r / xp.where(rms > 0, rms, xp.ones_like(rms))
+    unit = r / xp.where(rms > 0, rms, 1.0)
     two, *more = (_borders(bits) for bits in (2, 3, 4))
     borders, steps = (
         xp.where(four, xp.asarray(d), xp.where(three, xp.asarray(c), xp.asarray(b)))
@@ -138,7 +140,7 @@ def rows(update: Array, key: Array, three: Scalar, four: Scalar) -> Array:
     )
     q = xp.zeros_like(r) - xp.sum(steps) / 2
     for i in range(borders.shape[0]):
-        q = q + xp.where(unit > borders[i], steps[i], xp.zeros_like(steps[i]))
+        q = q + xp.where(unit > borders[i], steps[i], 0.0)
     scales = _drawn(scale(squares, xp.sum(r * q, axis=1), 0.0), key)
     return q * bf16.read(scales)[:, None]
 
@@ -160,14 +162,7 @@ def scale(squares: Array, along: Array, least: Scalar) -> Array:
     xp = namespace(squares)
     along = xp.maximum(along, least * xp.sqrt(squares))
     some = along > 0
-    return xp.where(some, squares / xp.where(some, along, xp.ones_like(along)), along)
-
-
-def least_along(size: int, bits: float) -> float:
-    """The least that ⟨r, q⟩ / ‖r‖ counts; from 2 bits on, no block is far from usual."""
-    if bits > 1:
-        return 0.0
-    return _LEAST * LEVELS[1][0] * kept(size, bits) / math.sqrt(hadamard.block_of(size))
+    return xp.where(some, squares / xp.where(some, along, 1.0), along)
 
 
 def kept(size: int, share: float) -> int:
@@ -193,7 +188,7 @@ def _quantize(r: Array, squares: Array, block: int, bits: int) -> tuple[Array, A
         level = xp.asarray(LEVELS[1][0], dtype=r.dtype)
         return xp.astype(positive, xp.uint8), xp.where(positive, level, -level)
     rms = xp.sqrt(squares / block)[:, None]
-    unit = r / xp.where(rms > 0, rms, xp.ones_like(rms))
+    unit = r / xp.where(rms > 0, rms, 1.0)
     levels = _signed(bits)
     index = xp.zeros(r.shape, dtype=xp.uint8)
     for border in (levels[1:] + levels[:-1]) / 2:
@@ -215,8 +210,9 @@ def _spread(values: Array, places: Array, block: int) -> Array:
     xp = namespace(values)
     # A gather instead of a scatter, which a GPU is slow at: every coordinate's place among those
     # that were sent, or the column of zeros behind them.
-    where = xp.searchsorted(places, xp.arange(block))
-    where = xp.where(xp.take(places, xp.minimum(where, len(places) - 1)) == xp.arange(block),
-                     where, len(places))  # fmt: skip
+    every, count = xp.arange(block), len(places)
+    where = xp.searchsorted(places, every)
+    sent = xp.take(places, xp.minimum(where, count - 1)) == every
+    where = xp.where(sent, where, count)
     padded = xp.concat([values, xp.zeros((values.shape[0], 1), dtype=values.dtype)], axis=1)
     return xp.take(padded, where, axis=1)

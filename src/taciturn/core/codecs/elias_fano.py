@@ -60,7 +60,7 @@ def read(low: Array, upper: Array, count: int, size: int) -> Array:
 
 
 def repeated(times: Array, count: int) -> Array:
-    """The first `count` of all positions, each as often as `times` has it; then those of nothing.
+    """The first `count` positions, each as often as `times` says; filled up with one that is none.
 
     The i-th of them is where the sum of `times` first reaches i + 1.
     """

@@ -66,7 +66,6 @@ def _forms(size: int, nbytes: int) -> tuple[Form, ...]:
 
 
 def _encode(update: Array, key: Array, nbytes: int) -> Code:
-    """A code of so many bytes."""
     xp, size, update = namespace(update), update.shape[0], single(update)
     block, blocks = hadamard.block_of(size), hadamard.blocks_of(size)
     slots, listed, room = layout(size, nbytes)
@@ -78,38 +77,34 @@ def _encode(update: Array, key: Array, nbytes: int) -> Code:
         depths = xp.take(xp.concat([depths, xp.full_like(depths[:1], NONE)]), numbers)
         chances = xp.take(xp.concat([chances, xp.ones_like(chances[:1])]), numbers)
     found = _find(hadamard.take(update, numbers), numbers, depths, chances, key)
-    where = _where(found.depths, block, room)
-    index = xp.take(_first_group(found.depths, block), where.block) + where.group
+    where = _where(depths, block, room)
+    index = xp.take(_first_group(depths, block), where.block) + where.group
     words = xp.astype(found.words[where.block, xp.where(where.used, index, 0)], xp.int32)
-    depth = xp.take(xp.astype(found.depths, xp.int32), where.block)
-    inside = words >> xp.maximum(block.bit_length() - depth, xp.ones_like(depth))
+    inside = words >> xp.maximum(block.bit_length() - xp.take(depths, where.block), 1)
     data = xp.where(where.bit == 0, words, inside >> xp.maximum(where.bit - 1, 0)) & 1
-    data = xp.where(where.used, data, xp.zeros_like(data))
+    data = xp.where(where.used, data, 0)
     listing = elias_fano.write(numbers, blocks + 1) if listed else ()
-    return (
-        *listing, pack(found.depths, DEPTH), pack(found.scales, SCALE), found.top, pack(data, 1)
-    )  # fmt: skip
+    return *listing, pack(depths, DEPTH), pack(found.scales, SCALE), found.top, pack(data, 1)
 
 
 def _decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
-    """What a code of so many bytes says."""
     *listing, depths, scales, top, data = code
     xp, slots, room = namespace(data), *layout(size, nbytes)[::2]
     block, blocks = hadamard.block_of(size), hadamard.blocks_of(size)
     numbers = xp.arange(blocks, dtype=xp.int32)
     if listing:
         numbers = elias_fano.read(listing[0], listing[1], slots, blocks + 1)
-    depths = unpack(depths, DEPTH, slots)
+    depths = xp.astype(unpack(depths, DEPTH, slots), xp.int32)
     # None for those that no block of this size can have, nor one that does not exist.
     depths = xp.where((depths < block.bit_length()) & (numbers < blocks), depths, NONE)
     where = _where(depths, block, room)
     row = xp.astype(unpack(data, 1, room), xp.int32)
     row = xp.concat([row, xp.zeros((16,), dtype=row.dtype)])
     words = sum(row[i : i + room] << i for i in range(block.bit_length()))
-    depth = xp.take(xp.astype(depths, xp.int32), where.block)
+    depth = xp.take(depths, where.block)
     inside = (words >> 1) & ((xp.ones_like(depth) << depth) - 1)
     groups = xp.full_like(depth, block) >> depth
-    shuffled = xp.minimum(inside * groups + where.group, xp.full_like(depth, block - 1))
+    shuffled = xp.minimum(inside * groups + where.group, block - 1)
     place = where.block * block + xp.take(xp.asarray(_shuffled(block)), shuffled)
     begins = where.used & (where.bit == 0)
     each = xp.take(_read(unpack(scales, SCALE, slots), top), where.block)
@@ -117,10 +112,10 @@ def _decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
     spread = put(xp.where(begins, place, slots * block), values, slots * block + 1)
     rows = xp.reshape(spread[:-1], (slots, block))
 
-    def work(q: Array, first: int) -> tuple[Array]:
+    def back(q: Array, first: int) -> tuple[Array]:
         return (hadamard.rotate_back(q, key, numbers[first : first + q.shape[0]]),)
 
-    (turned,) = by_rows(work, rows)
+    (turned,) = by_rows(back, rows)
     return hadamard.put(turned, numbers, size)
 
 
@@ -132,19 +127,16 @@ def rows(update: Array, key: Array, nbytes: Scalar) -> Array:
     depths, chances = draw(*shared, size, nbytes, key)
     found = _find(blocks, hadamard.numbers(blocks), depths, chances, key)
     place = xp.asarray(_shuffled(block).argsort().astype(np.int32))[None, :]
-    depth = xp.astype(found.depths, xp.int32)[:, None]
-    sent = depth < NONE
-    depth = xp.where(sent, depth, 0)
-    groups = xp.full_like(depth, block) >> depth
-    index = _first_group(found.depths, block)[:, None] + (place & (groups - 1))
+    sent = (depths < NONE)[:, None]
+    groups = xp.full_like(depths, block) >> xp.where(depths < NONE, depths, 0)
+    index = _first_group(depths, block)[:, None] + (place & (groups - 1)[:, None])
     words = xp.astype(xp.take_along_axis(found.words, index, axis=1), xp.int32)
     scales = _read(found.scales, found.top)[:, None]
     q = xp.where((words & 1) == 1, scales, -scales)
-    return xp.where(sent & ((words >> 1) == place), q, xp.zeros_like(q))
+    return xp.where(sent & ((words >> 1) == place), q, 0.0)
 
 
 def _norm_range(norm: Scalar, size: int, nbytes: int) -> tuple[Scalar, Scalar]:
-    """As of every codec."""
     # ⟨x, decoded⟩ of a block that is sent is ‖x‖², so it is no shorter than x. Lost are those that
     # were not drawn, which are the short ones; and no scale is more than four times what it is for
     # normal coordinates. Steps of norms and groups are coarse.
@@ -165,7 +157,6 @@ def _error(size: int, nbytes: int) -> float:
 class _Found(NamedTuple):
     """What is sent of some blocks."""
 
-    depths: Array  # of each block, the j of its groups; NONE where it is not sent
     # Of each block and all its groups of one, then of two, of four …: twice the place of the
     # largest coordinate, and 1 more where that is positive
     words: Array
@@ -188,10 +179,10 @@ def _find(rows: Array, numbers: Array, depths: Array, chances: Array, key: Array
     along = xp.take_along_axis(lengths, row[:, None], axis=1)[:, 0]
     usual = xp.take(xp.asarray(_usual_along(block)), row)
     exact = scale_of(squares, along, _LEAST_ALONG * usual) / chances
-    exact = xp.where(sent, exact, xp.zeros_like(exact))
+    exact = xp.where(sent, exact, 0.0)
     top = bf16.up(xp.max(exact, keepdims=True))
     drawn = bits_at(fold(key, SCALES), numbers)
-    return _Found(xp.astype(depths, xp.uint8), words, _write(exact, top, drawn), top)
+    return _Found(words, _write(exact, top, drawn), top)
 
 
 def _tournament(r: Array) -> tuple[Array, Array]:
@@ -227,7 +218,6 @@ def _shuffled(block: int) -> np.ndarray:
 def _first_group(depths: Array, block: int) -> Array:
     """Where the words of groups of this depth begin; 0 for blocks that are not sent."""
     xp = namespace(depths)
-    depths = xp.astype(depths, xp.int32)
     twice = xp.full_like(depths, 2 * block)
     return xp.where(depths < NONE, twice - (twice >> xp.minimum(depths, NONE)), 0)
 
@@ -242,9 +232,7 @@ class _Where(NamedTuple):
 
 
 def _where(depths: Array, block: int, total: int) -> _Where:
-    xp = namespace(depths)
-    depths = xp.astype(depths, xp.int32)
-    sent = depths < NONE
+    xp, sent = namespace(depths), depths < NONE
     width = xp.where(sent, depths + 1, 1)
     cost = xp.where(sent, (xp.full_like(depths, block) >> xp.minimum(depths, NONE)) * width, 0)
     ends = xp.cumulative_sum(cost, dtype=xp.int32)
@@ -260,7 +248,7 @@ def _write(numbers: Array, top: Array, drawn: Array) -> Array:
     """The places in the grid below or above, by random bits, so that the mean is right."""
     xp, most = namespace(numbers), bf16.read(top)
     grid = xp.asarray(_GRID)
-    ratio = numbers / xp.where(most > 0, most, xp.ones_like(most))
+    ratio = numbers / xp.where(most > 0, most, 1.0)
     below = xp.clip(xp.searchsorted(grid, ratio, side="right") - 1, 0, len(_GRID) - 2)
     low, high = xp.take(grid, below), xp.take(grid, below + 1)
     chance = xp.astype(drawn >> 8, xp.float32) * 2.0**-24

@@ -30,15 +30,15 @@ def peaks(length: float | str = "4kB") -> Codec:
       length: of a code: bytes, as in 4kB, at least 32; a share of what float32 takes, as in 1%; or
         a number of bits for each weight.
     """
-    if isinstance(length, int | float) and not isinstance(length, Amount):
+    if isinstance(length, int | float):
         bits = number("length", length, 0.0, 32.0, "(0, 32]")
         return _codec(bits, lambda size: _of_bits(bits, size))
-    amount = Amount(length)
+    amount = Amount.of(length)
     if amount.is_share:
-        return _codec(amount, lambda size: math.ceil(amount * 4 * size))
-    if amount < LEAST:
+        return _codec(amount, lambda size: math.ceil(amount.value * 4 * size))
+    if amount.value < LEAST:
         raise InputError(f"`length` must be at least {LEAST} bytes, got {amount}.")
-    return _codec(amount, lambda size: int(amount))
+    return _codec(amount, lambda size: int(amount.value))
 
 
 def _codec(length: Any, wanted: Callable[[int], int]) -> Codec:
@@ -70,7 +70,7 @@ def _of_bits(bits: float, size: int) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _at(nbytes: int) -> Codec:
-    return _codec(Amount(f"{nbytes}B"), lambda size: nbytes)
+    return _codec(Amount.of(f"{nbytes}B"), lambda size: nbytes)
 
 
 def fit(size: int, nbytes: Any) -> Any:

@@ -26,7 +26,7 @@ from taciturn.core.hashing import bits as random_bits
 _BLOCK = 256
 # The largest of so many normal draws is about this many deviations away.
 _LARGEST = 2.83
-_SHARES = (1.0, 0.75, 0.5, 0.25)  # f
+_SHARES = (0.75, 0.5, 0.25)  # f, beside 1
 # What the nearest of 2, 4, … 256 levels leave of normal blocks.
 _LEAST = (0.362, 0.120, 0.0383, 0.0117, 3.23e-3, 7.83e-4, 1.93e-4, 4.77e-5)
 
@@ -56,7 +56,7 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
             return pack(xp.reshape(index, (-1,))[:size], bits), bf16.nearest(largest)
         written = bf16.up(largest)
         largest = bf16.read(written)
-        apart = xp.where(largest > 0, largest, xp.ones_like(largest))[:, None] * (2 / steps)
+        apart = xp.where(largest > 0, largest, 1.0)[:, None] * (2 / steps)
         place = xp.reshape(blocks / apart + steps / 2, (-1,))[:size]
         drawn = random_bits(fold(key, LEVELS), (size,))
         chance = xp.astype(drawn >> 8, blocks.dtype) * 2.0**-24
@@ -89,19 +89,20 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
 def _nearest(blocks: Array, largest: Array, size: int, steps: int) -> tuple[Array, Array]:
     """The number of each weight's nearest level, and the highest level of each block."""
     xp = namespace(blocks)
-    places = blocks / xp.where(largest > 0, largest, xp.ones_like(largest))[:, None] * (steps / 2)
+    places = blocks / xp.where(largest > 0, largest, 1.0)[:, None] * (steps / 2)
     inside = xp.reshape(xp.arange(blocks.size) < size, blocks.shape)  # the last one is filled up
-    found = None
-    for share in _SHARES if steps > 1 else _SHARES[:1]:
+
+    def cut_at(share: float) -> tuple[Array, Array, Array]:
+        """What is captured of each block's squares, the scale, and the numbers of levels."""
         index = xp.clip(xp.floor(places / share + (steps / 2 + 0.5)), 0, steps)
-        q = xp.where(inside, index - steps / 2, xp.zeros_like(index))
+        q = xp.where(inside, index - steps / 2, 0.0)
         along, squares = xp.sum(places * q, axis=1), xp.sum(q * q, axis=1)
-        new = along * along / squares, along / squares, xp.astype(index, xp.uint8)
-        if found is not None:
-            better = new[0] > found[0]
-            masks = better, better, better[:, None]
-            new = tuple(xp.where(*three) for three in zip(masks, new, found, strict=True))
-        found = new
-    assert found is not None
-    _, scale, index = found
+        return along * along / squares, along / squares, xp.astype(index, xp.uint8)
+
+    most, scale, index = cut_at(1.0)
+    for share in _SHARES if steps > 1 else ():
+        captured, its_scale, its_index = cut_at(share)
+        better = captured > most
+        most, scale = xp.where(better, captured, most), xp.where(better, its_scale, scale)
+        index = xp.where(better[:, None], its_index, index)
     return index, scale * largest

@@ -59,32 +59,31 @@ def longest(size: int) -> int:
 
 
 def share_out(squares: Array, size: int, nbytes: Scalar) -> tuple[Array, Array]:
-    """The depth of every block and its chance in fixed point, so that all fit into so many bytes;
-    bits are in proportion to norms."""
+    """The depth of every block and its chance in fixed point: bits are in proportion to norms, and
+    all fit into so many bytes."""
     xp, block = namespace(squares), hadamard.block_of(size)
     slots, listed, room = layout(size, nbytes)
     tables = zip(_steps(block, _FEWEST), _steps(block, 1), strict=True)
     depths, chances, costs = (
         xp.where(listed, xp.asarray(few), xp.asarray(one)) for few, one in tables
     )
-    some, last, nothing = squares > 0, depths.shape[0] - 1, xp.zeros_like(squares, dtype=xp.int32)
     # A float32's exponent and first two bits: near enough a logarithm, and the same everywhere.
     levels = xp.astype(xp.sqrt(squares).view(xp.uint32) >> 21, xp.int32)
 
-    def step_of(shift: Array) -> Array:
-        return xp.clip(levels + (shift - _HIGHEST), 0, last)
+    def step_and_chance(shift: Array) -> tuple[Array, Array]:
+        step = xp.clip(levels + (shift - _HIGHEST), 0, depths.shape[0] - 1)
+        return step, xp.where(squares > 0, xp.take(chances, step), 0)
 
     def fits(shift: Array) -> Array:
-        step = step_of(shift)
-        chance = xp.where(some, xp.take(chances, step), nothing)
+        step, chance = step_and_chance(shift)
         sure = chance == ONE
-        drawn = _whole(xp.where(sure, nothing, chance))
-        bits = xp.sum(xp.where(sure, xp.take(costs, step), nothing), dtype=xp.int32)
-        count = xp.sum(xp.astype(sure, xp.int32), dtype=xp.int32)
+        drawn = _whole(xp.where(sure, 0, chance))
+        bits = xp.sum(xp.where(sure, xp.take(costs, step), 0), dtype=xp.int32)
+        count = xp.sum(sure, dtype=xp.int32)
         return (bits + drawn * costs[0] <= room) & (count + drawn <= slots)
 
-    step = step_of(largest_where(fits, _HIGHEST.bit_length(), xp))
-    return xp.take(depths, step), xp.where(some, xp.take(chances, step), nothing)
+    step, chance = step_and_chance(largest_where(fits, _HIGHEST.bit_length(), xp))
+    return xp.take(depths, step), chance
 
 
 @functools.cache
@@ -111,10 +110,10 @@ def _costs(block: int) -> np.ndarray:
 def _whole(chances: Array) -> Array:
     """How many are drawn at the most; the sum itself may not fit into 32 bits."""
     xp = namespace(chances)
+    mask = (1 << _HALF) - 1
     upper = xp.sum(chances >> _HALF, dtype=xp.int32)
-    lower = xp.sum(chances & ((1 << _HALF) - 1), dtype=xp.int32)
-    rest = (lower + (1 << _HALF) - 1) >> _HALF
-    return (upper + rest + (1 << _HALF) - 1) >> _HALF
+    lower = xp.sum(chances & mask, dtype=xp.int32)
+    return (upper + ((lower + mask) >> _HALF) + mask) >> _HALF
 
 
 def draw(
@@ -132,10 +131,9 @@ def draw(
     ends = xp.cumulative_sum(each, dtype=xp.uint32) + offset
     sent = (ends >> 2 * _HALF) != ((ends - each) >> 2 * _HALF)
     costs = xp.asarray(_costs(block))
-    cost = xp.where(sent, xp.take(costs, depths), xp.zeros_like(depths))
-    more = xp.take(costs, xp.maximum(depths - 1, xp.zeros_like(depths))) - cost
-    more = xp.where(sent, more, xp.zeros_like(more))
+    cost = xp.where(sent, xp.take(costs, depths), 0)
+    more = xp.where(sent, xp.take(costs, xp.maximum(depths - 1, 0)) - cost, 0)
     left = layout(size, nbytes).room - xp.sum(cost, dtype=xp.int32)
     halved = sent & (depths > 0) & (xp.cumulative_sum(more, dtype=xp.int32) <= left)
-    depths = xp.where(sent, depths - xp.astype(halved, xp.int32), xp.full_like(depths, NONE))
+    depths = xp.where(sent, depths - xp.astype(halved, xp.int32), NONE)
     return depths, xp.astype(xp.where(sent, chances, ONE), xp.float32) / ONE
