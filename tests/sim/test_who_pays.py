@@ -128,7 +128,7 @@ def test_a_folder_keeps_a_row_for_each_client(tmp_path: Path) -> None:
         "task": "npz", "data": tmp_path / "own.npz", "arms": "full; random:0.5+ignore",
         "rounds": 4, "cohort": 2, "seeds": 2,
     }  # fmt: skip
-    folder, _ = comparison.start(values, tmp_path / "run")
+    folder, _ = comparison.start(values, tmp_path / "run", comparison.Told(quiet=True))
     with open(folder / "clients.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["name"] for row in rows} <= {"ann", "bob, jr", "cy", "di"}
