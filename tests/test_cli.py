@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from taciturn import runs
+from taciturn.studies import comparison
 
 SMALL = ["synthetic", "--rounds", "2", "--cohort", "3"]
 
@@ -98,15 +99,18 @@ def test_a_table_goes_from_file_to_comparison(taciturn: Any) -> None:
     assert json.loads(again)["accuracy"] == runs.read_json(Path("my run/summary.json"))["accuracy"]
 
 
-def test_which_policies_run(taciturn: Any) -> None:
+def test_which_policies_run(taciturn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The paper's and the recommended one, or a budget alone."""
-    for options, arms in (
-        ([], ["full", "adaptive+ou", "budget"]),
-        (["--budget", "4kB,per=run"], ["full", "budget:4kB,per=run"]),
-    ):
-        code, out, err = taciturn("run", *SMALL, *options, "--json")
-        assert code == 0, err
-        assert list(json.loads(out)["arms"]) == arms
+    asked: list[str] = []
+
+    def start(values: dict[str, Any], *_: Any) -> tuple[Path, dict[str, Any]]:
+        asked.append(values["arms"])
+        return Path("runs"), {}
+
+    monkeypatch.setattr(comparison, "start", start)
+    for options in ([], ["--budget", "4kB,per=run"]):
+        assert taciturn("run", *SMALL, *options, "--json")[0] == 0
+    assert asked == ["full; adaptive+ou; budget", "full; budget:4kB,per=run"]
 
 
 def test_help_names_commands_and_options(taciturn: Any) -> None:

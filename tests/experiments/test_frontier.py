@@ -21,7 +21,7 @@ def frontier(*arguments):
 
 
 def test_a_frontier_of_ones_own_policies(capsys, tmp_path, counted):
-    policies = "silence + EDEN 0.1; budget:10%; random:0.5+ignore"
+    policies = "silence, ignored; fixed:0.1+zero; random:0.5+ignore"
     asked = ["synthetic", "--policies", policies, "--rounds", "3", "--seeds", "2",
              "--out", str(tmp_path), "--side-by-side", "4"]  # fmt: skip
     assert all(str(parse(text)) == text for text in GRID.values())
@@ -44,7 +44,7 @@ def test_a_frontier_of_ones_own_policies(capsys, tmp_path, counted):
     assert [run["accuracy"] for run in found] == [
         pytest.approx(100 * row, rel=1e-5) for row in history.accuracy
     ]
-    frontier(*asked, "--again", "budget:10%")
+    frontier(*asked, "--again", "fixed:0.1+zero")
     assert len(counted) == 3
     with pytest.raises(RunError, match="made with rounds = 3, and now it is rounds = 2: choose"):
         frontier(*("2" if one == "3" else one for one in asked))
