@@ -18,6 +18,7 @@ import posixpath
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ PAGES = {
     "benchmarks/README.md": "results/benchmarks.md",
     "experiments/frontier/README.md": "results/frontier.md",
     "experiments/paper/README.md": "results/paper.md",
+    "docs/tutorials/how-little.ipynb": "tutorials/how-little.md",
+    "docs/tutorials/two-lines.ipynb": "tutorials/two-lines.md",
     "examples/flower-pytorch/README.md": "examples/pytorch.md",
     "examples/flower-sklearn/README.md": "examples/sklearn.md",
 }
@@ -140,13 +143,21 @@ def notebook(text: str, name: str) -> tuple[str, dict[str, bytes]]:
 
 
 def help_of(command: list[str]) -> str:
-    """What a command says of itself, as a block."""
-    environment = os.environ | {"COLUMNS": "90", "NO_COLOR": "1", "TERM": "dumb"}
+    """What a command says of itself, as a block without frames."""
+    environment = os.environ | {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
     said = subprocess.run(
         [sys.executable, "-m", "taciturn", *command, "--help"], text=True, check=True,
         capture_output=True, env=environment,
     ).stdout  # fmt: skip
-    return f"```text\n{said.strip()}\n```"
+    lines: list[str] = []
+    for line in said.strip().splitlines():
+        if line.startswith("╭"):
+            lines += ["", line.strip("╭─╮ ") + ":"]
+        elif not line.startswith("╰"):
+            inner = line.strip("│") if line.startswith("│") else textwrap.fill(line, 78)
+            lines.append(inner.rstrip())
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
+    return f"```text\n{text}\n```"
 
 
 def fields_of(name: str) -> str:
