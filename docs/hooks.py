@@ -70,6 +70,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links, help texts and tables of fields as the site has them."""
     place = place_of(page.file.src_uri)
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation"]
 
     def link(match: re.Match[str]) -> str:
         if is_elsewhere(match["to"]):

@@ -217,3 +217,11 @@ def test_a_tutorial_runs_from_top_to_bottom(path: Path) -> None:
     from notebooks import execute
 
     execute(path)
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("tutorials/*.ipynb")), ids=lambda path: path.stem)
+def test_a_tutorial_is_stored_with_its_output(path: Path) -> None:
+    cells = [c for c in json.loads(path.read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 1
+    assert not [output for output in outputs if output["output_type"] == "error"]
