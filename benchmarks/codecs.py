@@ -163,20 +163,22 @@ def figure(options: argparse.Namespace) -> dict[str, Any]:
     update = _updates(options)[1][0]
     some = np.random.default_rng(0).choice(len(update), 3000, replace=False)
     key, most = np.array([7, 1], np.uint32), 1.05 * float(np.abs(update).max())
-    drawn = Figure(figsize=(7.5, 5), layout="constrained")
-    axes = drawn.subplots(2, 3, sharex=True, sharey=True)
+    drawn = Figure(figsize=(5, 6.6), layout="constrained")  # as wide as a phone can show
+    axes = drawn.subplots(3, 2, sharex=True, sharey=True)
     rows = {}
     for one, text in zip(axes.flat, DRAWN, strict=True):
         codec = parse(f"full+{text}").codec
         read = np.asarray(codec.decode(codec.encode(update, key), key, len(update)))
         rows[text] = {"bytes": codec.nbytes(len(update)), "error": _error(codec, update)}
         one.plot([-most, most], [-most, most], color="#999", linewidth=0.8)
-        one.plot(update[some], read[some], ".", markersize=2, alpha=0.5, color="#D7263D")
+        one.plot(update[some], read[some], ".", markersize=2, alpha=0.5, color="#D7263D",
+                 rasterized=True)  # fmt: skip
         one.set_title(f"{text}: {rows[text]['bytes'] / 1000:.1f} kB", fontsize=10)
         one.text(0.04, 0.94, f"error {rows[text]['error']:.2g}", transform=one.transAxes,
                  va="top", fontsize=9)  # fmt: skip
-    # What lies beyond five times the largest weight is cut off.
-    axes[0, 0].set_ylim(-2.5 * most, 2.5 * most)
+    # What is read as longer than the largest weight is cut off.
+    axes[0, 0].set_xlim(-most, most)
+    axes[0, 0].set_ylim(-1.3 * most, 1.3 * most)
     drawn.supxlabel("a weight of the update", fontsize=10)
     drawn.supylabel("what the server reads", fontsize=10)
     write(drawn, ROOT / "docs", "figure-codecs")

@@ -2,7 +2,7 @@
 
     python benchmarks/downlink.py --task emnist --seeds 5
     python benchmarks/downlink.py --task shakespeare --seeds 5 --down eden:1 sparse_ternary:0.05
-    python benchmarks/downlink.py --table        writes the tables of docs/policies.md
+    python benchmarks/downlink.py --table        writes the tables of docs/scaling.md
 
 EMNIST has E = 2, B = 10, lr 0.1 and Shakespeare B = 4, lr 1; gradients are clipped to 1, and ten
 clients are asked in a round. Shares are of all bytes that full communication in float32 has in both
@@ -25,7 +25,7 @@ import taciturn
 from taciturn.report.versions import versions
 from taciturn.tasks import load
 
-POLICIES = ROOT / "docs" / "policies.md"
+SCALING = ROOT / "docs" / "scaling.md"
 TITLES = {"emnist": "EMNIST", "shakespeare": "Shakespeare"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "emnist": {"epochs": 2, "batch": 10, "lr": 0.1, "clip": 1.0},
@@ -108,10 +108,10 @@ def main() -> None:
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--setting", nargs="*", default=[], help="such as epochs=3 batch=20")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--table", action="store_true", help="writes docs/policies.md from JSON")
+    parser.add_argument("--table", action="store_true", help="writes docs/scaling.md from JSON")
     options = parser.parse_args()
     if options.table:
-        put(POLICIES, "downlink", "\n\n".join(map(table, TITLES)))
+        put(SCALING, "downlink", "\n\n".join(map(table, TITLES)))
         return
     taciturn.prepare()
     found = measure(options)

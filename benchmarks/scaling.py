@@ -223,12 +223,12 @@ def points(runs: list[dict[str, Any]]) -> dict[Key, Point]:
 
 
 def table(options: argparse.Namespace) -> None:
-    """Writes three tables into docs/policies.md, and one into the README."""
+    """Writes three tables into docs/scaling.md, and one into the README."""
     runs = json.loads(options.json.read_text())["runs"]
     found = points(runs)
     for name, rows in (("default", _default(found, runs)), ("amounts", _amounts(found)),
                        ("needed", _needed(found))):  # fmt: skip
-        put(ROOT / "docs" / "policies.md", name, "\n".join(rows))
+        put(ROOT / "docs" / "scaling.md", name, "\n".join(rows))
     put(ROOT / "README.md", "headline", "\n".join(_headline(found, runs)))
 
 
