@@ -1,6 +1,6 @@
 r"""The rule `budget`: so many bytes, on average, spent where they count most.
 
-A code of B bytes leaves an error of about ‖Δ_k‖² d / B in an update of d weights, and client k's
+A code of B bytes leaves an error of about ‖Δ_k‖² d / 8B in an update of d weights, and client k's
 update weighs n_k. So many bytes do least harm when
 
     B_k = c · n_k m_k
