@@ -1,0 +1,131 @@
+"""A pre-trained transformer, fine-tuned in Flower's simulation: the example `flower-transformer`.
+
+    python benchmarks/transformer.py --policy budget --seed 0
+    python benchmarks/transformer.py --policy full --seed 0
+    python benchmarks/transformer.py --table
+
+Needs what examples/flower-transformer/pyproject.toml names, and Banking77 in
+TACITURN_DATA/banking77. Every run is kept in the JSON file when it has ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pages import RESULTS, ROOT, put
+
+from taciturn.files import atomic_write
+from taciturn.report.versions import versions
+
+APP = ROOT / "examples" / "flower-transformer"
+BIN = Path(sys.executable).parent
+PORT = 9391
+
+
+@contextlib.contextmanager
+def superlink(home: Path) -> Iterator[dict[str, str]]:
+    """A SuperLink that simulates, and the environment in which `flwr` finds it."""
+    (home / "config.toml").write_text(
+        f'[superlink.here]\naddress = "127.0.0.1:{PORT}"\ninsecure = true\n'
+    )
+    env = os.environ | {
+        "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src"),
+    }  # fmt: skip
+    command = [BIN / "flower-superlink", "--insecure", "--simulation", "--host", "127.0.0.1",
+               "--port", str(PORT), "--disable-runtime-dependency-installation"]  # fmt: skip
+    with open(home / "superlink.log", "w") as log:
+        server = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+    try:
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", PORT)):
+                break
+            if server.poll() is not None:
+                raise SystemExit((home / "superlink.log").read_text())
+            time.sleep(0.5)
+        yield env
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """One run, as it is kept."""
+    data = Path(os.environ["TACITURN_DATA"], "banking77").resolve()
+    with tempfile.TemporaryDirectory() as name, superlink(Path(name)) as env:
+        config = {
+            "data": str(data), "folder": str(Path(name, "run")), "policy": options.policy,
+            "seed": options.seed, "num-server-rounds": options.rounds,
+            "lora-rank": options.lora_rank,
+        }  # fmt: skip
+        pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+        began = time.perf_counter()
+        subprocess.run(
+            [BIN / "flwr", "run", APP, "here", "--stream", "--run-config", pairs,
+             "--federation-config", "num-supernodes=100 client-resources-num-cpus=1"],
+            env=env, check=True,
+        )  # fmt: skip
+        seconds = time.perf_counter() - began
+        with open(Path(name, "run", "metrics.csv"), newline="") as file:
+            rows = list(csv.DictReader(file))
+    if len(rows) != options.rounds:
+        raise SystemExit(f"Only {len(rows)} of {options.rounds} rounds came to an end.")
+    tested = {row["round"]: float(row["accuracy"]) for row in rows if row.get("accuracy")}
+    sums = {
+        name: int(sum(float(row[name]) for row in rows))
+        for name in ("bytes_up", "overhead_up", "bytes_up_full")
+    }
+    own = {name: config[name] for name in ("policy", "seed", "num-server-rounds", "lora-rank")}
+    about = versions() | {name: version(name) for name in ("flwr", "torch", "transformers")}
+    return own | {"accuracy": tested, "seconds": round(seconds), "versions": about} | sums
+
+
+def table(runs: list[dict[str, Any]]) -> None:
+    """Writes accuracy by round into the example's README."""
+    rounds = list(runs[0]["accuracy"])
+    rows = [f"| policy | seed | {' | '.join(rounds)} | uploaded | minutes |",
+            "|---" * (len(rounds) + 4) + "|"]  # fmt: skip
+    for row in runs:
+        ends = " | ".join(f"{100 * row['accuracy'][t]:.1f}" for t in rounds)
+        sent = (row["bytes_up"] + row["overhead_up"]) / 1e6
+        policy = row["policy"] + (f", LoRA {row['lora-rank']}" if row["lora-rank"] else "")
+        rows.append(f"| `{policy}` | {row['seed']} | {ends} | {sent:,.1f} MB | "
+                    f"{row['seconds'] / 60:.0f} |")  # fmt: skip
+    put(APP / "README.md", "transformer", "\n".join(rows))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--policy", default="budget")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=45)
+    parser.add_argument("--lora-rank", type=int, default=0)
+    parser.add_argument("--json", type=Path, default=RESULTS / "transformer.json")
+    parser.add_argument("--table", action="store_true", help="only the table")
+    options = parser.parse_args()
+    found = json.loads(options.json.read_text()) if options.json.exists() else []
+    if not options.table:
+        found.append(run(options))
+        with atomic_write(options.json) as file:
+            file.write("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
+        print(json.dumps(found[-1], indent=1))
+    if options.json == RESULTS / "transformer.json":
+        table(found)
+
+
+if __name__ == "__main__":
+    main()
