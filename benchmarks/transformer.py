@@ -33,26 +33,28 @@ from taciturn.report.versions import versions
 
 APP = ROOT / "examples" / "flower-transformer"
 BIN = Path(sys.executable).parent
-PORT = 9391
 
 
 @contextlib.contextmanager
 def superlink(home: Path) -> Iterator[dict[str, str]]:
     """A SuperLink that simulates, and the environment in which `flwr` finds it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = probe.getsockname()
     (home / "config.toml").write_text(
-        f'[superlink.here]\naddress = "127.0.0.1:{PORT}"\ninsecure = true\n'
+        f'[superlink.here]\naddress = "127.0.0.1:{address[1]}"\ninsecure = true\n'
     )
     env = os.environ | {
         "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src"),
     }  # fmt: skip
     command = [BIN / "flower-superlink", "--insecure", "--simulation", "--host", "127.0.0.1",
-               "--port", str(PORT), "--disable-runtime-dependency-installation"]  # fmt: skip
+               "--port", str(address[1]), "--disable-runtime-dependency-installation"]  # fmt: skip
     with open(home / "superlink.log", "w") as log:
         server = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
     try:
         while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", PORT)):
+            with contextlib.suppress(OSError), socket.create_connection(address):
                 break
             if server.poll() is not None:
                 raise SystemExit((home / "superlink.log").read_text())
