@@ -101,12 +101,13 @@ def table(runs: list[dict[str, Any]]) -> None:
     rounds = list(runs[0]["accuracy"])
     rows = [f"| policy | seed | {' | '.join(rounds)} | uploaded | minutes |",
             "|---" * (len(rounds) + 4) + "|"]  # fmt: skip
-    for row in runs:
+    for row in sorted(runs, key=lambda row: row["seed"]):
         ends = " | ".join(f"{100 * row['accuracy'][t]:.1f}" for t in rounds)
         sent = (row["bytes_up"] + row["overhead_up"]) / 1e6
+        minutes = round(row["seconds"] / 60) if row["seconds"] else ""  # "": not alone
         policy = row["policy"] + (f", LoRA {row['lora-rank']}" if row["lora-rank"] else "")
         rows.append(f"| `{policy}` | {row['seed']} | {ends} | {sent:,.1f} MB | "
-                    f"{row['seconds'] / 60:.0f} |")  # fmt: skip
+                    f"{minutes} |")  # fmt: skip
     put(APP / "README.md", "transformer", "\n".join(rows))
 
 
