@@ -1,6 +1,10 @@
 """Without flwr there is nothing to collect here."""
 
+import gc
 import warnings
+from collections.abc import Iterator
+
+import pytest
 
 collect_ignore_glob = []
 try:
@@ -9,3 +13,11 @@ try:
         import flwr  # noqa: F401
 except ImportError:
     collect_ignore_glob = ["*"]
+
+
+@pytest.fixture(autouse=True)
+def small_heap() -> Iterator[None]:
+    """Flower collects garbage whenever it reads arrays: not through all that JAX has compiled."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
