@@ -183,7 +183,7 @@ MAY_IMPORT = {
     "flower": "checks core runs summary track",
     "report": "settings progress track summary core data tasks sim files runs",
     "studies": "settings core data tasks sim report files runs summary",
-    "frontier": "core tasks report studies",
+    "frontier": "settings core tasks sim report runs studies",
 }
 LIGHT = {"checks": (), "files": (), "core": (), "data": (), "runs": ("safetensors",)}  # and NumPy
 ONLY_HERE = {"flwr": "flower", "tyro": "cli"}

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, TypeVar
 from matplotlib.figure import Figure
 
 from experiments.common.experiment import Experiment
+from experiments.common.pieces import Options
+from experiments.common.results import Results
 from taciturn import runs
 from taciturn.errors import InputError, TaciturnError, UnknownName
 from taciturn.sim import prepare
 from taciturn.studies import figure
-from taciturn.studies.pieces import Options
-from taciturn.studies.results import Results
 from taciturn.studies.table import Table
 
 # What a folder has, by name: the `Results` of an experiment, the content of another file.

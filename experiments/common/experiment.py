@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments.common import pieces, plain
+from experiments.common.pieces import Options, Say
+from experiments.common.results import Results, content, results_of
 from taciturn.core.policy import parse
 from taciturn.data import sources
 from taciturn.errors import DataError, RunError
-from taciturn.studies import experiment as plain
-from taciturn.studies import pieces
-from taciturn.studies.pieces import Options, Say
-from taciturn.studies.results import Results, content, results_of
 
 MATCHED = "?"  # the probability of an arm that speaks as often as an adaptive one
 NEAR = 0.01  # a probability as near as this to the adaptive arm's rate is kept

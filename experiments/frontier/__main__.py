@@ -4,7 +4,7 @@ from pathlib import Path
 
 from experiments.common.command import Study, only
 from experiments.frontier.experiments import EXPERIMENTS, MAIN
-from experiments.frontier.tables import TABLES
+from experiments.frontier.tables import TABLES, frontier
 from taciturn.frontier.picture import draw
 
 STUDY = Study(
@@ -12,7 +12,7 @@ STUDY = Study(
     Path(__file__).with_name("README.md"),
     EXPERIMENTS,
     TABLES,
-    figures={one.name: only(one.name, draw) for one in MAIN},
+    figures={one.name: only(one.name, lambda result: draw(frontier(result))) for one in MAIN},
 )
 
 if __name__ == "__main__":

@@ -3,14 +3,23 @@
 from typing import Any
 
 from experiments.common.command import Found, only, some
+from experiments.common.results import Results
 from experiments.frontier.experiments import MAIN
-from taciturn.frontier.front import points
-from taciturn.frontier.front import table as frontier
+from taciturn.frontier import front
+from taciturn.frontier.front import Frontier, Scores
 from taciturn.frontier.policies import FULL
-from taciturn.studies.results import Results
 from taciturn.studies.table import Table
 
 _SETTINGS = ("rounds", "cohort", "epochs", "batch", "lr", "clip")
+
+
+def frontier(result: Results) -> Frontier:
+    """Where the arms of an experiment are compared."""
+    arms = {
+        name: Scores(arm.policy, arm.seeds, arm.accuracy, arm.uploaded, arm.figure("worst_tenth"))
+        for name, arm in result.arms.items()
+    }
+    return Frontier(result.experiment.title, result.measure, result.cohort, arms)
 
 
 def settings(found: Found) -> Table:
@@ -38,14 +47,14 @@ def ends(found: Found) -> Table:
 
 
 def _ends(result: Results) -> dict[str, str]:
-    found = {}
-    for point in points(result):
-        text = f"{result.gap(point.name, FULL)}; {result.share(point.name).mean():.3g} %"
-        text = f"{point.accuracy:.2f} %" if point.name == FULL else text
+    own, found = frontier(result), {}
+    for point in front.points(own):
+        text = f"{own.gap(point.name)}; {own.share(point.name).mean():.3g} %"
+        text = f"{point.score:.2f} %" if point.name == FULL else text
         found[point.name] = text + " ●" * point.on_front
     return found
 
 
 TABLES = {"experiments": settings, "ends": ends} | {
-    one.name: only(one.name, frontier) for one in MAIN
+    one.name: only(one.name, lambda result: front.table(frontier(result))) for one in MAIN
 }

@@ -10,12 +10,12 @@ from scipy import stats
 
 from experiments.common.command import Found
 from experiments.common.figures import SEEDS, SHADE, curves, legend, round_axis
+from experiments.common.results import Arm, Results
 from experiments.paper.experiments import FIXED, MAIN, STAND_INS, SYNTHETIC, THRESHOLDS
 from experiments.paper.measures import ROUNDS, collapsed, thresholds
 from experiments.paper.paths import NAME as PATHS
 from experiments.paper.tables import joined, label
 from taciturn.report.colours import GREY, colours
-from taciturn.studies.results import Arm, Results
 
 _TONES = colours([f"adaptive+{text}" for text in STAND_INS.values()])
 COLOURS = {name: _TONES[f"adaptive+{text}"] for name, text in STAND_INS.items()}

@@ -9,8 +9,8 @@ that plateau itself.
 import numpy as np
 from scipy import stats
 
+from experiments.common.results import Arm, Results
 from taciturn.studies.difference import difference
-from taciturn.studies.results import Arm, Results
 
 ROUNDS = 100  # of the main table
 TARGET = 0.9  # of the final accuracy of full communication, to which bytes and rounds are counted

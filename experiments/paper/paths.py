@@ -21,10 +21,10 @@ import optax
 from scipy import stats
 
 from experiments.common.experiment import Setting
+from experiments.common.results_file import describe
 from taciturn.core import ou
 from taciturn.report.versions import versions
 from taciturn.sim.local import flat_model, make_step
-from taciturn.studies.results_file import describe
 from taciturn.studies.table import Table
 from taciturn.tasks import load
 from taciturn.tasks.task import with_test

@@ -12,6 +12,7 @@ from scipy import stats
 
 from experiments.common.command import Found, some
 from experiments.common.experiment import Experiment
+from experiments.common.results import Results
 from experiments.paper import paths, published, rounding
 from experiments.paper.experiments import (
     ALL_ARMS,
@@ -47,7 +48,6 @@ from experiments.paper.measures import (
     threshold_spread,
 )
 from experiments.paper.measures import thresholds as measured
-from taciturn.studies.results import Results
 from taciturn.studies.table import Spread, Table
 
 Made = Callable[[Found], Table | None]

@@ -111,8 +111,8 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Settings):
-    """All that decides what comes out of a run: written down, it runs the same again."""
+class TaskOptions:
+    """What is learned, and from which data."""
 
     task: str = "glyphs"
     """What to learn: glyphs, emnist, shakespeare, fashion, … (see `taciturn list`)."""
@@ -135,13 +135,6 @@ class Plan(Settings):
     hold_out: str | None = None
     """Which tenth of every client is tested on, where data come without a test set: random (by
     label) or last, where rows are in the order of time (default: random)."""
-    arms: str | None = None
-    """Policies to run side by side, such as "full; adaptive+ou; adaptive+ignore+eden:0.1"."""
-    plain: bool = False
-    """Run the plain loop that reads like the paper, slowly, instead of the engine."""
-    noise_floor: bool = False
-    """Measure how far accuracies move by rounding alone: run everything once more, with the
-    learning rate changed in its last bit."""
 
     @property
     def task_options(self) -> dict[str, Any]:
@@ -157,6 +150,19 @@ class Plan(Settings):
                 raise InputError(f"`--option` is KEY=VALUE, each once, got `{pair}`.")
             given[key] = _value_of(value)
         return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(TaskOptions, Settings):
+    """All that decides what comes out of a run: written down, it runs the same again."""
+
+    arms: str | None = None
+    """Policies to run side by side, such as "full; adaptive+ou; adaptive+ignore+eden:0.1"."""
+    plain: bool = False
+    """Run the plain loop that reads like the paper, slowly, instead of the engine."""
+    noise_floor: bool = False
+    """Measure how far accuracies move by rounding alone: run everything once more, with the
+    learning rate changed in its last bit."""
 
 
 def _value_of(text: str) -> Any:

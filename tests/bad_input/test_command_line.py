@@ -103,7 +103,7 @@ CASES = [
     ("report {run} --out {missing}/a/b.png", "cannot be written"),
     ("report {run} --out {folder}", "`--out`"),
     ("frontier nothing --out {new}", "`nothing`"),
-    ("frontier glyphs --out {text}", "is a file"),
+    ("frontier glyphs --out {text}", "not an empty folder"),
     ("frontier glyphs --precision half", "`half`"),
     ("frontier glyphs --seeds 0", "`seeds`"),
     ("frontier glyphs --policies nobody --out {new}", "`nobody`"),

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 @pytest.fixture
 def counted(monkeypatch):
     """The policies and seeds of every piece that is run."""
-    from taciturn.studies import pieces
+    from experiments.common import pieces
 
     calls, inner = [], pieces.compare
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from experiments.common import pieces
 from experiments.common.experiment import Experiment, Setting, partner
+from experiments.common.pieces import Options
+from experiments.common.results import content
+from experiments.common.results_file import describe
 from experiments.paper.experiments import SYNTHETIC
 from taciturn.errors import InputError, RunError
 from taciturn.report import terminal
 from taciturn.runs import claimed
 from taciturn.sim import checkpoint, engine
-from taciturn.studies import pieces
-from taciturn.studies.pieces import Options
-from taciturn.studies.results import content
-from taciturn.studies.results_file import describe
 from taciturn.tasks import load
 
 ARMS = {

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from experiments.common.command import fill
+from experiments.common.results import Arm, Results
 from experiments.paper import measures, tables
 from experiments.paper.__main__ import STUDY
 from experiments.paper.experiments import AUTHORS, EMNIST, NUMERICS, SHAKESPEARE
-from taciturn.studies.results import Arm, Results
 from taciturn.studies.table import Spread, Table
 
 

@@ -9,38 +9,72 @@ from taciturn.errors import RunError
 from taciturn.frontier.policies import FULL, GRID, RECOMMENDED
 from taciturn.report.page import SHARES
 from taciturn.report.units import byte_text
-from taciturn.studies.results import Arm, Results
+from taciturn.studies.difference import Difference, difference
 from taciturn.studies.table import Spread, Table
+
+
+class Scores(NamedTuple):
+    """What the runs of a policy came to; arrays are (seeds, tests)."""
+
+    policy: str
+    seeds: tuple[int, ...]
+    score: np.ndarray  # in %: accuracy, or how much of the variance is explained
+    uploaded: np.ndarray  # bytes since the start, headers included
+    worst_tenth: np.ndarray | None = None  # in %, (seeds,)
+
+
+class Frontier(NamedTuple):
+    """What the policies of a task came to, by their names."""
+
+    title: str
+    measure: str  # what scores are
+    cohort: int
+    arms: Mapping[str, Scores]
+
+    @property
+    def full(self) -> Scores:
+        if FULL not in self.arms:
+            raise RunError(f"{self.title} has no run of full communication yet.")
+        return self.arms[FULL]
+
+    def gap(self, name: str) -> Difference:
+        """The difference to full communication, over the seeds that both have."""
+        own, full = self.arms[name], self.full
+        both = [seed for seed in own.seeds if seed in full.seeds]
+        one, other = (arm.score[[arm.seeds.index(s) for s in both], -1] for arm in (own, full))
+        return difference(one, other)
+
+    def share(self, name: str) -> np.ndarray:
+        """Upload in % of that of full communication, (seeds,)."""
+        return 100 * self.arms[name].uploaded[:, -1] / self.full.uploaded[:, -1].mean()
 
 
 class Point(NamedTuple):
     """Where a policy ends, as means over seeds."""
 
-    name: str  # of the arm
-    accuracy: float  # in %
+    name: str
+    score: float  # in %
     uploaded: float  # bytes
-    on_front: bool  # whether no other has at least its accuracy for at most its bytes
+    on_front: bool  # whether no other has at least its score for at most its bytes
     recommended: bool  # whether it is the policy that Taciturn recommends
 
 
-def points(result: Results) -> list[Point]:
-    """Full communication, and then the other arms, those that upload most first."""
-    if FULL not in result.arms:
-        raise RunError(f"{result.experiment.name} has no run of full communication yet.")
+def points(found: Frontier) -> list[Point]:
+    """Full communication, and then the other policies, those that upload most first."""
     ends = {
-        name: (float(arm.bytes_at().mean()), float(arm.at().mean()))
-        for name, arm in result.arms.items()
+        name: (float(arm.uploaded[:, -1].mean()), float(arm.score[:, -1].mean()))
+        for name, arm in found.arms.items()
     }
-    front, recommended = pareto(ends), GRID[RECOMMENDED]
-    found = [
-        Point(name, accuracy, sent, name in front, result.arms[name].policy == recommended)
-        for name, (sent, accuracy) in ends.items()
+    front = pareto(ends)
+    made = [
+        Point(name, score, sent, name in front, found.arms[name].policy == GRID[RECOMMENDED])
+        for name, (sent, score) in ends.items()
     ]
-    return sorted(found, key=lambda point: (point.name != FULL, -point.uploaded))
+    return sorted(made, key=lambda point: (point.name != FULL, -point.uploaded))
 
 
 def pareto(ends: Mapping[str, tuple[float, float]]) -> set[str]:
-    """Those of (bytes, accuracy) that no other beats in one without losing in the other."""
+    """Those of (bytes, score) that no other beats in one without losing in the other."""
 
     def beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
         return one != other and one[0] <= other[0] and one[1] >= other[1]
@@ -48,35 +82,37 @@ def pareto(ends: Mapping[str, tuple[float, float]]) -> set[str]:
     return {name for name, end in ends.items() if not any(beats(o, end) for o in ends.values())}
 
 
-def reached(arm: Arm, accuracy: float) -> float | None:
-    """Bytes until the first test at which the mean over seeds is at least `accuracy`."""
-    found = np.flatnonzero(arm.accuracy.mean(0) >= accuracy)
+def reached(arm: Scores, score: float) -> float | None:
+    """Bytes until the first test at which the mean over seeds is at least `score`."""
+    found = np.flatnonzero(arm.score.mean(0) >= score)
     return float(arm.uploaded[:, found[0]].mean()) if len(found) else None
 
 
-def table(result: Results) -> Table:
-    """Accuracy and upload of every policy, and the worst tenth of clients where runs have it."""
-    found = points(result)
-    columns = ("policy", f"{result.measure} %", "− full", "upload %", "bytes", "front",
-               *(f"to {100 * share:g} %" for share in SHARES))  # fmt: skip
-    rows = [_row(point, result, found[0].accuracy) for point in found]
-    worst = [result.arms[point.name].figure("worst_tenth") for point in found]
+def table(found: Frontier) -> Table:
+    """Score and upload of every policy, and the worst tenth of clients where runs have it."""
+    goal = found.full.score[:, -1].mean()
+    shares = SHARES if goal > 0 else ()  # 90 % of what is below 0 is more than that
+    columns = ("policy", f"{found.measure} %", "− full", "upload %", "bytes", "front",
+               *(f"to {100 * share:g} %" for share in shares))  # fmt: skip
+    ends = points(found)
+    rows = [_row(point, found, [share * goal for share in shares]) for point in ends]
+    worst = [found.arms[point.name].worst_tenth for point in ends]
     if any(tenth is not None for tenth in worst):
         columns = (*columns, "worst tenth %")
         rows = [(*row, None if tenth is None else Spread(tenth))
                 for row, tenth in zip(rows, worst, strict=True)]  # fmt: skip
-    seeds = max(len(arm.seeds) for arm in result.arms.values())
-    title = f"{result.experiment.title}, {result.cohort} clients in a round, {seeds} seed"
-    return Table(f"{title}{'s' * (seeds > 1)}.", columns, rows)
+    seeds = max(len(arm.seeds) for arm in found.arms.values())
+    title = f"{found.title}, {found.cohort} clients in a round, {seeds} seed{'s' * (seeds > 1)}."
+    return Table(title, columns, rows)
 
 
-def _row(point: Point, result: Results, goal: float) -> tuple[Any, ...]:
-    arm, share = result.arms[point.name], result.share(point.name)
-    ends = [reached(arm, share * goal) for share in SHARES]
+def _row(point: Point, found: Frontier, goals: list[float]) -> tuple[Any, ...]:
+    arm, share = found.arms[point.name], found.share(point.name)
+    ends = [reached(arm, goal) for goal in goals]
     return (
         f"**{point.name}**" if point.recommended else point.name,
-        Spread(arm.at()),
-        None if point.name == FULL else str(result.gap(point.name, FULL)),
+        Spread(arm.score[:, -1]),
+        None if point.name == FULL else str(found.gap(point.name)),
         Spread(share, 1 if share.mean() >= 10 else 2 if share.mean() >= 1 else 3),
         byte_text(point.uploaded),
         "●" if point.on_front else None,

@@ -33,6 +33,8 @@ GRID = {
     "FedPAQ": "random:0.5+ignore+quantize:4",
     "power of choice": "full",
 }
+# Of a model with so few weights the default may upload more than a tenth: smaller amounts as well.
+SMALL, SMALLER = 10_000, {"budget:10%": "budget:10%", "budget:3%": "budget:3%"}
 # Settings that an arm has beside the others'; it then runs by itself.
 OWN: Mapping[str, Mapping[str, Any]] = {"power of choice": {"choice": 30}}
 

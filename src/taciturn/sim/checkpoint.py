@@ -75,7 +75,7 @@ class Checkpoints:
         self._folder, self._settings, self._size = folder, settings, local.flat_model(task).size
         self._tested = history.tested_columns(task)
         self._columns = (*history.MEASURED, *history.COUNTED, *self._tested)
-        about = _about(task, policies, settings)
+        about = identity(task, policies, settings)
         self._about = about | {"weights": self._size, "columns": list(self._columns)}
         self._table = runs.StreamedTable(folder / "metrics.csv")
         self._groups: list[list[Chunk]] = []  # the chunks of those that are done or under way
@@ -158,7 +158,8 @@ class Checkpoints:
     def _read(self, path: Path) -> tuple[list[Chunk], list[Group]]:
         """What a checkpoint has of `find`; the table is cut back to where it was."""
         content, arrays = runs.read_checked(path)
-        self._check(path, content["about"])
+        if what := what_differs(content["about"], self._about):
+            raise RunError(f"{path} is of another run: {what}")
         groups = [
             Group(tuple(entry["arms"]), tuple(entry["seeds"]), entry["done"], entry["lanes"])
             for entry in content["groups"]
@@ -179,16 +180,6 @@ class Checkpoints:
         self._groups = [[chunk] for chunk in found]
         self._saved = sum(group.done for group in groups)
         return found, left
-
-    def _check(self, path: Path, about: Mapping[str, Any]) -> None:
-        """Raises unless the checkpoint is of this run."""
-        there, here = dict(about), dict(self._about)
-        then, now = there.pop("what it does"), here.pop("what it does")
-        if all(then[name] == now[name] for name in ("jax", "device")):
-            there, here = there | then, here | now
-        for key, value in here.items():
-            if (other := there.get(key)) != value:
-                raise RunError(f"{path} is of another run: {key} is {other} there and {value} here")
 
     def _chunk(
         self, group: Group, rows: Iterator[Mapping[str, str]], arrays: Mapping[str, np.ndarray]
@@ -289,8 +280,8 @@ def _doing(task: Any, settings: Settings) -> dict[str, str]:
     return found
 
 
-def _about(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dict[str, Any]:
-    """What a checkpoint must have been made with, as JSON gives it back."""
+def identity(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dict[str, Any]:
+    """All that decides what comes out of a simulation, as JSON gives it back."""
     return {
         "task": task.name,
         "clients": task.clients.population,
@@ -301,6 +292,18 @@ def _about(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dic
         **{field.name: _as_json(getattr(settings, field.name)) for field in fields(Settings)},
         "arms": {name: str(policy) for name, policy in policies.items()},
     }
+
+
+def what_differs(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """What is another one in two identities; empty where they are one."""
+    there, here = dict(there), dict(here)
+    then, now = there.pop("what it does"), here.pop("what it does")
+    if all(then[name] == now[name] for name in ("jax", "device")):
+        there, here = there | then, here | now
+    for key, value in here.items():
+        if (other := there.get(key)) != value:
+            return f"{key} is {other} there and {value} here"
+    return ""
 
 
 def _as_json(value: Any) -> Any:

@@ -41,7 +41,7 @@ BASELINE = "full"
 NUDGED = "nudged"  # the folder of the runs that measure the noise floor
 
 
-class _Ready(NamedTuple):
+class Ready(NamedTuple):
     """A plan that was checked, and its data."""
 
     plan: Plan
@@ -77,10 +77,10 @@ def start(values: Mapping[str, Any], out: Path | None, told: Told) -> tuple[Path
 
     Of fields of the plan that have a list, a sweep, every combination is run.
     """
-    ready = _prepare(values)  # what is wrong leaves no folder behind
+    ready = prepare(values)  # what is wrong leaves no folder behind
     with runs.create(out, next(iter(ready.values())).task.name) as folder:
         runs.write_toml(folder / "config.toml", _config(values, ready))
-        with _saying_how(folder):
+        with saying_how(f"`taciturn resume {folder}` goes on."):
             return folder, _run_all(ready, folder, told)
 
 
@@ -96,8 +96,8 @@ def go_on(folder: Path, told: Told) -> dict[str, Any]:
     with runs.claimed(folder):
         if is_complete(folder):
             return _finished(folder)
-        ready = _prepare(read_config(folder / "config.toml"))
-        with _saying_how(folder):
+        ready = prepare(read_config(folder / "config.toml"))
+        with saying_how(f"`taciturn resume {folder}` goes on."):
             return _run_all(ready, folder, told)
 
 
@@ -142,7 +142,7 @@ def is_complete(folder: Path) -> bool:
     return (folder / "summary.json").exists()
 
 
-def _prepare(values: Mapping[str, Any]) -> dict[str, _Ready]:
+def prepare(values: Mapping[str, Any]) -> dict[str, Ready]:
     """Every point of a sweep, checked; of a plan without lists there is one, called ``."""
     open_task = functools.cache(load)  # the same task is the same program
     ready = {}
@@ -152,7 +152,7 @@ def _prepare(values: Mapping[str, Any]) -> dict[str, _Ready]:
         task = open_task(plan.task, **plan.task_options)
         if plan.devices is None and not plan.plain:  # others add up in another order
             plan = replace(plan, devices=len(jax.devices()))
-        ready[label] = _Ready(fill_in(plan, task, plan.plain, policies.values()), task, policies)
+        ready[label] = Ready(fill_in(plan, task, plan.plain, policies.values()), task, policies)
         if plan.noise_floor and "accuracy" not in metric_names(task):
             raise InputError(
                 f"`noise_floor` is measured in accuracy, which task `{task.name}` has not."
@@ -160,7 +160,7 @@ def _prepare(values: Mapping[str, Any]) -> dict[str, _Ready]:
     return ready
 
 
-def _config(values: Mapping[str, Any], ready: Mapping[str, _Ready]) -> dict[str, Any]:
+def _config(values: Mapping[str, Any], ready: Mapping[str, Ready]) -> dict[str, Any]:
     """What runs the same again: all settings, also those that were left out.
 
     Of a sweep, those that were given: what is left out may be another value at every point.
@@ -175,21 +175,24 @@ def _config(values: Mapping[str, Any], ready: Mapping[str, _Ready]) -> dict[str,
     return found
 
 
-def _run_all(ready: Mapping[str, _Ready], folder: Path, told: Told) -> dict[str, Any]:
+def _run_all(ready: Mapping[str, Ready], folder: Path, told: Told) -> dict[str, Any]:
     if len(ready) == 1:
         return _run(next(iter(ready.values())), folder, told)
-    found = {}
-    for label, one in ready.items():
-        with runs.claimed(folder / label) as below:
-            if not (below / "config.toml").exists():
-                runs.write_toml(below / "config.toml", _config({}, {label: one}))
-            found[label] = _run(one, below, told)
+    found = {label: run_below(one, folder / label, told) for label, one in ready.items()}
     summary = {"run": str(folder), "points": found, "versions": versions()}
     runs.write_json(folder / "summary.json", summary)
     return summary
 
 
-def _run(ready: _Ready, folder: Path, told: Told) -> dict[str, Any]:
+def run_below(ready: Ready, folder: Path, told: Told) -> dict[str, Any]:
+    """Runs a plan in a folder within another one, from where it is; returns its summary."""
+    with runs.claimed(folder):
+        if not (folder / "config.toml").exists():
+            runs.write_toml(folder / "config.toml", _config({}, {"": ready}))
+        return _run(ready, folder, told)
+
+
+def _run(ready: Ready, folder: Path, told: Told) -> dict[str, Any]:
     """Runs a plan in its folder from where it is, and writes down what came out."""
     plan, task, policies = ready
     if is_complete(folder):
@@ -220,7 +223,7 @@ def _finished(folder: Path) -> dict[str, Any]:
     return runs.read_json(folder / "summary.json")
 
 
-def _nudged(ready: _Ready, settings: Settings, folder: Path, told: Told) -> dict[str, History]:
+def _nudged(ready: Ready, settings: Settings, folder: Path, told: Told) -> dict[str, History]:
     """The same runs with another last bit in the learning rate: what differs, rounding has done.
 
     The compiled program is the same, and so are seeds, cohorts and batches.
@@ -254,9 +257,8 @@ def _summary(
 
 
 @contextlib.contextmanager
-def _saying_how(folder: Path) -> Iterator[None]:
+def saying_how(how: str) -> Iterator[None]:
     """A block that says how to go on where it is stopped."""
-    how = f"`taciturn resume {folder}` goes on."
     try:
         yield
     except Stopped as error:

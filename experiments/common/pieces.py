@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 import jax
 
+from experiments.common.plain import Experiment
+from experiments.common.results import Results
+from experiments.common.results_file import ResultsFile
 from taciturn import runs
 from taciturn.core.policy import parse
 from taciturn.errors import InputError, Stopped
@@ -21,9 +24,6 @@ from taciturn.report import terminal
 from taciturn.settings import Settings
 from taciturn.sim import compare, fill_in, infeasible
 from taciturn.sim.history import History
-from taciturn.studies.experiment import Experiment
-from taciturn.studies.results import Results
-from taciturn.studies.results_file import ResultsFile
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.common.plain import Experiment
 from taciturn import runs
 from taciturn.core import messages
 from taciturn.errors import RunError
 from taciturn.studies.difference import Difference, difference
-from taciturn.studies.experiment import Experiment
 
 ACCURACY, EXPLAINED = "accuracy", "explained variance"
 

@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.common.plain import Experiment
+from experiments.common.results import Results, content, results_of
 from taciturn import runs
 from taciturn.core.policy import parse
 from taciturn.data.shakespeare import PADDING
 from taciturn.errors import InputError, RunError
 from taciturn.report.versions import versions
 from taciturn.sim.history import History
-from taciturn.studies.experiment import Experiment
-from taciturn.studies.results import Results, content, results_of
 from taciturn.tasks.task import Task, with_test
 
 

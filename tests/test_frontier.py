@@ -1,0 +1,163 @@
+"""`taciturn frontier`, and what it makes of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_resume import every_round_is_saved, stop_after_two_rounds
+
+from taciturn import runs
+from taciturn.core.policy import parse
+from taciturn.errors import RunError
+from taciturn.frontier import folder, front, picture
+from taciturn.frontier.front import Frontier, Scores
+from taciturn.frontier.policies import GRID, SMALLER
+from taciturn.studies import comparison
+from taciturn.tasks import load
+from taciturn.tasks.task import with_test
+
+FULL_BYTES = 10 * 10 * (4 * 1000 + 24)
+SMALL = ("frontier", "synthetic", "--rounds", "3", "--seeds", "2", "--out", "a")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The policies of every comparison that is run."""
+    calls, inner = [], comparison.follow
+
+    def follow(task: Any, policies: Any, *others: Any) -> Any:
+        calls.append(list(policies))
+        return inner(task, policies, *others)
+
+    monkeypatch.setattr(comparison, "follow", follow)
+    return calls
+
+
+def rows(path: str = "a/table.csv") -> dict[str, dict[str, str]]:
+    return {row["policy"].strip("*"): row for row in runs.read_csv(Path(path))}
+
+
+def test_other_policies_are_added_to_the_table(taciturn: Any, run: list[list[str]]) -> None:
+    assert all(str(parse(text)) == text for text in (GRID | SMALLER).values())
+    assert "power of choice" in taciturn("frontier", "list")[1]
+    assert taciturn(*SMALL, "--policies", "random:0.5+ignore")[0] == 0
+    code, out, err = taciturn(*SMALL, "--policies", "power of choice; random:0.5+ignore")
+    assert (code, run) == (0, [["full", "random:0.5+ignore"], ["full"]])
+    found = rows()
+    assert set(found) == {"full", "power of choice", "random:0.5+ignore"}
+    for name in ("to 99 %", *found, "a/table.csv", "a/figure.png", "a/figure.svg"):
+        assert name in out
+    own = runs.read_json(Path("a/1/summary.json"))["arms"]["random:0.5+ignore"]
+    shown = found["random:0.5+ignore"]
+    assert float(shown["accuracy %"]) == pytest.approx(own["accuracy_mean"], 1e-5)
+    assert float(shown["upload %"]) == pytest.approx(own["upload_share"], 1e-5)
+    assert float(found["power of choice"]["upload %"]) > 100  # losses are uploaded too
+    code, _, err = taciturn(*SMALL, "--lr", "0.3")
+    assert (code, err) == (1, "taciturn: a has other runs: lr is 0.1 there and 0.3 here. "
+                              "Choose another `--out`.\n")  # fmt: skip
+
+
+def test_a_call_that_was_stopped_goes_on(
+    taciturn: Any, run: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every_round_is_saved(monkeypatch)
+    stop_after_two_rounds(monkeypatch, times=2)
+    code, _, err = taciturn(*SMALL, "--policies", "full")
+    assert (code, err.splitlines()[-1]) == (130, "taciturn: Stopped. The same command goes on.")
+    code, _, err = taciturn(*SMALL, "--policies", "full")
+    assert (code, run) == (0, [["full"]] * 2)
+    assert "round 1/3" not in err
+
+
+def test_a_small_model_has_smaller_budgets_and_what_cannot_be_kept_is_left_out(
+    taciturn: Any, run: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "GRID", {"full": "full", "chosen": "full"})
+    monkeypatch.setattr(folder, "OWN", {"chosen": {"choice": 101}})
+    monkeypatch.setattr(folder, "SMALLER", {"budget:3%": "budget:3%"})
+    code, _, err = taciturn(*SMALL)
+    assert (code, run) == (0, [["full"]])
+    lines = [line for line in err.splitlines() if "left out" in line]
+    assert lines[0].startswith("budget:3% is left out: the budget of 3% cannot be kept")
+    assert lines[1].startswith("full is left out: `choice` must be")
+
+
+def test_another_files_results_are_never_shown(taciturn: Any) -> None:
+    """And numbers are scored by what is explained of them, which may be less than nothing."""
+    y = 9 + np.random.default_rng(0).normal(size=240)
+    table, other = Path("table.csv"), Path("other.csv")
+    for path, shift in ((table, 0), (other, 1)):
+        lines = [f"{i % 12},{i % 7},{one + shift:.3f}" for i, one in enumerate(y)]
+        path.write_text("\n".join(["0,1,2", *lines]) + "\n")
+    asked = ("frontier", "table", "--client", "0", "--label", "2", "--policies", "full",
+             "--rounds", "2", "--seeds", "1")  # fmt: skip
+    assert taciturn(*asked, "--data", "table.csv")[0] == 0
+    assert rows("frontier-results/table/table.csv").keys() == {"full"}
+    (full,) = rows("frontier-results/table/table.csv").values()
+    task = load("table", data=table, client="0", label="2")
+    loss = runs.read_json(Path("frontier-results/table/1/summary.json"))["loss_mean"]
+    explained = 100 * (1 - loss / with_test(task)[1].examples["y"].var())
+    assert float(full["explained variance %"]) == pytest.approx(explained, 1e-4)
+    assert explained < 0
+    assert "to 90 %" not in full
+    code, out, err = taciturn(*asked, "--data", "other.csv")
+    assert (code, out) == (1, "")
+    assert "the checksum of the data is" in err
+    assert "nosuch.csv" in taciturn(*asked, "--data", "nosuch.csv")[2]
+
+
+def made(**policies: tuple[str, float, float]) -> Frontier:
+    """Three seeds that end at a score and a little about it, after a share of all bytes."""
+    arms = {}
+    for name, (policy, end, share) in ({"full": ("full", 80, 100)} | policies).items():
+        ends = end + np.array([-0.1, 0.0, 0.1])
+        sent = np.array([[0.5, 1.0]] * 3) * share / 100 * FULL_BYTES
+        arms[name] = Scores(policy, (0, 1, 2), np.stack([ends - 3, ends], axis=1), sent)
+    return Frontier("X", "accuracy", 10, arms)
+
+
+def test_the_front_is_what_nobody_beats() -> None:
+    for ends, expected in (
+        ({"a": (1, 5), "b": (2, 6)}, {"a", "b"}),
+        ({"a": (1, 5), "b": (1, 5)}, {"a", "b"}),
+        ({"a": (2, 6), "b": (3, 5), "c": (1, 4)}, {"a", "c"}),
+    ):
+        assert front.pareto(ends) == expected
+
+
+def test_a_row_has_the_gap_the_share_and_the_bytes_until_the_mean_gets_there() -> None:
+    found = made(best=("budget", 80, 1), rival=("full+eden:1", 79, 10))
+    full, rival, best = front.table(found).rows
+    assert [row[0] for row in (full, rival, best)] == ["full", "rival", "**best**"]
+    assert rival[2:6] == ("-1.00 ± 0.00", rival[3], "39.3 KiB", None)
+    assert str(rival[3]) == "10.0 ± 0.0"
+    assert rival[6:] == ("19.65 KiB", "19.65 KiB", None)  # 72 and 76 of 80, and never 79.2
+    seeds = found.arms["rival"]._replace(seeds=(1, 2, 3))
+    assert str(found._replace(arms={**found.arms, "rival": seeds}).gap("rival")) == "-1.10 ± 0.00"
+    del found.arms["full"]
+    with pytest.raises(RunError, match="full communication"):
+        front.table(found)
+
+
+def test_the_picture_has_ten_policies_at_their_bytes_and_score() -> None:
+    rivals = {f"r{i}": ("full+eden:1", 79 - i, 10 + i) for i in range(10)}
+    found = made(best=("budget", 80, 1), low=("full+top_k:0.1", 60, 0.3), **rivals)
+    (axes,) = picture.draw(found).axes
+    marks = {tuple(line.get_xydata()[0]): line for line in axes.get_lines()
+             if line.get_linestyle() == "None"}  # fmt: skip
+    shown = {"full", "best", "low", *(f"r{i}" for i in range(7))}
+    ends = {p.uploaded: p.score for p in front.points(found) if p.name in shown}
+    lowest = min(y for _, y in marks)  # what ends far below is a triangle at the lower edge
+    assert set(marks) == {(sent, max(score, lowest)) for sent, score in ends.items()}
+    assert len(axes.get_lines()) == len(marks) + 1  # and the front
+    names = {t.get_text() for t in axes.texts} - {""}
+    assert {"full", "best", "low: 60.0 %"} < names
+    assert len(names) == 10
+    axes.figure.draw_without_rendering()
+    for line in marks.values():
+        box = line.get_window_extent()
+        assert all(axes.bbox.contains(*corner) for corner in box.padded(4).get_points())
+    assert len(picture.draw(found, trails=True).axes[0].get_lines()) == 2 * len(marks) + 1
