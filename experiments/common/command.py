@@ -133,13 +133,13 @@ class Study(NamedTuple):
         made = {name: self.tables[name](found) for name in names or self.tables}
         there = {name: table for name, table in made.items() if table is not None and table.rows}
         for name, table in there.items():
-            table.write(folder, f"table-{name}")
+            table.write(_table(folder, name))
         if names:
             return [f"{table.title}\n\n{table.text()}" for table in there.values()]
         if folder.resolve() == (self.page.parent / "results").resolve():
             text = fill(self.page.read_text("utf-8"), there)
             self.page.write_text(text, "utf-8")
-        return [str(folder / f"table-{name}.csv") for name in there]
+        return [str(_table(folder, name)) for name in there]
 
     def draw(self, folder: Path, names: Sequence[str] = ()) -> list[Path]:
         """Draws figures of what the folder has."""
@@ -182,6 +182,10 @@ def _print(lines: Iterable[str]) -> None:
 
 def _file(folder: Path, name: str) -> Path:
     return folder / f"{name}.json"
+
+
+def _table(folder: Path, name: str) -> Path:
+    return folder / f"table-{name}.csv"
 
 
 def _positive(text: str) -> int:

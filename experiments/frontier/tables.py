@@ -5,6 +5,7 @@ from typing import Any
 from experiments.common.command import Found, only, some
 from experiments.common.results import Results
 from experiments.frontier.experiments import MAIN
+from taciturn.errors import RunError
 from taciturn.frontier import front
 from taciturn.frontier.front import Frontier, Scores
 from taciturn.frontier.policies import FULL
@@ -15,8 +16,10 @@ _SETTINGS = ("rounds", "cohort", "epochs", "batch", "lr", "clip")
 
 def frontier(result: Results) -> Frontier:
     """Where the arms of an experiment are compared."""
+    if FULL not in result.arms:
+        raise RunError(f"{result.experiment.name} has no run of full communication yet.")
     arms = {
-        name: Scores(arm.policy, arm.seeds, arm.accuracy, arm.uploaded, arm.figure("worst_tenth"))
+        name: Scores(arm.seeds, arm.accuracy, arm.uploaded, arm.figure("worst_tenth"))
         for name, arm in result.arms.items()
     }
     return Frontier(result.experiment.title, result.measure, result.cohort, arms)

@@ -63,7 +63,7 @@ def test_the_main_table_has_rows_for_what_was_run_and_marks_those_of_float32():
 
 def test_a_table_is_written_with_its_deviations_and_between_its_marks(tmp_path):
     table = Table("T", ("a", "b"), [("x", Spread(np.array([1.0, 3.0]))), ("y", 4)])
-    path, _ = table.write(tmp_path, "t")
+    path = table.write(tmp_path / "t.csv")
     assert path.read_text() == 'a,b,"b, deviation"\nx,2,1.41421\ny,4,\n'
     page = "head\n<!-- table: t -->\nold\n<!-- end -->\ntail <!-- table: other -->\n"
     filled = fill(page, {"t": table, "u": table})

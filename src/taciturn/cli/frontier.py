@@ -11,7 +11,7 @@ import tyro
 
 from taciturn.cli.command import Command, tell
 from taciturn.errors import require
-from taciturn.settings import Settings, TaskOptions
+from taciturn.settings import Plan, Settings, TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +51,13 @@ class Frontier(TaskOptions, Settings, Command):
         if self.task == "list":
             sys.stdout.write("".join(f"{name:<30} {text}\n" for name, text in GRID.items()))
             return
-        values = {
-            field.name: getattr(self, field.name)
-            for base in (Settings, TaskOptions)
-            for field in fields(base)
-        }
+        values = {f.name: getattr(self, f.name) for f in fields(Plan) if hasattr(self, f.name)}
         prepare()
         if self.precision is None:
             values["precision"] = "bfloat16" if jax.default_backend() == "gpu" else "float32"
         out = self.out or Path("frontier-results", self.task)
         found = folder.complete(values, self.policies, out, tell)
         table = front.table(found)
-        made = table.write(out, "table")
+        made = [table.write(out / "table.csv")]
         made += figure.write(picture.draw(found, self.trails), out, "figure")
         sys.stdout.write("\n".join([table.title, "", table.text(), *map(str, made)]) + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,12 +56,12 @@ def complete(
             path.parent: Plan(**read_config(path)) for path in folder.glob("[0-9]*/config.toml")
         }
         there = {arm for own in plans.values() for arm in _arms(own)}
+        names = {(text, _choice(name, plan)): name
+                 for name, text in reversed((GRID | arms).items())}  # fmt: skip
         asked = [(text, _choice(name, plan)) for name, text in arms.items()]
+        missing = {arm: names[arm] for arm in asked if arm not in there}
         free = (folder / str(n) for n in itertools.count(1) if not (folder / str(n)).exists())
-        plans |= zip(
-            free, _plans([arm for arm in asked if arm not in there], plan, task, say), strict=False
-        )
-        names = {(text, _choice(name, plan)): name for name, text in reversed(GRID.items())}
+        plans |= zip(free, _plans(missing, plan, task, say), strict=False)
         found = {}
         for below, own in plans.items():
             mine = replace(plan, arms=own.arms, choice=own.choice)
@@ -69,9 +69,8 @@ def complete(
             with comparison.saying_how("The same command goes on."):
                 comparison.run_below(ready, below, comparison.Told())
             read = series.read(below)
-            for text, choice in _arms(own):
-                name = names.get((text, choice), text)
-                found[name] = _scores(read[text], plan, variance)
+            for arm in _arms(own):
+                found[names.get(arm, arm[0])] = _scores(read[arm[0]], plan, variance)
     measure = "accuracy" if variance is None else "explained variance"
     return Frontier(task.name, measure, plan.cohort, found)
 
@@ -86,9 +85,9 @@ def _arms(plan: Plan) -> list[_Arm]:
 
 
 def _plans(
-    arms: Sequence[_Arm], plan: Plan, task: Task, say: Callable[[str], None]
+    arms: Mapping[_Arm, str], plan: Plan, task: Task, say: Callable[[str], None]
 ) -> Iterator[Plan]:
-    """The plans that run these arms; says which cannot be run."""
+    """The plans that run these arms, which have names; says which cannot be run."""
     for choice in dict.fromkeys(choice for _, choice in arms):
         own, policies = replace(plan, choice=choice), {t: parse(t) for t, c in arms if c == choice}
         left_out = infeasible(task, policies, plan.cohort, plan.rounds)
@@ -97,7 +96,7 @@ def _plans(
         except InputError as error:
             left_out = dict.fromkeys(policies, str(error))
         for text, why in left_out.items():
-            say(f"{text} is left out: {why}")
+            say(f"{arms[text, choice]} is left out: {why}")
         if texts := [text for text in policies if text not in left_out]:
             yield replace(own, arms="; ".join(texts))
 
@@ -121,6 +120,6 @@ def _scores(read: series.Series, plan: Plan, variance: float | None) -> Scores:
     share = read["accuracy"] if variance is None else 1 - read["loss"] / variance
     worst = 100 * read["worst_tenth"][:, -1]
     return Scores(
-        read.arm, read.seeds, 100 * share[:, tested], read.uploaded[:, tested],
+        read.seeds, 100 * share[:, tested], read.uploaded[:, tested],
         None if np.isnan(worst).any() else worst,
     )  # fmt: skip

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taciturn.errors import RunError
-from taciturn.frontier.policies import FULL, GRID, RECOMMENDED
+from taciturn.frontier.policies import FULL, RECOMMENDED
 from taciturn.report.page import SHARES
 from taciturn.report.units import byte_text
 from taciturn.studies.difference import Difference, difference
@@ -16,7 +15,6 @@ from taciturn.studies.table import Spread, Table
 class Scores(NamedTuple):
     """What the runs of a policy came to; arrays are (seeds, tests)."""
 
-    policy: str
     seeds: tuple[int, ...]
     score: np.ndarray  # in %: accuracy, or how much of the variance is explained
     uploaded: np.ndarray  # bytes since the start, headers included
@@ -31,22 +29,16 @@ class Frontier(NamedTuple):
     cohort: int
     arms: Mapping[str, Scores]
 
-    @property
-    def full(self) -> Scores:
-        if FULL not in self.arms:
-            raise RunError(f"{self.title} has no run of full communication yet.")
-        return self.arms[FULL]
-
     def gap(self, name: str) -> Difference:
         """The difference to full communication, over the seeds that both have."""
-        own, full = self.arms[name], self.full
+        own, full = self.arms[name], self.arms[FULL]
         both = [seed for seed in own.seeds if seed in full.seeds]
         one, other = (arm.score[[arm.seeds.index(s) for s in both], -1] for arm in (own, full))
         return difference(one, other)
 
     def share(self, name: str) -> np.ndarray:
         """Upload in % of that of full communication, (seeds,)."""
-        return 100 * self.arms[name].uploaded[:, -1] / self.full.uploaded[:, -1].mean()
+        return 100 * self.arms[name].uploaded[:, -1] / self.arms[FULL].uploaded[:, -1].mean()
 
 
 class Point(NamedTuple):
@@ -56,7 +48,6 @@ class Point(NamedTuple):
     score: float  # in %
     uploaded: float  # bytes
     on_front: bool  # whether no other has at least its score for at most its bytes
-    recommended: bool  # whether it is the policy that Taciturn recommends
 
 
 def points(found: Frontier) -> list[Point]:
@@ -66,10 +57,7 @@ def points(found: Frontier) -> list[Point]:
         for name, arm in found.arms.items()
     }
     front = pareto(ends)
-    made = [
-        Point(name, score, sent, name in front, found.arms[name].policy == GRID[RECOMMENDED])
-        for name, (sent, score) in ends.items()
-    ]
+    made = [Point(name, score, sent, name in front) for name, (sent, score) in ends.items()]
     return sorted(made, key=lambda point: (point.name != FULL, -point.uploaded))
 
 
@@ -90,7 +78,7 @@ def reached(arm: Scores, score: float) -> float | None:
 
 def table(found: Frontier) -> Table:
     """Score and upload of every policy, and the worst tenth of clients where runs have it."""
-    goal = found.full.score[:, -1].mean()
+    goal = found.arms[FULL].score[:, -1].mean()
     shares = SHARES if goal > 0 else ()  # 90 % of what is below 0 is more than that
     columns = ("policy", f"{found.measure} %", "− full", "upload %", "bytes", "front",
                *(f"to {100 * share:g} %" for share in shares))  # fmt: skip
@@ -110,7 +98,7 @@ def _row(point: Point, found: Frontier, goals: list[float]) -> tuple[Any, ...]:
     arm, share = found.arms[point.name], found.share(point.name)
     ends = [reached(arm, goal) for goal in goals]
     return (
-        f"**{point.name}**" if point.recommended else point.name,
+        f"**{point.name}**" if point.name == RECOMMENDED else point.name,
         Spread(arm.score[:, -1]),
         None if point.name == FULL else str(found.gap(point.name)),
         Spread(share, 1 if share.mean() >= 10 else 2 if share.mean() >= 1 else 3),

@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from taciturn.frontier.front import Frontier, Point, points
-from taciturn.frontier.policies import FULL
+from taciturn.frontier.policies import FULL, RECOMMENDED
 from taciturn.report.colours import colours
 from taciturn.report.units import byte_axis
 from taciturn.studies.difference import MARGIN
@@ -23,15 +23,15 @@ def draw(frontier: Frontier, trails: bool = False) -> Figure:
     figure = Figure(figsize=(10, 6.5), layout="constrained")
     axes = figure.subplots()
     all_of = points(frontier)
-    all_of.sort(key=lambda p: (p.name != FULL and not p.recommended, not p.on_front, -p.score))
+    all_of.sort(key=lambda p: (p.name not in (FULL, RECOMMENDED), not p.on_front, -p.score))
     found = all_of[:_MOST]
     tones = colours([point.name for point in found])
-    level = float(frontier.full.score[:, -1].mean())
+    level = float(frontier.arms[FULL].score[:, -1].mean())
     lowest = _zoom(axes, found, level)
     labels = []
     for point in found:
         arm, tone, end = frontier.arms[point.name], tones[point.name], point.score
-        mark = "v" if end < lowest else "*" if point.recommended else "o"
+        mark = "v" if end < lowest else "*" if point.name == RECOMMENDED else "o"
         if trails:
             axes.plot(arm.uploaded.mean(0), arm.score.mean(0), color=tone, lw=0.9, alpha=0.35)
         axes.plot(
@@ -39,7 +39,7 @@ def draw(frontier: Frontier, trails: bool = False) -> Figure:
             color=tone, mec="white", mew=0.8, ls="", zorder=4,
         )  # fmt: skip
         name = f"{point.name}: {end:.1f} %" if end < lowest else point.name
-        labels.append(Label(name, point.uploaded, max(end, lowest), tone, point.recommended))
+        labels.append(Label(name, point.uploaded, max(end, lowest), tone, mark == "*"))
     front = sorted((p.uploaded, p.score) for p in found if p.on_front)
     front.append((axes.get_xlim()[1], front[-1][1]))  # more bytes give no more
     axes.plot(*zip(*front, strict=True), color="0.45", lw=1, ls="--", zorder=2,

@@ -36,8 +36,7 @@ class Label(NamedTuple):
 def place_labels(axes: Axes, labels: Sequence[Label]) -> None:
     """Writes names beside their points, so that none covers another or a point.
 
-    Places near a point are tried first; a thin line leads to one that is further away. All ranges
-    of the axes must be set before.
+    Places near a point are tried first. All ranges of the axes must be set before.
     """
     figure = axes.figure
     assert isinstance(figure, Figure)
@@ -62,18 +61,12 @@ def place_labels(axes: Axes, labels: Sequence[Label]) -> None:
                 break
         taken.append(box)
         text.set_position((right, up))
-        if abs(up) > 13:
-            end = (min(max(x, box.x0), box.x1) - x) / pixels
-            axes.annotate(
-                "", (label.x, label.y), xytext=(end, up), textcoords="offset points",
-                arrowprops={"arrowstyle": "-", "color": label.colour, "lw": 0.6, "shrinkA": 6},
-            )  # fmt: skip
 
 
 def _offsets(width: float) -> Iterator[tuple[float, float]]:
     """Where a name of this width may begin, in points from its point: near ones first."""
     right, middle, left = 10.0, -width / 2, -10.0 - width
     yield from ((right, 0), (middle, 13), (middle, -13), (left, 0))
-    for height in range(13, 150, 6):
+    for height in range(13, 70, 6):
         for up in (height, -height):
             yield from ((middle, up), (right, up), (left, up))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taciturn import files, runs
+from taciturn import files
 
 
 class Spread(NamedTuple):
@@ -48,16 +48,14 @@ class Table(NamedTuple):
         padded = [[line[0].ljust(first), *map(str.rjust, line[1:], others)] for line in lines]
         return "\n".join("  ".join(line).rstrip() for line in padded) + "\n"
 
-    def write(self, folder: Path, name: str) -> list[Path]:
-        """Writes it as Markdown, and as CSV with a column of its own for every deviation."""
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / f"{name}.csv", folder / f"{name}.md"]
+    def write(self, path: Path) -> Path:
+        """Writes it as CSV, with a column of its own for every deviation."""
+        path.parent.mkdir(parents=True, exist_ok=True)
         columns = [_wide(column) for column in zip(self.columns, *self.rows, strict=True)]
-        with files.atomic_write(paths[0]) as file:
+        with files.atomic_write(path) as file:
             rows = zip(*(one for both in columns for one in both), strict=True)
             csv.writer(file, lineterminator="\n").writerows(rows)
-        runs.write_text(paths[1], f"{self.title}\n\n{self.markdown()}")
-        return paths
+        return path
 
 
 def _text(cell: Any) -> str:
