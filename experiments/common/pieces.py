@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import jax
 
 from experiments.common.plain import Experiment
-from experiments.common.results import Results
 from experiments.common.results_file import ResultsFile
 from taciturn import runs
 from taciturn.core.policy import parse
@@ -44,8 +43,8 @@ class Options(NamedTuple):
     again: Collection[str] = ()  # arms that are run whatever the file has of them
 
 
-def run(experiment: Experiment, options: Options, say: Say) -> Results:
-    """All runs of an experiment; those that its file lacks are made."""
+def run(experiment: Experiment, options: Options, say: Say) -> None:
+    """Makes the runs of an experiment that its file lacks."""
     with runs.claimed(options.folder):
         file = ResultsFile(experiment, options.folder, options.precision)
         file.forget(options.again)
@@ -70,7 +69,6 @@ def run(experiment: Experiment, options: Options, say: Say) -> Results:
                     shutil.rmtree(folder, ignore_errors=True)
                 file.add(*_piece(task, texts, seeds, file.settings | dict(own), folder), own)
                 shutil.rmtree(folder, ignore_errors=True)
-        return file.results()
 
 
 def _left_out(

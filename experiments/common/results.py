@@ -10,7 +10,6 @@ from experiments.common.plain import Experiment
 from taciturn import runs
 from taciturn.core import messages
 from taciturn.errors import RunError
-from taciturn.studies.difference import Difference, difference
 
 ACCURACY, EXPLAINED = "accuracy", "explained variance"
 
@@ -78,11 +77,6 @@ class Results(NamedTuple):
         both = [seed for seed in one if seed in other]
         return [one.index(seed) for seed in both], [other.index(seed) for seed in both]
 
-    def gap(self, first: str, second: str, rounds: int | None = None) -> Difference:
-        """The difference of two arms' accuracies, over the seeds that both have."""
-        one, other = self.common(first, second)
-        return difference(self.arms[first].at(rounds)[one], self.arms[second].at(rounds)[other])
-
 
 def content(path: Path) -> dict[str, Any]:
     """What a file holds, if it is one of an experiment."""
@@ -93,16 +87,13 @@ def content(path: Path) -> dict[str, Any]:
     return found
 
 
-def results_of(
-    experiment: Experiment, content: Mapping[str, Any], seeds: int | None = None
-) -> Results:
-    """The contents of a file as arrays, of the first `seeds` seeds or of all."""
-    data = content.get("data", {})
-    chosen = [run for run in content["runs"] if seeds is None or run["seed"] < seeds]
-    explained = bool(chosen) and None in chosen[0]["accuracy"]
+def results_of(experiment: Experiment, content: Mapping[str, Any]) -> Results:
+    """The contents of a file as arrays."""
+    data, runs = content.get("data", {}), content["runs"]
+    explained = bool(runs) and None in runs[0]["accuracy"]
     arms = {}
     for name in experiment.arms:
-        own = of_one_policy(run for run in chosen if run["arm"] == name)
+        own = of_one_policy(run for run in runs if run["arm"] == name)
         if own:
             arms[name] = Arm(
                 own[0]["policy"],

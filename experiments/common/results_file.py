@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.plain import Experiment
-from experiments.common.results import Results, content, results_of
+from experiments.common.results import content
 from taciturn import runs
 from taciturn.core.policy import parse
 from taciturn.data.shakespeare import PADDING
@@ -68,9 +68,6 @@ class ResultsFile:
         there = {run["arm"] for run in self.content["runs"]}
         if unknown := [arm for arm in arms if arm not in there]:
             raise InputError(f"{self.path} has no runs of {', '.join(unknown)} to run again.")
-        if left := [arm for arm in arms if arm not in self.experiment.arms]:
-            names = ", ".join(left)
-            raise InputError(f"`again` names {names}, which is none of the policies asked for.")
         self.content["runs"] = [run for run in self.content["runs"] if run["arm"] not in arms]
 
     def missing(self, policies: Mapping[str, str], own: Mapping[str, Any]) -> dict[str, list[int]]:
@@ -116,10 +113,6 @@ class ResultsFile:
         }
         self.content["pieces"].append(piece)
         runs.write_text(self.path, _lines(self.content))
-
-    def results(self) -> Results:
-        """The runs of the seeds that were asked for."""
-        return results_of(self.experiment, self.content, self.experiment.seeds)
 
 
 def describe(task: Task) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def test_a_table_is_written_with_its_deviations_and_between_its_marks(tmp_path):
     assert fill(filled, {"t": table}) == filled
 
 
-def test_the_command_line(capsys, tmp_path):
+def test_the_command_line(capsys, tmp_path, counted):
     out = ["--out", str(tmp_path)]
     STUDY.main(["run", "synthetic", "--rounds", "2", "--seeds", "1", *out])
     STUDY.main(["list", *out])
