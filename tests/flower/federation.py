@@ -184,6 +184,8 @@ def bad(change):
         if node == BAD:
             items = {name: type(item)(dict(item)) for name, item in reply.content.items()}
             content = RecordDict(items)
+            if protocol.PACKED in content:
+                restate(content)  # a node need not leave out the names of its metrics
             reply = Message(content=content, metadata=reply.metadata)
             change(content)
         return reply
@@ -192,14 +194,19 @@ def bad(change):
 
 
 def said(reply: Message) -> protocol.Said:
-    """What a reply says beside its arrays."""
-    return protocol.read_said(reply.content)
+    """What a reply of the app `pulled` says beside its arrays."""
+    return read_said(reply.content)
+
+
+def read_said(content: RecordDict) -> protocol.Said:
+    known = protocol.form_of("metrics", {"num-examples": 1, "train_loss": 0.0})
+    return protocol.read_said(content, known if protocol.PACKED in content else ())
 
 
 def restate(content: RecordDict, code: bytes | None = None, **changes: float) -> None:
     """Makes the mod say something else: other numbers, or another code."""
-    found = protocol.read_said(content)
-    del content[found.name]
+    found = read_said(content)
+    del content[next(iter(protocol.metrics_of(content)))]
     content[found.name] = found.metrics
     report = found.report._replace(**changes)
     protocol.write_report(content, report, found.code if code is None else code)

@@ -22,12 +22,12 @@ from federation import (
     run,
     targets,
 )
-from flwr.app import Array, ConfigRecord
+from flwr.app import Array, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from taciturn.core import parallel
-from taciturn.flower import Taciturn, mod, protocol, records, speak
+from taciturn.flower import Taciturn, byte_counts, mod, protocol, records, speak
 
 
 def put(**arrays):
@@ -82,7 +82,7 @@ GARBAGE = {
     "a norm that is NaN": lambda c: restate(c, norm=math.nan),
     "a norm below zero": lambda c: restate(c, norm=-1.0),
     "a norm beyond float32": lambda c: restate(c, norm=1e39),
-    "half a report": claim(protocol.REPORT, bytes(31)),
+    "half a report": claim(protocol.REPORT, b"\x02" + bytes(8)),
     "a number for a report": claim(protocol.REPORT, 1.0),
     "text for a metric": claim("train_loss", "low"),
     "a list for a metric": claim("train_loss", [1.0, 2.0]),
@@ -411,3 +411,23 @@ def test_threads_give_the_same_sums(monkeypatch):
     several = records.measure(sent, trained, np.float32, examples, again)
     np.testing.assert_allclose(several, norms, rtol=1e-6)
     np.testing.assert_array_equal(again, total)
+
+
+def test_what_is_around_a_code_takes_at_most_400_bytes():
+    """In Flower's simulation, with the metrics of the transformer's example and the longest ids."""
+    request = Message(RecordDict(), dst_node_id=2**64 - 1, message_type="train", group_id="45")
+    ids = {"_run_id": 2**64 - 1, "_src_task_id": 2**64 - 1, "_message_id": "0" * 36}
+    request.metadata.__dict__.update(ids)
+    metrics = MetricRecord({"train_loss": 4.1, "num-examples": 60})
+    reply, form = RecordDict({"metrics": metrics}), protocol.form_of("metrics", metrics)
+    protocol.write_report(reply, protocol.Report(0.2, 0.2), bytes(4000), form)
+    assert byte_counts.message_bytes(Message(reply, reply_to=request)) <= 4400
+    read = protocol.read_said(reply, form)
+    assert (read.name, dict(read.metrics), read.code) == ("metrics", dict(metrics), bytes(4000))
+
+
+def test_names_of_metrics_travel_once():
+    strategy, _, _ = run("full+eden:1", 2)
+    first, second = (row["overhead_up"] for row in strategy.history)
+    assert second < first - NODES * len("metrics" + "num-examples" + "train_loss")
+    assert [row["train_loss"] for row in strategy.history] == [3 + 2 / 3] * 2

@@ -56,6 +56,7 @@ class RoundReplies:
     payload_up: int = 0  # those of codes and arrays among them
     payload_always: int = 0  # those of arrays that always travel among these
     bytes_up_full: int = 0  # all bytes if everyone had sent their weights whole
+    form: tuple[str, ...] = ()  # of the metrics, as most report them
 
     @property
     def everyone(self) -> list[Reply]:
@@ -141,7 +142,7 @@ def _said(message: Message, asked: set[int], answered: set[int], now: Round) -> 
     if node not in asked or node in answered:
         raise InputError("it was not asked, or had answered.")
     answered.add(node)
-    said = protocol.read_said(message.content)
+    said = protocol.read_said(message.content, now.request.form)
     if now.downlink is not None:
         now.downlink.check(node, said.has)
     return said
@@ -186,6 +187,8 @@ def _comparable(heard: RoundReplies, found: list[Reply], now: Round) -> list[Rep
         for reply in kept:
             reply.name = leading[0][0]
             reply.metrics = MetricRecord({k: v for k, v in reply.metrics.items() if k in names})
+    if kept:
+        heard.form = protocol.form_of(kept[0].name, kept[0].metrics)
     now.limits.bound_weights(kept, now.request.weighted_by)
     return kept
 

@@ -124,7 +124,7 @@ def _answer(
         update = records.difference(before, after)
         code, norm = _encoded(update, norm, int(decision.nbytes), asked, node, context)
         report = report._replace(encoded_norm=norm)
-    protocol.write_report(reply.content, report, code)
+    protocol.write_report(reply.content, report, code, asked.form)
 
 
 def _encoded(

@@ -4,7 +4,9 @@ A client that cannot read what it is asked, such as one of another version, send
 says why, and the round goes on.
 
 Each record of a message costs 150 bytes in Flower. A reply therefore has the app's metrics, the
-mod's numbers and the code in one: a ConfigRecord, because only these hold bytes.
+mod's numbers and the code in one: a ConfigRecord, because only these hold bytes. Names of metrics
+travel once: a request has those that the server heard in the round before, and a client that
+reports the same sends numbers alone.
 """
 
 import struct
@@ -23,16 +25,17 @@ from taciturn.core.policy import parse_part, spell
 from taciturn.core.rules import Rule
 from taciturn.errors import InputError
 
-VERSION = 5
+VERSION = 6
 
 REQUEST = "taciturn"  # the ConfigRecord of a request
-REPORT = "taciturn"  # the entry of a reply's metrics: the numbers of a `Report`, and the code
+REPORT = ""  # the entry of a reply's metrics: a `Report`, metrics of a known form, and the code
+PACKED = ""  # the name of the record with the metrics, where these are of the known form
 CODE = "taciturn.code"  # the array with a code that is too long for one of Flower's objects
 HAS = "taciturn.has"  # the entry of a reply's metrics that `downlink.py` writes
 REMARK = "taciturn.remark"  # the ConfigRecord of a reply that is not as it was asked for
 _CONTEXT = "context."  # begins the names of what the rule broadcasts
 _AS_THEY_ARE = ("weighted_by", "seed", "round", "silence", "accepted")  # fields of a `Request`
-_NUMBERS = struct.Struct("<4d")
+_TYPES = {int: "i", float: "d"}  # of metrics, as `struct` writes them
 
 
 def key_of(seed: int, *numbers: int) -> np.ndarray:
@@ -56,6 +59,7 @@ class Request:
     round: int
     silence: int = 0  # how many times in a row the server heard this client's silence
     accepted: int = 0  # the last round in which the server took what this client said
+    form: tuple[str, ...] = ()  # of the metrics that the server heard last, as `form_of` has it
 
     @property
     def coded(self) -> bool:
@@ -74,7 +78,7 @@ def ask(message: Message, asked: Request) -> Message:
     """The inner strategy's message, with the request in it."""
     record = ConfigRecord({
         "protocol": VERSION, "version": __version__, "rule": spell(asked.rule),
-        "codec": spell(asked.codec), "exclude": list(asked.exclude),
+        "codec": spell(asked.codec), "exclude": list(asked.exclude), "form": list(asked.form),
         **{name: getattr(asked, name) for name in _AS_THEY_ARE},
         **{_CONTEXT + name: float(value) for name, value in asked.context._asdict().items()},
     })  # fmt: skip
@@ -99,7 +103,8 @@ def read_request(record: Mapping[str, Any]) -> Request:
         )
     return Request(
         rule, first._replace(**context), parse_part("codec", record["codec"]),
-        tuple(record["exclude"]), **{name: record[name] for name in _AS_THEY_ARE},
+        tuple(record["exclude"]), form=tuple(record["form"]),
+        **{name: record[name] for name in _AS_THEY_ARE},
     )  # fmt: skip
 
 
@@ -112,8 +117,19 @@ class Report(NamedTuple):
     own: float = 1.0  # how likely a rule of the client's own did
 
 
-def write_report(content: RecordDict, report: Report, code: bytes = b"") -> None:
-    """Adds a report, and the code of who speaks, to the app's metrics in a reply."""
+def form_of(name: str, metrics: Mapping[str, Any]) -> tuple[str, ...]:
+    """A record's name, the types of its metrics and their names; () where a metric is a list, or
+    too large for 32 bits."""
+    types = "".join(_TYPES.get(type(value), "") for value in metrics.values())
+    small = all(abs(value) < 2**31 for value in metrics.values() if isinstance(value, int))
+    return (name, types, *metrics) if small and len(types) == len(metrics) else ()
+
+
+def write_report(
+    content: RecordDict, report: Report, code: bytes = b"", form: tuple[str, ...] = ()
+) -> None:
+    """Adds a report, and the code of who speaks, to the app's metrics in a reply. Metrics of the
+    `form` that the server knows are written without their names."""
     name, metrics = next(iter(content.metric_records.items()))
     if len(code) > CHUNK:
         arrays = next(iter(content.array_records), "arrays")
@@ -122,7 +138,30 @@ def write_report(content: RecordDict, report: Report, code: bytes = b"") -> None
         )
         code = b""
     del content[name]  # Flower warns of records that are written over
-    content[name] = ConfigRecord({**metrics, REPORT: _NUMBERS.pack(*report) + code})
+    packed = _pack(report)
+    if form and form_of(name, metrics) == form:
+        packed += struct.pack(f"<{form[1]}", *metrics.values())
+        name, metrics = PACKED, {}
+    content[name] = ConfigRecord({**metrics, REPORT: packed + code})
+
+
+def _pack(report: Report) -> bytes:
+    """How many numbers a report has up to the last that is not as usual, and these."""
+    usual = Report(report.norm, report.norm)
+    count = max(i for i in range(1, 5) if i == 1 or report[i - 1] != usual[i - 1])
+    return struct.pack(f"<B{count}d", count, *report[:count])
+
+
+def _unpack(packed: Any, types: str) -> tuple[Report, tuple[Any, ...], bytes]:
+    """The report, the metrics of these types, and the code."""
+    try:
+        count = packed[0]
+        numbers = struct.unpack_from(format := f"<B{count}d{types}", packed)
+        norm, end = numbers[1], count + 1
+        report = Report(*numbers[1:end], *Report(norm, norm)[count:])
+    except (struct.error, TypeError, IndexError):
+        raise InputError("Its report cannot be read.") from None
+    return report, numbers[end:], packed[struct.calcsize(format) :]
 
 
 def metrics_of(content: RecordDict) -> dict[str, Any]:
@@ -142,8 +181,9 @@ class Said(NamedTuple):
     has: Any  # what the node says that it has of the public model
 
 
-def read_said(content: RecordDict) -> Said:
-    """What a reply says, or an `InputError` that says what is wrong with it."""
+def read_said(content: RecordDict, form: tuple[str, ...] = ()) -> Said:
+    """What a reply to a request with this `form` says, or an `InputError` that says what is wrong
+    with it."""
     records = metrics_of(content)
     if len(records) != 1 or len(content.array_records) > 1:
         raise InputError(
@@ -151,12 +191,12 @@ def read_said(content: RecordDict) -> Said:
             f"{len(content.array_records)}."
         )
     name, metrics = next((name, dict(record)) for name, record in records.items())
-    packed, has, report = metrics.pop(REPORT, None), metrics.pop(HAS, None), None
-    if packed is not None:
-        if not isinstance(packed, bytes) or len(packed) < _NUMBERS.size:
-            raise InputError(f"Its `{REPORT}` is no report.")
-        report = Report(*_NUMBERS.unpack_from(packed))
-    code = (packed or b"")[_NUMBERS.size :]
+    has, report, code = metrics.pop(HAS, None), None, b""
+    if REPORT in metrics:
+        types = form[1] if name == PACKED and form else ""
+        report, values, code = _unpack(metrics.pop(REPORT), types)
+        if types:
+            name, metrics = form[0], dict(zip(form[2:], values, strict=True))
     try:
         found = MetricRecord(metrics)
         for key, value in found.items():

@@ -29,7 +29,7 @@ from taciturn.summary import summarise
 
 ROW = "row"  # the kind of a round's row in the results; others are attributes of Flower's `Result`
 Results = Mapping[str, dict[int, dict[str, Any]]]  # by kind and round
-_LAYOUT = 2  # of the folder
+_LAYOUT = 3  # of the folder
 _PARTS = ("rule", "stand_in")
 # Flower's optimisers keep the model that they were last given: it is saved already.
 _THE_MODEL = "current_arrays"
@@ -78,6 +78,7 @@ class State(NamedTuple):
     memory: ServerMemory  # what rule and stand-in learned
     seed: int  # what codecs draw from
     nodes: Nodes
+    form: tuple[str, ...]  # of the metrics that were heard last
     downlink: Mapping[str, np.ndarray]  # the tensors of `Downlink`; none where there is none
 
 
@@ -114,7 +115,7 @@ class Store:
         about = {
             "taciturn": __version__, "layout": _LAYOUT, "round": state.round,
             "policy": str(self._policy), "strategy": _names(self._inner), "seed": state.seed,
-            "arrays": file, "model": list(state.model),
+            "arrays": file, "model": list(state.model), "form": state.form,
             "inner": {path: type(value).__name__ for path, value in inner.items()},
             # Python's numbers: unlike NumPy's, they do not decide the dtype of a sum.
             "plain": [name for name, value in values.items()
@@ -164,9 +165,9 @@ class Store:
         if not all(history):
             raise RunError(f"{self.results.path} lacks rounds before round {done + 1}.")
         self._write_row(history, new=False)
-        nodes = Nodes.of(tensors["nodes/table"])
+        nodes, form = Nodes.of(tensors["nodes/table"]), tuple(about["form"])
         return State(
-            done, history, model, ServerMemory(*parts), about["seed"], nodes, tensors
+            done, history, model, ServerMemory(*parts), about["seed"], nodes, form, tensors
         ), results
 
     def _check(self, about: Any) -> None:

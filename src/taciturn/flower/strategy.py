@@ -135,6 +135,7 @@ class Taciturn(Strategy):
         self._tracker = None if track is None else Tracker(track, Path(folder or "."), about)
         self._done = 0  # rounds of earlier starts
         self._rounds: int | None = None  # of the whole run, once it has been started
+        self._form: tuple[str, ...] = ()  # of the metrics in the round before
         self._evaluating: set[int] = set()
         self._round: Round | None = None
         self._layout: Layout | None = None  # this and what follows: known when the model is
@@ -206,7 +207,7 @@ class Taciturn(Strategy):
             return initial, self._store.results.load(-1)  # what a first round left that was lost
         state, results = self._store.load(initial, self._memory)
         self._done, self.history, self.nodes = state.round, state.history, state.nodes
-        self._memory, self.seed = state.memory, state.seed
+        self._memory, self.seed, self._form = state.memory, state.seed, state.form
         rule = self._memory.rule
         if isinstance(rule, budget.Budget) and rule.run != rounds:
             log(WARNING, "Taciturn: the run had %d rounds and now has %d: bytes are spread anew.",
@@ -258,6 +259,7 @@ class Taciturn(Strategy):
         request = Request(
             rule, config.context, self.policy.codec, self._exclude,
             getattr(self.inner, "weighted_by_key", "num-examples"), self.seed, server_round,
+            form=self._form,
         )  # fmt: skip
         for i, message in enumerate(messages):
             own = self.nodes[message.metadata.dst_node_id]
@@ -293,6 +295,7 @@ class Taciturn(Strategy):
         del replies
         aggregation.add_up(heard, now, self._total, keep=not compatibility.averages(self.inner))
         self.nodes.note(server_round, now.asked, heard)
+        self._form = heard.form
         arrays, metrics, info = self._close(server_round, heard, now)
         row = history.row(server_round, now, heard, info)
         history.received(heard.results, heard.errors)
@@ -310,7 +313,7 @@ class Taciturn(Strategy):
         if self._store is not None:
             tensors = {} if down is None else down.tensors()
             state = State(server_round, self.history, model, self._memory, self.seed, self.nodes,
-                          tensors)  # fmt: skip
+                          self._form, tensors)  # fmt: skip
             self._store.results.add(server_round, "train_metrics_clientapp", metrics)
             self._store.save(state)
         self._track(server_round, row | own)
