@@ -3,6 +3,10 @@
     python benchmarks/transformer.py --policy budget --seed 0
     python benchmarks/transformer.py --policy full --seed 0
     python benchmarks/transformer.py --table
+    python benchmarks/transformer.py --wire --rounds 3 --policy budget
+
+With `--wire`, a run is played by a SuperLink and four SuperNodes on this machine, and all bytes are
+counted that the nodes upload: Flower's own, too.
 
 Needs what examples/flower-transformer/pyproject.toml names, and Banking77 in
 TACITURN_DATA/banking77. Every run is kept in the JSON file when it has ended.
@@ -30,6 +34,9 @@ from pages import RESULTS, ROOT, put
 
 from taciturn.files import atomic_write
 from taciturn.report.versions import versions
+
+sys.path.append(str(ROOT / "tests" / "flower"))
+from loopback import Federation
 
 APP = ROOT / "examples" / "flower-transformer"
 BIN = Path(sys.executable).parent
@@ -82,18 +89,54 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             env=env, check=True,
         )  # fmt: skip
         seconds = time.perf_counter() - began
-        with open(Path(name, "run", "metrics.csv"), newline="") as file:
-            rows = list(csv.DictReader(file))
-    if len(rows) != options.rounds:
-        raise SystemExit(f"Only {len(rows)} of {options.rounds} rounds came to an end.")
+        rows = rows_of(Path(name, "run"), options.rounds)
     tested = {row["round"]: float(row["accuracy"]) for row in rows if row.get("accuracy")}
-    sums = {
-        name: int(sum(float(row[name]) for row in rows))
-        for name in ("bytes_up", "overhead_up", "bytes_up_full")
-    }
     own = {name: config[name] for name in ("policy", "seed", "num-server-rounds", "lora-rank")}
-    about = versions() | {name: version(name) for name in ("flwr", "torch", "transformers")}
-    return own | {"accuracy": tested, "seconds": round(seconds), "versions": about} | sums
+    return own | {"accuracy": tested, "seconds": round(seconds), "versions": about()} | sums(rows)
+
+
+def rows_of(folder: Path, rounds: int) -> list[dict[str, str]]:
+    """The history of a run that came to its end."""
+    with open(folder / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    if len(rows) != rounds:
+        raise SystemExit(f"Only {len(rows)} of {rounds} rounds came to an end.")
+    return rows
+
+
+def sums(rows: list[dict[str, str]]) -> dict[str, int]:
+    """The bytes that the history counts."""
+    counted = ("bytes_up", "overhead_up", "bytes_up_full")
+    return {name: int(sum(float(row[name]) for row in rows)) for name in counted}
+
+
+def about() -> dict[str, str]:
+    return versions() | {name: version(name) for name in ("flwr", "torch", "transformers")}
+
+
+def wire(policy: str, rounds: int, nodes: int = 4) -> dict[str, Any]:
+    """A run of a real federation, and what a proxy before each SuperNode counted of it."""
+    data = Path(os.environ["TACITURN_DATA"], "banking77").resolve()
+    with tempfile.TemporaryDirectory() as name:
+        path = {"PYTHONPATH": str(ROOT / "src")}
+        with Federation(Path(name), nodes, environment=path) as federation:
+            federation.start()
+            began = time.perf_counter()
+            running = federation.submit(
+                "transformer", APP, data=str(data), folder=str(Path(name, "run")), policy=policy,
+                clients=nodes, asked=nodes, **{"num-server-rounds": rounds},
+            )  # fmt: skip
+            running.wait()
+            seconds = time.perf_counter() - began
+            up = [proxy.up for proxy in federation.proxies]
+            if not Path(name, "run", "metrics.csv").exists():
+                raise SystemExit(federation.log("run-transformer"))
+            rows = rows_of(Path(name, "run"), rounds)
+    return {
+        "nodes": nodes, "rounds": rounds, "seconds": round(seconds),
+        "wire_up": up, "wire_up_per_reply": round(sum(up) / nodes / rounds), **sums(rows),
+        "versions": about(),
+    }  # fmt: skip
 
 
 def table(runs: list[dict[str, Any]]) -> None:
@@ -118,8 +161,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=45)
     parser.add_argument("--lora-rank", type=int, default=0)
     parser.add_argument("--json", type=Path, default=RESULTS / "transformer.json")
+    parser.add_argument("--wire", action="store_true", help="a real federation, all its bytes")
     parser.add_argument("--table", action="store_true", help="only the table")
     options = parser.parse_args()
+    if options.wire:
+        path = RESULTS / "transformer_wire.json"
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        kept[options.policy] = wire(options.policy, options.rounds)
+        with atomic_write(path) as file:
+            file.write(json.dumps(kept, indent=1) + "\n")
+        if "full" in kept:
+            share = kept[options.policy]["wire_up_per_reply"] / kept["full"]["wire_up_per_reply"]
+            print(f"{options.policy}: {share:.3%} of plain Flower's upload")
+        return
     found = json.loads(options.json.read_text()) if options.json.exists() else []
     if not options.table:
         found.append(run(options))
