@@ -111,6 +111,7 @@ class Federation:
             "PYTHONPATH": os.pathsep.join(map(str, sys.path)),
             "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(environment or {}),
         }  # fmt: skip
+        self.program = [str(BIN / "flower-supernode")]  # that nodes run
         self.nodes: list[subprocess.Popen[bytes]] = []
         self.proxies: list[Proxy] = []
         self._all: list[subprocess.Popen[bytes]] = []
@@ -144,7 +145,7 @@ class Federation:
     def start_node(self, k: int) -> None:
         proxy = Proxy(self.port)
         self.proxies.append(proxy)
-        command = [str(BIN / "flower-supernode"), "--superlink", f"127.0.0.1:{proxy.port}",
+        command = [*self.program, "--superlink", f"127.0.0.1:{proxy.port}",
                    "--port", str(free_port()), "--node-config", f"partition-id={k % CLIENTS}",
                    *(option.format(k=k) for option in self._supernode)]  # fmt: skip
         self.nodes.append(self._spawn(f"supernode{k}", command))

@@ -113,6 +113,22 @@ def test_codes_on_the_wire(tmp_path):
         Path(records, "wire.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
+def test_a_site_holds_its_limit_whatever_the_app_is(tmp_path):
+    """Where nobody asks for codes, the app's mod lets weights through: its site does not."""
+    with Federation(tmp_path / "flower", nodes=2) as federation:
+        federation.start_superlink()
+        federation.start_node(0)
+        main = "from taciturn.flower.supernode import main; main()"
+        federation.program = [sys.executable, "-c", main, "--at-most", "20kB"]
+        federation.start_node(1)
+        federation.run("whole", policy="", nodes=2, rounds=2)
+        free, held = (proxy.up for proxy in federation.proxies)
+        assert held < 60_000 < 2 * 4 * 101 * data.OUTPUTS < free
+        assert "more than the 20,000 bytes that its site" in federation.log("run-whole")
+        federation.run("coded", policy="full+eden:0.1", nodes=2, rounds=1)
+        assert federation.counts("coded", "spoke") == [2]
+
+
 def a_node_is_killed(federation):
     """A node dies while it trains: it is missing, neither silent nor an error."""
     process = federation.submit("killed", policy=POLICY, slow=1, rounds=1, timeout=15.0)
