@@ -9,6 +9,7 @@ from federation import (
     LocalGrid,
     Recorded,
     Spy,
+    bad,
     flat,
     model,
     numpy,
@@ -277,3 +278,10 @@ def test_the_log_says_what_was_uploaded_and_early_where_little_is_saved(caplog):
     caplog.clear()
     run("fixed:1e9+zero", rounds=12, wanted=np.ones((NODES, 5000), "f4"))
     assert "the upload is" not in caplog.text
+
+
+def test_a_round_is_one_line_of_the_log(caplog):
+    run("full+eden:1", tamper=bad(lambda content: content["metrics"].update({"num-examples": 0})))
+    (line,) = (text for text in caplog.messages if text.startswith("Taciturn: round 1: "))
+    assert "4 of 5 spoke, 0 silent, 1 rejected, 0 errors, 0 missing; uploaded " in line
+    assert "Rejected: `num-examples` must be in" in line

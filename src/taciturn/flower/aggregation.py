@@ -51,6 +51,7 @@ class RoundReplies:
     results: int = 0  # how many replies came that are no errors
     errors: int = 0
     rejected: int = 0
+    reasons: list[str] = field(default_factory=list)  # why
     missing: int = 0
     bytes_up: int = 0  # all bytes that came
     payload_up: int = 0  # those of codes and arrays among them
@@ -64,6 +65,7 @@ class RoundReplies:
 
     def reject(self, node: int, reason: object) -> None:
         self.rejected += 1
+        self.reasons.append(f"{reason}")
         log(WARNING, "Taciturn: the reply of node %d is rejected: %s", node, reason)
 
     def tally(self, total: np.ndarray, now: Round) -> Tally:

@@ -75,6 +75,15 @@ def log_upload(rows: Sequence[Mapping[str, Any]], ended: bool, rounds: int | Non
             "everyone sent their weights.", len(rows), share)  # fmt: skip
 
 
+def log_round(row: Mapping[str, Any], reasons: Sequence[str]) -> None:
+    """Says in one line what came of a round, and why replies were rejected."""
+    up, full = row["bytes_up"] + row["overhead_up"], row["bytes_up_full"]
+    log(INFO, "Taciturn: round %(round)d: %(spoke)d of %(asked)d spoke, %(silent)d silent, "
+        "%(rejected)d rejected, %(errors)d errors, %(missing)d missing; %(sent)s",
+        {**row, "sent": f"uploaded {up:,} bytes ({100 * up / max(full, 1):.3g} %)"
+         + "".join(f". Rejected: {reason}" for reason in dict.fromkeys(reasons))})  # fmt: skip
+
+
 @contextmanager
 def counting_on(done: int, total: int) -> Iterator[None]:
     """A block in which Flower's rounds are counted over all starts."""

@@ -306,6 +306,7 @@ class Taciturn(Strategy):
              if key != "round" and not math.isnan(value)}
         )  # fmt: skip
         self.history.append(row | {"accuracy": math.nan, "loss": math.nan} | own)
+        history.log_round(row, heard.reasons)
         history.log_upload(self.history, False, self._rounds)
         model, down = now.model if arrays is None else arrays, self._downlink
         if down is not None:
