@@ -104,7 +104,9 @@ def hear(messages: Iterable[Message], now: Round) -> RoundReplies:
             full = byte_counts.message_bytes_with(message, {name: whole}) - in_metrics
             heard.bytes_up_full += full - written
     heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
-    for reply in _comparable(heard, found, now):
+    kept = _comparable(heard, found, now)
+    now.limits.bound_buffers(kept, now.layout, now.sent)
+    for reply in kept:
         (heard.speakers if reply.spoke else heard.silent).append(reply)
     return heard
 

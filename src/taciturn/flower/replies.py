@@ -17,7 +17,7 @@ from taciturn.flower.protocol import Report, Request, Said
 from taciturn.flower.records import Layout, view
 
 _LEAST = 2.0  # what a limit shrinks to; a silent reply weighs so many times the median at most
-_LONGER = 1.1  # a code may be so many times as long as its rule says: lengths are rounded
+_LONGER = 1.1  # a code may be so many times as long, or short, as its rule says: it is rounded
 _KNOWN = {"norm", "uniform", "examples"}  # what the server knows of a client's stats
 
 
@@ -89,7 +89,7 @@ def read(message: Message, said: Said, layout: Layout, asked: Request) -> Reply:
     layout.check_rest(reply.arrays)
     reply.weights, reply.code = layout.views(reply.arrays) if whole else None, code
     if report is not None:
-        _read_report(reply, report, asked)
+        _read_report(reply, report, asked, layout.size)
     return reply
 
 
@@ -100,7 +100,7 @@ def read_metrics(message: Message, said: Said, weighted_by: str) -> Reply:
     return Reply(message, said.name, said.metrics, float(examples))
 
 
-def _read_report(reply: Reply, report: Report, asked: Request) -> None:
+def _read_report(reply: Reply, report: Report, asked: Request, size: int) -> None:
     """Checks what the mod says and adds it to the reply."""
     for value in (report.norm, report.encoded_norm):
         if not 0 <= value < 1e18:
@@ -111,7 +111,9 @@ def _read_report(reply: Reply, report: Report, asked: Request) -> None:
     rule, stats = asked.rule, _stats(reply)
     if rule.nbytes is not None:
         given = int(rule.nbytes(stats, asked.context))
-        if len(reply.code) > _LONGER * given:
+        # What a short code says may be many times as long as the update, and be right on average.
+        least = asked.codec_of(int(given / _LONGER)).nbytes(size) if reply.code else 0
+        if not least <= len(reply.code) <= _LONGER * given:
             raise InputError(
                 f"its code has {len(reply.code)} bytes, and `{rule.name}` gave it {given}."
             )
@@ -185,6 +187,23 @@ class Limits:
                     "%g.", reply.node, reply.weight, most)  # fmt: skip
                 reply.examples = most * reply.probability if reply.spoke else most
                 reply.metrics = MetricRecord({**reply.metrics, weighted_by: reply.examples})
+
+    def bound_buffers(self, found: Sequence[Reply], layout: Layout, sent: ArrayRecord) -> None:
+        """Bounds how far a reply can move each buffer and counter: n times the distance, by so many
+        times the upper quartile of all replies."""
+        for name in layout.averaged if found and math.isfinite(self.norm) else ():
+            before = sent[name].numpy().astype(float)
+            moves = [reply.arrays[name].numpy() - before for reply in found]
+            lengths = [reply.examples * float(np.linalg.norm(move))
+                       for reply, move in zip(found, moves, strict=True)]  # fmt: skip
+            most = self.norm * _upper_quartile([x for x in lengths if x] or [0.0], (), 0)
+            for reply, move, length in zip(found, moves, lengths, strict=True):
+                if length > most:
+                    log(INFO, "Taciturn: node %d moves `%s` too far beside the upper quartile: it "
+                        "counts as %.3g of that.", reply.node, name, most / length)  # fmt: skip
+                    values = before + move * (most / length)
+                    dtype = reply.arrays[name].dtype
+                    reply.arrays = {**reply.arrays, name: Array(values.astype(dtype))}
 
     def bound_norms(self, speakers: Sequence[Reply], silent: Sequence[float]) -> bool:
         """Sets the `scale` of updates that are too long beside the others and the norms of the
