@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,3 +18,10 @@ def put(page: Path, name: str, table: str) -> None:
     if not (found and closed):
         raise SystemExit(f"{page} has no place between {begin} and {end}.")
     page.write_text(f"{before}{begin}\n{table}\n{end}{after}", "utf-8")
+
+
+def commit() -> str | None:
+    """The checkout's commit, with `-dirty` where tracked files differ; None outside of git."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or None
