@@ -54,7 +54,9 @@ FILE = RESULTS / "attacks.json"
 NODES, ROUNDS, RATE, EXAMPLES = 10, 15, 0.5, 100
 BAD = NODES - 1
 SIZE, CHANNELS = 8000, 400  # weights: the default's 4 kB are an eighth of them; means or variances
-SCALE = math.sqrt(20 / SIZE)  # of every number, so that norms are those of 20 weights around 1
+# Along so many directions nodes differ. Were it all weights, all updates would be equally long.
+DIRECTIONS = 20
+SCALE = math.sqrt(DIRECTIONS / SIZE)  # of a weight at the optimum
 CODEC = "peaks:3%"
 BUDGET = "budget:3%"  # a budget brings its own codec
 LIMITS = {"default": 1.25, "k=0": 2.0, "random": 2.0}
@@ -174,16 +176,16 @@ ATTACKS: dict[str, Callable[[Sight], Claim]] = {
     "so few examples that p is smallest": lambda see: Claim(10 * see.norm * see.away, 0.03),
     "so short that p is smallest": lambda see: Claim(3e-4 * see.norm * see.away, 1e6),
     # On the lengths of codes.
-    "a code of 32 bytes, four times the opposite": lambda see: Claim(
-        -4 * see.mean, norm=see.norm, nbytes=32
+    "a code of 32 bytes, four times the norm": lambda see: Claim(
+        4 * see.norm * see.away, norm=see.norm, nbytes=32
     ),
     "a code of 1 bit per weight, five times the norm": lambda see: Claim(
         5 * see.norm * see.away, nbytes=SIZE // 8
     ),
     "a code as long as the model": lambda see: Claim(5 * see.norm * see.away, nbytes=4 * SIZE),
-    "a code without its last byte": lambda see: Claim(-see.mean, cut=lambda code: code[:-1]),
-    "half of a code": lambda see: Claim(-see.mean, cut=lambda code: code[: len(code) // 2]),
-    "a code of 10 MB": lambda see: Claim(-see.mean, cut=lambda code: bytes(10**7)),
+    "a code without its last byte": lambda see: Claim(see.own, cut=lambda code: code[:-1]),
+    "half of a code": lambda see: Claim(see.own, cut=lambda code: code[: len(code) // 2]),
+    "a code of 10 MB": lambda see: Claim(see.own, cut=lambda code: bytes(10**7)),
     "a code with its bytes turned round": lambda see: Claim(
         see.own, cut=lambda code: code[::-1]
     ),
@@ -211,19 +213,19 @@ class Federation:
         self.attack, self.mod, self.quiet = attack, speak(), policy is not None
         self.everyone = policy is None or policy.rule.name == "full"  # speaks
         self.draws = np.random.default_rng(seed)
-        self.optima = SCALE * (1 + 0.1 * self._noise(SIZE))
-        away = self.draws.standard_normal(SIZE)
-        self.away = away / np.linalg.norm(away)
+        directions = self.draws.standard_normal((SIZE, DIRECTIONS))
+        directions[:, 0] = 1  # towards the optimum
+        self.basis = np.linalg.qr(directions)[0].T
+        self.optima = SCALE + 0.1 * self._normal(DIRECTIONS) @ self.basis
+        away = self.draws.standard_normal(DIRECTIONS)
+        self.away = away / np.linalg.norm(away) @ self.basis
         # Where each node has its means and variances, but for noise.
         usual = np.repeat([1.0, 2.0], CHANNELS if has_buffers else 0)
-        self.buffers = SCALE * usual * (1 + 0.1 * self._noise(len(usual)))
+        self.buffers = SCALE * usual * (1 + 0.1 * self._normal(len(usual)))
         self.contexts = [Context(0, k, {}, RecordDict(), {}) for k in range(NODES)]
 
-    def _noise(self, size: int) -> np.ndarray:
-        """A row for each node. Their lengths vary as those of 20 numbers do: with them, who is
-        silent."""
-        lengths = np.linalg.norm(self.draws.standard_normal((NODES, 20)), axis=1, keepdims=True)
-        return self.draws.standard_normal((NODES, size)) * lengths / math.sqrt(20)
+    def _normal(self, size: int) -> np.ndarray:
+        return self.draws.standard_normal((NODES, size))
 
     def get_node_ids(self) -> list[int]:
         return list(range(NODES))
@@ -244,8 +246,8 @@ class Federation:
         if not asked:
             return []
         weights = asked[0].content["arrays"]["w"].numpy().astype(float)
-        updates = RATE * (self.optima - weights) + 0.1 * SCALE * self._noise(SIZE)
-        buffers = self.buffers + 0.1 * SCALE * self._noise(self.buffers.shape[1])
+        updates = RATE * (self.optima - weights) + 0.1 * self._normal(DIRECTIONS) @ self.basis
+        buffers = self.buffers + 0.1 * SCALE * self._normal(self.buffers.shape[1])
         replies = []
         for message in asked:
             k = message.metadata.dst_node_id

@@ -16,7 +16,7 @@ import attacks
         ["FedAvg", "FedMedian", "Krum"],
         ["n = 1e9, norm 1e3", "norm 1e6 in round 1, then honest",
          "norm 50 and n = 1e5 once, then silent with norm τ", "silent with n = 1e6"]),
-     ("FedAvg", "a code of 32 bytes, four times the opposite"),
+     ("FedAvg", "a code of 32 bytes, four times the norm"),
      ("FedAdam", "buffers of 1e17"), ("FedAdam", "buffers of 1e17 with n = 1e9")],
 )  # fmt: skip
 def test_the_default_policy_is_as_good_as_everyone_speaking(inner, name):
