@@ -128,8 +128,8 @@ class TaskOptions:
     """The column of a `table` that is to be learned: classes, or numbers with fractions."""
     leave_out: tuple[str, ...] = ()
     """Columns of a `table` not to learn from."""
-    standardise: bool = False
-    """Bring what a `table` has to learn from to mean 0 and deviation 1."""
+    standardise: bool = True
+    """Whether the numbers of a `table` are brought to mean 0 and deviation 1."""
     option: tuple[str, ...] = ()
     """Any other options of the task, as KEY=VALUE: `--option clients=50 hidden=64`."""
     hold_out: str | None = None
@@ -142,7 +142,7 @@ class TaskOptions:
         given: dict[str, Any] = {
             "data": self.data, "split": self.split, "alpha": self.alpha, "hold_out": self.hold_out,
             "client": self.client, "label": self.label, "leave_out": self.leave_out or None,
-            "standardise": self.standardise or None,
+            "standardise": None if self.standardise else False,
         }  # fmt: skip
         for pair in self.option:
             key, equals, value = pair.partition("=")

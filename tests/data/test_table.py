@@ -66,7 +66,7 @@ def test_rows_are_grouped_by_client_in_one_call(data, file):
     if isinstance(data, str):
         file.write_text(CSV.replace(",", data))
         data = file
-    task = table(data, **WHO)
+    task = table(data, standardise=False, **WHO)
     assert task.clients.names == ("anna", "zoe")
     assert task.clients.rows.tolist() == [3, 2]
     np.testing.assert_array_equal(
@@ -84,7 +84,7 @@ def test_columns_are_chosen_and_left_out(file):
 
 
 def test_numbers_with_fractions_are_predicted(file):
-    task = table(file, client="user", label="b", leave_out="activity")
+    task = table(file, client="user", label="b", leave_out="activity", standardise=False)
     assert task.clients.arrays["y"].tolist() == [1.5, 3.5, 4.5, 0.5, 2.5]
     (name, (values, weights)), = task.metrics(  # the squared error
         lambda x, key: x, {"x": np.array([[1.0], [3.0]]), "y": np.array([1.0, 5.0])}
@@ -102,7 +102,7 @@ def test_numbers_are_standardised_by_what_is_trained_on():
         "x": rng.normal(1000, 200, 200),
         "same": np.ones(200),
     }
-    task = table(columns, client="who", label="y", standardise=True)
+    task = table(columns, client="who", label="y")
     train, test, _ = task.clients.hold_out(task.hold_out)
     for array in (train.arrays["x"][:, 0], train.arrays["y"]):
         assert abs(array.mean()) < 1e-5
@@ -110,6 +110,83 @@ def test_numbers_are_standardised_by_what_is_trained_on():
     assert abs(test["x"][:, 0].mean()) > 1e-3
     assert (train.arrays["x"][:, 1] == 0).all()
     assert task.clients.names == ("0", "1", "2", "3")
+    assert str(task.encode) == "2 numbers and the label, standardised"
+    first = columns["who"] == 0
+    own = task.encode({name: column[first] for name, column in columns.items()})
+    np.testing.assert_array_equal(own, task.clients.arrays["x"][:50])
+    y = task.clients.arrays["y"].astype(float) * task.encode.label[1] + task.encode.label[0]
+    np.testing.assert_allclose(y, columns["y"], rtol=1e-5)
+
+
+def mixed(rows: int = 60) -> dict[str, list[Any]]:
+    """A table as people have them: text, gaps, dates and notes."""
+    i = range(rows)
+    return {
+        "user": [f"user{k % 3}" for k in i],
+        "activity": [("walk", "run")[k % 2] for k in i],
+        "pace": [None if k % 7 == 0 else k + 0.5 for k in i],
+        "steps": [10 * k for k in i],
+        "shoe": [("old", "new", "")[k % 3] for k in i],
+        "date": [f"2024-0{1 + k % 9}-1{k % 10} 12:30" for k in i],
+        "day": [f"{1 + k % 2}/3/2024" for k in i],
+        "notes": [f"run number {k}" for k in i],
+        "nothing": [None for k in i],
+    }
+
+
+def test_text_gaps_and_dates_are_dealt_with_and_said(tmp_path):
+    task = table(mixed(), **WHO)
+    assert str(task.encode) == ("2 numbers, standardised; 1 text as 3 columns; "
+                                "left out: date, day, notes, nothing; 9 gaps filled")  # fmt: skip
+    assert task.encode.names == ("pace", "steps", "pace is missing", "shoe=", "shoe=new",
+                                 "shoe=old")  # fmt: skip
+    assert task.encode.classes == ("run", "walk")
+    train, *_ = task.clients.hold_out(task.hold_out)
+    raw = read(mixed(), **WHO)
+    rows = np.isin(task.clients.arrays["x"][:, 1], train.arrays["x"][:, 1])  # steps differ
+    pace = raw.train["numbers"][rows, 0]
+    (gap,) = np.unique(train.arrays["x"][train.arrays["x"][:, 2] == 1, 0])
+    assert gap * task.encode.deviations[0] + task.encode.means[0] == pytest.approx(
+        np.nanmedian(pace)
+    )
+    # As a file, with an empty cell for what is not there, and as a frame with its own gaps.
+    pandas.DataFrame(mixed()).to_csv(tmp_path / "a.csv", index=False)
+    frame = pandas.DataFrame(mixed()).convert_dtypes()
+    for data in (tmp_path / "a.csv", tmp_path / "a.csv", frame):  # read again from the cache
+        again = table(data, **WHO)
+        assert str(again.encode) == str(task.encode)
+        np.testing.assert_array_equal(again.clients.arrays["x"], task.clients.arrays["x"])
+
+
+def test_own_rows_are_encoded_as_those_that_were_trained_on():
+    encode = table(mixed(), **WHO).encode
+    found = encode({"pace": [None, 8.5], "steps": [70, 80], "shoe": ["torn", "new"]})
+    assert found[0, 3:].tolist() == [0, 0, 0]  # a value that nobody trained on
+    np.testing.assert_array_equal(found[1], encode({n: [c[8]] for n, c in
+                                  (mixed() | {"shoe": ["new"] * 60}).items()})[0])  # fmt: skip
+    assert found[0, 2] == 1
+    with pytest.raises(InputError, match="no column in the table called `shoe`"):
+        encode({"pace": [1.5], "steps": [70]})
+
+
+def test_a_value_that_only_test_rows_have_is_no_input():
+    data = mixed() | {"shoe": ["old"] * 59 + ["new"]}
+    encode = table(data, hold_out="last", **WHO).encode
+    assert encode.names[-1] == "shoe=old"
+    assert encode({"pace": [1], "steps": [1], "shoe": ["new"]})[0, -1] == 0
+
+
+def test_each_default_can_be_turned_off():
+    assert "notes" in str(table(mixed(), categories=0, **WHO).encode).partition("left out")[2]
+    assert "1 text" not in str(table(mixed(), categories=0, **WHO).encode)
+    days = table(mixed(), features=["day", "steps"], **WHO).encode
+    assert days.names == ("steps", "day=1/3/2024", "day=2/3/2024")
+    with pytest.raises(DataError, match="`pace` has no finite number in row 1"):
+        table(mixed(), fill_gaps=False, **WHO)
+    plain = table(mixed(), standardise=False, **WHO)
+    assert sorted(plain.clients.arrays["x"][:, 1]) == mixed()["steps"]
+    with pytest.raises(DataError, match=r"`notes` must be .* at most 20 values, .* got 60 values"):
+        table(mixed(), features=["notes"], **WHO)
 
 
 def test_a_column_of_arrays_is_an_input():
@@ -120,8 +197,8 @@ def test_a_column_of_arrays_is_an_input():
         nested[row][:] = list(window)
     data = {"user": COLUMNS["user"], "activity": COLUMNS["activity"]}
     for column in (windows, nested):
-        found = read(data | {"window": column}, **WHO)
-        np.testing.assert_array_equal(found.train["x"], windows[[1, 3, 4, 0, 2]])
+        found = table(data | {"window": column}, standardise=False, **WHO).clients.arrays
+        np.testing.assert_array_equal(found["x"], windows[[1, 3, 4, 0, 2]])
     with pytest.raises(DataError, match="a column of arrays must be the only one"):
         read(data | {"window": windows, "a": COLUMNS["a"]}, **WHO)
 
@@ -154,14 +231,22 @@ def test_a_set_of_the_hub(monkeypatch):
             {"client": "b", "leave_out": ["user"]},
             "`b` must name a client in every row, got float64",
         ),
-        ("", {"label": "a"}, "`activity` must be numbers to learn from, got 'sit|walk'"),
+        ("", {"features": ["activity"], "label": "a"}, "`activity` must be numbers, or text"),
+        (
+            "",
+            {"features": ["activity"], "label": "b", "leave_out": "activity"},
+            "no column to learn from",
+        ),
+        ("", {"leave_out": ["a", "b"]}, "no column to learn from beside `user` and `activity`."),
+        ("", {"categories": -1}, "`categories` must be at least 0"),
         ("", {"features": [1]}, "`features` must be names of columns"),
         ("", {"number": True}, "`activity` must be numbers, got"),
         ("zoe,walk,1e300", {}, "features must be finite in float32"),
         ("zoe,,1", {}, "`activity` must be there.*not in row 1 of the data"),
         (",walk,1", {}, "`user` must name a client in every row, row 1 of the data is empty"),
-        ("zoe,walk,NA", {}, "`a` has no finite number in row 1"),
-        ("zoe,walk,red", {}, "`a` must be .*got 'red' in row 1 of the"),
+        ("zoe,walk,NA", {"fill_gaps": False}, "`a` has no finite number in row 1"),
+        ("zoe,walk,inf", {}, "`a` has no finite number in row 1"),
+        ("zoe,walk,red", {}, "`a` has numbers, but for 'red' in row 1 of the data"),
         ("zoe,walk,NA", {"label": "a", "leave_out": ["activity"]}, "`a` must be there.*in row 1"),
         ("zoe,walk,1,1", {}, "row 2: must have 4 cells, got 5"),
     ],
@@ -181,7 +266,10 @@ def test_wrong_files_and_frames_are_named(tmp_path):
         (5, "`data` must be a path, got 5"),
         ({"user": [], "activity": []}, "has no rows"),
         (COLUMNS | {"a": [1]}, "columns must be of one length"),
-        (COLUMNS | {"a": np.full(5, None)}, "`a` has no finite number in row 1"),
+        (
+            {n: COLUMNS[n] for n in ("user", "activity")} | {"a": np.full(5, None)},
+            "no column to learn from .*, left out: a",
+        ),
         (MANY, "400 classes .* `number` .--option number=true"),
         (MANY | {"activity": MANY["activity"].astype(str)}, "400 classes in 400 rows.$"),
         (tmp_path / "twice.csv", "two columns of one name"),

@@ -79,5 +79,6 @@ class Data(Command):
         else:
             picture = path_of("out", self.out or Path(f"{name}.png"))
             task = load(name, data=self.data, client=self.client, label=self.label)
-            lines = [str(task_plots.show(task, picture))]
+            lines = [*([f"columns: {task.encode}"] if task.encode else []),
+                     str(task_plots.show(task, picture))]  # fmt: skip
         sys.stdout.write("\n".join(lines) + "\n")

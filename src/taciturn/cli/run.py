@@ -50,7 +50,9 @@ class Told(Command):
             sys.stdout.write(f"{folder}\n")
         else:
             for title, point in summary.get("points", {"": summary}).items():
-                terminal.print_table(point["arms"], title, point.get("tested_on", ""))
+                terminal.print_table(
+                    point["arms"], title, point.get("tested_on", ""), point.get("columns", "")
+                )
             sys.stdout.write(f"Results are in {folder}\n")
 
 

@@ -20,7 +20,7 @@ from taciturn.runs import read_checked, write_checked
 
 log = logging.getLogger("taciturn")
 
-VERSION = 7
+VERSION = 8
 _SAMPLES, _SAMPLE = 16, 1 << 20  # blocks of a large file that are hashed, and bytes of each
 
 
@@ -88,6 +88,6 @@ def _write(path: Path, dataset: Dataset, signature: list[Any]) -> None:
     arrays |= {f"test.{key}": array for key, array in (dataset.test or {}).items()}
     if dataset.test_clients is not None:
         arrays["whose"] = dataset.test_clients
-    header = {"sources": signature, "names": dataset.names,
-              "left_out": dataset.left_out, "counts": dataset.counts}  # fmt: skip
+    header = {"sources": signature, "names": dataset.names, "left_out": dataset.left_out,
+              "counts": dataset.counts, "about": dataset.about}  # fmt: skip
     write_checked(path, header, arrays | {"rows": np.asarray(dataset.rows)})

@@ -26,6 +26,7 @@ class Dataset:
       left_out: how many clients were left out because they have no training example.
       counts: other totals, such as the number of classes.
       test_clients: the number of the client of each test example; None where it is unknown.
+      about: what else a reader says of the data, in what JSON can hold.
     """
 
     names: tuple[str, ...]
@@ -35,6 +36,7 @@ class Dataset:
     left_out: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     test_clients: np.ndarray | None = None
+    about: dict[str, Any] = field(default_factory=dict)
 
     def summary(self) -> dict[str, int]:
         """Clients and examples, and the source's own counts."""

@@ -3,10 +3,12 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,7 +19,9 @@ from taciturn.data.files import grouped
 from taciturn.errors import DataError, InputError, UnknownName, require
 
 _HUB = "hf://"
+_NOTHING = {"None", "nan", "NaT", "<NA>"}  # how libraries write a cell without a value
 _NO_NUMBER = {"na", "n/a", "nan", "null", "none", "?", "-"}
+_DATE = re.compile(r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3\d{4})([T ].*)?")
 _CLASSES = 100  # may be there in however few rows
 _DELIMITERS = (",", "\t", ";")
 
@@ -31,10 +35,14 @@ def read(
     features: Sequence[str] = (),
     leave_out: Sequence[str] = (),
     number: bool | None = None,
+    categories: int = 20,
+    fill_gaps: bool = True,
 ) -> Dataset:
-    """The rows of a table by client: `x`, and `y` as classes from 0 or as the numbers they are.
+    """The rows of a table by client: `numbers` with NaN for gaps, `texts` as places among their
+    values, and `y` as classes from 0 or as the numbers they are.
 
     Arguments are those of `taciturn.table`; `counts["classes"]` is 0 where numbers are predicted.
+    `about` has what an `Encoding` is made of.
     """
     place, columns = _columns_of(data)
     for name in (client, label, *features, *leave_out):
@@ -42,13 +50,123 @@ def read(
             raise UnknownName(f"column in {place}", name, columns)
     if client == label:
         raise InputError(f"`client` and `label` must be two columns, got `{label}` for both.")
-    chosen = [name for name in features or columns if name not in (client, label, *leave_out)]
-    if not chosen:
-        raise InputError(f"{place} has no column to learn from beside `{client}` and `{label}`.")
-    x = _features(place, {name: columns[name] for name in chosen})
+    chosen = {name: columns[name] for name in features or columns
+              if name not in (client, label, *leave_out)}  # fmt: skip
+    values = {name: _values(place, name, column, categories, bool(features))
+              for name, column in chosen.items()}  # fmt: skip
+    out = [name for name, found in values.items() if found is None]
+    numbers = {name: chosen[name] for name, found in values.items() if found == []}
+    texts = {name: found for name, found in values.items() if found}
+    if not numbers and not texts:
+        raise InputError(
+            f"{place} has no column to learn from beside `{client}` and `{label}`"
+            f"{', left out: ' * bool(out)}{', '.join(out)}."
+        )
     y, classes = _labels(place, label, columns[label], number)
     whose = _clients(place, client, columns[client])
-    return grouped(place, {"x": x, "y": y}, whose, {"classes": classes})
+    rows = {
+        "numbers": _numbers(place, numbers, len(y), fill_gaps, alone=not texts),
+        "texts": _places(chosen, texts, len(y)),
+        "y": y,
+    }
+    about = {"numbers": list(numbers), "texts": texts, "left_out": out, "classes": classes}
+    return replace(grouped(place, rows, whose, {"classes": len(classes)}), about=about)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """What a network is given of the columns of a table. Called on other rows, a table of any kind
+    with the same columns, it gives their inputs.
+
+    Attributes:
+      names: of the inputs, in order.
+      classes: of the label, in the order of the network's outputs; empty where it is a number.
+      label: mean and deviation of the numbers to predict: an output · deviation + mean is one.
+    """
+
+    numbers: tuple[str, ...]
+    texts: Mapping[str, Sequence[str]]
+    left_out: tuple[str, ...]
+    classes: tuple[str, ...]
+    gaps: int
+    medians: np.ndarray
+    means: np.ndarray
+    deviations: np.ndarray
+    gappy: np.ndarray  # which numbers have gaps, and thus an input that says so
+    standardised: bool
+    label: tuple[float, float]
+
+    @classmethod
+    def of(
+        cls, about: Mapping[str, Any], train: Mapping[str, np.ndarray], gaps: int, standardise: bool
+    ) -> Self:
+        """That of training rows, as `read` gives them; all rows have so many gaps."""
+        numbers, y = train["numbers"], np.asarray(train["y"], np.float64)
+        missing = np.isnan(numbers)
+        gappy = missing.any(0)
+        medians = np.zeros(numbers.shape[1:])
+        for i in np.flatnonzero(gappy & ~missing.all(0)) if numbers.ndim == 2 else ():
+            medians[i] = np.nanmedian(numbers[:, i])
+        means, deviations, label = np.zeros_like(medians), np.ones_like(medians), (0.0, 1.0)
+        if standardise and numbers.dtype != np.uint8:
+            seen = np.where(missing, medians, np.asarray(numbers, np.float64))
+            means, deviations = seen.mean(0), seen.std(0)
+            deviations = np.where(deviations > 0, deviations, 1.0)
+            if not about["classes"]:
+                label = float(y.mean()), float(y.std()) or 1.0
+        texts = {name: [value for place, value in enumerate(values)
+                        if (train["texts"][:, i] == place).any()]
+                 for i, (name, values) in enumerate(about["texts"].items())}  # fmt: skip
+        names, out, classes = (tuple(about[key]) for key in ("numbers", "left_out", "classes"))
+        return cls(names, texts, out, classes, gaps, medians, means, deviations, gappy,
+                   standardise, label)  # fmt: skip
+
+    def __str__(self) -> str:
+        """What was made of the columns, in a line."""
+        count, inputs = self.medians.size, sum(map(len, self.texts.values()))
+        numbers = f"{count} number{'s' * (count > 1)}{' and the label' * (self.label != (0, 1))}"
+        found = [
+            (numbers + ", standardised" * self.standardised) * bool(count),
+            f"{len(self.texts)} text{'s' * (len(self.texts) > 1)} as {inputs} columns"
+            * bool(inputs),
+            f"left out: {', '.join(self.left_out)}" * bool(self.left_out),
+            f"{self.gaps} gap{'s' * (self.gaps > 1)} filled" * bool(self.gaps),
+        ]
+        return "; ".join(filter(None, found))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        gaps = [
+            f"{name} is missing"
+            for name, gap in zip(self.numbers, self.gappy.tolist(), strict=False)
+            if gap
+        ]
+        return (*self.numbers, *gaps, *(f"{name}={value}" for name, values in self.texts.items()
+                                        for value in values))  # fmt: skip
+
+    def __call__(self, data: Any) -> np.ndarray:
+        place, columns = _columns_of(data)
+        for name in (*self.numbers, *self.texts):
+            if name not in columns:
+                raise UnknownName(f"column in {place}", name, columns)
+        rows = len(next(iter(columns.values())))
+        numbers = _numbers(place, {name: columns[name] for name in self.numbers}, rows, True)
+        return self.inputs(numbers, _places(columns, self.texts, rows), self.texts)
+
+    def inputs(
+        self, numbers: np.ndarray, places: np.ndarray, values: Mapping[str, Sequence[str]]
+    ) -> np.ndarray:
+        """The inputs of rows, of their numbers and of the places of their texts among `values`."""
+        if numbers.dtype == np.uint8:
+            return numbers
+        missing = np.isnan(numbers)
+        filled = np.where(missing, self.medians, numbers)
+        found = ((filled - self.means) / self.deviations).astype(np.float32)
+        if found.ndim > 2:
+            return found
+        texts = [places[:, [i]] == [values[name].index(value) for value in own]
+                 for i, (name, own) in enumerate(self.texts.items())]  # fmt: skip
+        return np.concatenate([found, missing[:, self.gappy], *texts], 1, dtype=np.float32)
 
 
 def _clients(place: str, name: str, column: np.ndarray) -> np.ndarray:
@@ -139,7 +257,7 @@ def _typed(cells: Sequence[Any]) -> np.ndarray:
     """
     if any(isinstance(cell, list | tuple | np.ndarray) for cell in cells):
         return np.array([_nested(cell) for cell in cells], dtype=float)
-    empty = [cell is None or cell == "" or cell != cell for cell in cells]
+    empty = [cell == "" if isinstance(cell, str) else str(cell) in _NOTHING for cell in cells]
     gaps = [none or str(cell).lower() in _NO_NUMBER
             for cell, none in zip(cells, empty, strict=True)]  # fmt: skip
     known = [cell for cell, gap in zip(cells, gaps, strict=True) if not gap]
@@ -159,28 +277,68 @@ def _nested(cell: Any) -> Any:
     return cell
 
 
-def _features(place: str, columns: Columns) -> np.ndarray:
-    """One array of all features: bytes as they are, other numbers as float32."""
+def _values(place: str, name: str, column: np.ndarray, most: int, named: bool) -> list[str] | None:
+    """The values of a text that has few; none of numbers. None for a column to be left out."""
+    if column.dtype.kind in "iufb" and not (column.dtype.kind == "f" and np.isnan(column).all()):
+        return []
+    values = np.unique(column).tolist() if column.dtype.kind == "U" else []
+    is_date = all(_DATE.fullmatch(value) for value in values if value)
+    if 0 < len(values) <= min(most, len(column) // 2) and (named or not is_date):
+        return values
+    words = [
+        value
+        for value in values
+        if value and value.lower() not in _NO_NUMBER and _typed([value]).dtype.kind == "U"
+    ]
+    if 0 < 2 * len(words) <= len(values):  # which would be left out for a slip of the pen
+        row = _first_row(column == words[0])
+        raise DataError(
+            f"{place}: `{name}` has numbers, but for {words[0]!r:.40} in row {row} of the data; "
+            f"`leave_out` (--leave-out) leaves the column out."
+        )
+    if named:
+        raise DataError(
+            f"{place}: `{name}` must be numbers, or text with at most {most} values, each twice on "
+            f"average, got {len(values) or 'no'} values; `categories` (--option categories=50) "
+            "allows more."
+        )
+    return None
+
+
+def _numbers(
+    place: str, columns: Columns, rows: int, fill_gaps: bool, alone: bool = True
+) -> np.ndarray:
+    """One array of all columns of numbers: arrays of bytes as they are, others as float32."""
     for name, column in columns.items():
         if column.dtype.kind not in "iufb":
-            cells = column.reshape(len(column), -1)[:, 0].tolist()
-            words = (row for row, cell in enumerate(cells) if _typed([cell]).dtype.kind == "U")
-            row = next(words, 0)
-            raise DataError(
-                f"{place}: `{name}` must be numbers to learn from, got {str(cells[row])!r:.40} in "
-                f"row {row + 1} of the data; `leave_out` (--leave-out) leaves the column out."
-            )
-        if not np.isfinite(column).all():
-            row = _first_row(~np.isfinite(column))
+            raise DataError(f"{place}: `{name}` must be numbers, got {column.dtype}.")
+        unfit = ~np.isfinite(column)
+        if fill_gaps and column.ndim == 1:
+            unfit &= ~np.isnan(column)
+        if unfit.any():
+            row = _first_row(unfit)
             raise DataError(f"{place}: `{name}` has no finite number in row {row} of the data.")
     arrays = list(columns.values())
-    if len(arrays) == 1 and arrays[0].ndim > 1:
-        found = arrays[0]
-    elif any(array.ndim > 1 for array in arrays):
-        raise DataError(f"{place}: a column of arrays must be the only one of `features`.")
-    else:
-        found = np.stack(arrays, axis=1)
-    return check_inputs(f"{place}: features", found)
+    if any(array.ndim > 1 for array in arrays):
+        if len(arrays) > 1 or not alone:
+            raise DataError(f"{place}: a column of arrays must be the only one of `features`.")
+        return check_inputs(f"{place}: features", arrays[0])
+    with np.errstate(over="ignore"):
+        found = np.zeros((rows, len(arrays)), np.float32)
+        for i, array in enumerate(arrays):
+            found[:, i] = array
+    if np.isinf(found).any():
+        raise DataError(f"{place}: features must be finite in float32, got a number too large.")
+    return found
+
+
+def _places(columns: Columns, texts: Mapping[str, Sequence[str]], rows: int) -> np.ndarray:
+    """The place of every text among the values that its column may have, −1 for any other."""
+    found = np.full((rows, len(texts)), -1, np.int32)
+    for i, (name, values) in enumerate(texts.items()):
+        known = {value: place for place, value in enumerate(values)}
+        found[:, i] = [known.get(str(cell), -1) for cell in columns[name].tolist()]
+    return found
 
 
 def _first_row(wrong: np.ndarray) -> int:
@@ -190,8 +348,8 @@ def _first_row(wrong: np.ndarray) -> int:
 
 def _labels(
     place: str, label: str, column: np.ndarray, number: bool | None
-) -> tuple[np.ndarray, int]:
-    """Classes from 0 in the order of their names, or numbers, and how many classes there are."""
+) -> tuple[np.ndarray, list[str]]:
+    """Classes from 0 in the order of their names, and these; or numbers, and none."""
     numbers = column.dtype.kind in "iufb"
     if column.ndim != 1:
         raise DataError(f"{place}: `{label}` must have one value per row.")
@@ -204,11 +362,11 @@ def _labels(
     if number:
         if not numbers:
             raise DataError(f"{place}: `{label}` must be numbers, got {column[0]!r}.")
-        return column.astype(np.float32), 0
+        return column.astype(np.float32), []
     names, classes = np.unique(column, return_inverse=True)
     if len(names) > max(_CLASSES, len(column) // 2):
         instead = "; `number` (--option number=true) takes them as numbers" if numbers else ""
         raise DataError(
             f"{place}: `{label}` has {len(names)} classes in {len(column)} rows{instead}."
         )
-    return classes.astype(np.int32), len(names)
+    return classes.astype(np.int32), list(map(str, names.tolist()))

@@ -163,7 +163,11 @@ def spark(values: Sequence[tuple[float, float]], width: int) -> str:
 
 
 def print_table(
-    arms: Mapping[str, Figures], title: str = "", tested_on: str = "", one_run: bool = True
+    arms: Mapping[str, Figures],
+    title: str = "",
+    tested_on: str = "",
+    columns: str = "",
+    one_run: bool = True,
 ) -> None:
     """Prints the figures of every arm, a line each, and notes below.
 
@@ -178,6 +182,7 @@ def print_table(
         notes.append("Noise floor: measured; by rounding alone, the accuracy of a seed moves this "
                      f"far on average, and {most:.2f} points at the most.")  # fmt: skip
     notes.append(f"Tested on {tested_on}." if tested_on else "")
+    notes.append(f"Columns: {columns}." if columns else "")
     for line in filter(None, notes):
         console.print(line, highlight=False, style="dim", soft_wrap=True)
     for name, figures in arms.items():

@@ -251,8 +251,11 @@ def _summary(
             paired = difference(figures["accuracy"], reference["accuracy"])
             figures["difference"] = paired._asdict()
     first = next((name for name in arms if name != BASELINE), BASELINE)
+    about = {"tested_on": how_tested(task)}
+    if (encode := getattr(task, "encode", None)) is not None:
+        about["columns"] = str(encode)
     return {"task": task.name} | arms[first] | {
-        "run": str(folder), "tested_on": how_tested(task), "arms": arms, "versions": versions(),
+        "run": str(folder), **about, "arms": arms, "versions": versions(),
     }  # fmt: skip
 
 

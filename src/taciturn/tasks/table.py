@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from taciturn.checks import choice, flag
+from taciturn.checks import choice, flag, whole
 from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset
-from taciturn.data.table import read
+from taciturn.data.table import Encoding, read
 from taciturn.errors import InputError
 from taciturn.tasks.clients import HOLD_OUT, Stored
 from taciturn.tasks.files import network
@@ -24,8 +24,10 @@ def table(
     label: str | None = None,
     features: Sequence[str] = (),
     leave_out: Sequence[str] = (),
-    standardise: bool = False,
+    standardise: bool = True,
     number: bool | None = None,
+    categories: int = 20,
+    fill_gaps: bool = True,
     hidden: int = 128,
     hold_out: str = "random",
 ) -> Task:
@@ -36,13 +38,17 @@ def table(
         `datasets.Dataset`, or a dict of arrays.
       client: the column that says whose a row is.
       label: the column to be learned: classes, or numbers where it has fractions.
-      features: the columns to learn from; by default all others.
+      features: the columns to learn from; by default all others but dates and free text.
       leave_out: columns not to learn from.
-      standardise: whether features, and numbers to predict, are brought to mean 0 and deviation 1,
-        by the rows that are trained on.
+      standardise: whether numbers, also those to predict, are brought to mean 0 and deviation 1.
       number: whether the label is a number to predict and no class.
+      categories: text with at most so many values, each twice on average, is an input per value.
+      fill_gaps: whether gaps get the column's median and an input that says so, or are an error.
       hidden: the width of the network.
       hold_out: which tenth of every client is tested on, `random` or `last`.
+
+    Means, medians and values are those of the rows that are trained on. The task's `encode` has the
+    `names` of the inputs, and makes inputs of other rows.
     """
     for name, value, what in (
         ("data", data, "a file, a frame or a set of the Hugging Face Hub"),
@@ -54,10 +60,21 @@ def table(
         if name != "data" and not isinstance(value, str):
             raise InputError(f"`{name}` must be the name of a column, got {value!r}.")
     asked = {"client": client, "label": label, "features": _names("features", features),
-             "leave_out": _names("leave_out", leave_out), "number": number}  # fmt: skip
+             "leave_out": _names("leave_out", leave_out), "number": number,
+             "categories": whole("categories", categories, 0, 10_000),
+             "fill_gaps": flag("fill_gaps", fill_gaps)}  # fmt: skip
     hold_out, standardise = choice("hold_out", hold_out, HOLD_OUT), flag("standardise", standardise)
-    task = network("table", _read(data, asked), hidden, hold_out=hold_out)
-    return replace(task, clients=_standardised(task.clients, hold_out)) if standardise else task
+    dataset = _read(data, asked)
+    rows, about = dataset.train, dataset.about
+    train, *_ = Stored.of(rows, dataset.rows, names=dataset.names).hold_out(hold_out)
+    gaps = int(np.isnan(rows["numbers"]).sum())
+    encode = Encoding.of(about, train.arrays, gaps, standardise)
+    x, y = encode.inputs(rows["numbers"], rows["texts"], about["texts"]), rows["y"]
+    if not encode.classes:
+        mean, deviation = encode.label
+        y = ((y.astype(np.float64) - mean) / deviation).astype(np.float32)
+    dataset = replace(dataset, train={"x": x, "y": y})
+    return network("table", dataset, hidden, hold_out=hold_out, encode=encode)
 
 
 def _names(name: str, value: Any) -> list[str]:
@@ -73,15 +90,3 @@ def _read(data: Any, asked: dict[str, Any]) -> Dataset:
         return read(data, **asked)
     name = f"table-{zlib.crc32(repr(sorted(asked.items())).encode()):08x}"
     return cached(name, [path], lambda: read(path, **asked))
-
-
-def _standardised(stored: Any, hold_out: str) -> Stored:
-    """Mean 0 and deviation 1 of every number, by the rows that are trained on."""
-    train, *_ = stored.hold_out(hold_out)
-    found = dict(stored.arrays)
-    for key in ("x", "y") if stored.arrays["y"].dtype.kind == "f" else ("x",):
-        seen = np.asarray(train.arrays[key], np.float64)
-        deviation = seen.std(0)
-        scaled = (stored.arrays[key] - seen.mean(0)) / np.where(deviation > 0, deviation, 1.0)
-        found[key] = scaled.astype(np.float32)
-    return replace(stored, arrays=found)

@@ -53,6 +53,7 @@ class Task:
         below the population, such as those who are awake. None draws them evenly.
       batch, epochs, lr, clip: the defaults of local training; `clip` is the largest global norm of
         a batch's gradient, None for no clipping.
+      encode: `(rows) -> inputs`, of a table's columns: a `taciturn.data.table.Encoding`.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Task:
     hold_out: str = "random"
     cohort: Callable[[jax.Array, jax.Array, int], jax.Array] | None = None
     test_clients: Any = None
+    encode: Callable[[Any], np.ndarray] | None = None
 
     @classmethod
     def of(cls, name: str, dataset: Dataset, **others: Any) -> Task:
