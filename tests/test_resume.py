@@ -16,6 +16,7 @@ import pytest
 from test_cli import SMALL
 
 from taciturn import runs
+from taciturn.core import policy
 from taciturn.progress import Progress
 from taciturn.report import terminal
 from taciturn.sim import checkpoint, engine
@@ -151,3 +152,41 @@ def test_killed_with_nine_again_and_again_it_ends_where_it_would_have(tmp_path: 
     assert kills >= 5
     assert process(*command).wait() == 0, (tmp_path / "said").read_text()
     assert_same_files(tmp_path / "a", tmp_path / "whole")
+
+
+def test_own_parts_are_imported_kept_and_not_changed_unseen(
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "OWN", set())
+    monkeypatch.setitem(policy.RULES, "loud", None)  # what is registered does not stay
+    del policy.RULES["loud"]
+    part = Path("parts.py")
+    part.write_text(
+        "import taciturn\n"
+        "def loud(share: float = 1.0) -> taciturn.Rule:\n"
+        "    return taciturn.Rule('loud', (('share', share),), init=lambda *_: (share,),\n"
+        "        speaks=lambda own, context: own.norm > context[0],\n"
+        "        learn=lambda state, tally: state, looks_at=('norm',))\n"
+        "taciturn.register('rule', loud)\n"
+    )
+    asked = ("run", *OPTIONS[:-2], "--import", "parts.py", "--policy", "loud,share=0.1+ignore")
+    assert taciturn(*asked, "--out", "whole")[0] == 0
+    stop_after_two_rounds(monkeypatch)
+    assert taciturn(*asked, "--out", "a")[0] == 130
+    policy.RULES.pop("loud")  # as in a new process
+    part.unlink()
+    kept = Path("a/imported/parts.py")
+    text = kept.read_text()
+    kept.write_text(text.replace("own.norm >", "own.norm <"))
+    code, _, err = taciturn("resume", "a")
+    assert code == 1
+    assert "what was imported, by checksum" in err
+    kept.write_text(text)
+    assert taciturn("resume", "a")[0] == 0
+    assert_same_files(Path("whole"), Path("a"))
+    bad = Path("bad.py")
+    bad.write_text("1/0")
+    for file, message in (("bad.py", "ZeroDivisionError"), ("gone.py", "gone.py is none")):
+        code, _, err = taciturn("run", "--import", file)
+        assert (code, err.count("\n")) == (1, 1)
+        assert message in err

@@ -135,6 +135,8 @@ class TaskOptions:
     hold_out: str | None = None
     """Which tenth of every client is tested on, where data come without a test set: random (by
     label) or last, where rows are in the order of time (default: random)."""
+    imports: tuple[Path, ...] = ()
+    """Python files that register parts of your own; they are kept with the run."""
 
     @property
     def task_options(self) -> dict[str, Any]:
@@ -182,7 +184,8 @@ _KINDS = {
     for name, hint in typing.get_type_hints(Plan).items()
 }
 # In which a list is no sweep.
-TOGETHER = ("seeds", "seed", "arms", "plain", "noise_floor", "leave_out", "option")
+TOGETHER = ("seeds", "seed", "arms", "plain", "noise_floor", "leave_out", "option",
+            "imports")  # fmt: skip
 
 
 def read_values(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,9 +205,12 @@ def read_values(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The fields of a `Plan` that a TOML file has; a list is a sweep."""
+    """The fields of a `Plan` that a TOML file has; a list is a sweep, imports lie beside it."""
     try:
-        return read_values(tomllib.loads(path.read_text("utf-8")))
+        values = read_values(tomllib.loads(path.read_text("utf-8")))
+        if "imports" in values:
+            values["imports"] = tuple(path.parent / one for one in values["imports"])
+        return values
     except (OSError, ValueError) as error:  # InputError is a ValueError
         raise RunError(f"{path} cannot be used: {error}") from None
 

@@ -53,6 +53,7 @@ def read(arguments: list[str] | None = None) -> Command:
         if options.count(option) > 1:  # of several, tyro takes the last
             raise InputError(f"`--{option}` is there {options.count(option)} times: give it once.")
     given = {option.replace("-", "_").removeprefix("no_") for option in options}
+    given |= {"imports"} if "import" in given else set()
     return found.with_config(given | ({"task"} if found.task is not None else set()))
 
 

@@ -15,7 +15,8 @@ from tyro import constructors
 
 REGISTRY = constructors.ConstructorRegistry()  # for `tyro.cli`
 
-_SEVERAL: dict[Any, str] = {tuple[str, ...]: "TEXT …", int | tuple[int, ...]: "INT …"}
+_SEVERAL: dict[Any, str] = {tuple[str, ...]: "TEXT …", int | tuple[int, ...]: "INT …",
+                            tuple[Path, ...]: "FILE …"}  # fmt: skip
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 
 
@@ -47,6 +48,8 @@ def _options(info: constructors.StructTypeInfo) -> constructors.StructConstructo
     for field in dataclasses.fields(cls):
         default = tyro.MISSING if field.default is dataclasses.MISSING else field.default
         hint = _shown(hints[field.name], default)
+        if field.name == "imports":  # `import` is no name of a field
+            hint = Annotated[hint, tyro.conf.arg(name="import")]
         found.append(constructors.StructFieldSpec(field.name, hint, default, helps[field.name]))
     return constructors.StructConstructorSpec(cls, tuple(found))
 

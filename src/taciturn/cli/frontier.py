@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from taciturn.cli.command import Command, tell
+from taciturn.core.policy import import_files
 from taciturn.errors import require
 from taciturn.settings import Plan, Settings, TaskOptions
 
@@ -51,6 +52,7 @@ class Frontier(TaskOptions, Settings, Command):
         if self.task == "list":
             sys.stdout.write("".join(f"{name:<30} {text}\n" for name, text in GRID.items()))
             return
+        import_files(self.imports)
         values = {f.name: getattr(self, f.name) for f in fields(Plan) if hasattr(self, f.name)}
         prepare()
         if self.precision is None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 import tyro
 
 from taciturn.cli.command import Command, File, tell
-from taciturn.core.policy import Policy, parse, parse_part
+from taciturn.core.policy import Policy, import_files, parse, parse_part
 from taciturn.errors import InputError, require
 from taciturn.settings import TOGETHER, Plan, read_config, read_values
 from taciturn.track import library
@@ -95,6 +95,7 @@ class Simulation(Plan, Told):
         return found | {"task": task, "arms": self.policies()}
 
     def go(self) -> None:
+        import_files(self.imports)
         values = self.values()
         self.check()
         from taciturn import sim

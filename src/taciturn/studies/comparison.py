@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, replace
@@ -21,14 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from taciturn import runs
-from taciturn.core.policy import Policy, parse
+from taciturn.core.policy import Policy, import_files, parse
 from taciturn.errors import InputError, RunError, Stopped, UnknownName, WriteError
 from taciturn.report import plots, series
 from taciturn.report.callbacks import following
 from taciturn.report.versions import versions
 from taciturn.settings import Plan, Settings, points, read_config
 from taciturn.sim import History, fill_in, follow
-from taciturn.sim.checkpoint import remove_checkpoints
+from taciturn.sim.checkpoint import IMPORTED, remove_checkpoints
 from taciturn.sim.local import model_of, named_weights
 from taciturn.sim.participation import table
 from taciturn.studies.difference import difference
@@ -79,7 +80,7 @@ def start(values: Mapping[str, Any], out: Path | None, told: Told) -> tuple[Path
     """
     ready = prepare(values)  # what is wrong leaves no folder behind
     with runs.create(out, next(iter(ready.values())).task.name) as folder:
-        runs.write_toml(folder / "config.toml", _config(values, ready))
+        _write_config(folder, _config(values, ready))
         with saying_how(f"`taciturn resume {folder}` goes on."):
             return folder, _run_all(ready, folder, told)
 
@@ -96,7 +97,9 @@ def go_on(folder: Path, told: Told) -> dict[str, Any]:
     with runs.claimed(folder):
         if is_complete(folder):
             return _finished(folder)
-        ready = prepare(read_config(folder / "config.toml"))
+        values = read_config(folder / "config.toml")
+        import_files(values.get("imports", ()))
+        ready = prepare(values)
         with saying_how(f"`taciturn resume {folder}` goes on."):
             return _run_all(ready, folder, told)
 
@@ -175,6 +178,16 @@ def _config(values: Mapping[str, Any], ready: Mapping[str, Ready]) -> dict[str, 
     return found
 
 
+def _write_config(folder: Path, values: Mapping[str, Any]) -> None:
+    """Writes `config.toml`, and beside it what is imported."""
+    names = []
+    for path in values.get("imports", ()):
+        (folder / IMPORTED).mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / IMPORTED / path.name)
+        names.append(f"{IMPORTED}/{path.name}")
+    runs.write_toml(folder / "config.toml", {**values, "imports": names or None})
+
+
 def _run_all(ready: Mapping[str, Ready], folder: Path, told: Told) -> dict[str, Any]:
     if len(ready) == 1:
         return _run(next(iter(ready.values())), folder, told)
@@ -188,7 +201,7 @@ def run_below(ready: Ready, folder: Path, told: Told) -> dict[str, Any]:
     """Runs a plan in a folder within another one, from where it is; returns its summary."""
     with runs.claimed(folder):
         if not (folder / "config.toml").exists():
-            runs.write_toml(folder / "config.toml", _config({}, {"": ready}))
+            _write_config(folder, _config({}, {"": ready}))
         return _run(ready, folder, told)
 
 
