@@ -53,6 +53,17 @@ def test_arms_are_compared_seed_by_seed_with_the_first(taciturn: Any) -> None:
             assert text in line
 
 
+def test_where_numbers_are_predicted_accuracies_do_not_differ(taciturn: Any) -> None:
+    rows = [f"{i % 3},{i},{i + 0.5}" for i in range(30)]
+    Path("t.csv").write_text("\n".join(["who,x,y", *rows]))
+    table = ["table", "--data", "t.csv", "--client", "who", "--label", "y"]
+    options = ["--arms", "; ".join(ARMS), "--rounds", "2", "--cohort", "2", "--seeds", "2"]
+    code, out, _ = taciturn("compare", *table, *options, "--plain", "--out", "a")
+    assert code == 0
+    assert "loss" in out
+    assert "difference" not in out
+
+
 def test_a_difference_is_the_mean_and_students_interval() -> None:
     found = difference(np.array([3.0, 4.0, 8.0]), np.array([2.0, 4.0, 6.0]))
     assert found == pytest.approx((1.0, 4.302653 / np.sqrt(3)))

@@ -259,7 +259,7 @@ def _summary(
         floor = noise_floor(arms[name]["accuracy"], again.summary()["accuracy"])
         arms[name]["noise_floor"] = floor
     reference, *others = arms.values()
-    if len(reference["seeds"]) > 1:
+    if len(reference["accuracy"]) > 1:  # where numbers are predicted there is none
         for figures in others:
             paired = difference(figures["accuracy"], reference["accuracy"])
             figures["difference"] = paired._asdict()
