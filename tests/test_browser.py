@@ -88,9 +88,9 @@ def count_arms(page, plot):
 
 def test_curves_are_there(folder, open_page):
     page = open_page(written(folder))
-    assert page.title() == "run"
+    assert page.title() == f"synthetic: {', '.join(ARMS)}"
     plots = page.locator(".plot").evaluate_all("plots => plots.map(plot => plot.id.slice(5))")
-    assert plots == ["accuracy", "accuracy-upload", "spoke", "norms", "bytes", "bits"]
+    assert plots == ["accuracy-upload", "accuracy", "spoke", "norms", "bytes", "bits"]
     last = page.locator(BY_ROUND).evaluate(
         "plot => plot._fullData.filter(one => one.fill === 'none').map(one => one.y.at(-1))"
     )
@@ -104,6 +104,20 @@ def test_curves_are_there(folder, open_page):
         assert box[0] > 50
         assert 0 < box[1] < box[2]
     assert "80.50 ± 0.71 %" in page.locator("#tables").inner_text()
+    assert "50.2 %" in page.locator("#savings").inner_text()
+
+
+def test_the_toolbar_covers_no_curve_and_shares_nothing(folder, open_page):
+    page = open_page(written(folder))
+    bar = page.locator(f"{BY_ROUND} .modebar")
+    plot = page.locator(f"{BY_ROUND} .nsewdrag")
+    box = bar.bounding_box()
+    assert box["y"] + box["height"] <= plot.bounding_box()["y"]
+    titles = page.locator(f"{BY_ROUND} .modebar-btn").evaluate_all(
+        "all => all.map(one => one.title || one.dataset.title)"
+    )
+    assert "Zoom" in titles
+    assert not [title for title in titles if "Share" in title]
 
 
 def test_the_legend_hides_and_shows_an_arm_in_every_figure(folder, open_page):

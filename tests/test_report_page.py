@@ -20,6 +20,8 @@ from taciturn import cli, runs
 from taciturn.errors import InputError
 from taciturn.report import colours, figures, page, series, units, watch
 
+POLICY = "adaptive,k=0+ou"
+
 
 def rows(arm, seed=0, rounds=40, best=0.8, **others):
     """Rounds tested every second one, up to `best`; all clients speak in `full`, half elsewhere."""
@@ -45,7 +47,7 @@ def make(folder, *tables, config=None):
 
 @pytest.fixture
 def folder(tmp_path):
-    arms = ("adaptive,k=0+ou", "full")
+    arms = (POLICY, "full")
     return make(tmp_path / "run", *(rows(arm, seed) for arm in arms for seed in (0, 1)))
 
 
@@ -77,15 +79,20 @@ def test_curves_and_shades_are_those_of_the_rounds(folder):
     x, y = lines(shown, "accuracy")["full"]
     assert x.tolist() == list(range(2, 41, 2))
     assert y == pytest.approx([2 * t + 0.5 for t in range(2, 41, 2)])
-    uploaded, same = lines(shown, "accuracy-upload")["adaptive,k=0+ou"]
+    uploaded, same = lines(shown, "accuracy-upload")[POLICY]
     assert uploaded == pytest.approx([t * 20160 / 2**20 for t in range(2, 41, 2)])
     assert same == pytest.approx(y)
-    assert set(lines(shown, "spoke")["adaptive,k=0+ou"][1]) == {50}
-    assert set(lines(shown, "bits")["adaptive,k=0+ou"][1]) == {16}
+    assert set(lines(shown, "spoke")[POLICY][1]) == {50}
+    assert set(lines(shown, "bits")[POLICY][1]) == {16}
     (panel,) = [panel for panel in shown["panels"] if panel["key"] == "accuracy"]
     high, low = np.split(array(panel["data"][0]["y"]), 2)
     assert high == pytest.approx(y + 0.5)
     assert low[::-1] == pytest.approx(y - 0.5)
+    # Nothing that lies on full communication's line hides it, and dotted lines have no shades.
+    full, policy = (trace for trace in panel["data"] if "fill" not in trace)
+    assert full["line"]["width"] > policy["line"]["width"]
+    (panel,) = [panel for panel in shown["panels"] if panel["key"] == "bytes"]
+    assert ["fill" in trace for trace in panel["data"]] == [True, False, False] * 2
 
 
 def test_there_are_no_empty_panels(tmp_path):
@@ -103,29 +110,58 @@ def test_there_are_no_empty_panels(tmp_path):
     # Where numbers are predicted there is a loss alone.
     numbers = {"accuracy": nothing, "loss": 0.5, "worst_tenth": nothing}
     assert keys(**numbers) == untested | {"loss", "loss-upload"}
-    head, full = cells(content(tmp_path / "run"), "Figures of every arm")
+    head, full = cells(content(tmp_path / "run"), "Figures of every policy")
     assert dict(zip(head, full, strict=True))["loss"] == "0.5"
 
 
 def test_the_tables_have_payload_and_overhead_and_what_was_written_at_the_end(folder):
     figures = {"difference": {"mean": -1.25, "half": 0.5}, "noise_floor": {"mean": 0.3, "most": 1}}
-    runs.write_json(folder / "summary.json", {"arms": {"adaptive,k=0+ou": figures}})
+    runs.write_json(folder / "summary.json", {"arms": {POLICY: figures}})
     shown = content(folder)
-    head, full, policy = cells(shown, "Figures of every arm")
+    head, full, policy = cells(shown, "Figures of every policy")
     assert full[0] == "full"  # what all is compared with stands at the top
     assert dict(zip(head, policy, strict=True)) == {
-        "arm": "adaptive,k=0+ou", "accuracy": "80.50 ± 0.71 %", "difference": "-1.25 ± 0.50",
+        "policy": POLICY, "accuracy": "80.50 ± 0.71 %", "difference": "-1.25 ± 0.50",
         "noise floor": "0.30 points", "spoke": "50.0 %", "bits per weight": "32", "rounds": "40",
         "seeds": "2",
     }  # fmt: skip
-    head, _, policy = cells(shown, "Bytes of every arm")
+    head, _, policy = cells(shown, "Bytes of every policy")
     assert dict(zip(head, policy, strict=True)) == {
-        "arm": "adaptive,k=0+ou", "payload up": "781.2 KiB", "overhead up": "6.25 KiB",
+        "policy": POLICY, "payload up": "781.2 KiB", "overhead up": "6.25 KiB",
         "payload down": "1.526 MiB", "overhead down": "6.25 KiB", "upload of full": "50.2 %",
         "both ways of full": "75.1 %", "upload at 1 Mbit/s": "6.45 s",
         "upload at 10 Mbit/s": "645 ms", "upload at 100 Mbit/s": "64.5 ms",
     }  # fmt: skip
     assert 'title="800,000 bytes"' in shown["tables"]
+
+
+def test_the_saving_is_said_first(tmp_path):
+    def savings(*tables):
+        shown = content(make(tmp_path / "run", *tables))["savings"]
+        return re.sub("<.*?>", "", shown.replace("</strong>", ":").replace("</li>", ";"))
+
+    one, two = [rows("full", 0), rows(POLICY, 0, best=0.7)], [rows("full", 1), rows(POLICY, 1)]
+    assert savings(*one) == f"{POLICY} 50.2 %: of the upload, -10.00 points with one seed;"
+    assert savings(*one, *two) == f"{POLICY} 50.2 %: of the upload, -5.00 points;"
+    assert savings(rows(POLICY, 0)) == f"{POLICY} 50.2 %: of the upload, 80.00 %;"
+    numbers = {"accuracy": float("nan"), "loss": 0.5}
+    assert savings(*(rows(arm, **numbers) for arm in (POLICY, "full"))) == (
+        f"{POLICY} 50.2 %: of the upload, loss 0.5, full 0.5;"
+    )
+    # A difference from another policy than full communication is none from it.
+    paired = {"difference": {"mean": -1.25, "half": 0.5}}
+    runs.write_json(tmp_path / "run" / "summary.json", {"arms": {POLICY: paired}})
+    assert savings(*one, *two) == f"{POLICY} 50.2 %: of the upload, -1.25 ± 0.50 points;"
+    runs.write_json(tmp_path / "run" / "summary.json", {"arms": {POLICY: paired, "full": paired}})
+    assert savings(*one, *two) == f"{POLICY} 50.2 %: of the upload, -5.00 points;"
+
+
+def test_ticks_of_bytes_are_few_and_round():
+    assert [*units.byte_axis(1000, 9 * 1024).values()] == ["1 KiB", "2 KiB", "5 KiB"]
+    assert [*units.byte_axis(150 * 1024, 3 << 20).values()] == [
+        "200 KiB", "500 KiB", "1 MiB", "2 MiB",
+    ]  # fmt: skip
+    assert [*units.byte_axis(5000, 1 << 24).values()] == ["10 KiB", "100 KiB", "1 MiB", "10 MiB"]
 
 
 def test_uploads_are_counted_until_shares_of_what_full_reached(tmp_path):
@@ -136,7 +172,7 @@ def test_uploads_are_counted_until_shares_of_what_full_reached(tmp_path):
     shown = content(slow)
     first, second, _ = titles(shown)
     head, full, policy = cells(shown, first)
-    assert head == ["arm", "round", "uploaded", *(f"at {x} Mbit/s" for x in (1, 10, 100))]
+    assert head == ["policy", "round", "uploaded", *(f"at {x} Mbit/s" for x in (1, 10, 100))]
     assert full[1:3] == ["36", units.byte_text(36 * 40160)]
     assert policy[1:3] == ["40", units.byte_text(40 * 20160)]  # 38 rounds: 71.25 %
     assert cells(shown, second)[2][1] == "not reached"
@@ -159,14 +195,18 @@ def test_the_folder_of_a_sweep_is_the_folders_in_it(tmp_path, folder, capsys):
     cli.main(["report", str(tmp_path / "sweep"), str(folder), "-o", str(tmp_path / "x.html")])
     shown = capsys.readouterr().out
     assert all(name in shown for name in ("lr=0.1: full", "lr=0.3: full", "run: full"))
-    assert watch.Source([tmp_path / "sweep"]).content()["title"] == "lr=0.1, lr=0.3"
+    assert (
+        watch.Source([tmp_path / "sweep"])
+        .content()["subtitle"]
+        .startswith("lr=0.1, lr=0.3: 40 rounds")
+    )
 
 
 def test_seeds_that_run_after_others_do_not_cut_them_off(tmp_path):
     shown = content(make(tmp_path / "run", rows("full", 0), rows("full", 1, rounds=3)))
-    assert shown["subtitle"] == "1 arm, 40 rounds, 1 seed"
+    assert shown["subtitle"] == "run: 40 rounds, 1 seed"
     shown = content(make(tmp_path / "run", rows("full", 0), rows("full", 1, rounds=39)))
-    assert shown["subtitle"].startswith("1 arm, 39 of 40 rounds, 2 seeds")
+    assert shown["subtitle"].startswith("run: 39 of 40 rounds, 2 seeds")
 
 
 def test_names_are_text_and_never_markup(tmp_path):
@@ -197,13 +237,13 @@ def test_thinning_keeps_ends_and_extremes(count):
 
 
 def test_what_differs_from_round_to_round_is_drawn_as_means(tmp_path):
-    table = [row | {"spoke": t % 6} for t, row in enumerate(rows("full", rounds=1010))]
+    table = [row | {"spoke": t % 21} for t, row in enumerate(rows("full", rounds=1010))]
     shown = content(make(tmp_path / "run", table))
     x, y = lines(shown, "spoke")["full"]
-    assert x.tolist() == [*range(6, 1010, 6), 1010]
-    assert y == pytest.approx([25.0] * 168 + [5.0])  # 0 and 1 in the last two rounds
+    assert x.tolist() == [*range(21, 1010, 21), 1010]
+    assert y == pytest.approx([100.0] * 48 + [5.0])  # 0 and 1 in the last two rounds
     (note,) = (panel["note"] for panel in shown["panels"] if panel["key"] == "spoke")
-    assert note == "share of the clients asked, means of 6 rounds"
+    assert note == "share of the clients asked, means of 21 rounds"
     assert len(lines(shown, "accuracy")["full"][0]) == 505
 
 
@@ -252,7 +292,7 @@ def test_a_run_is_watched_while_it_is_written(tmp_path, monkeypatch):
         with open(run / "metrics.csv", "a") as file:
             file.write("full,0,4,10,0,")  # being written
         now = json.loads(get(f"{url}/data.json")[1])
-        assert now["subtitle"] == "1 arm, 4 of 40 rounds, 1 seed"
+        assert now["subtitle"] == "run: 4 of 40 rounds, 1 seed"
         assert (now["ended"], len(now["panels"])) == (False, 6)
         assert get(f"{url}/data.json?known={now['version']}") == (204, "")
         runs.write_json(run / "summary.json", {"task": "synthetic"})

@@ -1,4 +1,4 @@
-"""Figures of a page: Plotly's JSON, with curves thinned to what a screen can show."""
+"""Figures of runs: what is drawn of every arm, and Plotly's JSON of it for a page."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import numpy as np
 
 from taciturn.report.colours import styles
 from taciturn.report.series import Series
-from taciturn.report.units import unit
+from taciturn.report.units import byte_axis, unit
 
 _CURVES_BYTES = 700_000  # of all curves of a page
 _POINT_BYTES = 11  # two numbers of four bytes in base64
 _MOST, _LEAST = 1000, 60  # points of a curve
-_STRETCHES = 200  # of rounds, where means are drawn
-_LOG = {"type": "log"}
+_STRETCHES = 50  # of rounds, where means are drawn
 _PERCENT = {"ticksuffix": " %"}
 _FROM_ZERO = {"rangemode": "tozero"}
 
@@ -28,7 +27,7 @@ class Line(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     what: str = ""  # named when one points at it, where an arm has two lines
-    dash: str | None = None
+    dash: str | None = None  # of an arm's second line, which has no shade
 
 
 class Panel(NamedTuple):
@@ -42,33 +41,66 @@ class Panel(NamedTuple):
     x: str = "round"
     x_axis: Mapping[str, Any] = {}
 
+    def shown(self, line: Line) -> Line:
+        """A line without what has no place on a logarithmic axis."""
+        some = np.full(len(line.x), True)
+        if "type" in self.x_axis:
+            some &= line.x > 0
+        if "type" in self.y_axis:
+            some &= (line.y > 0).all(0)
+        return line._replace(x=line.x[some], y=line.y[:, some])
 
-def panels(arms: Mapping[str, Series]) -> list[dict[str, Any]]:
-    """A figure for each thing that was measured; none for what was not."""
-    every = list(arms.values())
-    scale = unit(max(s.uploaded[:, -1].mean() for s in every))
-    planned = [*_scores(every, *scale), *_messages(every, *scale), *_own_metrics(every)]
-    lines = [[list(panel.draw(s)) for s in every] for panel in planned]
-    curves = sum(1 if len(line.y) == 1 else 4 for panel in lines for own in panel for line in own)
-    points = int(np.clip(_CURVES_BYTES / _POINT_BYTES / max(curves, 1), _LEAST, _MOST))
-    looks = styles([s.arm for s in every])
+
+def width(s: Series, line: Line) -> float:
+    """Of a line. Full communication's is wide, so that none that lies on it hides it."""
+    return 3.5 if s.arm == "full" and line.dash is None else 1.5
+
+
+def planned(arms: Sequence[Series]) -> list[tuple[Panel, list[list[Line]]]]:
+    """A figure for each thing that was measured, with each arm's lines; the main ones first."""
+    size, axis = _bytes(arms)
     found = []
-    for panel, drawn in zip(planned, lines, strict=True):
-        x_axis = {"title": {"text": panel.x}, "exponentformat": "none", **panel.x_axis}
-        layout = {"xaxis": x_axis, "yaxis": panel.y_axis | {"exponentformat": "none"}}
-        traces = [
-            trace
-            for i, (name, own) in enumerate(zip(arms, drawn, strict=True))
-            for line in own
-            for trace in _traces(i, name, line, looks[i], points, layout)
-        ]
-        if traces:
-            found.append({"key": panel.key, "title": panel.title, "note": panel.note,
-                          "data": traces, "layout": layout})  # fmt: skip
+    for panel in (*_scores(arms, size, axis), *_messages(arms, size, axis), *_own_metrics(arms)):
+        lines = [[line for line in map(panel.shown, panel.draw(s)) if len(line.x)] for s in arms]
+        if any(lines):
+            found.append((panel, lines))
     return found
 
 
-def _scores(arms: Sequence[Series], size: float, unit_name: str) -> Iterator[Panel]:
+def panels(arms: Mapping[str, Series]) -> list[dict[str, Any]]:
+    """The figures as Plotly reads them, with curves thinned to what a screen can show."""
+    every = list(arms.values())
+    figures = planned(every)
+    curves = sum(1 if len(line.y) == 1 else 4 for _, lines in figures for own in lines
+                 for line in own)  # fmt: skip
+    points = int(np.clip(_CURVES_BYTES / _POINT_BYTES / max(curves, 1), _LEAST, _MOST))
+    looks = styles([s.arm for s in every])
+    found = []
+    for panel, lines in figures:
+        x_axis = {"title": {"text": panel.x}, "exponentformat": "none", **panel.x_axis}
+        layout = {"xaxis": x_axis, "yaxis": panel.y_axis | {"exponentformat": "none"}}
+        traces = []
+        for i, (name, s, own) in enumerate(zip(arms, every, lines, strict=True)):
+            about = {"meta": i, "name": escape(name), "mode": "lines"}
+            for line in own:
+                look = {"color": looks[i][0], "dash": line.dash or looks[i][1],
+                        "width": width(s, line)}  # fmt: skip
+                traces += _traces(about, line, look, points, layout)
+        found.append({"key": panel.key, "title": panel.title, "note": panel.note, "data": traces,
+                      "layout": layout})  # fmt: skip
+    return found
+
+
+def _bytes(arms: Sequence[Series]) -> tuple[float, dict[str, Any]]:
+    """The unit of bytes that were uploaded, and a logarithmic axis of them."""
+    sent = np.concatenate([s.uploaded.mean(0) for s in arms])
+    size, name = unit(sent.max())
+    ticks = byte_axis(sent[sent > 0].min(initial=sent.max()), sent.max())
+    return size, {"type": "log", "ticksuffix": f" {name}", "tickvals": [t / size for t in ticks],
+                  "ticktext": list(ticks.values())}  # fmt: skip
+
+
+def _scores(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> Iterator[Panel]:
     """What was learned: accuracies, or losses where numbers are predicted."""
     accurate = any(np.isfinite(s["accuracy"]).any() for s in arms)
     score, axis = ("accuracy", _PERCENT) if accurate else ("loss", {})
@@ -76,17 +108,15 @@ def _scores(arms: Sequence[Series], size: float, unit_name: str) -> Iterator[Pan
     def scores(s: Series) -> np.ndarray:
         return 100 * s["accuracy"] if accurate else s["loss"]
 
-    yield Panel(score, f"{score.title()} by round", "on the test set",
-                lambda s: _measured(scores(s)), axis)  # fmt: skip
     yield Panel(f"{score}-upload", f"{score.title()} by upload", "on the test set",
                 lambda s: _measured(scores(s), x=s.uploaded.mean(0) / size), axis,
-                f"payload and overhead uploaded, {unit_name}", _LOG)  # fmt: skip
-    yield Panel("worst-tenth", "The worst tenth of clients", "their accuracy",
-                lambda s: _measured(100 * s["worst_tenth"]), _PERCENT)  # fmt: skip
+                "payload and overhead uploaded", uploads)  # fmt: skip
+    yield Panel(score, f"{score.title()} by round", "on the test set",
+                lambda s: _measured(scores(s)), axis)  # fmt: skip
 
 
-def _messages(arms: Sequence[Series], size: float, unit_name: str) -> Iterator[Panel]:
-    """Who spoke, and in how many bytes."""
+def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> Iterator[Panel]:
+    """Who spoke, who gained, and in how many bytes."""
     # What differs from round to round would fill a panel with colour: means of stretches are drawn.
     wide = -(-max(s.rounds for s in arms) // _STRETCHES)
     means = f", means of {wide} rounds" if wide > 1 else ""
@@ -106,13 +136,15 @@ def _messages(arms: Sequence[Series], size: float, unit_name: str) -> Iterator[P
 
     yield Panel("spoke", "Who spoke", f"{'share of the clients asked' if shares else 'clients'}"
                 f"{means}", spoken, _FROM_ZERO | (_PERCENT if shares else {}))  # fmt: skip
-    yield Panel("norms", "Thresholds and norms",
-                f"the rule's threshold, and (dotted) the mean norm of updates{means}", norms,
+    yield Panel("norms", "Thresholds and norms", f"mean norms of updates are dotted{means}", norms,
                 _FROM_ZERO)  # fmt: skip
-    yield Panel("bytes", "Bytes up and down",
-                f"{unit_name} since the start, up and (dotted) down", both_ways, _LOG)  # fmt: skip
+    yield Panel("worst-tenth", "The worst tenth of clients", "their accuracy",
+                lambda s: _measured(100 * s["worst_tenth"]), _PERCENT)  # fmt: skip
+    yield Panel("bytes", "Bytes up and down", "since the start, up and (dotted) down", both_ways,
+                uploads)  # fmt: skip
     yield Panel("bits", "Bits per weight", f"of payload, over all clients asked{means}",
-                lambda s: _measured(bits(s), wide=wide), _LOG | {"dtick": "D2"})  # fmt: skip
+                lambda s: _measured(bits(s), wide=wide),
+                {"type": "log", "minorloglabels": "complete"})  # fmt: skip
     yield Panel("rejected", "Rejected replies", "since the start",
                 lambda s: _measured(s["rejected"].cumsum(1)) if s["rejected"].any() else (),
                 _FROM_ZERO)  # fmt: skip
@@ -171,35 +203,27 @@ def _measured(
 
 
 def _traces(
-    arm: int, name: str, line: Line, look: tuple[str, str], points: int, layout: dict[str, Any]
+    about: dict[str, Any], line: Line, look: dict[str, Any], points: int, layout: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """The mean over seeds, and a shade from the lowest seed to the highest."""
-    colour, dash = look
-    shown = np.full(len(line.x), True)
-    if layout["xaxis"].get("type") == "log":  # which has no place for nothing
-        shown &= line.x > 0
-    if layout["yaxis"].get("type") == "log":
-        shown &= (line.y > 0).all(0)
-    if not shown.any():
-        return []
-    chosen = np.flatnonzero(shown)[thin(line.y[:, shown].mean(0), points)]
+    chosen = thin(line.y.mean(0), points)
     x, y = line.x[chosen], line.y[:, chosen]
     after, at = layout["yaxis"].get("ticksuffix", ""), layout["xaxis"]["title"]["text"]
-    about = {"meta": arm, "name": escape(name), "mode": "lines"}
     hover = f"<b>%{{fullData.name}}</b>{', ' + line.what if line.what else ''}"
     drawn = about | {
         "x": _array(x), "y": _array(y.mean(0)),
-        "line": {"color": colour, "dash": line.dash or dash, "width": 1.5},
+        "line": look,
         "hovertemplate": f"{hover}<br>{at}: %{{x}}<br>%{{y:.4~g}}{after}<extra></extra>",
     }  # fmt: skip
     if len(x) == 1:  # a line with one point would not be seen
-        drawn |= {"mode": "markers", "marker": {"color": colour}}
-    if len(y) == 1:
+        drawn |= {"mode": "markers", "marker": {"color": look["color"]}}
+    if len(y) == 1 or line.dash:
         return [drawn]
     low, high = y.min(0), y.max(0)
     shade = about | {
         "x": _array(np.concatenate([x, x[::-1]])), "y": _array(np.concatenate([high, low[::-1]])),
-        "fill": "toself", "fillcolor": f"{colour}26", "line": {"width": 0}, "hoverinfo": "skip",
+        "fill": "toself", "fillcolor": f"{look['color']}26", "line": {"width": 0},
+        "hoverinfo": "skip",
     }  # fmt: skip
     return [shade, drawn]
 

@@ -6,7 +6,7 @@ import functools
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -18,17 +18,18 @@ from taciturn import __version__, runs
 from taciturn.report import figures, series
 from taciturn.report.colours import styles
 from taciturn.report.series import Series
+from taciturn.report.terminal import score_text
 from taciturn.report.units import SPEEDS, byte_text, percent, upload_time
 
 SHARES = (0.9, 0.95, 0.99)  # of the best accuracy, to which uploads are counted
 _OF_A_FEDERATION = ("task", "rule", "stand_in", "codec")
 
 _NOTE = """\
-± is the standard deviation over seeds; of a difference, which is to the first arm of the run, half
-of its 95 % interval. The noise floor is how far rounding alone moves the accuracy of a seed, on
-average. The worst tenth is the mean accuracy of the clients with the lowest accuracy; silent is how
-often clients that answered were silent: of all, the third with the fewest examples and the third
-with the most. Bits per weight are those of clients that spoke."""
+± is the standard deviation over seeds; of a difference, which is to the first policy of the run,
+half of its 95 % interval. The noise floor is how far rounding alone moves the accuracy of a seed,
+on average. The worst tenth is the mean accuracy of the clients with the lowest accuracy; silent is
+how often clients that answered were silent: of all, the third with the fewest examples and the
+third with the most. Bits per weight are those of clients that spoke."""
 _NOTE_ON_BYTES = """\
 Sums over rounds and clients, means over seeds; point at one for all its digits. Times are for
 payload and overhead of all clients, one after another."""
@@ -54,13 +55,13 @@ def content(
     names, looks = series.labels(folders), styles([s.arm for s in arms.values()])
 
     def by_arm(row: Callable[[Series], Row], note: str) -> str:
-        rows = [{"arm": _arm(name, look)} | row(s)
+        rows = [{"policy": _arm(name, look)} | row(s)
                 for (name, s), look in zip(arms.items(), looks, strict=True)]  # fmt: skip
         return f"{_table(rows)}<p>{escape(note)}</p>"
 
     sections = {
-        "Figures of every arm": by_arm(_figures, _NOTE),
-        "Bytes of every arm": by_arm(_bytes_both_ways, _NOTE_ON_BYTES),
+        "Figures of every policy": by_arm(_figures, _NOTE),
+        "Bytes of every policy": by_arm(_bytes_both_ways, _NOTE_ON_BYTES),
     }
     for accuracy, why in _targets(arms, accuracies):
         note = f"{why} Uploads are payload and overhead of all clients, one after another."
@@ -69,8 +70,9 @@ def content(
         )
     sections |= _about(folders, names)
     return {
-        "title": ", ".join(names),
-        "subtitle": _subtitle(arms, folders),
+        "title": _title(arms, folders, names),
+        "subtitle": _subtitle(arms, folders, names),
+        "savings": "".join(f"<li>{text}</li>" for text in _savings(arms, looks)),
         "arms": [{"name": name, "colour": colour, "dash": dash}
                  for name, (colour, dash) in zip(arms, looks, strict=True)],
         "panels": figures.panels(arms),
@@ -127,12 +129,38 @@ def _targets(arms: Mapping[str, Series], accuracies: Sequence[float]) -> list[tu
             for share in SHARES]  # fmt: skip
 
 
-def _subtitle(arms: Mapping[str, Series], folders: Sequence[Path]) -> str:
+def _title(arms: Mapping[str, Series], folders: Sequence[Path], names: Sequence[str]) -> str:
+    """Task and policies."""
+    tasks = {str(task) for folder in folders if (task := _settings(folder).get("task"))}
+    policies = dict.fromkeys(s.arm for s in arms.values())
+    return f"{', '.join(sorted(tasks) or names)}: {', '.join(policies)}"
+
+
+def _savings(arms: Mapping[str, Series], looks: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """What each policy uploads of what full communication does, and how far it ends from that."""
+    for (name, s), look in zip(arms.items(), looks, strict=True):
+        summary, beside = s.summary(), arms.get(f"{name.removesuffix(s.arm)}full")
+        if s.arm == "full" or summary["upload_share"] is None:
+            continue
+        told, full = score_text(summary), beside.summary() if beside else {}
+        if summary["accuracy"] and full.get("accuracy"):
+            told = f"{summary['accuracy_mean'] - full['accuracy_mean']:+.2f} points"
+            if len(s.seeds) == 1:
+                told += " with one seed"
+            elif "difference" in summary and "difference" not in full:  # from the first policy
+                told = "{mean:+.2f} ± {half:.2f} points".format(**summary["difference"])
+        elif full:
+            told += f", full {score_text(full, '')}"
+        share = percent(summary["upload_share"], ".3g")
+        yield f"{_arm(name, look)} <strong>{share}</strong> of the upload, {told}"
+
+
+def _subtitle(arms: Mapping[str, Series], folders: Sequence[Path], names: Sequence[str]) -> str:
     rounds = sorted({s.rounds for s in arms.values()})
     seeds = sorted({len(s.seeds) for s in arms.values()})
     planned = {series.config(folder).get("rounds") for folder in folders}
     of = f" of {_range(sorted(planned))}" if all(planned) and planned != {rounds[-1]} else ""
-    text = f"{len(arms)} arm{'s' * (len(arms) > 1)}, {_range(rounds)}{of} rounds, "
+    text = f"{', '.join(names)}: {_range(rounds)}{of} rounds, "
     text += f"{_range(seeds)} seed{'s' * (seeds != [1])}"
     return text + ("" if seeds == [1] else "; lines are means over seeds, shades their range")
 
@@ -185,12 +213,8 @@ def _upload_until(s: Series, accuracy: float) -> Row:
 def _about(folders: Sequence[Path], names: list[str]) -> dict[str, str]:
     """Settings, versions and commands, a column for each folder."""
     found = {}
-    configs = [series.config(folder) for folder in folders]
-    summaries = [series.summary(folder) for folder in folders]
-    settings = [config or {key: summary[key] for key in _OF_A_FEDERATION if key in summary}
-                for config, summary in zip(configs, summaries, strict=True)]  # fmt: skip
-    versions = [summary.get("versions", {}) for summary in summaries]
-    for title, columns in (("Settings", settings), ("Versions", versions)):
+    versions = [series.summary(folder).get("versions", {}) for folder in folders]
+    for title, columns in (("Settings", [*map(_settings, folders)]), ("Versions", versions)):
         rows = []
         for key in dict.fromkeys(key for column in columns for key in column):
             values = [escape(_value(column.get(key, ""))) for column in columns]
@@ -199,10 +223,18 @@ def _about(folders: Sequence[Path], names: list[str]) -> dict[str, str]:
                 rows.append({"": name} | dict(zip(map(escape, names), values, strict=True)))
         if rows:
             found[title] = _table(rows, kind="about")
-    commands = [f"<pre>{escape(command(config))}</pre>" for config in configs if config]
+    commands = [f"<pre>{escape(command(config))}</pre>"
+                for config in map(series.config, folders) if config]  # fmt: skip
     if commands:
         found["The same again"] = "".join(dict.fromkeys(commands))
     return found
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    summary = series.summary(folder)
+    return series.config(folder) or {
+        key: summary[key] for key in _OF_A_FEDERATION if key in summary
+    }
 
 
 def _value(value: Any) -> str:

@@ -1,63 +1,50 @@
-"""A picture of run folders: what was learned, and what was uploaded for it."""
+"""A picture of run folders: the first figures of their page."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from taciturn import files
 from taciturn.errors import require
+from taciturn.report import figures
 from taciturn.report.colours import styles
 from taciturn.report.series import Series
-from taciturn.report.units import unit
 
 _STYLES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 
 
 def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
-    """Writes a PNG: accuracy by round and by upload, thresholds, and who spoke; losses and norms
-    where there are none of the first and third."""
-    figure = require("matplotlib.figure", "report").Figure(figsize=(11, 7), layout="constrained")
-    (by_round, by_upload), (threshold, spoke) = figure.subplots(2, 2)
+    """Writes a PNG of four figures: accuracy or loss by upload and by round, and who spoke when."""
+    figure = require("matplotlib.figure", "report").Figure(figsize=(11, 8), layout="constrained")
     figure.suptitle(title)
-    totals = [series["bytes_up"].sum(1).mean() for series in arms.values()]
-    size, name = unit(max(totals))
-    if max(totals) > 20 * min(totals) > 0:  # a codec's curve would be a line on the axis
-        by_upload.set_xscale("log")
-    # Where numbers are predicted there is no accuracy, and not every rule has a threshold.
-    accurate, thresholds = (any(np.isfinite(series[name]).any() for series in arms.values())
-                            for name in ("accuracy", "threshold"))  # fmt: skip
-    looks = styles([series.arm for series in arms.values()])
-    for (arm, series), (colour, dash) in zip(arms.items(), looks, strict=True):
-        look = {"color": colour, "ls": _STYLES[dash], "label": arm}
-        rounds = np.arange(1, series.rounds + 1)
-        scores = 100 * series["accuracy"] if accurate else series["loss"]
-        tested = ~np.isnan(scores).any(0)
-        _line(by_round, rounds[tested], scores[:, tested], **look)
-        sent = series["bytes_up"].cumsum(1).mean(0)[tested] / size
-        by_upload.plot(sent, scores[:, tested].mean(0), **look)
-        norms = series["threshold" if thresholds else "norm_mean"]
-        if not np.isnan(norms).all():
-            _line(threshold, rounds, norms, **look)
-        _line(spoke, rounds, series["spoke"], **look)
-    score = "test accuracy, %" if accurate else "test loss"
-    by_round.set(xlabel="round", ylabel=score)
-    by_upload.set(xlabel=f"payload uploaded, {name}", ylabel=score)
-    threshold.set(xlabel="round", ylabel="threshold" if thresholds else "mean norm of updates")
-    spoke.set(xlabel="round", ylabel="clients that spoke", ylim=(0, None))
-    for axes in (by_round, by_upload, threshold, spoke):
+    every = list(arms.values())
+    looks = styles([s.arm for s in every])
+    handles: dict[str, Any] = {}
+    shown = figures.planned(every)[:4]
+    for axes, (panel, lines) in zip(figure.subplots(2, 2).flat, shown, strict=False):
+        for name, s, (colour, dash), own in zip(arms, every, looks, lines, strict=True):
+            for line in own:
+                (curve,) = axes.plot(
+                    line.x, line.y.mean(0), _STYLES[line.dash or dash], color=colour,
+                    lw=figures.width(s, line), marker="o" * (len(line.x) == 1),
+                )  # fmt: skip
+                handles.setdefault(name, curve)
+                if len(line.y) > 1 and not line.dash:
+                    axes.fill_between(line.x, line.y.min(0), line.y.max(0), color=colour,
+                                      alpha=0.12, lw=0)  # fmt: skip
+        axes.set_title(f"{panel.title}\n{panel.note}", fontsize=10, loc="left")
+        axes.set_xlabel(panel.x)
+        axes.yaxis.set_major_formatter(f"{{x:g}}{panel.y_axis.get('ticksuffix', '')}")
+        if "type" in panel.x_axis:
+            axes.set_xscale("log")
+            axes.set_xticks(panel.x_axis["tickvals"], panel.x_axis["ticktext"])
+            axes.set_xticks([], minor=True)
+        else:
+            axes.locator_params(axis="x", integer=True)
+        if "rangemode" in panel.y_axis:
+            axes.set_ylim(0)
         axes.grid(alpha=0.25)
-        if axes is not by_upload:
-            axes.xaxis.get_major_locator().set_params(integer=True)
-    by_round.legend(fontsize=9)
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
     with files.atomic_write(path, "wb") as file:
         figure.savefig(file, dpi=110, format="png", metadata={"Software": None})
     return path
-
-
-def _line(axes: Any, x: np.ndarray, y: np.ndarray, color: str, **look: Any) -> None:
-    """The mean over seeds, and a shade from the lowest to the highest; `y` is (seeds, …)."""
-    axes.plot(x, y.mean(0), color=color, lw=1.4, **look)
-    if len(y) > 1:
-        axes.fill_between(x, y.min(0), y.max(0), color=color, alpha=0.12, lw=0)

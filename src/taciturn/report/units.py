@@ -1,6 +1,7 @@
 """Numbers for people."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_TICKS = 7  # of an axis, whose texts find room beside each other
 SPEEDS = (1, 10, 100)  # Mbit/s
 
 
@@ -22,9 +23,14 @@ def percent(share: float | None, form: str) -> str:
 
 
 def byte_axis(least: float, most: float) -> dict[float, str]:
-    """Where a logarithmic axis of bytes has its ticks, and what they say: 1, 10, 100 of a unit."""
-    ticks = [times * 1024.0**power for power in range(len(_UNITS)) for times in (1, 10, 100)]
-    return {tick: byte_text(tick) for tick in ticks if least <= tick <= most}
+    """Where a logarithmic axis of bytes has its ticks, and what they say: 1, 2, 5, 10, … of a unit;
+    on a long one 1, 10, 100."""
+    for steps in ((1, 2, 5, 10, 20, 50, 100, 200, 500), (1, 10, 100)):
+        ticks = [times * 1024.0**power for power in range(len(_UNITS)) for times in steps]
+        ticks = [tick for tick in ticks if least <= tick <= most]
+        if len(ticks) <= _TICKS:
+            break
+    return {tick: byte_text(tick) for tick in ticks}
 
 
 def upload_time(count: float, speed: float) -> str:

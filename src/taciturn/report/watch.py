@@ -48,8 +48,8 @@ class Source:
         except RunError as error:
             ready = all((folder / "metrics.csv").exists() for folder in folders)
             return {"title": ", ".join(series.labels(folders)), "arms": [], "panels": [],
-                    "subtitle": str(error) if ready else "no rounds yet", "tables": "",
-                    "ended": False}  # fmt: skip
+                    "subtitle": str(error) if ready else "no rounds yet", "savings": "",
+                    "tables": "", "ended": False}  # fmt: skip
 
     def _version(self) -> str:
         """Sizes and times of the files that are read."""

@@ -20,8 +20,10 @@
       yaxis: axis(panel.layout.yaxis),
       font: { color: ink, family: "system-ui, sans-serif", size: 12 },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: ink },
       hoverlabel: { bgcolor: colour("--back"), bordercolor: grid, font: { color: ink } },
-      margin: { l: 8, r: 12, t: 8, b: 8 }, showlegend: false, hovermode: "closest",
+      margin: { l: 8, r: 16, t: touch ? 8 : 30, b: 8 }, // the toolbar stands above the curves
+      showlegend: false, hovermode: "closest",
       dragmode: touch ? false : "zoom", // a finger that moves scrolls the page
       uirevision: "same", // what was zoomed stays so when more rounds come
     };
@@ -54,7 +56,7 @@
       element(`plot-${panel.key}`).previousSibling.textContent = panel.note;
       Plotly.react(`plot-${panel.key}`, traces, layout(panel), {
         responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover",
-        modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+        showSendToCloud: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
       });
       await new Promise((go) => setTimeout(go)); // so that what is drawn is seen
       if (mine !== drawing) return;
@@ -82,7 +84,9 @@
   function show() {
     element("title").textContent = document.title = shown.title;
     element("subtitle").textContent = shown.subtitle;
-    element("tables").innerHTML = shown.tables; // made and escaped by report/page.py
+    for (const part of ["savings", "tables"]) {
+      element(part).innerHTML = shown[part]; // made and escaped by report/page.py
+    }
     legend();
     places();
     draw();
