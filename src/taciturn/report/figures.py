@@ -13,9 +13,7 @@ from taciturn.report.colours import styles
 from taciturn.report.series import Series
 from taciturn.report.units import byte_axis, unit
 
-_CURVES_BYTES = 700_000  # of all curves of a page
-_POINT_BYTES = 11  # two numbers of four bytes in base64
-_MOST, _LEAST = 1000, 60  # points of a curve
+_POINTS = 500  # of a curve: about as many as a screen has
 _STRETCHES = 50  # of rounds, where means are drawn
 _PERCENT = {"ticksuffix": " %"}
 _FROM_ZERO = {"rangemode": "tozero"}
@@ -68,15 +66,11 @@ def planned(arms: Sequence[Series]) -> list[tuple[Panel, list[list[Line]]]]:
 
 
 def panels(arms: Mapping[str, Series]) -> list[dict[str, Any]]:
-    """The figures as Plotly reads them, with curves thinned to what a screen can show."""
+    """The figures as Plotly reads them."""
     every = list(arms.values())
-    figures = planned(every)
-    curves = sum(1 if len(line.y) == 1 else 4 for _, lines in figures for own in lines
-                 for line in own)  # fmt: skip
-    points = int(np.clip(_CURVES_BYTES / _POINT_BYTES / max(curves, 1), _LEAST, _MOST))
     looks = styles([s.arm for s in every])
     found = []
-    for panel, lines in figures:
+    for panel, lines in planned(every):
         x_axis = {"title": {"text": panel.x}, "exponentformat": "none", **panel.x_axis}
         layout = {"xaxis": x_axis, "yaxis": panel.y_axis | {"exponentformat": "none"}}
         traces = []
@@ -85,7 +79,7 @@ def panels(arms: Mapping[str, Series]) -> list[dict[str, Any]]:
             for line in own:
                 look = {"color": looks[i][0], "dash": line.dash or looks[i][1],
                         "width": width(s, line)}  # fmt: skip
-                traces += _traces(about, line, look, points, layout)
+                traces += _traces(about, line, look, layout)
         found.append({"key": panel.key, "title": panel.title, "note": panel.note, "data": traces,
                       "layout": layout})  # fmt: skip
     return found
@@ -166,24 +160,6 @@ def bits(s: Series) -> np.ndarray:
         return 32 * s["bytes_up"] / (s["bytes_up_full"] - s["overhead_up"])
 
 
-def thin(curve: np.ndarray, most: int) -> np.ndarray:
-    """Which points of a curve to draw, so that it looks the same on a screen.
-
-    Of every stretch the lowest and the highest point, and the two ends of the curve.
-    """
-    count = len(curve)
-    if count <= most:
-        return np.arange(count)
-    wide = -(-count // (most // 2 - 1))
-    padded = np.full(-(-count // wide) * wide, np.nan)
-    padded[:count] = curve
-    stretches = padded.reshape(-1, wide)
-    lowest = np.where(np.isnan(stretches), np.inf, stretches).argmin(1)
-    highest = np.where(np.isnan(stretches), -np.inf, stretches).argmax(1)
-    starts = np.arange(len(stretches)) * wide
-    return np.unique(np.concatenate([[0, count - 1], starts + lowest, starts + highest]))
-
-
 def _measured(
     values: np.ndarray,
     what: str = "",
@@ -203,10 +179,10 @@ def _measured(
 
 
 def _traces(
-    about: dict[str, Any], line: Line, look: dict[str, Any], points: int, layout: dict[str, Any]
+    about: dict[str, Any], line: Line, look: dict[str, Any], layout: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """The mean over seeds, and a shade from the lowest seed to the highest."""
-    chosen = thin(line.y.mean(0), points)
+    chosen = np.unique(np.linspace(0, len(line.x) - 1, _POINTS, dtype=int))
     x, y = line.x[chosen], line.y[:, chosen]
     after, at = layout["yaxis"].get("ticksuffix", ""), layout["xaxis"]["title"]["text"]
     hover = f"<b>%{{fullData.name}}</b>{', ' + line.what if line.what else ''}"

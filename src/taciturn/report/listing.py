@@ -13,8 +13,8 @@ from rich.text import Text
 from taciturn import runs
 from taciturn.errors import RunError
 from taciturn.report import series
-from taciturn.report.terminal import folded, score_text
-from taciturn.report.units import percent
+from taciturn.report.terminal import folded
+from taciturn.report.units import percent, score_text
 from taciturn.settings import TOGETHER
 
 _FILES = ("config.toml", "state.json")  # of a simulation, and of a federation

@@ -18,8 +18,7 @@ from taciturn import __version__, runs
 from taciturn.report import figures, series
 from taciturn.report.colours import styles
 from taciturn.report.series import Series
-from taciturn.report.terminal import score_text
-from taciturn.report.units import SPEEDS, byte_text, percent, upload_time
+from taciturn.report.units import SPEEDS, byte_text, percent, score_text, upload_time
 
 SHARES = (0.9, 0.95, 0.99)  # of the best accuracy, to which uploads are counted
 _OF_A_FEDERATION = ("task", "rule", "stand_in", "codec")

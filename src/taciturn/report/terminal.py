@@ -19,7 +19,7 @@ from rich.text import Text
 from taciturn.core.messages import OVERHEAD
 from taciturn.progress import Compiling
 from taciturn.progress import Progress as Done
-from taciturn.report.units import byte_text, percent
+from taciturn.report.units import byte_text, percent, score_text
 from taciturn.settings import Settings
 
 _SHORTEST, _LONGEST = 10.0, 600.0  # seconds between lines in a file
@@ -244,17 +244,6 @@ def _columns(arms: Sequence[Figures]) -> dict[str, list[str]]:
     if any(f["download_share"] not in (None, 100.0) for f in arms):
         found["both\nways"] = [percent(f["traffic_share"], ".3g") for f in arms]
     return found
-
-
-def score_text(figures: Figures, loss: str = "loss ") -> str:
-    """Accuracy with its deviation over seeds; or loss, after the word that names it."""
-    if figures.get("rejected_share") == 100:  # the accuracy is that of the first weights
-        return "nothing learned"
-    if figures["accuracy_mean"] is not None:
-        std = figures["accuracy_std"]
-        return f"{figures['accuracy_mean']:.2f}{'' if std is None else f' ± {std:.2f}'} %"
-    mean = figures.get("loss_mean")
-    return "not tested" if mean is None else f"{loss}{mean:.4g}"
 
 
 def folded(policies: str, room: int) -> str:

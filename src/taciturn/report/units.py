@@ -1,5 +1,8 @@
 """Numbers for people."""
 
+from collections.abc import Mapping
+from typing import Any
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _TICKS = 7  # of an axis, whose texts find room beside each other
 SPEEDS = (1, 10, 100)  # Mbit/s
@@ -20,6 +23,17 @@ def byte_text(count: float) -> str:
 def percent(share: float | None, form: str) -> str:
     """A share in %; empty where there is none."""
     return "" if share is None else f"{share:{form}} %"
+
+
+def score_text(figures: Mapping[str, Any], loss: str = "loss ") -> str:
+    """Accuracy with its deviation over seeds; or loss, after the word that names it."""
+    if figures.get("rejected_share") == 100:  # the accuracy is that of the first weights
+        return "nothing learned"
+    if figures["accuracy_mean"] is not None:
+        std = figures["accuracy_std"]
+        return f"{figures['accuracy_mean']:.2f}{'' if std is None else f' ± {std:.2f}'} %"
+    mean = figures.get("loss_mean")
+    return "not tested" if mean is None else f"{loss}{mean:.4g}"
 
 
 def byte_axis(least: float, most: float) -> dict[float, str]:
