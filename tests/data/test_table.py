@@ -279,13 +279,25 @@ def test_wrong_files_and_frames_are_named(tmp_path):
             table(data, **WHO)
 
 
-@pytest.mark.parametrize(("shape", "curves"), [((3,), 2 * 1), ((50, 3), 2 * 3), ((), 2)])
+@pytest.mark.parametrize(("shape", "curves"), [((50, 3), 2 * 3), ((3, 50), 2 * 3), ((), 0)])
 def test_a_picture_shows_names_and_a_curve_for_each_channel(shape, curves):
     axes = Figure().subplots()
     x = np.arange(2 * np.prod(shape, dtype=int), dtype=float).reshape(2, *shape)
-    _sheet(axes, "table", ["anna", "a very long name of bert"], [{"x": x[:1]}, {"x": x[1:]}])
+    names = ["anna", "a very long name of bert"]
+    _sheet(axes, "table", (), names, [{"x": x[:1]}, {"x": x[1:]}])
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["anna", "a very long nam…"]
     assert len(axes.lines) == curves
+    assert all(np.ptp(line.get_xdata()) == pytest.approx(0.9) for line in axes.lines)
+
+
+def test_a_picture_of_a_table_names_its_columns(file):
+    axes = Figure().subplots()
+    for task in (table(file, **WHO), table(file, **WHO)):  # the second is read from the cache
+        rows = np.split(task.clients.arrays["x"], [3])
+        _sheet(axes, "table", task.encode.names, ["anna", "zoe"], [{"x": x} for x in rows])
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == ["a", "b"]
+    # Ranks of 2, 4, 5 and 1, 3 in the first column, with a gap between the clients.
+    assert axes.images[0].get_array()[:, 0].tolist() == [2, 4, 5, None, 1, 3]
 
 
 def test_sets_of_hugging_face_as_the_library_makes_them():

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.stats import rankdata
 
 from taciturn import files
 from taciturn.data.shakespeare import CHARACTERS, LEAF_CHARACTERS
@@ -14,6 +15,8 @@ from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task
 
 _ROWS, _COLUMNS = 12, 20
+_EXAMPLES = 10  # of a client, of vectors
+_NAMED = 60  # columns, below which there is room for their names
 _SMALL = 8  # pixels; what is lower or narrower is no picture
 _BREAKS = str.maketrans("\n\r", "//")
 _COUNTED = 400  # clients that the histograms look at, evenly spaced
@@ -31,15 +34,15 @@ def show(task: Task, path: Path) -> Path:
     left, right = figure.subfigures(1, 2, width_ratios=(2.2, 1))
     names = getattr(clients, "names", ()) or range(population)
     picked = _spaced(len(chosen), _ROWS)
-    _sheet(left.subplots(), task.name, [str(names[chosen[i]]) for i in picked],
-           [batches[i] for i in picked])  # fmt: skip
+    _sheet(left.subplots(), task.name, getattr(task.encode, "names", ()),
+           [str(names[chosen[i]]) for i in picked], [batches[i] for i in picked])  # fmt: skip
     top, bottom = right.subplots(2, 1)
     top.hist(rows, bins=min(30, max(1, len(np.unique(rows)))), color="0.3")
-    top.locator_params(integer=True)
+    top.locator_params(integer=True, min_n_ticks=1)
     top.set(xlabel="examples of a client", ylabel="clients")
     _labels(bottom, [batch["y"] for batch in batches])
     of = f"{population:,} clients" + (f", {len(chosen)} counted" if population > _COUNTED else "")
-    spread = f"{rows.min()} / {np.median(rows):g} / {rows.max()} examples (min / median / max)"
+    spread = f"{rows.min()} to {rows.max()} examples each, median {np.median(rows):g}"
     top.set_title(f"{of}\n{spread}", fontsize=10)
     with files.atomic_write(path, "wb") as file:
         figure.savefig(file, dpi=100, format="png")
@@ -48,13 +51,14 @@ def show(task: Task, path: Path) -> Path:
 
 def _labels(axes: Any, labels: list[np.ndarray]) -> None:
     """How many labels clients have; where numbers are predicted, which."""
-    if labels[0].ndim == 1 and labels[0].dtype.kind == "f":
-        axes.hist(np.concatenate(labels), bins=30, color="0.3")
+    joined = np.concatenate(labels)
+    if joined.ndim == 1 and (joined != np.rint(joined)).any():
+        axes.hist(joined, bins=30, color="0.3")
         axes.set(xlabel="what is to be predicted", ylabel="examples")
         return
     counts = [len(np.unique(some)) for some in labels]
     axes.hist(counts, bins=np.arange(min(counts), max(counts) + 2) - 0.5, color="0.3")
-    axes.locator_params(integer=True)
+    axes.locator_params(integer=True, min_n_ticks=1)
     axes.set(xlabel="different labels of a client", ylabel="clients")
 
 
@@ -72,16 +76,20 @@ def _batch(clients: Clients, client: int, rows: int) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[:rows], batch)
 
 
-def _sheet(axes: Any, task: str, clients: list[str], batches: list[Any]) -> None:
-    """A row of examples for each of a few clients."""
-    axes.set_title(f"{task}: a row for each client")
+def _sheet(
+    axes: Any, task: str, features: tuple[str, ...], clients: list[str], batches: list[Any]
+) -> None:
+    """Examples of each of a few clients."""
+    axes.set_title(f"{task}: examples of {len(clients)} clients")
     clients = [name if len(name) <= 16 else f"{name[:15]}…" for name in clients]
     inputs = [batch["x"] for batch in batches]
     axes.set_xticks([])
     if task.startswith("shakespeare"):
         letters = LEAF_CHARACTERS + "?" if task.endswith("leaf") else "\0" + CHARACTERS + "?^$"
         _text(axes, letters, clients, inputs)
-    elif inputs[0].ndim < 3 or min(inputs[0].shape[1:3]) < _SMALL:
+    elif inputs[0].ndim < 3:
+        _vectors(axes, features, clients, inputs)
+    elif min(inputs[0].shape[1:3]) < _SMALL:
         _curves(axes, clients, inputs)
     else:
         _images(axes, clients, inputs)
@@ -103,26 +111,36 @@ def _images(axes: Any, clients: list[str], inputs: list[np.ndarray]) -> None:
     axes.set_yticks(places, clients, parse_math=False)
 
 
+def _vectors(
+    axes: Any, features: tuple[str, ...], clients: list[str], inputs: list[np.ndarray]
+) -> None:
+    """A line of cells for each example; the rank within its column is a cell's colour."""
+    few = [x[:_EXAMPLES].reshape(len(x[:_EXAMPLES]), -1) for x in inputs]
+    ends = np.cumsum([len(x) for x in few])
+    # Numbers themselves would show outliers alone.
+    ranks = np.insert(rankdata(np.concatenate(few), axis=0), ends[:-1], np.nan, axis=0)
+    axes.imshow(ranks, aspect="auto", interpolation="nearest")
+    middles = ends - [len(x) / 2 for x in few] + np.arange(len(few)) - 0.5
+    axes.set_yticks(middles, clients, parse_math=False)
+    if len(features) <= _NAMED:
+        axes.set_xticks(range(len(features)), features, rotation=90, parse_math=False)
+    axes.set_xlabel("numbers of an example: the least of each in dark, the largest in bright")
+
+
 def _curves(axes: Any, clients: list[str], inputs: list[np.ndarray]) -> None:
-    """Vectors and recordings of a few channels: a curve for each channel of each example."""
-    few = [x[:4].astype(float) for x in inputs]
-    # All numbers of one kind on one scale: a column of a table, or a channel of a recording.
-    axis = 0 if few[0].ndim < 3 else (0, 1)
+    """Recordings of a few channels: a curve for each channel of each example."""
+    few = [x[:4].reshape(len(x[:4]), x.shape[1], -1).astype(float) for x in inputs]
+    if few[0].shape[1] < few[0].shape[2]:  # channels first
+        few = [x.swapaxes(1, 2) for x in few]
     joined = np.concatenate(few)
-    low, high = joined.min(axis), joined.max(axis)
-    scale = np.where(high > low, high - low, 1.0)
+    low, high = joined.min((0, 1)), joined.max((0, 1))
     for i, examples in enumerate(few):
-        for j, example in enumerate(examples):
-            curve = np.atleast_1d((example - low) / scale)
-            curve = curve.reshape(len(curve), -1)
-            if len(curve) < min(_SMALL, curve.shape[1]):  # channels first
-                curve = curve.T
-            x = j + 0.9 * (np.linspace(0, 1, len(curve)) if len(curve) > 1 else np.full(1, 0.5))
-            marker = "." if len(curve) < 40 else ""
-            for k, channel in enumerate(curve.T[:8]):
-                axes.plot(x, -i + 0.8 * channel - 0.4, f"C{k}-", marker=marker, ms=3, lw=0.8)
+        for j, example in enumerate((examples - low) / np.where(high > low, high - low, 1.0)):
+            axes.set_prop_cycle(None)  # a channel has the same colour everywhere
+            axes.plot(j + 0.9 * np.linspace(0, 1, len(example)), 0.8 * example[:, :8] - i - 0.4,
+                      lw=0.8)  # fmt: skip
     axes.set_yticks([-i for i in range(len(clients))], clients, parse_math=False)
-    axes.set_xlabel("each number from its least to its largest")
+    axes.set_xlabel("each channel from its least to its largest")
 
 
 def _text(axes: Any, letters: str, clients: list[str], inputs: list[np.ndarray]) -> None:
