@@ -20,7 +20,7 @@ def draw(frontier: Frontier, trails: bool = False) -> Figure:
     What ends far below the others is a triangle at the lower edge with its score. Of more policies
     than can be read, those of the front are shown, and then the best ones.
     """
-    figure = Figure(figsize=(10, 6.5), layout="constrained")
+    figure = Figure(figsize=(6.4, 5.2), layout="constrained")  # for a phone as well
     axes = figure.subplots()
     all_of = points(frontier)
     all_of.sort(key=lambda p: (p.name not in (FULL, RECOMMENDED), not p.on_front, -p.score))
