@@ -14,7 +14,7 @@ from taciturn.core.policy import parse
 from taciturn.frontier import folder, front, picture
 from taciturn.frontier.front import Frontier, Scores
 from taciturn.frontier.policies import GRID, SMALLER
-from taciturn.studies import comparison
+from taciturn.settings import read_config
 from taciturn.tasks import load
 from taciturn.tasks.task import with_test
 
@@ -22,29 +22,27 @@ FULL_BYTES = 10 * 10 * (4 * 1000 + 24)
 SMALL = ("frontier", "synthetic", "--rounds", "3", "--seeds", "2", "--out", "a")
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The policies of every comparison that is run."""
-    calls, inner = [], comparison.follow
-
-    def follow(task: Any, policies: Any, *others: Any) -> Any:
-        calls.append(list(policies))
-        return inner(task, policies, *others)
-
-    monkeypatch.setattr(comparison, "follow", follow)
-    return calls
+def comparisons() -> list[str]:
+    """The policies of those in the folder."""
+    return [str(read_config(path)["arms"]) for path in sorted(Path("a").glob("*/config.toml"))]
 
 
 def rows(path: str = "a/table.csv") -> dict[str, dict[str, str]]:
     return {row["policy"].strip("*"): row for row in runs.read_csv(Path(path))}
 
 
-def test_other_policies_are_added_to_the_table(taciturn: Any, run: list[list[str]]) -> None:
+def test_a_call_finishes_what_was_stopped_and_adds_to_the_table(
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert all(str(parse(text)) == text for text in (GRID | SMALLER).values())
     assert "power of choice" in taciturn("frontier", "list")[1]
-    assert taciturn(*SMALL, "--policies", "random:0.5+ignore")[0] == 0
+    every_round_is_saved(monkeypatch)
+    stop_after_two_rounds(monkeypatch, times=2)
+    code, _, err = taciturn(*SMALL, "--policies", "random:0.5+ignore")
+    assert (code, err.splitlines()[-1]) == (130, "taciturn: Stopped. The same command goes on.")
     code, out, err = taciturn(*SMALL, "--policies", "power of choice; random:0.5+ignore")
-    assert (code, run) == (0, [["full", "random:0.5+ignore"], ["full"]])
+    assert (code, comparisons()) == (0, ["full; random:0.5+ignore", "full"])
+    assert "random:0.5+ignore: round 1/3" not in err
     found = rows()
     assert set(found) == {"full", "power of choice", "random:0.5+ignore"}
     for name in ("to 99 %", *found, "a/table.csv", "a/figure.png", "a/figure.svg"):
@@ -59,26 +57,14 @@ def test_other_policies_are_added_to_the_table(taciturn: Any, run: list[list[str
                               "Choose another `--out`.\n")  # fmt: skip
 
 
-def test_a_call_that_was_stopped_goes_on(
-    taciturn: Any, run: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    every_round_is_saved(monkeypatch)
-    stop_after_two_rounds(monkeypatch, times=2)
-    code, _, err = taciturn(*SMALL, "--policies", "full")
-    assert (code, err.splitlines()[-1]) == (130, "taciturn: Stopped. The same command goes on.")
-    code, _, err = taciturn(*SMALL, "--policies", "full")
-    assert (code, run) == (0, [["full"]] * 2)
-    assert "round 1/3" not in err
-
-
 def test_a_small_model_has_smaller_budgets_and_what_cannot_be_kept_is_left_out(
-    taciturn: Any, run: list[list[str]], monkeypatch: pytest.MonkeyPatch
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder, "GRID", {"full": "full", "chosen": "full"})
     monkeypatch.setattr(folder, "OWN", {"chosen": {"choice": 101}})
     monkeypatch.setattr(folder, "SMALLER", {"budget:3%": "budget:3%"})
     code, _, err = taciturn(*SMALL)
-    assert (code, run) == (0, [["full"]])
+    assert (code, comparisons()) == (0, ["full"])
     lines = [line for line in err.splitlines() if "left out" in line]
     assert lines[0].startswith("budget:3% is left out: the budget of 3% cannot be kept")
     assert lines[1].startswith("chosen is left out: `choice` must be")
