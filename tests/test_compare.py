@@ -16,7 +16,7 @@ from test_resume import assert_same_files, every_round_is_saved, stop_after_two_
 
 import taciturn as package
 from taciturn import runs
-from taciturn.errors import InputError
+from taciturn.errors import InputError, RunError
 from taciturn.settings import points, read_values
 from taciturn.studies.difference import difference
 from taciturn.summary import summarise
@@ -223,6 +223,9 @@ def test_the_model_comes_back(taciturn: Any) -> None:
     ):
         with pytest.raises(InputError, match=message):
             package.load_model("a", **wrong)
+    Path("a/summary.json").unlink()
+    with pytest.raises(RunError, match="`taciturn resume a` goes on"):
+        package.load_model("a")
 
 
 def test_a_history_as_a_frame_of_pandas() -> None:
@@ -230,6 +233,8 @@ def test_a_history_as_a_frame_of_pandas() -> None:
     history = package.simulate("synthetic", "adaptive+ou", rounds=3, cohort=3, seeds=(4, 2))
     frame = history.to_pandas()
     assert list(frame.columns[:3]) == ["arm", "seed", "round"]
+    last = frame[frame["round"] == 3]["accuracy"]
+    assert last.tolist() == pytest.approx(history.summary()["accuracy"])
     rows = frame.drop(columns="arm").to_dict("records")
     assert rows == [pytest.approx(row, nan_ok=True) for row in history.rows()]
 

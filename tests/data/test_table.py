@@ -17,6 +17,7 @@ from taciturn.data import hugging_face
 from taciturn.data.table import read
 from taciturn.errors import DataError, InputError, MissingExtra
 from taciturn.report.task_plots import _sheet
+from taciturn.sim import simulate
 from taciturn.tasks import load, table
 from taciturn.tasks.task import how_tested
 
@@ -167,6 +168,14 @@ def test_own_rows_are_encoded_as_those_that_were_trained_on():
     assert found[0, 2] == 1
     with pytest.raises(InputError, match="no column in the table called `shoe`"):
         encode({"pace": [1.5], "steps": [70]})
+
+
+def test_a_name_takes_the_options_of_its_task():
+    asked = {"rounds": 1, "cohort": 2}
+    found = simulate("table", "full", data=mixed(), hidden=2, **WHO, **asked)
+    assert found.size == 6 * 2 + 2 + 2 * 2 + 2
+    with pytest.raises(InputError, match="no setting called `rouns`"):
+        simulate("table", "full", data=mixed(), rouns=2, **WHO)
 
 
 def test_a_value_that_only_test_rows_have_is_no_input():

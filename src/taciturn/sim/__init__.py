@@ -23,7 +23,7 @@ from taciturn.sim.devices import prepare
 from taciturn.sim.history import History, gather
 from taciturn.sim.local import flat_model
 from taciturn.sim.trained import as_model, evaluate
-from taciturn.tasks import load
+from taciturn.tasks import load, options_of
 from taciturn.tasks.task import Task
 
 __all__ = ["History", "as_model", "compare", "evaluate", "fill_in", "follow", "infeasible",
@@ -44,7 +44,8 @@ def simulate(
     """Simulates one policy on a task.
 
     Args:
-      task: a task, or the name of one that comes with the package.
+      task: a task, or the name of one that comes with the package, with its options among the
+        settings, as in `simulate("table", "budget", data=…, client=…, label=…)`.
       policy: a policy, or one as text, such as `adaptive+ou`.
       plain: whether to run the plain loop, which reads like the paper, instead of the compiled
         engine.
@@ -81,7 +82,6 @@ def compare(
       arms: a name and a policy for each.
       plain, progress, folder, **settings: as for `simulate`.
     """
-    task = load(task) if isinstance(task, str) else task
     if not isinstance(arms, Mapping):
         raise InputError(f"`arms` must be a dict with a name and a policy for each, got {arms!r}.")
     if not arms:
@@ -91,6 +91,9 @@ def compare(
         raise InputError(f"`progress` must be a function, got {progress!r}.")
     flag("plain", plain)
     known = [field.name for field in fields(Settings)]
+    if isinstance(task, str):
+        own = [name for name in settings if name in options_of(task) and name not in known]
+        task = load(task, **{name: settings.pop(name) for name in own})
     for name in settings:
         if name not in known:
             raise UnknownName("setting", name, known)

@@ -130,18 +130,18 @@ class History:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per seed and round, counted from 1, for a table."""
+        """One row per seed and round, counted from 1; accuracies in %, as in `summary`."""
         table = self._table()
         del table["arm"]
         rows = zip(*(column.tolist() for column in table.values()), strict=True)
         return [dict(zip(table, row, strict=True)) for row in rows]
 
     def to_pandas(self) -> Any:
-        """One row per seed and round, as a pandas DataFrame."""
+        """The `rows` as a pandas DataFrame."""
         return require("pandas", "frames").DataFrame(self._table())
 
     def to_polars(self) -> Any:
-        """One row per seed and round, as a Polars DataFrame; NaN is null there."""
+        """The `rows` as a Polars DataFrame; NaN is null there."""
         return require("polars", "frames").DataFrame(self._table(), nan_to_null=True)
 
     def _table(self) -> dict[str, Any]:
@@ -151,7 +151,9 @@ class History:
             "seed": np.repeat(np.array(self.seeds), self.rounds),
             "round": np.tile(np.arange(1, self.rounds + 1), len(self.seeds)),
         }
-        return labels | {name: column.reshape(-1) for name, column in self.columns().items()}
+        percent = {"accuracy": 100, "worst_tenth": 100}
+        return labels | {name: percent.get(name, 1) * column.reshape(-1)
+                         for name, column in self.columns().items()}  # fmt: skip
 
 
 DOWNLOADED = ("bytes_down", "bytes_down_silos")

@@ -119,6 +119,8 @@ def load_model(
       What the task's `init` makes, such as an Equinox module: call it on inputs.
     """
     folder = Path(folder)
+    if (folder / "config.toml").exists() and not is_complete(folder):
+        raise RunError(f"{folder} was stopped before its end: `taciturn resume {folder}` goes on.")
     weights = runs.read_arrays(folder / "weights.safetensors")
     if task is None:
         plan = Plan(**read_config(folder / "config.toml"))

@@ -1,7 +1,7 @@
 """Tasks: data split over clients, models, losses and metrics."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,13 @@ __all__ = [
 ]  # fmt: skip
 
 
+def options_of(name: str) -> Mapping[str, inspect.Parameter]:
+    """The arguments of a task's function, by name."""
+    if not isinstance(name, str) or name not in TASKS:
+        raise UnknownName("task", name, TASKS)
+    return inspect.signature(TASKS[name]).parameters
+
+
 def load(name: str, *, hold_out: str | None = None, **options: Any) -> Task:
     """The task of this name.
 
@@ -46,9 +53,7 @@ def load(name: str, *, hold_out: str | None = None, **options: Any) -> Task:
         test set.
       **options: arguments of the task's function; what is left out or None has its default.
     """
-    if not isinstance(name, str) or name not in TASKS:
-        raise UnknownName("task", name, TASKS)
-    known = inspect.signature(TASKS[name]).parameters
+    known = options_of(name)
     if "hold_out" in known:
         options["hold_out"], hold_out = hold_out, None
     options = {key: value for key, value in options.items() if value is not None}
