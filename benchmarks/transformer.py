@@ -132,6 +132,8 @@ def wire(policy: str, rounds: int, nodes: int = 4) -> dict[str, Any]:
             if not Path(name, "run", "metrics.csv").exists():
                 raise SystemExit(federation.log("run-transformer"))
             rows = rows_of(Path(name, "run"), rounds)
+            if any(int(row["spoke"]) < nodes for row in rows):
+                raise SystemExit(federation.log("run-transformer"))
     return {
         "nodes": nodes, "rounds": rounds, "seconds": round(seconds),
         "wire_up": up, "wire_up_per_reply": round(sum(up) / nodes / rounds), **sums(rows),

@@ -67,6 +67,7 @@ def _trained(
     message: Message, context: Context, call_next: ClientAppCallable, record: Any, own: Rule | None
 ) -> Message:
     """The reply to a request; one that cannot be answered as asked leaves as it is."""
+    protocol.separate(message.content, record)
     # The app may change the records it is given; the arrays in them it can only replace.
     sent = [ArrayRecord(dict(arrays)) for arrays in message.content.array_records.values()]
     node = message.metadata.dst_node_id

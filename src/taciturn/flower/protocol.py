@@ -6,7 +6,8 @@ says why, and the round goes on.
 Each record of a message costs 150 bytes in Flower. A reply therefore has the app's metrics, the
 mod's numbers and the code in one: a ConfigRecord, because only these hold bytes. Names of metrics
 travel once: a request has those that the server heard in the round before, and a client that
-reports the same sends numbers alone.
+reports the same sends numbers alone. And a node asks for each array of a model by itself, with 2 kB
+of HTTP headers: clients that are known to have the mod are sent many arrays as one.
 """
 
 import struct
@@ -24,6 +25,7 @@ from taciturn.core.hashing import fold
 from taciturn.core.policy import parse_part, spell
 from taciturn.core.rules import Rule
 from taciturn.errors import InputError
+from taciturn.flower import records
 
 VERSION = 6
 
@@ -33,6 +35,8 @@ PACKED = ""  # the name of the record with the metrics, where these are of the k
 CODE = "taciturn.code"  # the array with a code that is too long for one of Flower's objects
 HAS = "taciturn.has"  # the entry of a reply's metrics that `downlink.py` writes
 REMARK = "taciturn.remark"  # the ConfigRecord of a reply that is not as it was asked for
+_MODEL = "taciturn.model"  # the array that stands for all of a request
+_MANY = 16  # arrays
 _CONTEXT = "context."  # begins the names of what the rule broadcasts
 _AS_THEY_ARE = ("weighted_by", "seed", "round", "silence", "accepted")  # fields of a `Request`
 _TYPES = {int: "i", float: "d"}  # of metrics, as `struct` writes them
@@ -85,6 +89,34 @@ def ask(message: Message, asked: Request) -> Message:
     # Messages may share their content: it is copied.
     content = RecordDict({**message.content, REQUEST: record})
     return Message(content=content, metadata=message.metadata)
+
+
+def joined(message: Message, known: dict[int, ArrayRecord]) -> Message:
+    """The request with its arrays as one, if they are many; `known` has those made before."""
+    (name, arrays), *others = message.content.array_records.items()
+    if others or len(arrays) <= _MANY:
+        return message
+    if id(arrays) not in known:
+        data = b"".join(array.data for array in arrays.values())
+        known[id(arrays)] = ArrayRecord({_MODEL: Array("bytes", (len(data),), "joined", data)})
+    request = ConfigRecord({
+        **message.content.config_records[REQUEST], "arrays": list(arrays),
+        "lengths": [len(array.data) for array in arrays.values()],
+    })  # fmt: skip
+    content = RecordDict({**message.content, name: known[id(arrays)], REQUEST: request})
+    return Message(content=content, metadata=message.metadata)
+
+
+def separate(content: RecordDict, record: Mapping[str, Any]) -> None:
+    """Puts the arrays of a request that came as one back into their places."""
+    if "lengths" not in record:
+        return
+    name, sent = next(iter(content.array_records.items()))
+    data, end, arrays = memoryview(sent[_MODEL].data), 0, {}
+    for key, length in zip(record["arrays"], record["lengths"], strict=True):
+        arrays[key] = records.array_of(bytes(data[end : end + length]))
+        end += length
+    content[name] = ArrayRecord(arrays)
 
 
 def read_request(record: Mapping[str, Any]) -> Request:

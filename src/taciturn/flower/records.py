@@ -33,11 +33,10 @@ def view(array: Array) -> np.ndarray:
     `Array.numpy` copies: at fifty million weights that is most of a round. NumPy reads the header;
     nothing is unpickled, and nothing is allocated whatever the header says.
     """
-    head = io.BytesIO(array.data[:_HEAD])
     try:
-        if array.stype != "numpy.ndarray" or np.lib.format.read_magic(head) != (1, 0):
+        if array.stype != "numpy.ndarray":
             raise ValueError("it must be written by NumPy")
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(head)
+        head, shape, fortran, dtype = _read_head(array.data)
         flat = np.frombuffer(array.data, dtype, math.prod(shape), head.tell())
     except Exception as error:  # NumPy reads a header as Python, which fails in many ways
         raise InputError(f"An array cannot be read: {str(error)[:200]}.") from None
@@ -49,6 +48,20 @@ def view(array: Array) -> np.ndarray:
     if fortran and len(shape) > 1:
         flat = flat.reshape(shape, order="F").reshape(-1)
     return flat if dtype.isnative else flat.astype(dtype.newbyteorder("="))
+
+
+def _read_head(data: bytes) -> tuple[io.BytesIO, tuple[int, ...], bool, np.dtype[Any]]:
+    """The header of a file of NumPy's, which was read up to its end, and what it says."""
+    head = io.BytesIO(data[:_HEAD])
+    if np.lib.format.read_magic(head) != (1, 0):
+        raise ValueError("it must be written by NumPy")
+    return head, *np.lib.format.read_array_header_1_0(head)
+
+
+def array_of(data: bytes) -> Array:
+    """The array in a file of NumPy's."""
+    _, shape, _, dtype = _read_head(data)
+    return Array(str(dtype), shape, "numpy.ndarray", data)
 
 
 class Layer(NamedTuple):

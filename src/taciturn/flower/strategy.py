@@ -136,6 +136,7 @@ class Taciturn(Strategy):
         self._done = 0  # rounds of earlier starts
         self._rounds: int | None = None  # of the whole run, once it has been started
         self._form: tuple[str, ...] = ()  # of the metrics in the round before
+        self._with_mod: set[int] = set()  # nodes that understood a request since this start
         self._evaluating: set[int] = set()
         self._round: Round | None = None
         self._layout: Layout | None = None  # this and what follows: known when the model is
@@ -168,7 +169,7 @@ class Taciturn(Strategy):
 
         Arguments and result are those of Flower's `Strategy.start`.
         """
-        self._done, self.history, self.nodes = 0, [], Nodes()
+        self._done, self.history, self.nodes, self._with_mod = 0, [], Nodes(), set()
         self._rounds = num_rounds
 
         def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
@@ -265,10 +266,17 @@ class Taciturn(Strategy):
             own = self.nodes[message.metadata.dst_node_id]
             asked = replace(request, silence=own.in_a_row, accepted=own.last_spoke)
             messages[i] = protocol.ask(message, asked)
-        full = bytes_down = sum(map(byte_counts.message_bytes, messages))
+        full = sum(map(byte_counts.message_bytes, messages))
         if down is not None:
             messages = list(map(down.to, messages))
-            bytes_down = sum(map(byte_counts.message_bytes, messages))
+        else:
+            made: dict[int, ArrayRecord] = {}
+            messages = [
+                protocol.joined(message, made)
+                if message.metadata.dst_node_id in self._with_mod else message
+                for message in messages
+            ]  # fmt: skip
+        bytes_down = sum(map(byte_counts.message_bytes, messages))
         nodes = {message.metadata.dst_node_id for message in messages}
         payload = sum(byte_counts.payload(record) for message in messages
                       for record in message.content.array_records.values())  # fmt: skip
@@ -296,6 +304,9 @@ class Taciturn(Strategy):
         aggregation.add_up(heard, now, self._total, keep=not compatibility.averages(self.inner))
         self.nodes.note(server_round, now.asked, heard)
         self._form = heard.form
+        self._with_mod |= {
+            reply.node for reply in heard.everyone if not (reply.without_mod or reply.remark)
+        }
         arrays, metrics, info = self._close(server_round, heard, now)
         row = history.row(server_round, now, heard, info)
         history.received(heard.results, heard.errors)
