@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import shlex
@@ -18,9 +17,11 @@ from taciturn import __version__, runs
 from taciturn.report import figures, series
 from taciturn.report.colours import styles
 from taciturn.report.series import Series
-from taciturn.report.units import SPEEDS, byte_text, percent, score_text, upload_time
+from taciturn.report.units import byte_text, percent, score_text, upload_time
 
 SHARES = (0.9, 0.95, 0.99)  # of the best accuracy, to which uploads are counted
+_SPEED = 10  # Mbit/s
+_NAMED = 5  # policies, at the most, in a title
 _OF_A_FEDERATION = ("task", "rule", "stand_in", "codec")
 
 _NOTE = """\
@@ -62,11 +63,10 @@ def content(
         "Figures of every policy": by_arm(_figures, _NOTE),
         "Bytes of every policy": by_arm(_bytes_both_ways, _NOTE_ON_BYTES),
     }
-    for accuracy, why in _targets(arms, accuracies):
-        note = f"{why} Uploads are payload and overhead of all clients, one after another."
-        sections[f"Upload until {accuracy:.4g} % accuracy"] = by_arm(
-            functools.partial(_upload_until, accuracy=accuracy), note
-        )
+    targets, why = (accuracies, "") if accuracies else _targets(arms)
+    if targets:
+        note = f"Payload and overhead of all clients{why}."
+        sections["Upload until an accuracy"] = by_arm(lambda s: _upload_until(s, targets), note)
     sections |= _about(folders, names)
     return {
         "title": _title(arms, folders, names),
@@ -110,29 +110,26 @@ def command(config: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def _targets(arms: Mapping[str, Series], accuracies: Sequence[float]) -> list[tuple[float, str]]:
-    """The accuracies, of 100, until which uploads are counted, and a sentence that says why these.
-
-    Those that were asked for; or shares of what full communication reached, or of the best arm
-    where it did not run.
-    """
-    if accuracies:
-        return [(accuracy, "As asked for.") for accuracy in accuracies]
+def _targets(arms: Mapping[str, Series]) -> tuple[list[float], str]:
+    """The accuracies, of 100, until which uploads are counted, and why these: shares of what full
+    communication reached, or of the best arm where it did not run."""
     best = {name: 100 * np.nanmax(mean) for name, s in arms.items()
             if np.isfinite(mean := s["accuracy"].mean(0)).any()}  # fmt: skip
     if not best:
-        return []
+        return [], ""
     full = [name for name in best if arms[name].arm == "full"]
     name = max(full or best, key=best.__getitem__)
-    return [(share * best[name], f"{100 * share:g} % of the best of {name}, {best[name]:.2f} %.")
-            for share in SHARES]  # fmt: skip
+    shares = ", ".join(f"{100 * share:g}" for share in SHARES)
+    why = f", until {shares} % of the best of {name}, {best[name]:.2f} %"
+    return [share * best[name] for share in SHARES], why
 
 
 def _title(arms: Mapping[str, Series], folders: Sequence[Path], names: Sequence[str]) -> str:
     """Task and policies."""
     tasks = {str(task) for folder in folders if (task := _settings(folder).get("task"))}
-    policies = dict.fromkeys(s.arm for s in arms.values())
-    return f"{', '.join(sorted(tasks) or names)}: {', '.join(policies)}"
+    policies = list(dict.fromkeys(s.arm for s in arms.values()))
+    shown = ", ".join(policies) if len(policies) <= _NAMED else f"{len(policies)} policies"
+    return f"{', '.join(sorted(tasks) or names)}: {shown}"
 
 
 def _savings(arms: Mapping[str, Series], looks: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -192,21 +189,22 @@ def _bytes_both_ways(s: Series) -> Row:
     columns = {"payload up": "bytes_up", "overhead up": "overhead_up",
                "payload down": "bytes_down", "overhead down": "overhead_down"}  # fmt: skip
     row = {heading: _bytes(s[name].sum(1).mean()) for heading, name in columns.items()}
-    summary, uploaded = s.summary(), s.uploaded[:, -1].mean()
+    summary = s.summary()
     row["upload of full"] = percent(summary["upload_share"], ".3g")
     row["both ways of full"] = percent(summary["traffic_share"], ".3g")
-    return row | {f"upload at {speed} Mbit/s": upload_time(uploaded, speed) for speed in SPEEDS}
+    return row | {f"upload at {_SPEED} Mbit/s": upload_time(s.uploaded[:, -1].mean(), _SPEED)}
 
 
-def _upload_until(s: Series, accuracy: float) -> Row:
-    """The first round, counted from 1, after which the mean over seeds is at least `accuracy`, and
-    the bytes uploaded until then, payload and overhead."""
-    rounds = np.flatnonzero(100 * s["accuracy"].mean(0) >= accuracy)  # NaN, not tested, is not
-    if not len(rounds):
-        return {"round": "not reached"}
-    sent = s.uploaded[:, rounds[0]].mean()
-    times = {f"at {speed} Mbit/s": upload_time(sent, speed) for speed in SPEEDS}
-    return {"round": f"{rounds[0] + 1:,}", "uploaded": _bytes(sent)} | times
+def _upload_until(s: Series, accuracies: Sequence[float]) -> Row:
+    """The bytes uploaded until the mean over seeds is at least each of these accuracies, and the
+    round, counted from 1."""
+    row = {}
+    for accuracy in accuracies:
+        rounds = np.flatnonzero(100 * s["accuracy"].mean(0) >= accuracy)  # NaN, not tested, is not
+        row[f"{accuracy:.4g} %"] = "not reached" if not len(rounds) else (
+            f"{_bytes(s.uploaded[:, rounds[0]].mean())}, round {rounds[0] + 1:,}"
+        )  # fmt: skip
+    return row
 
 
 def _about(folders: Sequence[Path], names: list[str]) -> dict[str, str]:

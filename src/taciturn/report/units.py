@@ -5,7 +5,6 @@ from typing import Any
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _TICKS = 7  # of an axis, whose texts find room beside each other
-SPEEDS = (1, 10, 100)  # Mbit/s
 
 
 def unit(size: float) -> tuple[float, str]:
