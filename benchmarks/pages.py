@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 SECURITY = ROOT / "docs" / "security.md"
+PRODUCTION = ROOT / "docs" / "production.md"
 
 
 def put(page: Path, name: str, table: str) -> None:
