@@ -78,7 +78,7 @@ def test_another_files_results_are_never_shown(taciturn: Any) -> None:
         lines = [f"{i % 12},{i % 7},{one + shift:.3f}" for i, one in enumerate(y)]
         path.write_text("\n".join(["0,1,2", *lines]) + "\n")
     asked = ("frontier", "table", "--client", "0", "--label", "2", "--policies", "full",
-             "--rounds", "2", "--seeds", "1")  # fmt: skip
+             "--rounds", "2", "--seed", "1")  # fmt: skip
     assert taciturn(*asked, "--data", "table.csv")[0] == 0
     assert rows("frontier-results/table/table.csv").keys() == {"full"}
     (full,) = rows("frontier-results/table/table.csv").values()

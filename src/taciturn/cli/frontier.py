@@ -31,7 +31,6 @@ class Frontier(TaskOptions, Settings, Command):
     """Policies instead of the built-in grid, such as "adaptive+ou; full+eden:1", or names of
     `taciturn frontier list`, such as "power of choice"; `full` is always run beside them."""
     seeds: int | tuple[int, ...] = 5
-    """One number: so many runs, with seeds from 0. Several: these seeds."""
     precision: str | None = None  # type: ignore[assignment]
     """Of matrix products (default: bfloat16 on a GPU, float32 elsewhere)."""
     trails: bool = False
@@ -54,6 +53,8 @@ class Frontier(TaskOptions, Settings, Command):
             return
         import_files(self.imports)
         values = {f.name: getattr(self, f.name) for f in fields(Plan) if hasattr(self, f.name)}
+        if self.seed is not None and self.seeds == Frontier.seeds:  # one takes the other's place
+            values["seeds"] = Plan.seeds
         prepare()
         if self.precision is None:
             values["precision"] = "bfloat16" if jax.default_backend() == "gpu" else "float32"
