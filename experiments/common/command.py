@@ -157,8 +157,15 @@ def fill(text: str, tables: Mapping[str, Table]) -> str:
     for name, table in tables.items():
         head, mark, rest = text.partition(f"<!-- table: {name} -->\n")
         if mark:
-            text = head + mark + table.markdown() + rest[rest.index("<!-- end -->") :]
+            text = head + mark + markdown(table) + rest[rest.index("<!-- end -->") :]
     return text
+
+
+def markdown(table: Table) -> str:
+    """The table as Markdown."""
+    head, *lines = table.lines
+    lines = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def some(found: Found, experiments: Sequence[Experiment]) -> dict[str, Results]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.common.command import fill
+from experiments.common.command import fill, markdown
 from experiments.common.results import Arm, Results
 from experiments.paper import measures, tables
 from experiments.paper.__main__ import STUDY
@@ -67,7 +67,7 @@ def test_a_table_is_written_with_its_deviations_and_between_its_marks(tmp_path):
     assert path.read_text() == 'a,b,"b, deviation"\nx,2,1.41421\ny,4,\n'
     page = "head\n<!-- table: t -->\nold\n<!-- end -->\ntail <!-- table: other -->\n"
     filled = fill(page, {"t": table, "u": table})
-    assert filled == page.replace("old\n", table.markdown())
+    assert filled == page.replace("old\n", markdown(table))
     assert fill(filled, {"t": table}) == filled
 
 

@@ -69,8 +69,9 @@ def complete(
             with comparison.saying_how("The same command goes on."):
                 comparison.run_below(ready, below, comparison.Told())
             read = series.read(below)
-            for arm in _arms(own):
-                found[names.get(arm, arm[0])] = _scores(read[arm[0]], plan, variance)
+            for text, choice in _arms(own):
+                name = names.get((text, choice), text)
+                found[name] = _scores(read[text], plan, variance)
     measure = "accuracy" if variance is None else "explained variance"
     return Frontier(task.name, measure, plan.cohort, found)
 
@@ -108,10 +109,7 @@ def _variance(task: Task) -> float | None:
     examples = with_test(task)[1].examples
     labels = np.asarray(examples["y"] if isinstance(examples, Mapping) else [])
     if labels.ndim != 1 or labels.dtype.kind != "f" or not (found := labels.var(dtype=float)) > 0:
-        raise InputError(
-            f"`frontier` is of accuracy, or of what is explained of numbers that differ, and task "
-            f"`{task.name}` has neither."
-        )
+        raise InputError(f"Task `{task.name}` has no accuracy, and no numbers to be explained.")
     return float(found)
 
 

@@ -78,18 +78,14 @@ def reached(arm: Scores, score: float) -> float | None:
 
 def table(found: Frontier) -> Table:
     """Score and upload of every policy, and the worst tenth of clients where runs have it."""
-    goal = found.arms[FULL].score[:, -1].mean()
+    arms, goal = found.arms.values(), found.arms[FULL].score[:, -1].mean()
     shares = SHARES if goal > 0 else ()  # 90 % of what is below 0 is more than that
     columns = ("policy", f"{found.measure} %", "− full", "upload %", "bytes", "front",
-               *(f"to {100 * share:g} %" for share in shares))  # fmt: skip
-    ends = points(found)
-    rows = [_row(point, found, [share * goal for share in shares]) for point in ends]
-    worst = [found.arms[point.name].worst_tenth for point in ends]
-    if any(tenth is not None for tenth in worst):
-        columns = (*columns, "worst tenth %")
-        rows = [(*row, None if tenth is None else Spread(tenth))
-                for row, tenth in zip(rows, worst, strict=True)]  # fmt: skip
-    seeds = max(len(arm.seeds) for arm in found.arms.values())
+               *(f"to {100 * share:g} %" for share in shares),
+               *["worst tenth %"] * any(arm.worst_tenth is not None for arm in arms))  # fmt: skip
+    goals = [share * goal for share in shares]
+    rows = [_row(point, found, goals)[: len(columns)] for point in points(found)]
+    seeds = max(len(arm.seeds) for arm in arms)
     title = f"{found.title}, {found.cohort} clients in a round, {seeds} seed{'s' * (seeds > 1)}."
     return Table(title, columns, rows)
 
@@ -105,4 +101,5 @@ def _row(point: Point, found: Frontier, goals: list[float]) -> tuple[Any, ...]:
         byte_text(point.uploaded),
         "●" if point.on_front else None,
         *(None if sent is None else byte_text(sent) for sent in ends),
+        None if arm.worst_tenth is None else Spread(arm.worst_tenth),
     )

@@ -33,17 +33,13 @@ class Table(NamedTuple):
     rows: Sequence[tuple[Any, ...]]
 
     @property
-    def _lines(self) -> list[list[str]]:
+    def lines(self) -> list[list[str]]:
+        """The cells as texts, those of the head first."""
         return [[_text(cell) for cell in row] for row in (self.columns, *self.rows)]
-
-    def markdown(self) -> str:
-        head, *lines = self._lines
-        lines = [head, ["---"] * len(head), *lines]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
     def text(self) -> str:
         """For a terminal: aligned columns, without Markdown's signs."""
-        lines = [[cell.replace("**", "") for cell in line] for line in self._lines]
+        lines = [[cell.replace("**", "") for cell in line] for line in self.lines]
         first, *others = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = [[line[0].ljust(first), *map(str.rjust, line[1:], others)] for line in lines]
         return "\n".join("  ".join(line).rstrip() for line in padded) + "\n"
