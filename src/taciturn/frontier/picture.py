@@ -10,7 +10,7 @@ from taciturn.report.units import byte_axis
 from taciturn.studies.difference import MARGIN
 from taciturn.studies.figure import Label, place_labels
 
-_LEAST = 3.0  # points below full communication that are shown at the least
+_MOST_BELOW = 3.0  # points below full communication that are shown, or as many as above
 _MOST = 10  # policies that a picture has: with more, names do not find room
 
 
@@ -59,8 +59,8 @@ def _zoom(axes: Axes, found: list[Point], level: float) -> float:
     """Shows the zone that decides, as far below full communication as above; where it ends."""
     ends = [point.score for point in found]
     sent = [point.uploaded for point in found]
-    lowest = max(level - max(_LEAST, max(ends) - level), min(ends))
-    height = max(ends) - lowest or _LEAST
+    lowest = max(level - max(_MOST_BELOW, max(ends) - level), min(*ends, level - 2 * MARGIN))
+    height = max(ends) - lowest
     axes.set_ylim(lowest - 0.05 * height, max(ends) + 0.15 * height)
     axes.set_xscale("log")
     ticks = byte_axis(min(sent) / 4, max(sent) * 4)
