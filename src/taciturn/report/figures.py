@@ -90,8 +90,10 @@ def _bytes(arms: Sequence[Series]) -> tuple[float, dict[str, Any]]:
     sent = np.concatenate([s.uploaded.mean(0) for s in arms])
     size, name = unit(sent.max())
     ticks = byte_axis(sent[sent > 0].min(initial=sent.max()), sent.max())
-    return size, {"type": "log", "ticksuffix": f" {name}", "tickvals": [t / size for t in ticks],
-                  "ticktext": list(ticks.values())}  # fmt: skip
+    return size, {
+        "type": "log", "ticksuffix": f" {name}", "hoverformat": ".4~g",
+        "tickvals": [tick / size for tick in ticks], "ticktext": list(ticks.values()),
+    }  # fmt: skip
 
 
 def _scores(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> Iterator[Panel]:
