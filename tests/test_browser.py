@@ -77,7 +77,9 @@ def open_page(browser):
 
 def written(folder):
     path = folder / "report.html"
-    return report_page.write([folder], series.read(folder), path).as_uri()
+    shown = report_page.content([folder], series.read(folder))
+    runs.write_text(path, report_page.render(shown))
+    return path.as_uri()
 
 
 def count_arms(page, plot):

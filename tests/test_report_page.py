@@ -129,7 +129,7 @@ def test_the_tables_have_payload_and_overhead_and_what_was_written_at_the_end(fo
     assert dict(zip(head, policy, strict=True)) == {
         "policy": POLICY, "payload up": "781.2 KiB", "overhead up": "6.25 KiB",
         "payload down": "1.526 MiB", "overhead down": "6.25 KiB", "upload of full": "50.2 %",
-        "both ways of full": "75.1 %", "upload at 10 Mbit/s": "645 ms",
+        "both ways of full": "75.1 %",
     }  # fmt: skip
     assert 'title="800,000 bytes"' in shown["tables"]
 
@@ -241,12 +241,6 @@ def test_a_log_axis_has_no_place_for_nothing(tmp_path):
     assert lines(shown, "accuracy-upload")["full"][0][0] > 0
     shown = content(make(tmp_path / "run", rows("full", bytes_up=0)))
     assert "bits" not in {panel["key"] for panel in shown["panels"]}
-
-
-def test_bytes_as_time_of_upload():
-    asked = (1e6, 1), (1e6, 100), (90e6, 1), (1e9, 1), (1e12, 1)
-    texts = [units.upload_time(count, speed) for count, speed in asked]
-    assert texts == ["8 s", "80 ms", "12 min", "2.22 h", "2,222 h"]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from taciturn import runs
 from taciturn.checks import path_of
 from taciturn.cli.command import Command, File
 from taciturn.errors import InputError, require
@@ -63,7 +64,8 @@ class Report(Command):
         if out.suffix == ".png":
             plots.draw(arms, out, ", ".join(series.labels(folders)))
         else:
-            page.write(folders, arms, out, self.accuracies)
+            shown = page.content(folders, arms, self.accuracies)
+            runs.write_text(out, page.render(shown))
         summaries = {name: one.summary() for name, one in arms.items()}
         terminal.print_table(summaries, one_run=len(folders) == 1)
         sys.stdout.write(f"{out}\n")

@@ -41,11 +41,8 @@ class Panel(NamedTuple):
 
     def shown(self, line: Line) -> Line:
         """A line without what has no place on a logarithmic axis."""
-        some = np.full(len(line.x), True)
-        if "type" in self.x_axis:
-            some &= line.x > 0
-        if "type" in self.y_axis:
-            some &= (line.y > 0).all(0)
+        some = (line.x > 0) | ("type" not in self.x_axis)
+        some &= (line.y > 0).all(0) | ("type" not in self.y_axis)
         return line._replace(x=line.x[some], y=line.y[:, some])
 
 

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from taciturn import __version__, runs
+from taciturn import __version__
 from taciturn.report import figures, series
 from taciturn.report.colours import styles
 from taciturn.report.series import Series
-from taciturn.report.units import byte_text, percent, score_text, upload_time
+from taciturn.report.units import byte_text, percent, score_text
 
 SHARES = (0.9, 0.95, 0.99)  # of the best accuracy, to which uploads are counted
-_SPEED = 10  # Mbit/s
 _NAMED = 5  # policies, at the most, in a title
 _OF_A_FEDERATION = ("task", "rule", "stand_in", "codec")
 
@@ -30,22 +29,9 @@ half of its 95 % interval. The noise floor is how far rounding alone moves the a
 on average. The worst tenth is the mean accuracy of the clients with the lowest accuracy; silent is
 how often clients that answered were silent: of all, the third with the fewest examples and the
 third with the most. Bits per weight are those of clients that spoke."""
-_NOTE_ON_BYTES = """\
-Sums over rounds and clients, means over seeds; point at one for all its digits. Times are for
-payload and overhead of all clients, one after another."""
+_NOTE_ON_BYTES = "Sums over rounds and clients, means over seeds; point at one for all its digits."
 
 Row = dict[str, str]  # HTML by heading; what is missing is an empty cell
-
-
-def write(
-    folders: Sequence[Path],
-    arms: Mapping[str, Series],
-    path: Path,
-    accuracies: Sequence[float] = (),
-) -> Path:
-    """Writes the page of these folders, whose arms were read."""
-    runs.write_text(path, render(content(folders, arms, accuracies)))
-    return path
 
 
 def content(
@@ -167,14 +153,12 @@ def _range(numbers: list[Any]) -> str:
 
 def _figures(s: Series) -> Row:
     summary = s.summary()
-    worst = s["worst_tenth"][:, np.isfinite(s["worst_tenth"]).all(0)]
     speakers = float(((s["bytes_up_full"] - s["overhead_up"]) * s["spoke"] / s["asked"]).sum())
     return {
-        "accuracy": _mean(summary["accuracy"]),
-        "loss": "" if summary["accuracy"] else _text(summary["loss_mean"], "{:.4g}"),
+        "accuracy" if summary["accuracy"] else "loss": score_text(summary, ""),
         "difference": _text(summary.get("difference"), "{0[mean]:+.2f} ± {0[half]:.2f}"),
         "noise floor": _text(summary.get("noise_floor"), "{0[mean]:.2f} points"),
-        "worst tenth": _mean(100 * worst[:, -1]) if worst.size else "",
+        "worst tenth": percent(summary["worst_tenth"], ".2f"),
         "spoke": percent(summary["spoke_share"], ".1f"),
         "silent: small": percent(s.ended.get("silent_small"), ".1f"),
         "silent: large": percent(s.ended.get("silent_large"), ".1f"),
@@ -192,7 +176,7 @@ def _bytes_both_ways(s: Series) -> Row:
     summary = s.summary()
     row["upload of full"] = percent(summary["upload_share"], ".3g")
     row["both ways of full"] = percent(summary["traffic_share"], ".3g")
-    return row | {f"upload at {_SPEED} Mbit/s": upload_time(s.uploaded[:, -1].mean(), _SPEED)}
+    return row
 
 
 def _upload_until(s: Series, accuracies: Sequence[float]) -> Row:
@@ -238,14 +222,6 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(_value, value))
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
-
-
-def _mean(values: Sequence[float] | np.ndarray) -> str:
-    """The mean over seeds, and their standard deviation."""
-    if not len(values):
-        return ""
-    spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.2f}{spread} %"
 
 
 def _text(value: Any, form: str) -> str:

@@ -44,13 +44,3 @@ def byte_axis(least: float, most: float) -> dict[float, str]:
         if len(ticks) <= _TICKS:
             break
     return {tick: byte_text(tick) for tick in ticks}
-
-
-def upload_time(count: float, speed: float) -> str:
-    """How long an upload of so many bytes takes at `speed` Mbit/s: 2.5 h."""
-    seconds = 8 * count / (speed * 1e6)
-    for size, name in ((3600, "h"), (60, "min"), (1, "s")):
-        if seconds >= size:
-            whole = name == "h" and seconds >= 100 * size
-            return f"{seconds / size:{',.0f' if whole else '.3g'}} {name}"
-    return f"{1000 * seconds:.3g} ms"
