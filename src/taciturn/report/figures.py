@@ -137,7 +137,7 @@ def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> I
                 uploads)  # fmt: skip
     yield Panel("bits", "Bits per weight", f"of payload, over all clients asked{means}",
                 lambda s: _measured(bits(s), wide=wide),
-                {"type": "log", "minorloglabels": "complete"})  # fmt: skip
+                {"type": "log", "dtick": "D2", "minorloglabels": "complete"})  # fmt: skip
     yield Panel("rejected", "Rejected replies", "since the start",
                 lambda s: _measured(s["rejected"].cumsum(1)) if s["rejected"].any() else (),
                 _FROM_ZERO)  # fmt: skip
