@@ -37,9 +37,8 @@ def score_text(figures: Mapping[str, Any], loss: str = "loss ") -> str:
 
 def byte_axis(least: float, most: float) -> dict[float, str]:
     """Where a logarithmic axis of bytes has its ticks, and what they say: 1, 2, 5, 10, … of a unit;
-    on a longer one 1, 5, 10, … or 1, 10, 100."""
-    for digits in ((1, 2, 5), (1, 5), (1,)):
-        steps = [digit * ten for ten in (1, 10, 100) for digit in digits]
+    on a long one, where these would touch, 1, 10, 100."""
+    for steps in ((1, 2, 5, 10, 20, 50, 100, 200, 500), (1, 10, 100)):
         ticks = [times * 1024.0**power for power in range(len(_UNITS)) for times in steps]
         ticks = [tick for tick in ticks if least <= tick <= most]
         if len(ticks) <= _TICKS:
