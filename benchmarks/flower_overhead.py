@@ -2,6 +2,7 @@
 
     python benchmarks/flower_overhead.py [--weights 50e6] [--nodes 10] [--rounds 5] [--turns 3]
                                          [--wire] [--json FILE]
+    python benchmarks/flower_overhead.py --sizing    # the table in docs/operations.md; 8 GiB
 
 Every strategy has a process of its own that plays its rounds one after another, as servers do: in
 one, each would find the memory as the others left it. Strategies take turns, with the replies of
@@ -32,6 +33,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -48,15 +50,20 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.task_identity import TaskIdentity
+from pages import RESULTS, ROOT, put
 
+from taciturn.files import atomic_write
 from taciturn.flower import Taciturn, speak
+from taciturn.report.versions import versions
 
 FLOWER_LOGGER.setLevel("ERROR")
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 LAYERS = 24  # as many arrays of equal size; the time hardly depends on it
 # Silent is whose update has at most this length a weight.
 SILENT = {"all speak": None, "one silent": 0.021, "half silent": 0.035}
-NAMES = ("FedAvg", *SILENT)
+NAMES = ("FedAvg", *SILENT, "default")
+SIZES = (1_000_000, 22_600_000, 138_000_000)
+SIZED = {"FedAvg": "FedAvg", "default": "default", "half silent": "half silent, `ou`"}
 
 
 class Nodes:
@@ -99,6 +106,8 @@ class Federation:
         inner = FedAvg(fraction_evaluate=0.0)
         if name == "FedAvg":
             return inner
+        if name == "default":
+            return Taciturn(inner)
         step = SILENT[name]
         rule = "full" if step is None else f"fixed:{step * np.sqrt(self.weights):g}"
         return Taciturn(inner, f"{rule}+ou")
@@ -210,18 +219,46 @@ def play(name: str, federation: Federation, rounds: int) -> None:
 
 
 def measure(
-    weights: int, nodes: int, wire: bool, rounds: int, turns: int
+    weights: int, nodes: int, wire: bool, rounds: int, turns: int, names: Sequence[str] = NAMES
 ) -> dict[str, list[dict[str, Any]]]:
     """What `play` says of every round of every strategy but the first ones, which warm up."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for _ in range(turns):
-        for name in NAMES:
+        for name in names:
             command = [sys.executable, __file__, "--play", name, "--weights", str(weights),
                        "--nodes", str(nodes), "--rounds", str(rounds),
                        *(["--wire"] if wire else [])]  # fmt: skip
             played = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             found[name] += [json.loads(line) for line in played.stdout.splitlines()][1:]
     return found
+
+
+def sizing(nodes: int, rounds: int, turns: int) -> None:
+    """Measures what a server needs for models of three sizes, and writes the table."""
+    found = []
+    for weights in SIZES:
+        for name, seen in measure(weights, nodes, True, rounds, turns, SIZED).items():
+            found.append({
+                "strategy": name, "weights": weights, "nodes": nodes,
+                "server_s": statistics.median(row["wall"] for row in seen),
+                "peak_bytes": max(row["peak"] for row in seen),
+                "seconds": [row["wall"] for row in seen],
+            })  # fmt: skip
+    about = {"load": os.getloadavg()[0], "cores": os.cpu_count(), "versions": versions()}
+    with atomic_write(RESULTS / "server_sizing.json") as file:
+        file.write(json.dumps(about | {"rows": found}, indent=1) + "\n")
+    rows = [
+        "| weights | server | a round | memory | per node and million weights |",
+        "|---" * 5 + "|",
+    ]
+    for row in found:
+        per = row["nodes"] * row["weights"] / 1e6
+        rows.append(
+            f"| {row['weights'] / 1e6:.3g} million | {SIZED[row['strategy']]} | "
+            f"{row['server_s']:.2f} s | {row['peak_bytes'] / 1e9:.2f} GB | "
+            f"{1e3 * row['server_s'] / per:.1f} ms, {row['peak_bytes'] / 1e6 / per:.1f} MB |"
+        )
+    put(ROOT / "docs" / "operations.md", "sizing", "\n".join(rows))
 
 
 def main() -> None:
@@ -232,11 +269,15 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--wire", action="store_true", help="write and read messages as well")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--sizing", action="store_true", help="models of three sizes, as messages")
     parser.add_argument("--play", help=argparse.SUPPRESS)
     options = parser.parse_args()
     weights, nodes, wire = int(options.weights), options.nodes, options.wire
     if options.play:
         play(options.play, Federation(weights, nodes, wire), options.rounds)
+        return
+    if options.sizing:
+        sizing(nodes, options.rounds, options.turns)
         return
     load = os.getloadavg()[0]
     found = measure(weights, nodes, wire, options.rounds, options.turns)
@@ -267,10 +308,10 @@ def main() -> None:
               f"{row['mod_s']:>7.3f} s{row['peak_bytes'] / 2**20:>8.0f} MiB"
               f"{row['extra_models']:>+8.2f} models")  # fmt: skip
     if options.json:
-        versions = {name: version(name) for name in ("flwr", "taciturn", "numpy")}
+        installed = {name: version(name) for name in ("flwr", "taciturn", "numpy")}
         about = {"device": platform.processor() or platform.machine(), "cores": os.cpu_count(),
                  "load": load,
-                 "python": platform.python_version(), "versions": versions,
+                 "python": platform.python_version(), "versions": installed,
                  "weights": weights, "nodes": nodes, "rounds": options.rounds,
                  "turns": options.turns, "wire": wire,
                  "rows": rows}  # fmt: skip
