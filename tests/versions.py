@@ -54,9 +54,14 @@ def main() -> int:
             say(f"Python {version}, {name}: installing")
             venv = options.venvs.resolve() / f"{version}-{name}".replace(" ", "-")
             row: dict[str, Any] = {"date": datetime.date.today().isoformat()}
-            if problem := install(python, venv, exactly):
+            problem = install(python, venv, exactly)
+            if problem and name.startswith("flwr"):
+                # An index may lack what it needs in turn: it is tried with what the one before has.
+                row["lacks"] = problem
+                problem = install_beside(python, venv, exactly["flwr"])
+            if problem:
                 row |= {"installed": False, "why": problem}
-                # That an index has no such flwr, or nothing that it needs, is for the record alone.
+                # That an index has no such flwr is for the record alone.
                 failed |= not name.startswith("flwr")
             else:
                 row |= test(venv, [*bounds, *INDIRECT], [folder, f"--every={options.every}"])
@@ -149,10 +154,21 @@ def install(python: str, venv: Path, exactly: dict[str, str]) -> str:
     subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
     constraints = venv / "constraints.txt"
     constraints.write_text("".join(f"{name}=={bound}\n" for name, bound in exactly.items()))
+    return pip(venv, "--constraint", constraints, "--editable", f"{ROOT}[{','.join(EXTRAS)}]")
+
+
+def install_beside(python: str, venv: Path, flwr: str) -> str:
+    """Makes an environment with this flwr and the dependencies of the one before."""
+    major, minor, _ = flwr.split(".")
+    problem = install(python, venv, {"flwr": f"{major}.{int(minor) - 1}.*"})
+    return problem or pip(venv, "--no-deps", f"flwr=={flwr}")
+
+
+def pip(venv: Path, *arguments: str | Path) -> str:
+    """Installs what the arguments name; what pip says if that fails."""
     # Wheels alone: nobody should need a compiler for a version that is allowed.
-    pip = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
-    package = ["--constraint", constraints, "--editable", f"{ROOT}[{','.join(EXTRAS)}]"]
-    answer = subprocess.run([*pip, *package], stderr=subprocess.PIPE, text=True)
+    command = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
+    answer = subprocess.run([*command, *arguments], stderr=subprocess.PIPE, text=True)
     sys.stderr.write(answer.stderr)
     if not answer.returncode:
         return ""
