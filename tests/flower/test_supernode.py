@@ -23,6 +23,8 @@ class Node:
     def get_messages_legacy(self, is_reply: bool) -> list[Message]:
         return [self.reply]
 
+    get_messages = get_messages_legacy  # its name in flwr 1.40
+
     def get_message_processing_duration(self, message_id: str) -> float:
         return 1.0
 
