@@ -1,6 +1,7 @@
 """The server's side: what it counts, what it rejects, and what it writes down."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -431,3 +432,14 @@ def test_names_of_metrics_travel_once():
     first, second = (row["overhead_up"] for row in strategy.history)
     assert second < first - NODES * len("metrics" + "num-examples" + "train_loss")
     assert [row["train_loss"] for row in strategy.history] == [3 + 2 / 3] * 2
+
+
+def test_the_new_model_is_written_once():
+    arrays, update = record(w=np.ones(1 << 20, "f4")), np.ones(1 << 20, "f4")
+    layout = records.Layout.of(arrays)
+    tracemalloc.start()
+    moved = records.moved(layout, arrays, update)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.5 * 4 * (1 << 20)
+    assert (moved["w"].numpy() == 2).all()

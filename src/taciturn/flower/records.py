@@ -243,7 +243,7 @@ def moved(layout: Layout, record: ArrayRecord, flat: np.ndarray) -> dict[str, Ar
                 np.add(sent[i][cut], flat[at], out=after[i][cut], casting="same_kind")
 
     in_parallel(work, layout.size)
-    # Nobody else holds these bytes, so `getvalue` hands them out without a copy.
+    after.clear()  # once nobody looks into these bytes, `getvalue` hands them out without a copy
     return {
         layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
         for file, layer in zip(files, layout.layers, strict=True)
