@@ -93,9 +93,10 @@ def ask(message: Message, asked: Request) -> Message:
 
 def joined(message: Message, known: dict[int, ArrayRecord]) -> Message:
     """The request with its arrays as one, if they are many; `known` has those made before."""
-    (name, arrays), *others = message.content.array_records.items()
-    if others or len(arrays) <= _MANY:
+    found = message.content.array_records
+    if len(found) != 1 or len(arrays := next(iter(found.values()))) <= _MANY:
         return message
+    (name,) = found
     if id(arrays) not in known:
         data = b"".join(array.data for array in arrays.values())
         known[id(arrays)] = ArrayRecord({_MODEL: Array("bytes", (len(data),), "joined", data)})
