@@ -148,7 +148,7 @@ def help_of(command: list[str]) -> str:
     """What a command says of itself, as a block without frames."""
     environment = os.environ | {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
     said = subprocess.run(
-        [sys.executable, "-m", "taciturn", *command, "--help"], text=True, check=True,
+        [sys.executable, "-m", "taciturn", *command, "--help-all"], text=True, check=True,
         capture_output=True, env=environment,
     ).stdout  # fmt: skip
     lines: list[str] = []

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from taciturn import runs
+from taciturn.cli import _COMMANDS
 from taciturn.studies import comparison
 
 SMALL = ["synthetic", "--rounds", "2", "--cohort", "3"]
@@ -118,13 +119,20 @@ def test_help_names_commands_and_options(taciturn: Any) -> None:
     assert code == 0
     assert "Train federatedly with clients that stay silent, beside" in out
     assert "Stand-ins:" not in out  # a sentence for each command, no more
-    code, out, _ = taciturn("run", "--help")
+    code, out, _ = taciturn("run", "--help-all")
     assert code == 0
     for text in ("--rule STR", "--seeds INT …", "--no-baseline", "--option TEXT …", "Stand-ins:"):
         assert text in out
     assert "None" not in out
     # Lines are as long as there is room, whatever they are in the source.
     assert "only a part of its local steps, drawn" in " ".join(out.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("command", ["", *_COMMANDS])
+def test_help_fits_a_screen(command: str, taciturn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = taciturn(*command.split(), "--help")[1].splitlines()
+    assert sum(1 + len(line) // 101 for line in lines) <= 45
 
 
 def test_as_a_program_with_and_without_a_traceback(tmp_path: Path) -> None:

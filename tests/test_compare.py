@@ -192,15 +192,21 @@ def test_runs_are_listed_with_their_state(taciturn: Any, monkeypatch: pytest.Mon
     arms = runs.read_json(Path("runs/done/summary.json"))["arms"].values()
     full, part = (f"{a['accuracy_mean']:.2f} % {a['upload_share']:.3g} %" for a in arms)
     assert [" ".join(line.split()) for line in out.splitlines()] == [
-        "run task state policy accuracy of full",
+        "run task state arm accuracy of full",
         "runs/running synthetic running full",
         "runs/stopped synthetic stopped at 12 full",
         f"runs/done synthetic complete full {full}",
         f"{ARMS[1]} {part}",
         "runs/federation flower after round 4 adaptive+ou",
     ]
-    monkeypatch.setenv("COLUMNS", "60")  # the share is left out before names are cut
-    assert taciturn("runs")[1].splitlines()[0].split()[-1] == "accuracy"
+    text = config.replace("rounds = 3", "rounds = 5").replace("lr_decay = 1.0", "lr_decay = 0.5")
+    Path("runs/stopped/config.toml").write_text(text)
+    monkeypatch.setenv("COLUMNS", "40")  # the share is left out, and no name is cut
+    head, *lines = taciturn("runs")[1].splitlines()
+    assert head.split() == ["run", "task", "state", "settings", "arm", "accuracy"]
+    cells = " ".join(lines).split()
+    for name in ("runs/federation", "rounds=3,", "rounds=5,", "lr_decay=0.5", "random:0.5"):
+        assert name in cells
 
 
 def test_the_model_comes_back(taciturn: Any) -> None:

@@ -117,7 +117,7 @@ class TaskOptions:
     task: str = "glyphs"
     """What to learn: glyphs, emnist, shakespeare, fashion, … (see `taciturn list`)."""
     data: Path | None = None
-    """Where the task's data lie (default: TACITURN_DATA, the cache folder, or a download)."""
+    """Where the data lie (default: TACITURN_DATA, the cache, or a download)."""
     split: str | None = None
     """How `fashion` and `idx` are split over clients: iid or dirichlet (default: iid)."""
     alpha: float | None = None
@@ -125,18 +125,18 @@ class TaskOptions:
     client: str | None = None
     """The column of a `table` that says whose a row is."""
     label: str | None = None
-    """The column of a `table` that is to be learned: classes, or numbers with fractions."""
+    """The column of a `table` that is to be learned."""
     leave_out: tuple[str, ...] = ()
     """Columns of a `table` not to learn from."""
     standardise: bool = True
     """Whether the numbers of a `table` are brought to mean 0 and deviation 1."""
     option: tuple[str, ...] = ()
-    """Any other options of the task, as KEY=VALUE: `--option clients=50 hidden=64`."""
+    """Other options of the task: `--option clients=50 hidden=64`."""
     hold_out: str | None = None
     """Which tenth of every client is tested on, where data come without a test set: random (by
     label) or last, where rows are in the order of time (default: random)."""
     imports: tuple[Path, ...] = ()
-    """Python files that register parts of your own; they are kept with the run."""
+    """Python files that register parts of your own."""
 
     @property
     def task_options(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Plan(TaskOptions, Settings):
     """All that decides what comes out of a run: written down, it runs the same again."""
 
     arms: str | None = None
-    """Policies to run side by side, such as "full; adaptive+ou; adaptive+ignore+eden:0.1"."""
+    """Policies to run side by side, such as "full; budget; adaptive+ignore+eden:0.1"."""
     plain: bool = False
     """Run the plain loop that reads like the paper, slowly, instead of the engine."""
     noise_floor: bool = False

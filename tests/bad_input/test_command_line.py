@@ -74,7 +74,7 @@ CASES = [
     ("run synthetic --sweep lr=0.1,x", "`lr`"),
     ("run synthetic --sweep learning=1", "`learning`"),
     ("run synthetic --sweep rounds=0,1", "`rounds`"),
-    ("compare synthetic", "needs policies"),
+    ("compare synthetic", "needs arms"),
     ("compare synthetic --arms 'full; full'", "twice"),
     ("compare synthetic --arms 'full; fulll'", "`fulll`"),
     ("compare synthetic --arms 'full, adaptive+ou'", "separated by semicolons"),

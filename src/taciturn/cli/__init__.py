@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union
 import tyro
 
 from taciturn.cli.catalog import Data, List
-from taciturn.cli.command import REGISTRY, Command
+from taciturn.cli.command import Command, registry
 from taciturn.cli.frontier import Frontier
 from taciturn.cli.inspect import Report, Runs, Watch
 from taciturn.cli.run import Compare, Resume, Run, Simulation
@@ -31,6 +31,8 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
 def read(arguments: list[str] | None = None) -> Command:
     """The command that the command line asks for; wrong options exit with 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    wants_help = bool({"-h", "--help"} & set(arguments))
+    arguments = ["--help" if word == "--help-all" else word for word in arguments]
     # The help that lists all commands has the first sentence of each.
     brief = not any(word in _COMMANDS for word in arguments)
     commands: Any = Union[tuple(  # noqa: UP007
@@ -44,7 +46,7 @@ def read(arguments: list[str] | None = None) -> Command:
         prog="taciturn",
         description=_ABOUT,
         config=(tyro.conf.DisallowNone,),
-        registry=REGISTRY,
+        registry=registry(brief=wants_help),
     )
     if not isinstance(found, Simulation):
         return found

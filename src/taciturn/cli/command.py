@@ -6,14 +6,13 @@ import dataclasses
 import sys
 import typing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import docstring_parser  # which tyro needs
 import tyro
 from tyro import constructors
-
-REGISTRY = constructors.ConstructorRegistry()  # for `tyro.cli`
 
 _SEVERAL: dict[Any, str] = {tuple[str, ...]: "TEXT …", int | tuple[int, ...]: "INT …",
                             tuple[Path, ...]: "FILE …"}  # fmt: skip
@@ -24,6 +23,8 @@ File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 class Command:
     """What every subcommand has."""
 
+    rare: ClassVar[frozenset[str]] = frozenset()  # options that `--help-all` alone shows
+
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -32,8 +33,16 @@ class Command:
         raise NotImplementedError
 
 
-@REGISTRY.struct_rule
-def _options(info: constructors.StructTypeInfo) -> constructors.StructConstructorSpec | None:
+def registry(brief: bool) -> constructors.ConstructorRegistry:
+    """What `tyro.cli` makes commands by; `brief` is for a help without what is rare."""
+    found = constructors.ConstructorRegistry()
+    found.struct_rule(partial(_options, brief=brief))
+    return found
+
+
+def _options(
+    info: constructors.StructTypeInfo, brief: bool
+) -> constructors.StructConstructorSpec | None:
     """The fields of a command as options; the text below a field is its help, in one line."""
     cls = info.type
     if not (isinstance(cls, type) and issubclass(cls, Command)):
@@ -46,6 +55,8 @@ def _options(info: constructors.StructTypeInfo) -> constructors.StructConstructo
     }
     found = []
     for field in dataclasses.fields(cls):
+        if brief and field.name in cls.rare:
+            continue
         default = tyro.MISSING if field.default is dataclasses.MISSING else field.default
         hint = _shown(hints[field.name], default)
         if field.name == "imports":  # `import` is no name of a field

@@ -20,7 +20,8 @@ _Accuracies = Annotated[tuple[float, ...], tyro.conf.arg(metavar="PERCENT …")]
 
 @dataclass(frozen=True, kw_only=True)
 class Runs(Command):
-    """List the runs that are on disk: complete, stopped or running, and how each policy did."""
+    """List the runs that are on disk: complete, stopped or running, how each arm did, and the
+    settings in which they differ."""
 
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")] = Path("runs")
     """Where to look."""

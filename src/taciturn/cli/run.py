@@ -60,15 +60,21 @@ class Told(Command):
 class Simulation(Plan, Told):
     """What `run` and `compare` have in common: a plan, where it is from, and where it goes."""
 
+    rare = frozenset((
+        "debug", "track", "choice", "dropout", "stragglers", "clip", "client_optimizer", "prox",
+        "lr_decay", "lr_schedule", "server_optimizer", "server_lr", "kept_messages", "seed",
+        "evaluate_every", "precision", "devices", "lanes", "split", "alpha", "standardise",
+        "hold_out", "plain", "noise_floor", "epochs", "batch", "option",
+    ))  # fmt: skip
+
     task: _Task = None  # type: ignore[assignment]
-    """What to learn: glyphs (the default), emnist, shakespeare, … (see `taciturn list`)."""
+    """What to learn: glyphs (the default), emnist, table, … (see `taciturn list`)."""
     config: File = None
-    """A file with options, such as the config.toml of a run; those that are given here count more.
-    A list in it, but for seeds, is a sweep."""
+    """A file with options, such as a run's config.toml; those given here count more."""
     sweep: _Sweep = ()
-    """Settings to run with several values each: `--sweep lr=0.03,0.1,0.3 cohort=5,10`."""
+    """Settings to run with several values: `--sweep lr=0.03,0.1,0.3 cohort=5,10`."""
     out: Path | None = None
-    """Folder for the results (default: runs/ and a name with task and time)."""
+    """Folder for the results (default: a new one in runs/)."""
 
     def with_config(self, given: Collection[str]) -> Self:
         """The options of the configuration file, but for those that were given."""
@@ -110,28 +116,28 @@ class Simulation(Plan, Told):
 class Run(Simulation):
     """Train federatedly with clients that stay silent, beside a run in which all speak.
 
-    A policy is a rule, a stand-in and a codec, with arguments: `--policy adaptive+ignore+eden:0.5`,
-    `--policy adaptive,k=0+ou,cap=true`. Without one, the paper's policy and `budget`, with 4 kB for
-    each client, are run beside full communication. Ctrl-C stops and saves; `taciturn resume` goes
-    on.
+    A policy is a rule, a stand-in and a codec, with arguments: `--policy adaptive,k=0+ignore+eden`.
+    Without one, the paper's policy and `budget`, with 4 kB for each client, are run beside full
+    communication. Ctrl-C stops and saves; `taciturn resume` goes on. `--help-all` has all options.
     Rules: full, fixed:THRESHOLD, adaptive, random:PROBABILITY, optimal:SHARE, budget:AMOUNT.
     Stand-ins: ou, zero, ignore, last, own.
     Codecs: float32, float16, bfloat16, quantize:BITS, eden:BITS, top_k:SHARE, sparse_ternary:SHARE,
-    peaks:LENGTH. top_k and sparse_ternary also with feedback, as in `top_k:0.01,feedback=true`:
-    clients keep what was left out.
+    peaks:LENGTH. With feedback, as in `top_k:0.01,feedback=true`, clients keep what was left out.
     """
+
+    rare = Simulation.rare | {"arms", "rule", "stand_in"}
 
     rule: str | None = None
     """Who speaks (default: adaptive)."""
     stand_in: str | None = None
     """What takes the place of a silent client's update (default: ou)."""
     policy: str | None = None
-    """Rule, stand-in and codec as one text, instead of the two above."""
+    """Rule, stand-in and codec as one text."""
     budget: str | None = None
-    """How much to upload, instead of a policy: 1% of what float32 takes, or 200kB for a round; with
-    `,per=client` for each client that is asked, with `,per=run` for the whole run."""
+    """How much to upload, instead of a policy: 1% of what float32 takes, or 200kB, for a round; for
+    each client that is asked with `,per=client`, for all with `,per=run`."""
     baseline: bool = True
-    """Whether to run full communication beside it, with the same seeds."""
+    """Whether to run full communication beside it."""
 
     def policies(self) -> str:
         """The policy that was asked for, and what it is compared with, which stands first."""
@@ -159,18 +165,16 @@ class Run(Simulation):
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(Simulation):
-    """Run policies side by side, and say how they differ from the first one.
+    """Run arms side by side, and say how they differ from the first one.
 
-    All have the same seeds, clients and batches, so that differences are taken seed by seed; ± is
-    half of the 95 % interval of their mean (Student's t). `taciturn run --help` says how policies
-    are written.
+    An arm is a policy in a comparison; `taciturn run --help` says how policies are written. All
+    have the same seeds, clients and batches, so that differences are taken seed by seed; ± is half
+    of the 95 % interval of their mean (Student's t). `--help-all` has all options.
     """
 
     def policies(self) -> str:
         if self.arms is None:
-            raise InputError(
-                '`taciturn compare` needs policies, such as `--arms "full; adaptive+ou"`.'
-            )
+            raise InputError('`taciturn compare` needs arms, such as `--arms "full; adaptive+ou"`.')
         return self.arms
 
 

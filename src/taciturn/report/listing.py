@@ -1,7 +1,8 @@
 """`taciturn runs`: what is on disk, and how far it is."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,43 +19,67 @@ from taciturn.report.units import percent, score_text
 from taciturn.settings import TOGETHER
 
 _FILES = ("config.toml", "state.json")  # of a simulation, and of a federation
-_POLICIES = 16  # what policies have at the least of the width
+_FOLDED = 16  # what arms, and settings, have at the least of the width
+_NO_SETTINGS = ("task", "arms", "devices")
 _DEEP = 3  # folders below each other: those of sweeps lie in theirs
 
 Row = dict[str, str]  # cells by heading
 
 
 def show(folder: Path) -> None:
-    """Prints the runs in a folder and below, the oldest first, with a line for every policy."""
+    """Prints the runs in a folder and below, the oldest first, with a line for every arm, and the
+    settings in which runs of a task differ."""
     if not folder.is_dir():
         raise RunError(f"{folder} is not a folder: `taciturn run` makes runs/.")
-    rows = [row for path in sorted(_runs(folder, _DEEP), key=_began) for row in _rows(path)]
+    paths = sorted(_runs(folder, _DEEP), key=_began)
+    configs = {path: _read(series.config, path) for path in paths}
+    differ = _differences(list(configs.values()))
+    rows = [row for (path, config), told in zip(configs.items(), differ, strict=True)
+            for row in _rows(path, config, told)]  # fmt: skip
     console = Console()
     if not rows:
         console.print(f"There are no runs in {folder}.", highlight=False)
         return
     widths = {heading: 2 + max(len(heading), *(len(row[heading]) for row in rows))
               for heading in rows[0]}  # fmt: skip
-    # Policies are the longest, and can be read in several lines; the report has the share.
-    others = sum(widths.values()) - widths["policy"]
-    if others + _POLICIES > console.width:
+    if not any(differ):
+        del widths["settings"]
+    # What is the longest can be read in several lines, cut between names; the report has the share.
+    long: list[str] = [heading for heading in ("settings", "arm") if heading in widths]
+    others = sum(widths.values()) - sum(widths[heading] for heading in long)
+    if others + len(long) * _FOLDED > console.width:
         others -= widths.pop("of full")
-    room = max(_POLICIES, console.width - others)
+    room = max(_FOLDED, (console.width - others) // len(long) - 2)
+    for heading in long:
+        for row in rows:
+            row[heading] = folded(row[heading], room)
+        lines = [len(line) for row in rows for line in row[heading].split("\n")]
+        widths[heading] = 2 + max(len(heading), *lines)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in widths:
         is_number = heading in ("accuracy", "of full")
-        table.add_column(heading, overflow="fold", no_wrap=is_number or heading == "state",
-                         max_width=room if heading == "policy" else None,
-                         justify="right" if is_number else "left")  # fmt: skip
+        table.add_column(heading, no_wrap=True, justify="right" if is_number else "left")
     for row in rows:
-        row["policy"] = folded(row["policy"], room)
         table.add_row(*(Text(row[heading]) for heading in widths))
-    console.print(table, highlight=False)
+    Console(width=max(console.width, sum(widths.values()))).print(table, highlight=False)
 
 
-def _rows(folder: Path) -> list[Row]:
-    """A row for every policy of a run; what stands in the row above is left out."""
-    config = _read(series.config, folder)
+def _differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For each run, the settings that other runs of its task have otherwise."""
+    known: dict[Any, set[str]] = defaultdict(set)
+    names = list(dict.fromkeys(name for config in configs for name in config))
+    for config in configs:
+        for name in names:
+            known[config.get("task"), name].add(str(config.get(name)))
+    return [
+        ", ".join(f"{name}={config[name]}".replace(", ", " ") for name in config
+                  if name not in _NO_SETTINGS and len(known[config.get("task"), name]) > 1)
+        for config in configs
+    ]  # fmt: skip
+
+
+def _rows(folder: Path, config: Mapping[str, Any], differs: str) -> list[Row]:
+    """A row for every arm of a run; what stands in the row above is left out."""
     summary = _read(series.summary, folder)
     state = _read(runs.read_json, folder / "state.json")  # of a federation
     task = summary.get("task") or config.get("task") or ("flower" if state else "")
@@ -64,9 +89,10 @@ def _rows(folder: Path) -> list[Row]:
         swept = [name for name, value in config.items()
                  if isinstance(value, list) and name not in TOGETHER]  # fmt: skip
         arms = {f"{policies} over {', '.join(swept)}" if swept else policies: summary}
-    first = {"run": str(folder), "task": str(task), "state": _state(folder, summary, state)}
+    first = {"run": str(folder), "task": str(task), "state": _state(folder, summary, state),
+             "settings": differs}  # fmt: skip
     rows = [dict.fromkeys(first, "") | {
-        "policy": policy,
+        "arm": policy,
         "accuracy": score_text(figures) if "accuracy_mean" in figures else "",
         "of full": percent(figures.get("upload_share"), ".3g"),
     } for policy, figures in arms.items()]  # fmt: skip

@@ -209,7 +209,7 @@ def _table(
     table = Table(box=None, header_style="bold", pad_edge=False, title=title or None,
                   title_justify="left")  # fmt: skip
     high = "\n" * any("\n" in heading for heading in widths)  # the others stand on the second line
-    table.add_column(f"{high}policy", overflow="fold")
+    table.add_column(f"{high}arm", overflow="fold")
     for heading in widths:
         shown = heading if "\n" in heading else high + heading
         table.add_column(shown, justify="right", no_wrap=True)

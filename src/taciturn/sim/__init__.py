@@ -85,7 +85,7 @@ def compare(
     if not isinstance(arms, Mapping):
         raise InputError(f"`arms` must be a dict with a name and a policy for each, got {arms!r}.")
     if not arms:
-        raise InputError("A comparison needs at least one policy, got none: `arms` is empty.")
+        raise InputError("A comparison needs at least one arm, got none: `arms` is empty.")
     policies = {str(name): _policy(f"arms[{name!r}]", p) for name, p in arms.items()}
     if not callable(progress):
         raise InputError(f"`progress` must be a function, got {progress!r}.")

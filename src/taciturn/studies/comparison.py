@@ -66,9 +66,9 @@ def policies_of(text: str) -> dict[str, Policy]:
         except InputError as error:
             if ", " not in part:
                 raise
-            raise InputError(f"{error} Policies are separated by semicolons.") from None
+            raise InputError(f"{error} Arms are separated by semicolons.") from None
         if str(policy) in found:
-            raise InputError(f"The policy {policy} is there twice.")
+            raise InputError(f"The arm {policy} is there twice.")
         found[str(policy)] = policy
     return found
 
