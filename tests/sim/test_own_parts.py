@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -20,7 +21,7 @@ from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
 from taciturn.core.rules import Chance, Rule, full
 from taciturn.core.standins import ignore
-from taciturn.errors import InputError, UnknownName
+from taciturn.errors import InputError, RunError, UnknownName
 from taciturn.sim.engine import structure_of
 from taciturn.tasks import load
 
@@ -180,6 +181,22 @@ def test_a_codec_that_writes_something_else_than_it_says_is_refused() -> None:
             taciturn.simulate(TASK, policy, **QUICK)
     found = taciturn.simulate(TASK, Policy(full(), ignore(), good), plain=True, **QUICK)
     assert found.spoke.sum() == 12
+
+
+def test_a_part_that_cannot_be_traced_is_one_sentence() -> None:
+    for speaks in (lambda own, context: own.norm if own.norm > 0 else False,
+                   lambda own, context: np.asarray(own.norm) > 0):  # fmt: skip
+        with pytest.raises(InputError, match=r"^mine\+ignore cannot be traced by JAX: .*no `if`"):
+            taciturn.simulate(TASK, Policy(rule(speaks), ignore()), **QUICK)
+
+
+def test_a_folder_of_a_part_that_did_something_else_is_refused(tmp_path: Path) -> None:
+    louder, softer = (Policy(rule(lambda own, context, sign=sign: sign * own.norm > 0), ignore())
+                      for sign in (1, -1))  # fmt: skip
+    assert str(louder) == str(softer)
+    taciturn.simulate(TASK, louder, folder=tmp_path, **QUICK)
+    with pytest.raises(RunError, match=r"another run: the arm mine\+ignore is"):
+        taciturn.simulate(TASK, softer, folder=tmp_path, **QUICK)
 
 
 @pytest.mark.usefixtures("registry")

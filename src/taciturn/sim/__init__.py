@@ -17,7 +17,7 @@ from taciturn.progress import Chunk, Tell, Totals, silence
 from taciturn.settings import Settings
 from taciturn.sim import engine, reference
 from taciturn.sim.checkpoint import checkpointed
-from taciturn.sim.codecs import check_codecs
+from taciturn.sim.codecs import check_parts
 from taciturn.sim.defaults import fill_in
 from taciturn.sim.devices import prepare
 from taciturn.sim.history import History, gather
@@ -125,7 +125,7 @@ def follow(
       folder: as for `compare`, claimed by the caller.
     """
     stream = reference.stream if plain else engine.stream
-    check_codecs(task, policies.values())
+    check_parts(task, policies.values(), plain)
     for name, doubt in infeasible(task, policies, settings.cohort, settings.rounds).items():
         log.warning("%s: %s", name, doubt)
     totals, chunks = Totals(settings.cohort), []

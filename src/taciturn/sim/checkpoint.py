@@ -31,7 +31,7 @@ from taciturn.errors import RunError, Stopped, WriteError
 from taciturn.progress import Chunk, Compiling, Group
 from taciturn.settings import Settings
 from taciturn.signals import noted
-from taciturn.sim import history, local
+from taciturn.sim import codecs, history, local
 from taciturn.sim.participation import Participation
 from taciturn.sim.serialization import Packed, pack
 from taciturn.tasks.task import with_test
@@ -244,8 +244,8 @@ def _checksum(arrays: Any) -> int:
     return found
 
 
-def _doing(task: Any, settings: Settings) -> dict[str, str]:
-    """What a task's functions and the optimisers do, as checksums of what JAX traces of them.
+def _doing(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dict[str, str]:
+    """What a task, the optimisers and parts of one's own do, as checksums of what JAX traces.
 
     Other versions of JAX, and other devices, may trace something else of the same functions.
     """
@@ -278,10 +278,16 @@ def _doing(task: Any, settings: Settings) -> dict[str, str]:
     }
     found = {"jax": jax.__version__, "device": jax.devices()[0].platform}
     for name, (function, arguments) in traced.items():
-        jaxpr = jax.make_jaxpr(function)(*arguments)
-        text = re.sub(r" at 0x[0-9a-f]+", "", str(jaxpr.jaxpr))
-        found[name] = f"{zlib.crc32(text.encode()):08x}{_checksum(jaxpr.consts):08x}"
+        found[name] = _sum_of(jax.make_jaxpr(function)(*arguments))
+    for arm, policy in policies.items():
+        if own := [_sum_of(jaxpr) for jaxpr in codecs.traced(policy, model.size)]:
+            found[f"the arm {arm}"] = "".join(own)
     return found
+
+
+def _sum_of(jaxpr: Any) -> str:
+    text = re.sub(r" at 0x[0-9a-f]+", "", str(jaxpr.jaxpr))
+    return f"{zlib.crc32(text.encode()):08x}{_checksum(jaxpr.consts):08x}"
 
 
 def identity(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dict[str, Any]:
@@ -292,7 +298,7 @@ def identity(task: Any, policies: Mapping[str, Policy], settings: Settings) -> d
         "rows of the longest client": task.clients.longest,
         "hold_out": task.hold_out,
         "the checksum of the data": _checksum((task.clients, task.test, task.test_clients)),
-        "what it does": _doing(task, settings),
+        "what it does": _doing(task, policies, settings),
         **{field.name: _as_json(getattr(settings, field.name)) for field in fields(Settings)},
         "arms": {name: str(policy) for name, policy in policies.items()},
     }
