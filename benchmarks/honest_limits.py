@@ -1,7 +1,7 @@
 """What the limits against bad nodes cost a federation in which all are honest, and unlike.
 
     python benchmarks/honest_limits.py [--tasks synthetic-niid glyphs] [--nodes 12] [--rounds 30]
-                                       [--seeds 1] [--json FILE]
+                                       [--seeds 3] [--jobs N] [--json FILE]
     python benchmarks/honest_limits.py --table            writes the table of docs/security.md
 
 The clients of a task are the nodes of a federation with Flower's strategies in one process; all are
@@ -14,10 +14,15 @@ data, on average over the last five rounds.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
+import os
 import platform
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +31,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.task_identity import TaskIdentity
-from pages import RESULTS, SECURITY, put
+from pages import RESULTS, SECURITY, commit, put
 
 import taciturn
 from taciturn.flower import Taciturn, speak
@@ -66,20 +71,17 @@ class Federation:
         self.model = flat_model(self.task)
         self.clients, _ = with_test(self.task)
         settings = fill_in(Settings(cohort=nodes), self.task, plain=True)
-        self.lr = settings.lr
         self.trainer = Trainer(self.task, self.model, self.clients, settings)
 
     def get_node_ids(self) -> list[int]:
         """All that a strategy needs of a Grid to sample."""
         return list(range(self.nodes))
 
-    def train(self, message: Message, keys: draws.RoundKeys) -> Message:
+    def train(self, message: Message, t: int, keys: draws.RoundKeys) -> Message:
         k = message.metadata.dst_node_id
         weights = message.content["arrays"]["w"].numpy()
         client = np.array([k], np.int32)
-        rows = np.asarray(self.clients.rows_of(client))
-        (steps,) = self.trainer.steps(rows, keys)
-        trained, _ = self.trainer(weights, client[0], rows.item(), k, keys, self.lr, steps)
+        trained, _ = self.trainer(weights, client[0], k, keys, t)
         examples = float(self.clients.examples_of(client)[0])
         metrics = MetricRecord({"num-examples": examples})
         content = RecordDict({"arrays": _record(trained), "metrics": metrics})
@@ -98,7 +100,7 @@ class Federation:
             asked = strategy.configure_train(t + 1, arrays, ConfigRecord(), self)
             replies = [
                 mod(message, contexts[message.metadata.dst_node_id],
-                    lambda message, _, now=round_keys: self.train(message, now))
+                    lambda message, _, t=t, now=round_keys: self.train(message, t, now))
                 for message in sorted(asked, key=lambda message: message.metadata.dst_node_id)
             ]  # fmt: skip
             arrays = strategy.aggregate_train(t + 1, replies)[0] or arrays
@@ -112,9 +114,12 @@ def _record(weights: np.ndarray) -> ArrayRecord:
 
 
 def measure(
-    federation: Federation, policy: str, limits: dict[str, None], rounds: int, seeds: int
+    nodes: int, rounds: int, seeds: int, case: tuple[str, str, dict[str, None]]
 ) -> dict[str, Any]:
-    """Accuracy, and shares of all replies, over seeds."""
+    """Accuracy, and shares of all replies, over seeds: of a task, a policy, and limits."""
+    FLOWER_LOGGER.handlers[0].setLevel("CRITICAL")
+    task, policy, limits = case
+    federation = Federation(task, nodes)
     accuracies, counted, spoke = [], np.zeros(2), 0
     for seed in range(seeds):
         inner = FedAvg(fraction_evaluate=0.0)
@@ -149,7 +154,8 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
     parser.add_argument("--nodes", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--json", type=Path, default=FILE)
     parser.add_argument(
         "--table", action="store_true", help="writes docs/security.md from the JSON"
@@ -158,18 +164,14 @@ def main() -> None:
     if options.table:
         put(SECURITY, "honest", table(json.loads(options.json.read_text())))
         return
-    for handler in FLOWER_LOGGER.handlers:
-        handler.setLevel("CRITICAL")
-    rows = []
-    for task in options.tasks:
-        federation = Federation(task, options.nodes)
-        for policy in POLICIES:
-            row = {"task": task, "policy": policy}
-            for name, limits in (("limits", {}), ("free", FREE)):
-                row[name] = measure(federation, policy, limits, options.rounds, options.seeds)
-            rows.append(row)
-            print(json.dumps(row))
+    cases = [*itertools.product(options.tasks, POLICIES, ({}, FREE))]
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        found = [*pool.map(partial(measure, options.nodes, options.rounds, options.seeds), cases)]
+        both = zip(cases[::2], zip(found[::2], found[1::2], strict=True), strict=True)
+        rows = [{"task": task, "policy": policy, "limits": limits, "free": free}
+                for (task, policy, _), (limits, free) in both]  # fmt: skip
     found = {"nodes": options.nodes, "rounds": options.rounds, "seeds": options.seeds,
+             "commit": commit(),
              "versions": {name: version(name) for name in ("flwr", "jax", "numpy")},
              "machine": platform.machine(), "rows": rows}  # fmt: skip
     options.json.write_text(json.dumps(found, indent=1) + "\n")
