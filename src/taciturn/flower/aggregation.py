@@ -22,6 +22,8 @@ from taciturn.flower.protocol import Request
 from taciturn.flower.records import Layout
 from taciturn.flower.replies import Limits, Reply
 
+_MOST_NOISE = 0.9  # of a square that is taken for noise: it is an expectation
+
 
 @dataclass
 class Round:
@@ -58,6 +60,7 @@ class RoundReplies:
     payload_always: int = 0  # those of arrays that always travel among these
     bytes_up_full: int = 0  # all bytes if everyone had sent their weights whole
     form: tuple[str, ...] = ()  # of the metrics, as most report them
+    noise: float = 0.0  # the share of codecs and draws in the square of the mean update
 
     @property
     def everyone(self) -> list[Reply]:
@@ -212,11 +215,13 @@ def add_up(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> No
         _sum(heard, now, total, keep)  # once more, with the shortened updates
         for reply in heard.speakers:
             reply.norm *= reply.scale
+    if heard.noise:
+        heard.noise = min(heard.noise / float(norm_of(total)) ** 2, _MOST_NOISE)
 
 
 def _sum(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> None:
     layout, exact, before = now.layout, float32(), now.layout.views(now.sent)
-    coded = [reply for reply in heard.speakers if reply.code]
+    coded, heard.noise = [reply for reply in heard.speakers if reply.code], 0.0
     fits = [reply for reply in heard.speakers if reply.weights is not None]
     while True:
         whole, trained = fits, [reply.weights or [] for reply in fits]
@@ -245,7 +250,10 @@ def _add_coded(
         update = codec.decode(code, now.request.key(reply.node), size)
         if not _accept(heard, reply, codec, float(norm_of(update)), size):
             return False
-    add_scaled(total, total.dtype.type(reply.weight * reply.scale), update, donate=True)
+    weight, p = reply.weight * reply.scale, reply.probability
+    add_scaled(total, total.dtype.type(weight), update, donate=True)
+    if codec.unbiased:
+        heard.noise += (weight * reply.norm) ** 2 * p * (1 + codec.error(size) - p)
     reply.update = update * np.float32(reply.scale) if keep else None
     return True
 

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,6 +39,18 @@ def metrics_of(inner: Any, each: list[RecordDict]) -> Iterator[None]:
     finally:
         if function is not None:
             inner.train_metrics_aggr_fn = function
+
+
+@contextmanager
+def without_noise(inner: Any, names: Sequence[str], noise: float) -> Iterator[None]:
+    """A block after which FedAdam's second moments lack the share of `noise` in a squared mean:
+    with it, all steps are too short for as long as they remember it."""
+    before = getattr(inner, "v_t", None) or {}
+    yield
+    if isinstance(inner, flower.FedAdam) and noise and inner.v_t:
+        for name in names:
+            found = inner.v_t[name]
+            inner.v_t[name] = found - noise * (found - inner.beta_2 * before.get(name, 0.0))
 
 
 def refuse(inner: Strategy, stand_in: StandIn) -> None:

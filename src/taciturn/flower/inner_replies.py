@@ -61,7 +61,10 @@ def step(
         arrays = handed[0].content.array_records[now.name]
         metrics = inner.train_metrics_aggr_fn(each, now.request.weighted_by)
     else:
-        with history.received_already(), compatibility.metrics_of(inner, each):
+        with (
+            history.received_already(), compatibility.metrics_of(inner, each),
+            compatibility.without_noise(inner, now.layout.names, heard.noise),
+        ):  # fmt: skip
             arrays, metrics = inner.aggregate_train(round, handed)
         if arrays is None:
             return None, metrics
