@@ -405,7 +405,9 @@ def table(found: dict[str, Any]) -> str:
         texts.append(_ratio([r for r in of if r["policy"] == "default" and r["codec"]]))
         texts += [_ratio([r for r in of if r["policy"] == policy]) for policy in ("k=0", "random")]
         lines.append(f"| {attack} | {' | '.join(texts)} |")
-    return "\n".join(lines)
+    beyond = [r["policy"] for r in rows if not r["holds"]]
+    counts = ", ".join(f"{beyond.count(policy)} of `{policy}`" for policy in POLICIES)
+    return "\n".join([*lines, "", f"Beyond their limit of {len(rows):,} cases: {counts}."])
 
 
 def _number(x: float | None) -> str:
