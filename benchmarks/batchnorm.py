@@ -48,7 +48,12 @@ FILE = RESULTS / "batchnorm.json"
 NODES, EXAMPLES, TESTED, BATCH, DIGITS = 8, 320, 2_000, 20, 10
 RATE = 0.05  # of the nodes' SGD
 LIMIT = 0.01  # of accuracy below plain Flower's
-POLICIES = {"plain": None, "budget": "budget", "both ways": "budget+down=sparse_ternary:0.02"}
+POLICIES = {
+    "plain": None,
+    "budget": "budget",
+    "sparse down": "budget+down=sparse_ternary:0.02",
+    "dense down": "budget+down=eden:1",
+}
 STRATEGIES: dict[str, Callable[[], Any]] = {
     "FedAvg": lambda: flower.FedAvg(fraction_evaluate=0.0),
     "FedAdam": lambda: flower.FedAdam(fraction_evaluate=0.0, eta=0.01),
@@ -250,22 +255,18 @@ def round_to(x: Any) -> float:
 
 def table(found: dict[str, Any]) -> str:
     rows = found["rows"]
-    lines = [
-        f"| network | strategy | plain Flower | `{POLICIES['budget']}` | "
-        f"`{POLICIES['both ways']}` | upload | both ways |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    named = " | ".join(f"`{text}`" if text else "plain Flower" for text in POLICIES.values())
+    lines = [f"| network | strategy | {named} | upload |", "|---|---|---|---|---|---|---|"]
     for network, inner in itertools.product(NETWORKS, STRATEGIES):
         of = {policy: [r for r in rows if (r["network"], r["inner"], r["policy"])
                        == (network, inner, policy)] for policy in POLICIES}  # fmt: skip
-        shown = [f"{np.mean([r['accuracy'] for r in of[policy]]):.1%}" for policy in POLICIES]
-        broken = sum(len(r["broken"]) > 0 for r in of["plain"])
-        shown[0] += f", {broken} of {len(of['plain'])} broken" if broken else ""
-        up, both = (sum(r[name] for r in of[policy] for name in names)
-                    / sum(r[f"{name}_full"] for r in of[policy] for name in names)
-                    for policy, names in (("budget", ["bytes_up"]),
-                                          ("both ways", ["bytes_up", "bytes_down"])))  # fmt: skip
-        lines.append(f"| {network} | {inner} | {' | '.join(shown)} | {up:.1%} | {both:.1%} |")
+        shown = []
+        for of_policy in of.values():
+            broken = sum(len(r["broken"]) for r in of_policy)
+            text = f"{np.mean([r['accuracy'] for r in of_policy]):.1%}"
+            shown.append(text + (f", {broken} rounds broken" if broken else ""))
+        up, full = (sum(r[name] for r in of["budget"]) for name in ("bytes_up", "bytes_up_full"))
+        lines.append(f"| {network} | {inner} | {' | '.join(shown)} | {up / full:.1%} |")
     return "\n".join(lines)
 
 
