@@ -155,9 +155,9 @@ def test_killed_with_nine_again_and_again_it_ends_where_it_would_have(tmp_path: 
 
 
 def test_own_parts_are_imported_kept_and_not_changed_unseen(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(policy, "OWN", set())
+    request.addfinalizer(policy.OWN.clear)
     monkeypatch.setitem(policy.RULES, "loud", None)  # what is registered does not stay
     del policy.RULES["loud"]
     part = Path("parts.py")
@@ -180,7 +180,7 @@ def test_own_parts_are_imported_kept_and_not_changed_unseen(
     kept.write_text(text.replace("own.norm >", "own.norm <"))
     code, _, err = taciturn("resume", "a")
     assert code == 1
-    assert "what was imported, by checksum" in err
+    assert "of another run: the arm loud,share=0.1+ignore is" in err
     kept.write_text(text)
     assert taciturn("resume", "a")[0] == 0
     assert_same_files(Path("whole"), Path("a"))

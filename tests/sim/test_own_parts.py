@@ -253,3 +253,23 @@ def test_metrics_of_ones_own_are_there_and_accuracy_is_not_needed() -> None:
         assert scores["ones"] == pytest.approx(task.test["y"].mean())
     with pytest.raises(InputError, match=r"`weights` must be one vector of 101"):
         taciturn.evaluate(task, history.weights)
+
+
+@pytest.mark.parametrize("rate", [float("nan"), 1e9])
+def test_what_one_arms_codec_decodes_is_rejected_there_and_reaches_no_other(rate: float) -> None:
+    """Also with several lanes, where updates of all arms are coded together."""
+    wild = dataclasses.replace(
+        quantize(8),
+        name="wild",
+        params=(),
+        decode=lambda code, key, size: (
+            code[0].__array_namespace__().full((size,), rate, dtype="float32")
+        ),
+    )
+    arms: dict[str, Any] = {"all": "full", "wild": Policy(full(), ignore(), wild)}
+    found = taciturn.compare(TASK, arms, lanes=3, **QUICK)
+    alone = taciturn.simulate(TASK, "full", lanes=3, **QUICK)
+    np.testing.assert_allclose(found["all"].weights, alone.weights, rtol=1e-6)
+    plain = taciturn.simulate(TASK, arms["wild"], plain=True, **QUICK)
+    for history in (found["wild"], plain):
+        assert (history.rejected.sum(), history.spoke.sum()) == (12, 0)

@@ -9,12 +9,12 @@ default, `adaptive`, `ou` and `float32`. A codec that begins with `down=` is for
 the server to the clients; without one, they get the weights as float32.
 """
 
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from taciturn.checks import choice
@@ -195,15 +195,14 @@ def import_files(paths: Iterable[Path]) -> None:
     seen: set[str] = set()
     for path in paths:
         name = f"imported {path.stem}"  # which is no module's that is there
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None or not path.is_file():
+        if path.suffix != ".py" or not path.is_file():
             raise InputError(f"`--import` takes Python files, {path} is none.")
         if name in seen:
             raise InputError(f"`--import` got two files called {path.name}.")
         seen.add(name)
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        module = sys.modules[name] = ModuleType(name)
         try:
-            spec.loader.exec_module(module)
+            exec(compile(path.read_bytes(), path, "exec"), module.__dict__)
         except Exception as error:  # whatever somebody's own code raises
             first = str(error).partition("\n")[0]
             raise InputError(f"{path} fails: {type(error).__name__}: {first}") from error

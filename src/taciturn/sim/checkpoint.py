@@ -38,7 +38,6 @@ from taciturn.tasks.task import with_test
 
 log = logging.getLogger("taciturn")
 
-IMPORTED = "imported"  # the folder of Python files that a run imports
 _SHARE = 0.01  # of the time that may go into checkpoints
 _LONGEST = 300.0  # seconds between two of them, whatever they cost
 _BYTES_PER_SECOND, _LEAST = 2e8, 0.02  # what one is taken to cost before the first is written
@@ -77,9 +76,6 @@ class Checkpoints:
         self._tested = history.tested_columns(task)
         self._columns = (*history.MEASURED, *history.COUNTED, *self._tested)
         about = identity(task, policies, settings)
-        if imported := sorted((folder / IMPORTED).glob("*.py")):
-            found = {path.name: zlib.crc32(path.read_bytes()) for path in imported}
-            about["what was imported, by checksum"] = found
         self._about = about | {"weights": self._size, "columns": list(self._columns)}
         self._table = runs.StreamedTable(folder / "metrics.csv")
         self._groups: list[list[Chunk]] = []  # the chunks of those that are done or under way

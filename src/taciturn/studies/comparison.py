@@ -29,7 +29,7 @@ from taciturn.report.callbacks import following
 from taciturn.report.versions import versions
 from taciturn.settings import Plan, Settings, points, read_config
 from taciturn.sim import History, fill_in, follow
-from taciturn.sim.checkpoint import IMPORTED, remove_checkpoints
+from taciturn.sim.checkpoint import remove_checkpoints
 from taciturn.sim.local import model_of, named_weights
 from taciturn.sim.participation import table
 from taciturn.studies.difference import difference
@@ -39,6 +39,7 @@ from taciturn.tasks.check import metric_names
 from taciturn.tasks.task import Task, how_tested
 
 BASELINE = "full"
+IMPORTED = "imported"  # the folder of copies of the Python files that a run imports
 NUDGED = "nudged"  # the folder of the runs that measure the noise floor
 
 
