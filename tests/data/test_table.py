@@ -281,6 +281,8 @@ def test_wrong_files_and_frames_are_named(tmp_path):
         ),
         (MANY, "400 classes .* `number` .--option number=true"),
         (MANY | {"activity": MANY["activity"].astype(str)}, "400 classes in 400 rows.$"),
+        (COLUMNS | {"user": [1, 2, None, 1, 2]}, "`user` must name .* row 3 of the data is empty"),
+        (COLUMNS | {"activity": ["walk"] * 5}, "`activity` is walk in all rows"),
         (tmp_path / "twice.csv", "two columns of one name"),
         (Splits(train=COLUMNS), "one split of a data set, got all: train"),
     ):

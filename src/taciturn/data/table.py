@@ -172,12 +172,13 @@ class Encoding:
 def _clients(place: str, name: str, column: np.ndarray) -> np.ndarray:
     """The number or name of the client of each row."""
     where = f"{place}: `{name}` must name a client in every row"
+    empty = column == "" if column.dtype.kind == "U" else column != column
+    if column.ndim == 1 and empty.any():
+        raise DataError(f"{where}, row {_first_row(empty)} of the data is empty.")
     if column.dtype.kind == "f" and np.isfinite(column).all() and (column == np.rint(column)).all():
         column = column.astype(np.int64)
     if column.ndim != 1 or column.dtype.kind not in "iubU":
         raise DataError(f"{where}, got {column.dtype}.")
-    if column.dtype.kind == "U" and not column.all():
-        raise DataError(f"{where}, row {_first_row(column == '')} of the data is empty.")
     return column
 
 
@@ -357,6 +358,8 @@ def _labels(
     if missing.any():
         where = f"it is not in row {_first_row(missing)} of the data"
         raise DataError(f"{place}: `{label}` must be there in every row; {where}.")
+    if len(column) > 1 and (column == column[0]).all():
+        raise DataError(f"{place}: `{label}` is {column[0]} in all rows: nothing can be learned.")
     if number is None:
         number = numbers and not (column == np.rint(column)).all()
     if number:
