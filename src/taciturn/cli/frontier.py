@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from taciturn.cli.command import Command, tell
+from taciturn.cli.run import Simulation
 from taciturn.core.policy import import_files
 from taciturn.errors import require
 from taciturn.settings import Plan, Settings, TaskOptions
@@ -22,8 +23,11 @@ class Frontier(TaskOptions, Settings, Command):
     TASK is any task of `taciturn list`. Says which policies are on the Pareto front, and how many
     bytes each needed to reach 90, 95 and 99 % of the accuracy of full communication; leaves a
     table, a picture and the runs. What the folder has is not run again: a stopped command goes on,
-    and other policies are added to the table. `list` says which policies there are.
+    and other policies are added to the table. `list` says which policies there are; `--help-all`
+    has all options.
     """
+
+    rare = Simulation.rare
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = TaskOptions.task
     """What to learn; or `list`."""

@@ -276,7 +276,7 @@ def _doing(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dic
     for name, (function, arguments) in traced.items():
         found[name] = _sum_of(jax.make_jaxpr(function)(*arguments))
     for arm, policy in policies.items():
-        if own := [_sum_of(jaxpr) for jaxpr in codecs.traced(policy, model.size)]:
+        if own := [_sum_of(jaxpr) for jaxpr in codecs.traced(policy, task)]:
             found[f"the arm {arm}"] = "".join(own)
     return found
 

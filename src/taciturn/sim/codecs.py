@@ -25,14 +25,15 @@ def check_parts(task: Task, policies: Iterable[Policy], plain: bool) -> None:
         if _is_own(policy.codec, CODECS):
             _check(policy.codec, flat_model(task).size)
         if not plain:
-            list(traced(policy, flat_model(task).size))
+            list(traced(policy, task))
 
 
-def traced(policy: Policy, size: int) -> Iterator[Any]:
+def traced(policy: Policy, task: Task) -> Iterator[Any]:
     """What JAX traces of a round, as jaxprs, of a policy with parts that are not the package's."""
     parts = (policy.rule, RULES), (policy.stand_in, STAND_INS), (policy.codec, CODECS)
     if not any(_is_own(part, names) for part, names in parts):
         return
+    size = flat_model(task).size
     weights, key = _form((size,)), _form((2,), np.uint32)
     number = _form((2,))  # of two clients
     stats = ClientStats(number, number, number, _form((2,), np.int32), number)
