@@ -44,6 +44,16 @@ def test_who_is_within_a_tenth_of_the_median_speaks() -> None:
     assert found[-1] == pytest.approx(9.0)
 
 
+def test_rounding_of_equal_norms_does_not_move_the_threshold() -> None:
+    """Three of five norms are equal but for their last bits, and so is MAD but for a few."""
+    policy = parse("adaptive,robust=true")
+    exact = [1.0, 1.0, 1.0, 2.0, 0.5]
+    ulp = np.spacing(np.float32(1))
+    for few in (1, 8):
+        near = [1.0, 1 + few * ulp, 1 - few * ulp, 2.0, 0.5]
+        assert learned(policy, [near] * 5) == pytest.approx(learned(policy, [exact] * 5), rel=1e-5)
+
+
 def test_after_a_jump_not_every_other_round_is_lost() -> None:
     """Norms halve in every round in which somebody speaks, and jump once."""
     policy = parse("adaptive,robust=true+ignore")
