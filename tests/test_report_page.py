@@ -110,7 +110,7 @@ def test_there_are_no_empty_panels(tmp_path):
     # Where numbers are predicted there is a loss alone.
     numbers = {"accuracy": nothing, "loss": 0.5, "worst_tenth": nothing}
     assert keys(**numbers) == untested | {"loss", "loss-upload"}
-    head, full = cells(content(tmp_path / "run"), "Figures of every policy")
+    head, full = cells(content(tmp_path / "run"), "Figures of every arm")
     assert dict(zip(head, full, strict=True))["loss"] == "0.5"
 
 
@@ -118,16 +118,16 @@ def test_the_tables_have_payload_and_overhead_and_what_was_written_at_the_end(fo
     figures = {"difference": {"mean": -1.25, "half": 0.5}, "noise_floor": {"mean": 0.3, "most": 1}}
     runs.write_json(folder / "summary.json", {"arms": {POLICY: figures}})
     shown = content(folder)
-    head, full, policy = cells(shown, "Figures of every policy")
+    head, full, policy = cells(shown, "Figures of every arm")
     assert full[0] == "full"  # what all is compared with stands at the top
     assert dict(zip(head, policy, strict=True)) == {
-        "policy": POLICY, "accuracy": "80.50 ± 0.71 %", "difference": "-1.25 ± 0.50",
+        "arm": POLICY, "accuracy": "80.50 ± 0.71 %", "difference": "-1.25 ± 0.50",
         "noise floor": "0.30 points", "spoke": "50.0 %", "bits per weight": "32", "rounds": "40",
         "seeds": "2",
     }  # fmt: skip
-    head, _, policy = cells(shown, "Bytes of every policy")
+    head, _, policy = cells(shown, "Bytes of every arm")
     assert dict(zip(head, policy, strict=True)) == {
-        "policy": POLICY, "payload up": "781.2 KiB", "overhead up": "6.25 KiB",
+        "arm": POLICY, "payload up": "781.2 KiB", "overhead up": "6.25 KiB",
         "payload down": "1.526 MiB", "overhead down": "6.25 KiB", "upload of full": "50.2 %",
         "both ways of full": "75.1 %",
     }  # fmt: skip
@@ -166,7 +166,7 @@ def test_ticks_of_bytes_are_few_and_round():
 def test_uploads_are_counted_until_shares_of_what_full_reached(tmp_path):
     slow = make(tmp_path / "run", rows("full"), rows("random:0.5+ignore", best=0.75))
     head, full, policy = cells(content(slow), "Upload until an accuracy")
-    assert head == ["policy", "72 %", "76 %", "79.2 %"]
+    assert head == ["arm", "72 %", "76 %", "79.2 %"]
     assert full[1] == f"{units.byte_text(36 * 40160)}, round 36"
     # 38 rounds: 71.25 %
     assert policy[1:3] == [f"{units.byte_text(40 * 20160)}, round 40", "not reached"]

@@ -64,12 +64,12 @@ def test_a_check_refuses_what_is_wrong(check: Callable[[Any], Any], wrong: list[
 
 
 SETTINGS: dict[str, list[Any]] = {  # just outside, and of another type
-    "rounds": [0, 10**12, "3"], "cohort": [0, 3], "choice": [0, 3], "epochs": [0, 10**9],
-    "batch": [0, 10**9], "lr": [-1, np.nan, np.inf, "fast"], "clip": [0], "dropout": [-0.1, 1],
-    "stragglers": [-0.1, 1.1], "prox": [-1, np.inf], "lr_decay": [0, 1.1],
+    "rounds": [0, 10**12, "3"], "cohort": [0, 3, np.inf], "choice": [0, 3], "epochs": [0, 10**9],
+    "batch": [0, 10**9], "lr": [-1, np.nan, np.inf, False, "fast"], "clip": [0],
+    "dropout": [-0.1, 1], "stragglers": [-0.1, 1.1], "prox": [-1, np.inf], "lr_decay": [0, 1.1],
     "lr_schedule": ["linear"], "server_lr": [-1], "evaluate_every": [0], "precision": ["half"],
-    "kept_messages": [-1], "seeds": [0, "3", (), (1, 1), (-1,), (2**32,), (0.5,), 10**12, {"a": 1}],
-    "seed": [-1, 2**32], "devices": [0, 1000], "lanes": [0, 10**9],
+    "kept_messages": [-1], "seed": [-1, 2**32], "devices": [0, 1000], "lanes": [0, 10**9],
+    "seeds": [0, "3", (), (False, 1), (1, 1), (-1,), (2**32,), (0.5,), 10**12, {"a": 1}],
     "client_optimizer": ["adm", 5, optax.sgd], "server_optimizer": ["adm"],
 }  # fmt: skip
 NAMED = {"client_optimizer": "optimizer", "server_optimizer": "optimizer"}  # what errors call them

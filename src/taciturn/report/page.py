@@ -41,13 +41,13 @@ def content(
     names, looks = series.labels(folders), styles([s.arm for s in arms.values()])
 
     def by_arm(row: Callable[[Series], Row], note: str) -> str:
-        rows = [{"policy": _arm(name, look)} | row(s)
+        rows = [{"arm": _arm(name, look)} | row(s)
                 for (name, s), look in zip(arms.items(), looks, strict=True)]  # fmt: skip
         return f"{_table(rows)}<p>{escape(note)}</p>"
 
     sections = {
-        "Figures of every policy": by_arm(_figures, _NOTE),
-        "Bytes of every policy": by_arm(_bytes_both_ways, _NOTE_ON_BYTES),
+        "Figures of every arm": by_arm(_figures, _NOTE),
+        "Bytes of every arm": by_arm(_bytes_both_ways, _NOTE_ON_BYTES),
     }
     targets, why = (accuracies, "") if accuracies else _targets(arms)
     if targets:
@@ -114,7 +114,7 @@ def _title(arms: Mapping[str, Series], folders: Sequence[Path], names: Sequence[
     """Task and policies."""
     tasks = {str(task) for folder in folders if (task := _settings(folder).get("task"))}
     policies = list(dict.fromkeys(s.arm for s in arms.values()))
-    shown = ", ".join(policies) if len(policies) <= _NAMED else f"{len(policies)} policies"
+    shown = ", ".join(policies) if len(policies) <= _NAMED else f"{len(policies)} arms"
     return f"{', '.join(sorted(tasks) or names)}: {shown}"
 
 
