@@ -171,7 +171,7 @@ def test_uploads_are_counted_until_shares_of_what_full_reached(tmp_path):
     # 38 rounds: 71.25 %
     assert policy[1:3] == [f"{units.byte_text(40 * 20160)}, round 40", "not reached"]
     head, *_ = cells(content(slow, accuracies=(10,)), "Upload until an accuracy")
-    assert head == ["policy", "10 %"]
+    assert head == ["arm", "10 %"]
 
 
 def test_settings_and_the_command_that_repeats_them(folder):
