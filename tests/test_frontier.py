@@ -10,6 +10,7 @@ import pytest
 from test_resume import every_round_is_saved, stop_after_two_rounds
 
 from taciturn import runs
+from taciturn.core import policy
 from taciturn.core.policy import parse
 from taciturn.frontier import folder, front, picture
 from taciturn.frontier.front import Frontier, Scores
@@ -55,6 +56,32 @@ def test_a_call_finishes_what_was_stopped_and_adds_to_the_table(
     code, _, err = taciturn(*SMALL, "--lr", "0.3")
     assert (code, err) == (1, "taciturn: a has other runs: lr is 0.1 there and 0.3 here. "
                               "Choose another `--out`.\n")  # fmt: skip
+
+
+def test_runs_of_a_part_that_did_something_else_are_not_shown(
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(policy.OWN.clear)
+    monkeypatch.setitem(policy.RULES, "one", None)  # what is registered does not stay
+    del policy.RULES["one"]
+    part = (
+        "import taciturn\n"
+        "def one():\n"
+        "    return taciturn.Rule('one', (), init=lambda *_: (1.0,),\n"
+        "        speaks=lambda own, context: own.norm > LEAST * context[0],\n"
+        "        learn=lambda state, tally: state, looks_at=('norm',))\n"
+        "taciturn.register('rule', one)\n"
+    )
+    asked = (*SMALL, "--import", "one.py", "--policies", "one+ignore")
+    Path("one.py").write_text(part.replace("LEAST", "0.1"))
+    assert taciturn(*asked)[0] == 0
+    assert taciturn(*asked)[0] == 0
+    policy.RULES.pop("one")  # as in a new process
+    Path("one.py").write_text(part.replace("LEAST", "0.2"))
+    code, _, err = taciturn(*asked)
+    assert (code, err.partition(" is ")[0]) == (
+        1, "taciturn: a has other runs: the arm one+ignore",
+    )  # fmt: skip
 
 
 def test_a_small_model_has_smaller_budgets_and_what_cannot_be_kept_is_left_out(

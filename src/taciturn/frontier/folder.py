@@ -47,11 +47,7 @@ def complete(
         arms = GRID | SMALLER
     variance, about = _variance(task), folder / "identity.json"
     with runs.claimed(folder) if about.exists() else runs.create(folder, task.name):
-        now = identity(task, {}, plan)
-        if not about.exists():
-            runs.write_json(about, now)
-        if what := what_differs(runs.read_json(about), now):
-            raise RunError(f"{folder} has other runs: {what}. Choose another `--out`.")
+        _claim(about, identity(task, {}, plan))
         plans = {
             path.parent: Plan(**read_config(path)) for path in folder.glob("[0-9]*/config.toml")
         }
@@ -62,6 +58,8 @@ def complete(
         missing = {arm: names[arm] for arm in asked if arm not in there}
         free = (folder / str(n) for n in itertools.count(1) if not (folder / str(n)).exists())
         plans |= zip(free, _plans(missing, plan, task, say), strict=False)
+        every = {text: parse(text) for own in plans.values() for text, _ in _arms(own)}
+        _claim(about, identity(task, every, plan) | {"arms": {}})
         found = {}
         for below, own in plans.items():
             mine = replace(plan, arms=own.arms, choice=own.choice)
@@ -74,6 +72,15 @@ def complete(
                 found[name] = _scores(read[text], plan, variance)
     measure = "accuracy" if variance is None else "explained variance"
     return Frontier(task.name, measure, plan.cohort, found)
+
+
+def _claim(about: Path, now: dict[str, Any]) -> None:
+    """Raises where the runs there are of something else; what an arm does is kept from then on."""
+    there = runs.read_json(about) if about.exists() else now
+    there["what it does"] = now["what it does"] | there["what it does"]
+    if what := what_differs(there, now):
+        raise RunError(f"{about.parent} has other runs: {what}. Choose another `--out`.")
+    runs.write_json(about, there)
 
 
 def _choice(name: str, plan: Plan) -> int | None:
