@@ -51,7 +51,7 @@ LIMIT = 0.01  # of accuracy below plain Flower's
 POLICIES = {
     "plain": None,
     "budget": "budget",
-    "sparse down": "budget+down=sparse_ternary:0.02",
+    "sparse down": "budget+down=sparse_ternary:0.05",
     "dense down": "budget+down=eden:1",
 }
 STRATEGIES: dict[str, Callable[[], Any]] = {
