@@ -11,7 +11,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from taciturn.flower import Taciturn, speak
 
-client, server = ClientApp(mods=[speak()]), ServerApp()
+client = ClientApp(mods=[speak()])
+server = ServerApp()
 
 
 @client.train()
