@@ -15,7 +15,7 @@ import pytest
 from made import images, write_emnist, write_leaf
 
 from taciturn import cli
-from taciturn.data import emnist, emnist_subset, tff
+from taciturn.data import emnist, emnist_subset, layouts
 from taciturn.errors import DataError
 from taciturn.tasks import load
 from taciturn.tasks.task import unit
@@ -174,10 +174,10 @@ def test_the_subset_is_written_from_the_whole_set(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"2 of the 405 writers .* and not e77f"):
         cli.main(command)
     assert not part.exists()
-    found = tff.read(
-        whole / "fed_emnist_test.h5", emnist.FEATURES, emnist.from_tff, "f0000_14".__ne__
+    found = layouts.read_tff(
+        whole / "fed_emnist_test.h5", emnist.FEATURES, emnist.as_examples, "f0000_14".__ne__
     )
-    sums = dict.fromkeys(emnist_subset.CHECKSUMS, emnist_subset.checksum(found))
+    sums = dict.fromkeys(emnist_subset.CHECKSUMS, emnist_subset.checksum(dict(found)))
     monkeypatch.setattr(emnist_subset, "CHECKSUMS", sums)
     cli.main(command)
     everyone, chosen = map(emnist.read, folders)

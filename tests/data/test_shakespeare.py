@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from made import write_leaf, write_tff
 
-from taciturn.data import hugging_face, shakespeare
+from taciturn.data import layouts, shakespeare
 from taciturn.tasks import load
 
 BEGIN, END, UNKNOWN = 88, 89, 87
@@ -114,6 +114,6 @@ def test_leafs_windows_are_a_task_of_their_own(tmp_path):
 def test_the_hub_has_leafs_windows_by_role(monkeypatch):
     blocks = [{"character_id": ["R", "S"], "x": [WINDOW[:80]] * 2, "y": ["f", "g"]}]
     hub = SimpleNamespace(iter=lambda size: blocks)
-    monkeypatch.setattr(hugging_face, "table", lambda name: hub)
+    monkeypatch.setattr(layouts, "load_table", lambda name: hub)
     task = load("shakespeare-leaf", source="huggingface")
     assert task.clients.rows.tolist() == [1, 1]

@@ -13,7 +13,7 @@ import polars
 import pytest
 from matplotlib.figure import Figure
 
-from taciturn.data import hugging_face
+from taciturn.data import layouts
 from taciturn.data.table import read
 from taciturn.errors import DataError, InputError, MissingExtra
 from taciturn.report.task_plots import _sheet
@@ -226,7 +226,7 @@ def test_parquet_is_read_with_pyarrow(tmp_path, monkeypatch):
 
 
 def test_a_set_of_the_hub(monkeypatch):
-    monkeypatch.setattr(hugging_face, "table", {"owner/name": HubTable(COLUMNS)}.__getitem__)
+    monkeypatch.setattr(layouts, "load_table", {"owner/name": HubTable(COLUMNS)}.__getitem__)
     for place in ("hf://owner/name", Path("hf://owner/name")):  # a command has the second
         assert table(place, **WHO).clients.names == ("anna", "zoe")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from taciturn.data.dataset import Dataset, Examples, check_inputs, check_labels, collect, wrong
+from taciturn.data.dataset import Dataset, Examples, check_inputs, check_labels, collect, grouped
 from taciturn.errors import DataError
 
 
@@ -20,15 +20,16 @@ def read_npz(path: Path) -> Dataset:
             raise DataError(f"{path} has no array `{key}`; it has {', '.join(arrays) or 'none'}.")
     if ("x_test" in arrays) != ("y_test" in arrays):
         raise DataError(f"{path} has only one of `x_test` and `y_test`: a test set needs both.")
-    everyone = _examples(path, "all", arrays["x"], arrays["y"])
+    everyone = _examples(path, arrays["x"], arrays["y"])
     whose = _whose(path, "client", arrays, "x")
-    dataset = grouped(path, everyone, whose, classes_of(path, everyone["y"]))
+    counts = classes_of(path, everyone["y"])
+    dataset = grouped(path, everyone, whose, counts)
     if "x_test" not in arrays:
         return dataset
-    test = _examples(path, "x_test", arrays["x_test"], arrays["y_test"], dataset.counts["classes"])
-    if not len(test["y"]):
+    x, y = arrays["x_test"], arrays["y_test"]
+    test = _examples(f"{path}, test set", x, y, counts["classes"], like=everyone)
+    if not len(y):
         raise DataError(f"{path}: `x_test` and `y_test` have no examples.")
-    _check_alike(path, "x_test", test, everyone)
     tested = None  # numbers of clients, also of one that has no examples to train on
     if "client_test" in arrays:
         names = _whose(path, "client_test", arrays, "y_test")
@@ -47,16 +48,6 @@ def _whose(path: Path, key: str, arrays: dict[str, np.ndarray], of: str) -> np.n
     if len(whose) != len(arrays[of]):
         raise DataError(f"{path} has {len(arrays[of])} `{of}` and the clients of {len(whose)}.")
     return whose
-
-
-def grouped(place: Any, everyone: Examples, whose: np.ndarray, counts: dict[str, int]) -> Dataset:
-    """Examples by client, in the order of the clients' names; `whose` has the client of each."""
-    names, owners = np.unique(whose, return_inverse=True)
-    if not len(names):
-        raise DataError(f"{place} has no client with a training example.")
-    order, rows = np.argsort(owners, kind="stable"), np.bincount(owners)
-    train = {key: array[order] for key, array in everyone.items()}
-    return Dataset(tuple(map(str, names.tolist())), train, rows, None, 0, counts)
 
 
 def _npz_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -91,14 +82,12 @@ def read_folder(root: Path) -> Dataset:
             files = [place / f"{key}{suffix}.npy" for key in ("x", "y")]
             if split is train or any(file.exists() for file in files):
                 x, y = map(_load, files)
-                split[place.name] = _examples(place, place.name, x, y)
-    first = next(iter(train.values()))
-    for name, examples in [*train.items(), *test.items()]:
-        _check_alike(root / name, name, examples, first)
+                first = next(iter(train.values()), None)
+                split[place.name] = _examples(place, x, y, like=first)
     counts = classes_of(root, np.concatenate([examples["y"] for examples in train.values()]))
     for name, examples in test.items():
-        check_labels(root / name, name, examples["y"], counts["classes"])
-    return collect(root, train, test or None, counts)
+        check_labels(root / name, examples["y"], counts["classes"])
+    return collect(root, train.items(), test.items() if test else None, counts)
 
 
 def _load(path: Path) -> np.ndarray:
@@ -110,23 +99,22 @@ def _load(path: Path) -> np.ndarray:
 
 
 def _examples(
-    place: Path, client: str, x: np.ndarray, y: np.ndarray, classes: int = 2**31 - 1
+    where: Any, x: np.ndarray, y: np.ndarray, classes: int = 2**31 - 1, like: Examples | None = None
 ) -> Examples:
+    """Inputs and labels, checked; inputs have the dtype and the shape of those of `like`."""
     if x.ndim < 1 or x.dtype.kind not in "uif":
         seen = f"{x.dtype} of shape {x.shape}"
-        raise wrong(place, client, f"`x` must be numbers, one entry per example, got {seen}")
+        raise DataError(f"{where}: `x` must be numbers, one entry per example, got {seen}.")
     if not math.prod(x.shape[1:]):
-        raise wrong(place, client, f"`x` of shape {x.shape} has no numbers")
-    labels = check_labels(place, client, y, classes)
+        raise DataError(f"{where}: `x` of shape {x.shape} has no numbers.")
+    labels = check_labels(where, y, classes)
     if len(x) != len(labels):
-        raise wrong(place, client, f"{len(x)} `x` and {len(labels)} `y`")
-    return {"x": check_inputs(f"{place}, client `{client}`: `x`", x), "y": labels}
-
-
-def _check_alike(place: Path, client: str, examples: Examples, first: Examples) -> None:
-    seen, wanted = (f"{e['x'].dtype} of {e['x'].shape[1:]}" for e in (examples, first))
+        raise DataError(f"{where}: {len(x)} `x` and {len(labels)} `y`.")
+    examples = {"x": check_inputs(f"{where}: `x`", x), "y": labels}
+    seen, wanted = (f"{e['x'].dtype} of {e['x'].shape[1:]}" for e in (examples, like or examples))
     if seen != wanted:
-        raise wrong(place, client, f"`x` is {seen}, that of others {wanted}")
+        raise DataError(f"{where}: `x` is {seen}, that of others {wanted}.")
+    return examples
 
 
 def classes_of(place: Any, labels: np.ndarray) -> dict[str, int]:

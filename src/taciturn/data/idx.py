@@ -23,7 +23,7 @@ def read(files: list[Path], classes: int | None = None) -> Dataset:
     """
     arrays = [read_idx(file) for file in files]
     if classes is None:
-        check_labels(files[1], "all", arrays[1], 2**31 - 1)
+        check_labels(files[1], arrays[1], 2**31 - 1)
         classes = classes_of(files[1], arrays[1])["classes"]
     both = zip(files[::2], files[1::2], arrays[::2], arrays[1::2], strict=True)
     train, test = (_pair(*one, classes) for one in both)
@@ -43,7 +43,7 @@ def _pair(
     if not len(images) or len(labels) != len(images):
         seen = f"{len(labels)} labels for the {len(images)} images"
         raise DataError(f"{labels_file} has {seen} of {images_file}.")
-    return {"x": images, "y": check_labels(labels_file, "all", labels, classes)}
+    return {"x": images, "y": check_labels(labels_file, labels, classes)}
 
 
 def read_idx(path: Path) -> np.ndarray:

@@ -10,8 +10,7 @@ import numpy as np
 from taciturn.checks import choice, number, whole
 from taciturn.data import sources
 from taciturn.data.cache import cached
-from taciturn.data.dataset import Dataset
-from taciturn.data.files import grouped
+from taciturn.data.dataset import Dataset, grouped
 from taciturn.data.idx import PARTS, find, read
 from taciturn.errors import DataError, InputError
 from taciturn.tasks.files import given, network
