@@ -124,7 +124,12 @@ def test_a_part_that_is_already_whole_is_not_fetched_again(server, folder):
 @pytest.mark.parametrize(
     ("behave", "message", "asked", "left"),
     [
-        (lambda h: answer(h, begins=5), "asked for byte 10, got 5, 5 times in a row", 5, True),
+        (
+            lambda h: answer(h, begins=5),
+            "asked from byte 10 on, got `bytes 5-.*`, 5 times in a row",
+            5,
+            True,
+        ),
         (lambda h: answer(h, length=2**20, ranges=False), "broke off, 5 times in a row", 6, True),
         (lambda h: answer(h, CONTENT[::-1]), "sent other bytes .* is sha256:.* not sha", 1, False),
         (lambda h: h.send_error(404), "the server answered 404 Not Found", 1, True),
@@ -197,7 +202,7 @@ def test_of_two_that_want_a_file_one_downloads_and_the_other_waits(
 @pytest.mark.parametrize(
     ("member", "message"),
     [
-        (("in/../../out.h5", b"x"), "leads out"),
+        (("in/../../out.h5", b"x"), "outside the destination"),
         (("link", (tarfile.SYMTYPE, "../out.h5")), "`link` is a link or a device"),
         (("pipe", (tarfile.FIFOTYPE, "")), "`pipe` is a link or a device"),
     ],

@@ -101,8 +101,9 @@ def grouped(place: Any, everyone: Examples, whose: np.ndarray, counts: dict[str,
     return Dataset(tuple(map(str, names.tolist())), train, rows, None, 0, counts)
 
 
-def check_labels(where: Any, labels: np.ndarray, classes: int) -> np.ndarray:
+def check_labels(where: Any, labels: np.ndarray, classes: int | None) -> np.ndarray:
     """The labels as int32, or an error that begins with `where`: file and client."""
+    classes = classes or 2**31 - 1
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         seen = f"{labels.dtype} of shape {labels.shape}"
         raise DataError(f"{where}: labels must be whole numbers, one per example, got {seen}.")
@@ -110,6 +111,17 @@ def check_labels(where: Any, labels: np.ndarray, classes: int) -> np.ndarray:
         worst = labels.min() if labels.min() < 0 else labels.max()
         raise DataError(f"{where}: labels must be in 0 to {classes - 1}, got {worst}.")
     return labels.astype(np.int32)
+
+
+def count_classes(where: Any, labels: np.ndarray) -> int:
+    """One more than the largest label."""
+    classes = int(labels.max()) + 1 if labels.size else 1
+    if classes > max(1_000, len(labels)):
+        raise DataError(
+            f"{where} has {len(labels)} examples and labels up to {classes - 1}: number the "
+            f"classes from 0, one after another."
+        )
+    return classes
 
 
 def check_inputs(where: Any, x: np.ndarray) -> np.ndarray:

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from taciturn.data.dataset import Dataset, Examples, check_inputs, check_labels, collect, grouped
+from taciturn.data.dataset import (
+    Dataset,
+    Examples,
+    check_inputs,
+    check_labels,
+    collect,
+    count_classes,
+    grouped,
+)  # fmt: skip
 from taciturn.errors import DataError
 
 
@@ -22,12 +30,12 @@ def read_npz(path: Path) -> Dataset:
         raise DataError(f"{path} has only one of `x_test` and `y_test`: a test set needs both.")
     everyone = _examples(path, arrays["x"], arrays["y"])
     whose = _whose(path, "client", arrays, "x")
-    counts = classes_of(path, everyone["y"])
-    dataset = grouped(path, everyone, whose, counts)
+    classes = count_classes(path, everyone["y"])
+    dataset = grouped(path, everyone, whose, {"classes": classes})
     if "x_test" not in arrays:
         return dataset
     x, y = arrays["x_test"], arrays["y_test"]
-    test = _examples(f"{path}, test set", x, y, counts["classes"], like=everyone)
+    test = _examples(f"{path}, test set", x, y, classes, like=everyone)
     if not len(y):
         raise DataError(f"{path}: `x_test` and `y_test` have no examples.")
     tested = None  # numbers of clients, also of one that has no examples to train on
@@ -84,10 +92,10 @@ def read_folder(root: Path) -> Dataset:
                 x, y = map(_load, files)
                 first = next(iter(train.values()), None)
                 split[place.name] = _examples(place, x, y, like=first)
-    counts = classes_of(root, np.concatenate([examples["y"] for examples in train.values()]))
+    classes = count_classes(root, np.concatenate([examples["y"] for examples in train.values()]))
     for name, examples in test.items():
-        check_labels(root / name, examples["y"], counts["classes"])
-    return collect(root, train.items(), test.items() if test else None, counts)
+        check_labels(root / name, examples["y"], classes)
+    return collect(root, train.items(), test.items() if test else None, {"classes": classes})
 
 
 def _load(path: Path) -> np.ndarray:
@@ -99,7 +107,11 @@ def _load(path: Path) -> np.ndarray:
 
 
 def _examples(
-    where: Any, x: np.ndarray, y: np.ndarray, classes: int = 2**31 - 1, like: Examples | None = None
+    where: Any,
+    x: np.ndarray,
+    y: np.ndarray,
+    classes: int | None = None,
+    like: Examples | None = None,
 ) -> Examples:
     """Inputs and labels, checked; inputs have the dtype and the shape of those of `like`."""
     if x.ndim < 1 or x.dtype.kind not in "uif":
@@ -115,14 +127,3 @@ def _examples(
     if seen != wanted:
         raise DataError(f"{where}: `x` is {seen}, that of others {wanted}.")
     return examples
-
-
-def classes_of(place: Any, labels: np.ndarray) -> dict[str, int]:
-    """`{"classes": count}`: one more than the largest label."""
-    classes = int(labels.max()) + 1 if labels.size else 1
-    if classes > max(1_000, len(labels)):
-        raise DataError(
-            f"{place} has {len(labels)} examples and labels up to {classes - 1}: number the "
-            f"classes from 0, one after another."
-        )
-    return {"classes": classes}

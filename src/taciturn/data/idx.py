@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from taciturn.data.dataset import Dataset, check_labels
-from taciturn.data.files import check_unpacked, classes_of
+from taciturn.data.dataset import Dataset, check_labels, count_classes
+from taciturn.data.files import check_unpacked
 from taciturn.errors import DataError
 
 PARTS = ("train-images", "train-labels", "t10k-images", "t10k-labels")
@@ -21,29 +21,23 @@ def read(files: list[Path], classes: int | None = None) -> Dataset:
 
     Without `classes`, there is one more than the largest label for training.
     """
-    arrays = [read_idx(file) for file in files]
-    if classes is None:
-        check_labels(files[1], arrays[1], 2**31 - 1)
-        classes = classes_of(files[1], arrays[1])["classes"]
-    both = zip(files[::2], files[1::2], arrays[::2], arrays[1::2], strict=True)
-    train, test = (_pair(*one, classes) for one in both)
+    splits = []
+    for images_file, labels_file in (files[:2], files[2:]):
+        images, labels = read_idx(images_file), read_idx(labels_file)
+        if images.ndim < 2 or images.dtype != np.uint8:
+            seen = f"{images.dtype} of {images.shape}"
+            raise DataError(f"{images_file} must hold images of bytes, got {seen}.")
+        if not len(images) or len(labels) != len(images):
+            seen = f"{len(labels)} labels for the {len(images)} images"
+            raise DataError(f"{labels_file} has {seen} of {images_file}.")
+        labels = check_labels(labels_file, labels, classes)
+        classes = classes or count_classes(labels_file, labels)
+        splits.append({"x": images, "y": labels})
+    train, test = splits
     if train["x"].shape[1:] != test["x"].shape[1:]:
         raise DataError(f"The images of {files[0]} and {files[2]} differ in size.")
     rows = np.array([len(train["y"])])
-    return Dataset(("all",), train, rows, test, counts={"classes": classes})
-
-
-def _pair(
-    images_file: Path, labels_file: Path, images: np.ndarray, labels: np.ndarray, classes: int
-) -> dict[str, np.ndarray]:
-    """Images and their labels, checked."""
-    if images.ndim < 2 or images.dtype != np.uint8:
-        seen = f"{images.dtype} of {images.shape}"
-        raise DataError(f"{images_file} must hold images of bytes, got {seen}.")
-    if not len(images) or len(labels) != len(images):
-        seen = f"{len(labels)} labels for the {len(images)} images"
-        raise DataError(f"{labels_file} has {seen} of {images_file}.")
-    return {"x": images, "y": check_labels(labels_file, labels, classes)}
+    return Dataset(("all",), train, rows, test, counts={"classes": classes or 0})
 
 
 def read_idx(path: Path) -> np.ndarray:
