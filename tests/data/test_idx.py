@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taciturn.data.idx import read_idx
+from taciturn.data.files import idx_array
 from taciturn.tasks import load
-from taciturn.tasks.idx import dirichlet
+from taciturn.tasks.files import dirichlet
 
 
 def write_idx(path, array, kind=8):
@@ -87,6 +87,6 @@ def test_any_idx_set_can_be_learned(tmp_path):
 @pytest.mark.parametrize(("kind", "dtype"), [(9, "i1"), (11, ">i2"), (14, ">f8")])
 def test_idx_files_of_every_type(tmp_path, kind, dtype):
     made = np.arange(6).reshape(2, 3).astype(dtype)
-    read = read_idx(write_idx(tmp_path / "a", made, kind))
+    read = idx_array(write_idx(tmp_path / "a", made, kind))
     np.testing.assert_array_equal(read, made)
     assert read.dtype.isnative

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from taciturn.data import emnist, idx, shakespeare, sources
+from taciturn.data import emnist, files, shakespeare, sources
 from taciturn.data.dataset import Dataset
 from taciturn.data.download import digest
 from taciturn.errors import DataError
 
 _READERS: dict[str, Callable[[list[Path]], Dataset]] = {
-    "emnist": lambda files: emnist.read_tff(*files),
-    "shakespeare": lambda files: shakespeare.read_tff(*files),
-    "fashion": lambda files: idx.read(files, classes=10),
+    "emnist": lambda paths: emnist.read_tff(*paths),
+    "shakespeare": lambda paths: shakespeare.read_tff(*paths),
+    "fashion": lambda paths: files.read_idx(paths, classes=10),
 }
 _EMBEDDED = {
     "glyphs": "drawn handwriting",
@@ -44,15 +44,15 @@ def check(name: str, data: Any = None) -> list[str]:
     published ones. Fewer examples than were published are a part of the set; more are an error.
     """
     source = sources.source(name)
-    files = sources.find(name, data)
-    if files is None:
+    paths = sources.find(name, data)
+    if paths is None:
         raise DataError(sources.missing(name, data))
     published = {download.file: download.checksum for download in source.downloads}
     lines = []
-    for path in files:
+    for path in paths:
         size = f"{path.stat().st_size / 1e6:.1f} MB"
         lines.append(f"{path}  {size}  {_checksum(path, published.get(path.name))}")
-    counts = _READERS[name](files).summary()
+    counts = _READERS[name](paths).summary()
     for key, expected in source.counts.items():
         seen = counts[key]
         if seen > expected:

@@ -8,11 +8,9 @@ from typing import Any
 from taciturn.checks import choice
 from taciturn.errors import InputError, UnknownName
 from taciturn.tasks.clients import HOLD_OUT, Clients, Generated, Stored
-from taciturn.tasks.emnist import emnist
-from taciturn.tasks.files import folder, npz
+from taciturn.tasks.files import fashion, folder, idx, npz
 from taciturn.tasks.glyphs import glyphs
-from taciturn.tasks.idx import fashion, idx
-from taciturn.tasks.shakespeare import shakespeare, shakespeare_leaf
+from taciturn.tasks.published import emnist, shakespeare, shakespeare_leaf
 from taciturn.tasks.synthetic import synthetic, synthetic_niid
 from taciturn.tasks.table import table
 from taciturn.tasks.task import Task, classification, regression
