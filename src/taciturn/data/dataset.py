@@ -1,7 +1,8 @@
 """Data as a reader returns them: flat arrays of the examples of named clients."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,35 +102,42 @@ def grouped(place: Any, everyone: Examples, whose: np.ndarray, counts: dict[str,
     return Dataset(tuple(map(str, names.tolist())), train, rows, None, 0, counts)
 
 
-def check_labels(where: Any, labels: np.ndarray, classes: int | None) -> np.ndarray:
-    """The labels as int32, or an error that begins with `where`: file and client."""
+@contextmanager
+def naming(where: Any) -> Iterator[None]:
+    """Puts `where` a reader is, such as file and client, before what it finds wrong there."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+
+
+def check_labels(labels: np.ndarray, classes: int | None) -> np.ndarray:
+    """The labels as int32, or an error where they are no classes from 0."""
     classes = classes or 2**31 - 1
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         seen = f"{labels.dtype} of shape {labels.shape}"
-        raise DataError(f"{where}: labels must be whole numbers, one per example, got {seen}.")
+        raise DataError(f"labels must be whole numbers, one per example, got {seen}.")
     if labels.size and not (labels.min() >= 0 and labels.max() < classes):
         worst = labels.min() if labels.min() < 0 else labels.max()
-        raise DataError(f"{where}: labels must be in 0 to {classes - 1}, got {worst}.")
+        raise DataError(f"labels must be in 0 to {classes - 1}, got {worst}.")
     return labels.astype(np.int32)
 
 
-def count_classes(where: Any, labels: np.ndarray) -> int:
+def count_classes(labels: np.ndarray) -> int:
     """One more than the largest label."""
     classes = int(labels.max()) + 1 if labels.size else 1
     if classes > max(1_000, len(labels)):
-        raise DataError(
-            f"{where} has {len(labels)} examples and labels up to {classes - 1}: number the "
-            f"classes from 0, one after another."
-        )
+        seen = f"labels go up to {classes - 1} in {len(labels)} examples"
+        raise DataError(f"{seen}: number the classes from 0, one after another.")
     return classes
 
 
-def check_inputs(where: Any, x: np.ndarray) -> np.ndarray:
+def check_inputs(name: str, x: np.ndarray) -> np.ndarray:
     """`x` as it is where it is bytes, a quarter of the memory; else as finite float32."""
     if x.dtype == np.uint8:
         return x
     with np.errstate(over="ignore"):
         found = x.astype(np.float32)
     if not np.isfinite(found).all():
-        raise DataError(f"{where} must be finite in float32, got NaN or a number too large.")
+        raise DataError(f"{name} must be finite in float32, got NaN or a number too large.")
     return found

@@ -33,36 +33,33 @@ def read_tff(train: Path, test: Path) -> Dataset:
     return collect(train, first, second)
 
 
-def _from_lists(where: str, x: list[Any], y: list[Any]) -> Examples:
+def _from_lists(x: list[Any], y: list[Any]) -> Examples:
     try:
         pixels = np.array(x, np.float32).reshape(len(x), 28, 28)
         labels = np.array(y) if y else np.zeros(0, np.int32)
     except (ValueError, TypeError):
-        what = "every `x` must be 784 numbers, 28 × 28 pixels, and every `y` one"
-        raise DataError(f"{where}: {what}.") from None
-    return as_examples(where, pixels, labels)
+        raise DataError("`x` must be 28 × 28 numbers per image, and `y` one.") from None
+    return as_examples(pixels, labels)
 
 
-def _from_images(where: str, x: list[Any], y: list[Any]) -> Examples:
+def _from_images(x: list[Any], y: list[Any]) -> Examples:
     try:
         pixels = np.stack([np.asarray(image.convert("L"), np.float32) for image in x]) / 255
     except (AttributeError, ValueError):
-        raise DataError(f"{where}: `image` must be images of one size.") from None
-    return as_examples(where, pixels, np.array(y))
+        raise DataError("`image` must be images of one size.") from None
+    return as_examples(pixels, np.array(y))
 
 
-def as_examples(where: str, pixels: np.ndarray, labels: np.ndarray) -> Examples:
+def as_examples(pixels: np.ndarray, labels: np.ndarray) -> Examples:
     """Images and labels of one writer, with pixels in [0, 1] as bytes.
 
     The published files hold k / 255 in float32, which uint8 keeps without loss in a quarter of the
     memory: all of EMNIST is 0.5 GB on a device and not 2.1.
     """
     if pixels.ndim != 3 or pixels.shape[1:] != (28, 28):
-        raise DataError(f"{where}: pixels must have the shape n × 28 × 28, got {pixels.shape}.")
+        raise DataError(f"pixels must have the shape n × 28 × 28, got {pixels.shape}.")
     if not np.issubdtype(pixels.dtype, np.floating):
-        raise DataError(f"{where}: pixels must be floating-point numbers, got {pixels.dtype}.")
+        raise DataError(f"pixels must be floating-point numbers, got {pixels.dtype}.")
     if pixels.size and not (pixels.min() >= 0 and pixels.max() <= 1):  # also false for NaN
-        seen = f"{pixels.min()} to {pixels.max()}"
-        raise DataError(f"{where}: pixels must be in [0, 1], got {seen}.")
-    levels = np.rint(pixels * 255).astype(np.uint8)
-    return {"x": levels, "y": check_labels(where, labels, CLASSES)}
+        raise DataError(f"pixels must be in [0, 1], got {pixels.min()} to {pixels.max()}.")
+    return {"x": np.rint(pixels * 255).astype(np.uint8), "y": check_labels(labels, CLASSES)}

@@ -7,7 +7,6 @@ import zipfile
 import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from taciturn.data.dataset import (
     collect,
     count_classes,
     grouped,
+    naming,
 )  # fmt: skip
 from taciturn.errors import DataError
 
@@ -34,33 +34,32 @@ def read_npz(path: Path) -> Dataset:
             raise DataError(f"{path} has no array `{key}`; it has {', '.join(arrays) or 'none'}.")
     if ("x_test" in arrays) != ("y_test" in arrays):
         raise DataError(f"{path} has only one of `x_test` and `y_test`: a test set needs both.")
-    everyone = _examples(path, arrays["x"], arrays["y"])
-    whose = _whose(path, "client", arrays, "x")
-    classes = count_classes(path, everyone["y"])
-    dataset = grouped(path, everyone, whose, {"classes": classes})
+    with naming(path):
+        everyone = _examples(arrays["x"], arrays["y"])
+        classes = count_classes(everyone["y"])
+        whose = _whose(arrays, "client", "x")
+        dataset = grouped(path, everyone, whose, {"classes": classes})
     if "x_test" not in arrays:
         return dataset
-    x, y = arrays["x_test"], arrays["y_test"]
-    test = _examples(f"{path}, test set", x, y, classes, like=everyone)
-    if not len(y):
-        raise DataError(f"{path}: `x_test` and `y_test` have no examples.")
-    tested = None  # numbers of clients, also of one that has no examples to train on
-    if "client_test" in arrays:
-        names = _whose(path, "client_test", arrays, "y_test")
-        tested = np.unique(names, return_inverse=True)[1].astype(np.int32)
+    with naming(f"{path}, test set"):
+        test = _examples(arrays["x_test"], arrays["y_test"], classes, like=everyone)
+        if not len(test["y"]):
+            raise DataError("`x_test` and `y_test` have no examples.")
+        tested = None  # numbers of clients, also of one that has no examples to train on
+        if "client_test" in arrays:
+            names = _whose(arrays, "client_test", "y_test")
+            tested = np.unique(names, return_inverse=True)[1].astype(np.int32)
     return replace(dataset, test=dict(test), test_clients=tested)
 
 
-def _whose(path: Path, key: str, arrays: dict[str, np.ndarray], of: str) -> np.ndarray:
+def _whose(arrays: dict[str, np.ndarray], key: str, of: str) -> np.ndarray:
     """The client of each example, a number or a name."""
     whose = arrays[key]
     if whose.ndim != 1 or whose.dtype.kind not in "iuSU":
-        raise DataError(
-            f"{path}: `{key}` must be a number or a name for each example, got {whose.dtype} of "
-            f"shape {whose.shape}."
-        )
+        seen = f"{whose.dtype} of shape {whose.shape}"
+        raise DataError(f"`{key}` must be a number or a name for each example, got {seen}.")
     if len(whose) != len(arrays[of]):
-        raise DataError(f"{path} has {len(arrays[of])} `{of}` and the clients of {len(whose)}.")
+        raise DataError(f"`{of}` has {len(arrays[of])} entries and `{key}` {len(whose)}.")
     return whose
 
 
@@ -97,10 +96,13 @@ def read_folder(root: Path) -> Dataset:
             if split is train or any(file.exists() for file in files):
                 x, y = map(_load, files)
                 first = next(iter(train.values()), None)
-                split[place.name] = _examples(place, x, y, like=first)
-    classes = count_classes(root, np.concatenate([examples["y"] for examples in train.values()]))
+                with naming(place):
+                    split[place.name] = _examples(x, y, like=first)
+    with naming(root):
+        classes = count_classes(np.concatenate([examples["y"] for examples in train.values()]))
     for name, examples in test.items():
-        check_labels(root / name, examples["y"], classes)
+        with naming(root / name):
+            check_labels(examples["y"], classes)
     return collect(root, train.items(), test.items() if test else None, {"classes": classes})
 
 
@@ -113,25 +115,21 @@ def _load(path: Path) -> np.ndarray:
 
 
 def _examples(
-    where: Any,
-    x: np.ndarray,
-    y: np.ndarray,
-    classes: int | None = None,
-    like: Examples | None = None,
+    x: np.ndarray, y: np.ndarray, classes: int | None = None, like: Examples | None = None
 ) -> Examples:
     """Inputs and labels, checked; inputs have the dtype and the shape of those of `like`."""
     if x.ndim < 1 or x.dtype.kind not in "uif":
         seen = f"{x.dtype} of shape {x.shape}"
-        raise DataError(f"{where}: `x` must be numbers, one entry per example, got {seen}.")
+        raise DataError(f"`x` must be numbers, one entry per example, got {seen}.")
     if not math.prod(x.shape[1:]):
-        raise DataError(f"{where}: `x` of shape {x.shape} has no numbers.")
-    labels = check_labels(where, y, classes)
+        raise DataError(f"`x` of shape {x.shape} has no numbers.")
+    labels = check_labels(y, classes)
     if len(x) != len(labels):
-        raise DataError(f"{where}: {len(x)} `x` and {len(labels)} `y`.")
-    examples = {"x": check_inputs(f"{where}: `x`", x), "y": labels}
+        raise DataError(f"{len(x)} `x` and {len(labels)} `y`.")
+    examples = {"x": check_inputs("`x`", x), "y": labels}
     seen, wanted = (f"{e['x'].dtype} of {e['x'].shape[1:]}" for e in (examples, like or examples))
     if seen != wanted:
-        raise DataError(f"{where}: `x` is {seen}, that of others {wanted}.")
+        raise DataError(f"`x` is {seen}, that of others {wanted}.")
     return examples
 
 
@@ -164,8 +162,9 @@ def read_idx(files: list[Path], classes: int | None = None) -> Dataset:
         if not len(images) or len(labels) != len(images):
             seen = f"{len(labels)} labels for the {len(images)} images"
             raise DataError(f"{labels_file} has {seen} of {images_file}.")
-        labels = check_labels(labels_file, labels, classes)
-        classes = classes or count_classes(labels_file, labels)
+        with naming(labels_file):
+            labels = check_labels(labels, classes)
+            classes = classes or count_classes(labels)
         splits.append({"x": images, "y": labels})
     train, test = splits
     if train["x"].shape[1:] != test["x"].shape[1:]:

@@ -15,10 +15,10 @@ import numpy as np
 
 from taciturn.data import sources
 from taciturn.data.cache import cached
-from taciturn.data.dataset import Dataset, Examples, collect
+from taciturn.data.dataset import Dataset, Examples, collect, naming
 from taciturn.errors import DataError, require
 
-Parse = Callable[..., Examples]  # (where, for messages; inputs, labels)
+Parse = Callable[..., Examples]  # of inputs and labels
 Client = tuple[str, Examples]  # name and examples
 _ROWS = 4_096  # taken from a table of the Hub at a time
 
@@ -36,22 +36,23 @@ def read_tff(
         if "examples" not in file:
             raise DataError(f"{path} has no group `examples`; it has {sorted(file) or 'nothing'}.")
         for client in filter(wanted, file["examples"]):
-            where = f"{path}, client `{client}`"
-            yield client, parse(where, *_features(where, file["examples"], client, features))
+            with naming(f"{path}, client `{client}`"):
+                examples = parse(*_features(file["examples"], client, features))
+            yield client, examples
 
 
-def _features(where: str, clients: Any, client: str, features: tuple[str, ...]) -> list[Any]:
+def _features(clients: Any, client: str, features: tuple[str, ...]) -> list[Any]:
     """The arrays of these features, of one length."""
     try:
         arrays = [clients[client][feature][()] for feature in features]
     except (KeyError, AttributeError, TypeError, ValueError):
-        raise DataError(f"{where}: {' or '.join(features)} is missing.") from None
+        raise DataError(f"{' or '.join(features)} is missing.") from None
     except (OSError, RuntimeError) as error:
-        raise DataError(f"{where}: cannot be read: {error}.") from None
+        raise DataError(f"cannot be read: {error}.") from None
     lengths = {np.shape(array)[:1] for array in arrays}
     if len(lengths) > 1 or () in lengths:
         seen = ", ".join(f"{f} {np.shape(a)}" for f, a in zip(features, arrays, strict=True))
-        raise DataError(f"{where}: every feature needs one entry per example, got {seen}.")
+        raise DataError(f"every feature needs one entry per example, got {seen}.")
     return arrays
 
 
@@ -95,17 +96,22 @@ def _leaf_clients(paths: list[Path], parse: Parse) -> Iterator[Client]:
         if len(users) != len(counts):
             raise DataError(f"{path} names {len(users)} users and the row counts of {len(counts)}.")
         for client, count in zip(users, counts, strict=True):
-            where = f"{path}, client `{client}`"
-            try:
-                x, y = (content["user_data"][client][key] for key in "xy")
-            except (KeyError, TypeError):
-                x = y = None
-            if not (isinstance(x, list) and isinstance(y, list)):
-                raise DataError(f"{where}: has no lists `x` and `y` in `user_data`.")
-            if (len(x), len(y)) != (count, count):
-                seen = f"{len(x)} `x` and {len(y)} `y`"
-                raise DataError(f"{where}: must have {count} examples, got {seen}.")
-            yield client, parse(where, x, y)
+            with naming(f"{path}, client `{client}`"):
+                examples = parse(*_lists(content["user_data"], client, count))
+            yield client, examples
+
+
+def _lists(data: Any, client: Any, count: Any) -> tuple[list[Any], list[Any]]:
+    """Inputs and labels of a client that should have so many examples."""
+    try:
+        x, y = (data[client][key] for key in "xy")
+    except (KeyError, TypeError):
+        x = y = None
+    if not (isinstance(x, list) and isinstance(y, list)):
+        raise DataError("has no lists `x` and `y` in `user_data`.")
+    if (len(x), len(y)) != (count, count):
+        raise DataError(f"must have {count} examples, got {len(x)} `x` and {len(y)} `y`.")
+    return x, y
 
 
 def load_table(name: str) -> Any:
@@ -149,5 +155,6 @@ def _hub_clients(name: str, columns: tuple[str, str, str], parse: Parse) -> Iter
         for row, client in enumerate(whose):
             rows.setdefault(str(client), []).append(row)
         for client, own in rows.items():
-            where = f"{name}, client `{client}`"
-            yield client, parse(where, [x[i] for i in own], [y[i] for i in own])
+            with naming(f"{name}, client `{client}`"):
+                examples = parse([x[i] for i in own], [y[i] for i in own])
+            yield client, examples

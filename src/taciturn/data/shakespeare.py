@@ -54,13 +54,13 @@ def read_tff(train: Path, test: Path) -> Dataset:
     return collect(train, splits[0], splits[1], counts)
 
 
-def _from_snippets(where: str, snippets: np.ndarray) -> Examples:
+def _from_snippets(snippets: np.ndarray) -> Examples:
     if snippets.dtype.kind not in "SO" or snippets.ndim != 1:
         seen = f"{snippets.dtype} of shape {snippets.shape}"
-        raise DataError(f"{where}: snippets must be a list of bytes, got {seen}.")
+        raise DataError(f"snippets must be a list of bytes, got {seen}.")
     texts = [text.encode() if isinstance(text, str) else text for text in snippets.tolist()]
     if not all(isinstance(text, bytes) for text in texts):
-        raise DataError(f"{where}: snippets must be bytes.")
+        raise DataError("snippets must be bytes.")
     joined = np.concatenate([np.zeros((0, LENGTH + 1), np.uint8), *map(tokenize, texts)])
     return {"x": joined[:, :-1], "y": joined[:, 1:]}
 
@@ -82,22 +82,18 @@ def read_leaf(data: str | Path | None = None, source: str = "files") -> Dataset:
     if leaves := layouts.find_leaf(looked):
         return layouts.read_leaf(name, *leaves, _from_lists)
     raise DataError(
-        f"No train/*.json of LEAF's Shakespeare in {', '.join(map(str, looked))}. Make it with "
-        f"LEAF's preprocess.sh and point `--data` to the folder, or take it from the Hugging Face "
-        f"Hub with source=huggingface."
+        f"No train/*.json of LEAF's Shakespeare in {', '.join(map(str, looked))}. Make it with LEAF's "
+        "preprocess.sh and point `--data` to the folder, or use the Hub: source=huggingface."
     )
 
 
-def _from_lists(where: str, x: list[Any], y: list[Any]) -> Examples:
+def _from_lists(x: list[Any], y: list[Any]) -> Examples:
     for texts, length in ((x, LENGTH), (y, 1)):
         for text in texts:
             if not isinstance(text, str) or len(text) != length:
-                what = f"every `x` must be {LENGTH} characters and every `y` one, got {text!r}"
-                raise DataError(f"{where}: {what}.")
-    return {
-        "x": _LEAF_TOKENS[_ascii(x)].reshape(-1, LENGTH),
-        "y": _LEAF_TOKENS[_ascii(y)].astype(np.int32),
-    }
+                raise DataError(f"`x` must be {LENGTH} characters and `y` one, got {text!r}.")
+    tokens, following = (_LEAF_TOKENS[_ascii(texts)] for texts in (x, y))
+    return {"x": tokens.reshape(-1, LENGTH), "y": following.astype(np.int32)}
 
 
 def _ascii(texts: list[str]) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 
 from taciturn.checks import path_of
 from taciturn.data import layouts
-from taciturn.data.dataset import Dataset, check_inputs, grouped
+from taciturn.data.dataset import Dataset, check_inputs, grouped, naming
 from taciturn.errors import DataError, InputError, UnknownName, require
 
 _HUB = "hf://"
@@ -49,8 +49,9 @@ def read(
         raise InputError(f"`client` and `label` must be two columns, got `{label}` for both.")
     chosen = [name for name in features or columns if name not in (client, label, *leave_out)]
     numbers = [name for name in chosen if _has_numbers(columns[name])]
-    values = {name: _values(place, name, columns[name], categories, bool(features))
-              for name in chosen if name not in numbers}  # fmt: skip
+    with naming(place):
+        values = {name: _values(name, columns[name], categories, bool(features))
+                  for name in chosen if name not in numbers}  # fmt: skip
     texts = [(name, value) for name, own in values.items() for value in own]
     out = [name for name, own in values.items() if not own]
     if not numbers and not texts:
@@ -58,12 +59,13 @@ def read(
             f"{place} has no column to learn from beside `{client}` and `{label}`"
             f"{', left out: ' * bool(out)}{', '.join(out)}."
         )
-    if len(numbers) + len(texts) > 1 and any(columns[name].ndim > 1 for name in numbers):
-        raise DataError(f"{place}: a column of arrays must be the only one of `features`.")
-    y, classes = _labels(place, label, columns[label], number)
-    whose = _clients(place, client, columns[client])
-    rows = {"numbers": _numbers(place, columns, numbers, fill_gaps),
-            "texts": _one_hot(columns, texts), "y": y}  # fmt: skip
+    with naming(place):
+        if len(numbers) + len(texts) > 1 and any(columns[name].ndim > 1 for name in numbers):
+            raise DataError("a column of arrays must be the only one of `features`.")
+        y, classes = _labels(label, columns[label], number)
+        whose = _clients(client, columns[client])
+        rows = {"numbers": _numbers(columns, numbers, fill_gaps),
+                "texts": _one_hot(columns, texts), "y": y}  # fmt: skip
     about = {"numbers": numbers, "texts": texts, "left_out": out, "classes": classes}
     return replace(grouped(place, rows, whose, {"classes": len(classes)}), about=about)
 
@@ -139,7 +141,9 @@ class Encoding:
 
     def __call__(self, data: Any) -> np.ndarray:
         place, columns = _columns_of(data, (*self.numbers, *dict(self.texts)))
-        return self.inputs(_numbers(place, columns, self.numbers), _one_hot(columns, self.texts))
+        with naming(place):
+            numbers = _numbers(columns, self.numbers)
+        return self.inputs(numbers, _one_hot(columns, self.texts))
 
     def inputs(self, numbers: np.ndarray, texts: np.ndarray) -> np.ndarray:
         """The inputs of rows with these numbers, and with those of all texts that are marked."""
@@ -158,9 +162,9 @@ def _plural(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count > 1)}"
 
 
-def _clients(place: str, name: str, column: np.ndarray) -> np.ndarray:
+def _clients(name: str, column: np.ndarray) -> np.ndarray:
     """The number or name of the client of each row."""
-    where = f"{place}: `{name}` must name a client in every row"
+    where = f"`{name}` must name a client in every row"
     empty = column == "" if column.dtype.kind == "U" else column != column
     if column.ndim == 1 and empty.any():
         raise DataError(f"{where}, row {_first_row(empty)} of the data is empty.")
@@ -275,7 +279,7 @@ def _has_numbers(column: np.ndarray) -> bool:
     return kind in "iub" or (kind == "f" and not np.isnan(column).all())
 
 
-def _values(place: str, name: str, column: np.ndarray, most: int, named: bool) -> list[str]:
+def _values(name: str, column: np.ndarray, most: int, named: bool) -> list[str]:
     """The values of a text that has few; none of a column to be left out."""
     values = np.unique(column).tolist() if column.dtype.kind == "U" else []
     is_date = all(_DATE.fullmatch(value) for value in values if value)
@@ -285,42 +289,39 @@ def _values(place: str, name: str, column: np.ndarray, most: int, named: bool) -
              if value.lower() not in _NO_NUMBER and _typed([value]).dtype.kind == "U"]  # fmt: skip
     if 0 < 2 * len(words) <= len(values):  # which would be left out for a slip of the pen
         row = _first_row(column == words[0])
-        raise DataError(
-            f"{place}: `{name}` has numbers, but for {words[0]!r:.40} in row {row} of the data; "
-            f"`leave_out` (--leave-out) leaves the column out."
-        )
+        seen = f"but for {words[0]!r:.40} in row {row} of the data"
+        remedy = "`leave_out` (--leave-out) leaves the column out"
+        raise DataError(f"`{name}` has numbers, {seen}; {remedy}.")
     if named:
         raise DataError(
-            f"{place}: `{name}` must be numbers, or text with at most {most} values, each twice on "
+            f"`{name}` must be numbers, or text with at most {most} values, each twice on "
             f"average, got {len(values) or 'no'} values; `categories` (--option categories=50) "
             "allows more."
         )
     return []
 
 
-def _numbers(
-    place: str, columns: Columns, names: Sequence[str], fill_gaps: bool = True
-) -> np.ndarray:
+def _numbers(columns: Columns, names: Sequence[str], fill_gaps: bool = True) -> np.ndarray:
     """One array of these columns: arrays of bytes as they are, others as float32."""
     for name in names:
         column = columns[name]
         if column.dtype.kind not in "iufb":
-            raise DataError(f"{place}: `{name}` must be numbers, got {column.dtype}.")
+            raise DataError(f"`{name}` must be numbers, got {column.dtype}.")
         unfit = ~np.isfinite(column)
         if fill_gaps and column.ndim == 1:
             unfit &= ~np.isnan(column)
         if unfit.any():
             row = _first_row(unfit)
-            raise DataError(f"{place}: `{name}` has no finite number in row {row} of the data.")
+            raise DataError(f"`{name}` has no finite number in row {row} of the data.")
         if column.ndim > 1:  # which is the only one
-            return check_inputs(f"{place}: features", column)
+            return check_inputs("features", column)
     rows = len(next(iter(columns.values())))
     found = np.zeros((rows, len(names)), np.float32)
     with np.errstate(over="ignore"):
         for i, name in enumerate(names):
             found[:, i] = columns[name]
     if np.isinf(found).any():
-        raise DataError(f"{place}: features must be finite in float32, got a number too large.")
+        raise DataError("features must be finite in float32, got a number too large.")
     return found
 
 
@@ -338,29 +339,25 @@ def _first_row(wrong: np.ndarray) -> int:
     return int(np.argwhere(wrong)[0][0]) + 1
 
 
-def _labels(
-    place: str, label: str, column: np.ndarray, number: bool | None
-) -> tuple[np.ndarray, list[str]]:
+def _labels(label: str, column: np.ndarray, number: bool | None) -> tuple[np.ndarray, list[str]]:
     """Classes from 0 in the order of their names, and these; or numbers, and none."""
     numbers = column.dtype.kind in "iufb"
     if column.ndim != 1:
-        raise DataError(f"{place}: `{label}` must have one value per row.")
+        raise DataError(f"`{label}` must have one value per row.")
     missing = ~np.isfinite(column) if numbers else column == ""
     if missing.any():
         where = f"it is not in row {_first_row(missing)} of the data"
-        raise DataError(f"{place}: `{label}` must be there in every row; {where}.")
+        raise DataError(f"`{label}` must be there in every row; {where}.")
     if len(column) > 1 and (column == column[0]).all():
-        raise DataError(f"{place}: `{label}` is {column[0]} in all rows: nothing can be learned.")
+        raise DataError(f"`{label}` is {column[0]} in all rows: nothing can be learned.")
     if number is None:
         number = numbers and not (column == np.rint(column)).all()
     if number:
         if not numbers:
-            raise DataError(f"{place}: `{label}` must be numbers, got {column[0]!r}.")
+            raise DataError(f"`{label}` must be numbers, got {column[0]!r}.")
         return column.astype(np.float32), []
     names, classes = np.unique(column, return_inverse=True)
     if len(names) > max(_CLASSES, len(column) // 2):
         instead = "; `number` (--option number=true) takes them as numbers" if numbers else ""
-        raise DataError(
-            f"{place}: `{label}` has {len(names)} classes in {len(column)} rows{instead}."
-        )
+        raise DataError(f"`{label}` has {len(names)} classes in {len(column)} rows{instead}.")
     return classes.astype(np.int32), list(map(str, names.tolist()))

@@ -37,11 +37,10 @@ def check(task: Task) -> None:
     params = _traced(task, "init", task.init, key)
     batch = _traced(task, "clients", lambda: _few(task.clients))
     losses = _traced(task, "loss", task.loss, params, batch, key)
-    if getattr(losses, "shape", None) != (_EXAMPLES,):
-        got = getattr(losses, "shape", type(losses).__name__)
+    if _shape(losses) != (_EXAMPLES,):
         raise InputError(
             f"The loss of task `{task.name}` must be one number per example, not their mean: for "
-            f"{_EXAMPLES} examples a shape of ({_EXAMPLES},), got {got}."
+            f"{_EXAMPLES} examples a shape of ({_EXAMPLES},), got {_shape(losses)}."
         )
     tested = batch if task.test is None else jax.tree.map(_like, task.test)
     _check_metrics(task, _traced(task, "metrics", task.metrics, params, tested))
@@ -90,6 +89,11 @@ def _traced(task: Task, name: str, function: Callable[..., Any], *arguments: Any
         raise InputError(
             f"`{name}` of task `{task.name}` fails: {type(error).__name__}: {first}"
         ) from error
+
+
+def _shape(found: Any) -> Any:
+    """The shape of what a function returned, or the type of what has none."""
+    return getattr(found, "shape", type(found).__name__)
 
 
 def _check_data(task: Task) -> None:
@@ -146,11 +150,10 @@ def _check_numbers(where: str, array: np.ndarray) -> None:
 
 def _check_metrics(task: Task, found: Any) -> None:
     if not isinstance(found, Mapping) or not found:
-        raise InputError(f"The metrics of task `{task.name}` must be a dict with a name for each, "
-                         f"got {type(found).__name__}.")  # fmt: skip
+        seen = type(found).__name__
+        raise InputError(f"The metrics of task `{task.name}` must be a dict of names, got {seen}.")
     for name, pair in found.items():
-        parts = pair if isinstance(pair, tuple) else (pair,)
-        shapes = [getattr(part, "shape", None) for part in parts]
+        shapes = [_shape(part) for part in (pair if isinstance(pair, tuple) else (pair,))]
         if shapes != [(_EXAMPLES,)] * 2:
             raise InputError(
                 f"The metric `{name}` of task `{task.name}` must be a pair, a value and a weight "
@@ -186,8 +189,8 @@ def _check_cohort(task: Task, key: Any) -> None:
     size = min(_EXAMPLES, task.clients.population)
     number = jax.ShapeDtypeStruct((), jnp.int32)
     drawn = _traced(task, "cohort", lambda key, t: draw(key, t, size), key, number)
-    if getattr(drawn, "shape", None) != (size,):
+    if _shape(drawn) != (size,):
         raise InputError(
             f"`cohort` of task `{task.name}` must draw as many clients as it is asked for: for "
-            f"{size} a shape of ({size},), got {getattr(drawn, 'shape', drawn)}."
+            f"{size} a shape of ({size},), got {_shape(drawn)}."
         )
