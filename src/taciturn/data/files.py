@@ -80,10 +80,8 @@ def _npz_arrays(path: Path) -> dict[str, np.ndarray]:
 def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
     """Raises if a file would unpack to more than 1 GiB and more than 100 times its size."""
     if unpacked > max(1 << 30, 100 * packed):
-        raise DataError(
-            f"{path} is refused: its {packed / 1e6:.3g} MB unpack to {unpacked / 1e9:.3g} GB, more "
-            f"than 100 times as much."
-        )
+        much = f"{packed / 1e6:.3g} MB unpack to {unpacked / 1e9:.3g} GB"
+        raise DataError(f"{path} is refused: its {much}, more than 100 times as much.")
 
 
 def read_folder(root: Path) -> Dataset:

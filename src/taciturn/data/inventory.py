@@ -14,11 +14,8 @@ _READERS: dict[str, Callable[[list[Path]], Dataset]] = {
     "shakespeare": lambda paths: shakespeare.read_tff(*paths),
     "fashion": lambda paths: files.read_idx(paths, classes=10),
 }
-_EMBEDDED = {
-    "glyphs": "drawn handwriting",
-    "synthetic": "logistic regression",
-    "synthetic-niid": "SYNTHETIC(1,1)",
-}
+_EMBEDDED = {"glyphs": "drawn handwriting", "synthetic": "logistic regression",
+             "synthetic-niid": "SYNTHETIC(1,1)"}  # fmt: skip
 
 
 def listing(data: Any = None) -> list[str]:

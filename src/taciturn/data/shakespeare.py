@@ -81,9 +81,10 @@ def read_leaf(data: str | Path | None = None, source: str = "files") -> Dataset:
     looked = sources.folders(name, data)
     if leaves := layouts.find_leaf(looked):
         return layouts.read_leaf(name, *leaves, _from_lists)
+    places = ", ".join(map(str, looked))
     raise DataError(
-        f"No train/*.json of LEAF's Shakespeare in {', '.join(map(str, looked))}. Make it with LEAF's "
-        "preprocess.sh and point `--data` to the folder, or use the Hub: source=huggingface."
+        f"No train/*.json of LEAF's Shakespeare in {places}. Make it with LEAF's preprocess.sh and "
+        "point `--data` to the folder, or take it from the Hugging Face Hub: source=huggingface."
     )
 
 

@@ -57,9 +57,8 @@ def load(name: str, *, hold_out: str | None = None, **options: Any) -> Task:
     options = {key: value for key, value in options.items() if value is not None}
     for key in options:
         if key not in known:
-            raise InputError(
-                f"The task `{name}` has no option `{key}`. It has: {', '.join(known) or 'none'}."
-            )
+            there = ", ".join(known) or "none"
+            raise InputError(f"The task `{name}` has no option `{key}`. It has: {there}.")
     task = TASKS[name](**options)
     if hold_out is None:
         return task

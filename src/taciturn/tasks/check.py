@@ -50,21 +50,17 @@ def check(task: Task) -> None:
 
 
 def check_loss(task: Task) -> None:
-    """Raises unless the task's metrics have a `loss` on the rows that clients train on."""
-    if "loss" not in _metrics(task, _few(task.clients)):
+    """Raises unless the task's metrics have a `loss`."""
+    if "loss" not in metric_names(task):
         raise InputError(f"`choice` needs a metric `loss`, task `{task.name}` has none.")
 
 
 @lru_cache(maxsize=8)
 def metric_names(task: Task) -> tuple[str, ...]:
     """What the task's `metrics` are called."""
-    return tuple(_metrics(task, _few(task.clients) if task.test is None else task.test))
-
-
-def _metrics(task: Task, batch: Batch) -> Any:
-    """What the task's metrics would return, in shapes and dtypes."""
+    batch = _few(task.clients) if task.test is None else task.test
     params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    return _traced(task, "metrics", task.metrics, params, batch)
+    return tuple(_traced(task, "metrics", task.metrics, params, batch))
 
 
 def _few(clients: Any) -> Batch:
@@ -85,10 +81,9 @@ def _traced(task: Task, name: str, function: Callable[..., Any], *arguments: Any
     except TaciturnError:
         raise
     except Exception as error:  # whatever somebody's own code raises
-        first = str(error).strip().split("\n")[0]
-        raise InputError(
-            f"`{name}` of task `{task.name}` fails: {type(error).__name__}: {first}"
-        ) from error
+        first, *_ = str(error).strip().split("\n")
+        seen = f"{type(error).__name__}: {first}"
+        raise InputError(f"`{name}` of task `{task.name}` fails: {seen}") from error
 
 
 def _shape(found: Any) -> Any:
@@ -119,13 +114,11 @@ def _check_arrays(where: str, arrays: Batch) -> None:
     """Raises unless all arrays have one length above 0, and numbers that JAX can hold."""
     lengths = {}
     for path, array in jax.tree_util.tree_leaves_with_path(arrays):
-        name = jax.tree_util.keystr(path) or "the array"
+        name = f"{where}: {jax.tree_util.keystr(path) or 'the array'}"
         if not hasattr(array, "dtype") or not np.ndim(array):
-            raise InputError(
-                f"{where}: {name} must be an array, one entry per example, got {array!r:.60}."
-            )
-        lengths[name] = len(array)
-        _check_numbers(f"{where}: {name}", np.asarray(array))
+            raise InputError(f"{name} must be an array, one entry per example, got {array!r:.60}.")
+        lengths[jax.tree_util.keystr(path)] = len(array)
+        _check_numbers(name, np.asarray(array))
     if len(set(lengths.values())) > 1:
         raise InputError(f"{where}: arrays must be of one length, got {lengths}.")
     if not any(lengths.values()):

@@ -85,10 +85,10 @@ def idx(
         `test-…`), packed with gzip or not.
       split, alpha, clients, seed: as for `fashion`.
     """
-    folder = given("idx", data)
-    if not folder.is_dir():
-        raise DataError(f"`data` must be a folder, and {folder} is none.")
-    paths = files.find_idx(folder)
+    root = given("idx", data)
+    if not root.is_dir():
+        raise DataError(f"`data` must be a folder, and {root} is none.")
+    paths = files.find_idx(root)
     dataset = cached("idx", paths, lambda: files.read_idx(paths))
     return _split("idx", dataset, split, alpha, clients, seed)
 
