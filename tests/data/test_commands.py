@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made import images, write_emnist
-from test_idx import write_set
+from test_own_files import write_set
 
 from taciturn import cli
 from taciturn.data.inventory import check

@@ -93,11 +93,9 @@ def test_accuracy_leaves_padding_out_and_loss_does_not(tmp_path):
     np.testing.assert_allclose(metrics["loss"][0], every.mean(1), rtol=1e-6)
 
 
-WINDOW = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suf"
-
-
-def test_leafs_windows_are_a_task_of_their_own(tmp_path):
-    first, second = WINDOW[:80], "é" + WINDOW[:79]
+def test_leafs_windows_are_a_task_of_their_own(tmp_path, monkeypatch):
+    first = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to su"
+    second = "é" + first[:79]
     write_leaf(tmp_path / "train/a.json", {"R": ([first, second], ["f", "ü"])})
     write_leaf(tmp_path / "test/a.json", {"R": ([first], ["f"])})
     task = load("shakespeare-leaf", data=tmp_path)
@@ -109,10 +107,7 @@ def test_leafs_windows_are_a_task_of_their_own(tmp_path):
     model = jax.eval_shape(task.init, jax.random.key(0))
     assert jax.eval_shape(task.loss, model, batch, None).shape == (2,)
     assert model.dense.bias.shape == (81,)
-
-
-def test_the_hub_has_leafs_windows_by_role(monkeypatch):
-    blocks = [{"character_id": ["R", "S"], "x": [WINDOW[:80]] * 2, "y": ["f", "g"]}]
+    blocks = [{"character_id": ["R", "S"], "x": [first] * 2, "y": ["f", "g"]}]
     hub = SimpleNamespace(iter=lambda size: blocks)
     monkeypatch.setattr(layouts, "load_table", lambda name: hub)
     task = load("shakespeare-leaf", source="huggingface")
