@@ -31,7 +31,8 @@ def write(folder: Path, data: Any = None) -> list[Path]:
     h5py = require("h5py", "data")
     splits = {}
     for source in sources.find_or_fetch("emnist", data):
-        writers = dict(layouts.read_tff(source, FEATURES, as_examples, _is_chosen))
+        found = layouts.read_tff(source, FEATURES, as_examples, lambda name: name[1:5] in WRITERS)
+        writers = dict(found)
         if (seen := checksum(writers)) != CHECKSUMS[source.name]:
             raise DataError(
                 f"{source} has {len(writers)} of the {len(WRITERS)} writers of the subset; the "
@@ -50,10 +51,6 @@ def write(folder: Path, data: Any = None) -> list[Path]:
                 group.create_dataset("pixels", data=pixels, compression="gzip")
                 group["label"] = own["y"]
     return list(splits)
-
-
-def _is_chosen(writer: str) -> bool:
-    return writer[1:5] in WRITERS
 
 
 def checksum(writers: Mapping[str, Examples]) -> str:

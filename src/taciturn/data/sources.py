@@ -32,12 +32,11 @@ class Source:
     elsewhere: Sequence[str] = ()
 
 
-def _source(downloads: dict[str, str], **about: Any) -> Source:
-    return Source(downloads=tuple(Download(*pair) for pair in downloads.items()), **about)
-
-
 _PUBLISHED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-SOURCES = {name: _source(**known) for name, known in _PUBLISHED.items()}
+SOURCES = {
+    name: Source(**known | {"downloads": [Download(*pair) for pair in known["downloads"].items()]})
+    for name, known in _PUBLISHED.items()
+}
 HUGGING_FACE = {"emnist": "flwrlabs/femnist", "shakespeare-leaf": "flwrlabs/shakespeare"}
 
 
