@@ -1,7 +1,5 @@
 """The cache of parsed data: whole or not at all, and never of another time."""
 
-from __future__ import annotations
-
 import logging
 import os
 

@@ -1,7 +1,5 @@
 """EMNIST by writer, from each of the layouts it comes in."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import types

@@ -1,7 +1,5 @@
 """Files that people bring, and how they are split; `tests/bad_input` has what is wrong."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 import struct

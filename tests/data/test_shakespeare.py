@@ -1,7 +1,5 @@
 """Shakespeare by role: tokens to the letter, limits, weights and what counts as right."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import h5py

@@ -1,7 +1,5 @@
 """Tables with a client column: files, frames, and what is wrong with them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace

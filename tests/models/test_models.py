@@ -1,7 +1,5 @@
 """Models: exact to the weight, begun as Keras begins them, and right in values and gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import equinox as eqx

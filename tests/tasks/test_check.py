@@ -1,7 +1,5 @@
 """Tasks are checked once: what would train to wrong numbers is refused before it trains."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The embedded task: pure, cheap at any population, and different from writer to writer."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

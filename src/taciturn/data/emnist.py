@@ -38,7 +38,7 @@ def _from_lists(x: list[Any], y: list[Any]) -> Examples:
         pixels = np.array(x, np.float32).reshape(len(x), 28, 28)
         labels = np.array(y) if y else np.zeros(0, np.int32)
     except (ValueError, TypeError):
-        raise DataError("`x` must be 28 × 28 numbers per image, and `y` one.") from None
+        raise DataError("every `x` must be 28 × 28 numbers, and every `y` one.") from None
     return as_examples(pixels, labels)
 
 
