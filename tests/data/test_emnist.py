@@ -35,11 +35,14 @@ def test_tff_files_come_back_without_loss(tmp_path):
     np.testing.assert_allclose(unit(whole["x"]), made, rtol=2e-7)
     np.testing.assert_array_equal(whole["y"], images(5, 3)["label"])
     assert task.test_clients.tolist() == [0, 2, 2]
+    grey = emnist.as_examples(np.full((1, 28, 28), 0.9 / 255, np.float32), np.array([0]))
+    assert (grey["x"] == 1).all()  # what is no k / 255 is rounded
 
 
 def test_leaf_files_are_the_same_data(tmp_path):
     """A user of two files is one client."""
     write_emnist(tmp_path / "tff")
+    (tmp_path / "tff/notes.json").write_text("no data")
     whole = images(5, 3)
     first, second = ({k: v[part] for k, v in whole.items()} for part in (slice(2), slice(2, 5)))
     write_leaf(tmp_path / "leaf/train/a.json", leaf_clients(f0=images(3), f1=first))
