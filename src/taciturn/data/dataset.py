@@ -104,7 +104,7 @@ def grouped(place: Any, everyone: Examples, whose: np.ndarray, counts: dict[str,
 
 @contextmanager
 def naming(where: Any) -> Iterator[None]:
-    """Puts `where` a reader is, such as file and client, before what it finds wrong there."""
+    """Puts `where`, such as file and client, before the errors of what is read in the block."""
     try:
         yield
     except DataError as error:

@@ -1,6 +1,6 @@
 """Data by client in three layouts: TFF's HDF5 files, LEAF's JSON, tables of the Hugging Face Hub.
 
-Every reader is given `parse`, which makes arrays of what the layout has of one client.
+A reader is given `parse`, which makes arrays of the inputs and labels of one client.
 
 References:
   Caldas et al. LEAF: A Benchmark for Federated Settings, 2018.
@@ -18,7 +18,7 @@ from taciturn.data.cache import cached
 from taciturn.data.dataset import Dataset, Examples, collect, naming
 from taciturn.errors import DataError, require
 
-Parse = Callable[..., Examples]  # of inputs and labels
+Parse = Callable[..., Examples]
 Client = tuple[str, Examples]  # name and examples
 _ROWS = 4_096  # taken from a table of the Hub at a time
 

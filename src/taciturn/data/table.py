@@ -38,8 +38,8 @@ def read(
     categories: int = 20,
     fill_gaps: bool = True,
 ) -> Dataset:
-    """The rows of a table by client: `numbers` with NaN for gaps, which of the values of texts
-    they have, and `y` as classes from 0 or as the numbers they are.
+    """The rows of a table by client: `numbers` with NaN for gaps, `texts` with a mark where a row
+    has a value, and `y` as classes from 0 or as the numbers they are.
 
     Arguments are those of `taciturn.table`; `counts["classes"]` is 0 where numbers are predicted.
     `about` has what an `Encoding` is made of.
@@ -98,7 +98,7 @@ class Encoding:
     def of(
         cls, about: Mapping[str, Any], train: Mapping[str, np.ndarray], gaps: int, standardise: bool
     ) -> Self:
-        """That of training rows, as `read` gives them; all rows have so many gaps."""
+        """The encoding of training rows, as `read` gives them; `gaps` counts those of all rows."""
         numbers, y = train["numbers"], np.asarray(train["y"], np.float64)
         missing = np.isnan(numbers)
         gappy = missing.any(0)
@@ -146,7 +146,7 @@ class Encoding:
         return self.inputs(numbers, _one_hot(columns, self.texts))
 
     def inputs(self, numbers: np.ndarray, texts: np.ndarray) -> np.ndarray:
-        """The inputs of rows with these numbers, and with those of all texts that are marked."""
+        """The inputs of rows: `numbers` has NaN for gaps, `texts` a mark for each of `self.texts`."""
         if numbers.dtype == np.uint8:
             return numbers
         missing = np.isnan(numbers)

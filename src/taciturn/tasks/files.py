@@ -94,7 +94,7 @@ def idx(
 
 
 def _split(name: str, dataset: Dataset, split: str, alpha: float, clients: int, seed: int) -> Task:
-    """The task of a set that has no clients, split over so many."""
+    """The task of a set that comes without clients, split over so many of them."""
     labels, rng = dataset.train["y"], np.random.default_rng(whole("seed", seed, 0))
     if choice("split", split, ("iid", "dirichlet")) == "dirichlet":
         alpha = number("alpha", alpha, 1e-6, math.inf, "(0, inf)")
