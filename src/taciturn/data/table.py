@@ -146,7 +146,7 @@ class Encoding:
         return self.inputs(numbers, _one_hot(columns, self.texts))
 
     def inputs(self, numbers: np.ndarray, texts: np.ndarray) -> np.ndarray:
-        """The inputs of rows: `numbers` has NaN for gaps, `texts` a mark for each of `self.texts`."""
+        """The inputs of rows: `numbers` has NaN for gaps, `texts` marks for `self.texts`."""
         if numbers.dtype == np.uint8:
             return numbers
         missing = np.isnan(numbers)
