@@ -166,7 +166,9 @@ def test_own_rows_are_encoded_as_those_that_were_trained_on():
     with pytest.raises(InputError, match="no column in the table called `shoe`"):
         encode({"pace": [1.5], "steps": [70]})
     late = mixed() | {"shoe": ["old"] * 59 + ["new"]}
-    assert table(late, hold_out="last", **WHO).encode.names[3:] == ("shoe=old",)
+    encode = table(late, hold_out="last", **WHO).encode
+    assert encode.names[3:] == ("shoe=old",)
+    assert encode({name: cells[-2:] for name, cells in late.items()})[:, 3:].tolist() == [[1], [0]]
 
 
 def test_each_default_can_be_turned_off():
