@@ -31,8 +31,7 @@ from pages import RESULTS, ROOT, put
 import taciturn
 from taciturn.core.policy import CODECS
 from taciturn.files import atomic_write
-from taciturn.models.cnn import Conv
-from taciturn.models.dense import Dense
+from taciturn.models.networks import Conv, Dense
 from taciturn.report.versions import commit, versions
 from taciturn.sim.local import flat_model
 from taciturn.studies.difference import MARGIN, Difference, difference
