@@ -233,12 +233,15 @@ def table(options: argparse.Namespace) -> None:
 
 
 def _default(found: dict[Key, Point], runs: list[dict[str, Any]]) -> list[str]:
-    """The default wherever it was run; and other amounts where a setting is not the usual one."""
+    """The default on tasks that the table of amounts lacks, and in other settings, there with other
+    amounts beside it."""
     rows = ["| task | weights | clients | rounds | policy | seeds | points to `full` | bytes "
             "a round | of `full` |", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     settings = {str(row["own"]): row["own"] for row in runs}
     for (on, own, arm), point in found.items():
-        if arm == "budget" or (arm.startswith("budget") and own != "{}"):
+        usual = own == "{}"
+        wanted = arm == "budget" if usual else arm.startswith("budget")
+        if wanted and not (usual and on in _COLUMNS):
             used = SETTINGS[on] | settings[own]
             share = f"{point.share:.2g}".replace("1e+02", "100")
             rows.append(f"| {on} | {point.weights:,} | {used['cohort']} | {used['rounds']} | "
@@ -250,8 +253,7 @@ def _default(found: dict[Key, Point], runs: list[dict[str, Any]]) -> list[str]:
 # Tasks with a column each, and arms with a row, of the table of amounts.
 _COLUMNS = (*NETS, "emnist")
 _ARMS = ("budget", "budget:20kB", "budget:10kB", "budget:5kB", "full+eden@4000",
-         "full+sparse_ternary@4000,feedback=true", "full+top_k_2bit@4000",
-         "full+subset@4000")  # fmt: skip
+         "full+sparse_ternary@4000,feedback=true", "full+top_k_2bit@4000")  # fmt: skip
 
 
 def _amounts(found: dict[Key, Point]) -> list[str]:
