@@ -253,7 +253,7 @@ def _default(found: dict[Key, Point], runs: list[dict[str, Any]]) -> list[str]:
 # Tasks with a column each, and arms with a row, of the table of amounts.
 _COLUMNS = (*NETS, "emnist")
 _ARMS = ("budget", "budget:20kB", "budget:10kB", "budget:5kB", "full+eden@4000",
-         "full+sparse_ternary@4000,feedback=true", "full+top_k_2bit@4000")  # fmt: skip
+         "full+sparse_ternary@4000,feedback=true")  # fmt: skip
 
 
 def _amounts(found: dict[Key, Point]) -> list[str]:

@@ -11,7 +11,7 @@ from taciturn.frontier.front import Frontier, Scores
 from taciturn.frontier.policies import FULL
 from taciturn.studies.table import Table
 
-_SETTINGS = ("rounds", "cohort", "epochs", "batch", "lr", "clip")
+_SETTINGS = ("rounds", "epochs", "batch", "lr")
 # Further forms of a rival: each experiment's own table has them.
 _FURTHER = ("EDEN 2 bits", "QSGD 4 bits", "sparse ternary 1 %", "optimal sampling 30 %, OU",
             "optimal sampling 30 %, last")  # fmt: skip
@@ -30,13 +30,12 @@ def frontier(result: Results) -> Frontier:
 
 def settings(found: Found) -> Table:
     """What was run."""
-    columns = ("", "clients", "weights", *_SETTINGS, "seeds", "device")
+    columns = ("", "clients", "weights", *_SETTINGS, "seeds")
     rows: list[tuple[Any, ...]] = []
     for result in some(found, MAIN).values():
-        devices = sorted({piece["versions"]["device"] for piece in result.pieces})
         rows.append((
             result.experiment.title, result.data["clients"], f"{result.size:,}",
-            *map(result.settings.get, _SETTINGS), len(result.arms[FULL].seeds), "; ".join(devices),
+            *map(result.settings.get, _SETTINGS), len(result.arms[FULL].seeds),
         ))  # fmt: skip
     return Table("What was run.", columns, rows)
 
