@@ -46,7 +46,7 @@ from taciturn.core.policy import Policy
 from taciturn.core.rules import ClientStats
 from taciturn.flower import Taciturn, compatibility, protocol, speak
 from taciturn.flower import mod as client_mod
-from taciturn.flower.strategy import DEFAULT, ROBUST
+from taciturn.flower.strategy import COMPARED, DEFAULT
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 FILE = RESULTS / "attacks.json"
@@ -61,7 +61,7 @@ CODEC = "peaks:6%"
 BUDGET = "budget:6%"  # a budget brings its own codec
 LIMITS = {"default": 1.25, "k=0": 2.0, "random": 2.0}
 POLICIES = {
-    "default": f"{DEFAULT} or {ROBUST}",
+    "default": f"{DEFAULT} or {COMPARED}",
     "k=0": "adaptive,k=0,robust=true,at_most=10+ignore",
     "random": "random:0.5+ignore",
 }
@@ -389,14 +389,13 @@ def measure(make: Callable[[], Any], name: str, seeds: int) -> tuple[float, floa
     return float(np.mean([distance for distance, _ in found])), share
 
 
-def text_of(policy: str, inner: str, codec: str) -> str:
-    """A policy around a strategy, with a codec or none."""
-    text = POLICIES[policy]
+def text_of(policy: str, inner: str, codec: str) -> str | None:
+    """A policy around a strategy, with a codec or none; None where it has one of its own."""
+    if policy == "default" and isinstance(STRATEGIES[inner](), compatibility.COMPARING):
+        return None if codec else COMPARED
     if policy == "default":
-        if not isinstance(STRATEGIES[inner](), compatibility.COMPARING):
-            return BUDGET if codec else DEFAULT
-        text = ROBUST
-    return f"{text}+{codec}" if codec else text
+        return BUDGET if codec else DEFAULT
+    return f"{POLICIES[policy]}+{codec}" if codec else POLICIES[policy]
 
 
 def cases(seeds: int, case: tuple[str, str, str]) -> list[dict[str, Any]]:
@@ -407,7 +406,8 @@ def cases(seeds: int, case: tuple[str, str, str]) -> list[dict[str, Any]]:
     everyone, _ = measure(whole, name, seeds)
     rows = []
     for policy in POLICIES:
-        text = text_of(policy, inner, codec)
+        if (text := text_of(policy, inner, codec)) is None:
+            continue
         ours, share = measure(lambda text=text: Taciturn(make(), text, seed=0), name, seeds)
         rows.append({"attack": name, "inner": inner, "codec": codec, "policy": policy,
                      "everyone": _rounded(everyone), "ours": _rounded(ours),

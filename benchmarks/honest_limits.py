@@ -35,7 +35,7 @@ from pages import RESULTS, commit
 import taciturn
 from taciturn.flower import Taciturn, speak
 from taciturn.flower import mod as client_mod
-from taciturn.flower.strategy import DEFAULT, ROBUST
+from taciturn.flower.strategy import DEFAULT
 from taciturn.settings import Settings
 from taciturn.sim import draws
 from taciturn.sim.defaults import fill_in
@@ -45,7 +45,10 @@ from taciturn.tasks.task import with_test
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 FILE = RESULTS / "honest_limits.json"
-POLICIES = (DEFAULT, ROBUST, "adaptive,k=0,robust=true,at_most=10+ignore", "random:0.5+ignore")
+POLICIES = (
+    DEFAULT, "adaptive,robust=true,at_most=10+ou,cap=true",
+    "adaptive,k=0,robust=true,at_most=10+ignore", "random:0.5+ignore",
+)  # fmt: skip
 TASKS = {"synthetic-niid": "clients", "glyphs": "population"}  # and what says how many there are
 FREE = {"weight_limit": None, "norm_limit": None}
 

@@ -43,7 +43,8 @@ from taciturn.flower.state import Results, State, Store
 from taciturn.track import Tracker
 
 DEFAULT = "budget"  # around a strategy that averages
-ROBUST = "adaptive,robust=true,at_most=10+ou,cap=true"  # around one that compares replies
+# Around one that compares replies: all of them, with little noise.
+COMPARED = "full+eden:3"
 _NAMED = 6  # arrays that are named in the log
 _METRICS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
 
@@ -57,8 +58,8 @@ class Taciturn(Strategy):
         speakers alone, or, where they are too few, replaced by a trimmed mean. Flower's wrappers
         for central privacy are refused.
       policy: who speaks, what stands in for the silent, and the codec, as an object or text. By
-        default `budget`, 4 kB for each client; around a strategy that compares replies, clients
-        whose update is small are silent.
+        default `budget`, 4 kB for each client; around a strategy that compares replies all speak,
+        with 3 bits for each weight.
       absent: what happens to clients whose reply is an error, late or missing: `ignore` leaves them
         out of the mean, `stand-in` treats them as silent clients of mean weight.
       exclude: names of arrays, or patterns such as `head.*`, that are always sent.
@@ -102,7 +103,7 @@ class Taciturn(Strategy):
         kept_messages: int | None = None,
     ) -> None:
         compares = isinstance(inner, compatibility.COMPARING) if compares is None else compares
-        policy = (ROBUST if compares else DEFAULT) if policy is None else policy
+        policy = (COMPARED if compares else DEFAULT) if policy is None else policy
         policy = parse(policy) if isinstance(policy, str) else policy
         choice("absent", absent, ("ignore", "stand-in"))
         silence = policy.rule != rules.full()
