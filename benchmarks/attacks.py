@@ -441,7 +441,7 @@ def table(found: dict[str, Any]) -> str:
                  for names in kinds.values()]  # fmt: skip
         cells += [_ratio([row for row in rows if row["policy"] == name]) for name in policies]
         lines.append(f"| {family} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", _beyond(found["rows"])])
+    return "\n".join([*lines, "", _summary(found)])
 
 
 def _arrow(rows: list[dict[str, Any]]) -> str:
@@ -465,13 +465,15 @@ def _ratio(rows: list[dict[str, Any]]) -> str:
     return f"{max(known):.2f} ×" if known else "–"
 
 
-def _beyond(rows: list[dict[str, Any]]) -> str:
-    """How many cases are beyond their limit."""
-    counts = []
-    for name in POLICIES:
-        own = [row["holds"] for row in rows if row["policy"] == name]
-        counts.append(f"`{name}` ({LIMITS[name]:g} ×) {own.count(False)} of {len(own)}")
-    return f"Cases beyond their limit: {', '.join(counts)}."
+def _summary(found: dict[str, Any]) -> str:
+    """What the policies are, and how many of their cases are beyond their limit."""
+    texts = []
+    for name, policy in found["policies"].items():
+        own = [row["holds"] for row in found["rows"] if row["policy"] == name]
+        text = policy.replace(" or ", "` or, where replies are compared, `")
+        texts.append(f"- `{name}` is `{text}`: beyond {LIMITS[name]:g} × in {own.count(False)} of "
+                     f"{len(own)} cases.")  # fmt: skip
+    return "\n".join(texts)
 
 
 def _quiet() -> None:
