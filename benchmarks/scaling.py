@@ -223,31 +223,12 @@ def points(runs: list[dict[str, Any]]) -> dict[Key, Point]:
 
 
 def table(options: argparse.Namespace) -> None:
-    """Writes three tables into docs/scaling.md, and one into the README."""
+    """Writes two tables into docs/scaling.md, and one into the README."""
     runs = json.loads(options.json.read_text())["runs"]
     found = points(runs)
-    for name, rows in (("default", _default(found, runs)), ("amounts", _amounts(found)),
-                       ("needed", _needed(found))):  # fmt: skip
+    for name, rows in (("amounts", _amounts(found)), ("needed", _needed(found))):
         put(ROOT / "docs" / "scaling.md", name, "\n".join(rows))
     put(ROOT / "README.md", "headline", "\n".join(_headline(found, runs)))
-
-
-def _default(found: dict[Key, Point], runs: list[dict[str, Any]]) -> list[str]:
-    """The default on tasks that the table of amounts lacks, and in other settings, there with other
-    amounts beside it."""
-    rows = ["| task | weights | clients | rounds | policy | seeds | points to `full` | bytes "
-            "a round | of `full` |", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
-    settings = {str(row["own"]): row["own"] for row in runs}
-    for (on, own, arm), point in found.items():
-        usual = own == "{}"
-        wanted = arm == "budget" if usual else arm.startswith("budget")
-        if wanted and not (usual and on in _COLUMNS):
-            used = SETTINGS[on] | settings[own]
-            share = f"{point.share:.2g}".replace("1e+02", "100")
-            rows.append(f"| {on} | {point.weights:,} | {used['cohort']} | {used['rounds']} | "
-                        f"`{arm}` | {point.seeds} | {gap(point)} | {point.sent:,.0f} | "
-                        f"{share} % |")  # fmt: skip
-    return rows
 
 
 # Tasks with a column each, and arms with a row, of the table of amounts.
