@@ -11,7 +11,7 @@ from taciturn.frontier.front import Frontier, Scores
 from taciturn.frontier.policies import FULL
 from taciturn.studies.table import Table
 
-_SETTINGS = ("rounds", "epochs", "batch", "lr")
+_SETTINGS = ("epochs", "batch", "lr")
 # Further forms of a rival: each experiment's own table has them.
 _FURTHER = ("EDEN 2 bits", "QSGD 4 bits", "sparse ternary 1 %", "optimal sampling 30 %, OU",
             "optimal sampling 30 %, last")  # fmt: skip
