@@ -233,17 +233,18 @@ def table(options: argparse.Namespace) -> None:
 
 # Tasks with a column each, and arms with a row, of the table of amounts.
 _COLUMNS = (*NETS, "emnist")
-_ARMS = ("budget", "budget:20kB", "budget:10kB", "budget:5kB", "full+eden@4000",
-         "full+sparse_ternary@4000,feedback=true")  # fmt: skip
+_ARMS = {f"budget{amount}": f"`budget{amount}`" for amount in ("", ":20kB", ":10kB", ":5kB")} | {
+    "full+eden@4000": "EDEN", "full+sparse_ternary@4000,feedback=true": "sparse ternary, feedback"
+}  # fmt: skip
 
 
 def _amounts(found: dict[Key, Point]) -> list[str]:
     """Points to `full` with fewer bytes, and of rivals with as many."""
     rows = [f"| policy | {' | '.join(_COLUMNS)} |", "|---" * (1 + len(_COLUMNS)) + "|"]
-    for arm in _ARMS:
+    for arm, name in _ARMS.items():
         least = "full+eden:0.02" if arm == "full+eden@4000" else arm  # where 4 kB are too few
         cells = (found.get((on, "{}", arm)) or found.get((on, "{}", least)) for on in _COLUMNS)
-        rows.append(f"| `{arm}` | {' | '.join(map(_amount, cells))} |")
+        rows.append(f"| {name} | {' | '.join(map(_amount, cells))} |")
     return rows
 
 
