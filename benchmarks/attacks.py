@@ -431,7 +431,7 @@ def table(found: dict[str, Any]) -> str:
     kinds = {"FedAvg": ["FedAvg"], "FedAdam": ["FedAdam"]}
     kinds["the other five"] = [name for name in STRATEGIES if name not in kinds]
     policies = list(POLICIES)
-    ratios = " | ".join(f"worst ratio, `{name}`" for name in policies)
+    ratios = " | ".join(f"worst ratio, {name}" for name in policies)
     lines = [f"| the tenth node | {' | '.join(kinds)} | {ratios} |",
              "|---|" + "---|" * (len(kinds) + len(policies))]  # fmt: skip
     for family, attacks in FAMILIES.items():
