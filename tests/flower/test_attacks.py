@@ -10,6 +10,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import attacks
 
 
+def test_every_attack_is_in_one_row_of_the_table():
+    assert sorted(itertools.chain(*attacks.FAMILIES.values())) == sorted(attacks.ATTACKS)
+
+
 @pytest.mark.parametrize(
     ("inner", "name"),
     [*itertools.product(
