@@ -146,7 +146,7 @@ def table(runs: list[dict[str, Any]]) -> None:
     rounds = list(runs[0]["accuracy"])[::2]
     rows = [f"| policy | seed | {' | '.join(rounds)} | uploaded |",
             "|---" * (len(rounds) + 3) + "|"]  # fmt: skip
-    for row in sorted(runs, key=lambda row: row["seed"]):
+    for row in sorted(runs, key=lambda row: (row["lora-rank"], row["seed"])):
         ends = " | ".join(f"{100 * row['accuracy'][t]:.1f}" for t in rounds)
         sent = (row["bytes_up"] + row["overhead_up"]) / 1e6
         policy = row["policy"] + (f", LoRA {row['lora-rank']}" if row["lora-rank"] else "")
