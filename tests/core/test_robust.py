@@ -93,11 +93,10 @@ def test_norms_are_kept_where_they_are_needed_alone() -> None:
     state = server.init(parse("adaptive"), np.zeros(1))
     config = server.open(parse("adaptive"), state.memory, 3)
     some = [Message(1, norm, np.array([norm])) for norm in (1.0, 2.0, 3.0)]
-    one = tally.add(tally.start(state.weights, each=True), some[0], config)
-    two = tally.add(tally.start(state.weights, each=True), some[1], config)
-    merged = tally.add(tally.merge(one, two), some[2], config)
-    np.testing.assert_array_equal(merged.each, [1.0, 2.0, 3.0])
-    plain = tally.add(tally.start(state.weights), some[0], config)
+    heard, plain = tally.start(state.weights, each=True), tally.start(state.weights)
+    for message in some:
+        heard, plain = (tally.add(before, message, config) for before in (heard, plain))
+    np.testing.assert_array_equal(heard.each, [1.0, 2.0, 3.0])
     assert plain.each is None
     with pytest.raises(InputError, match="needs each norm"):
         parse("adaptive,robust=true").rule.learn(parse("adaptive").rule.init(1, None), plain)

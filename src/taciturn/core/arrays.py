@@ -196,7 +196,9 @@ def ratio(x: Any, y: Any, empty: float = 0.0) -> Any:
 
 
 def select(condition: Scalar, new: Any, old: Any) -> Any:
-    """`new` where the condition holds and `old` where not, for every entry of a record."""
+    """`new` where the condition holds and `old` where not; under JAX for every entry of a record."""
+    if isinstance(condition, np.bool):
+        return new if condition else old
     pairs = zip(leaves_of(new), leaves_of(old), strict=True)
     return rebuilt(old, (namespace(condition).where(condition, a, b) for a, b in pairs))
 

@@ -122,6 +122,9 @@ def learn(
         tally.norms.mean, tally.norms.deviation(), tally.nbytes,
     )  # fmt: skip
     heard, rule = tally.norms.weight > 0, policy.rule.learn(memory.rule, tally)
+    rule = select(heard, rule, memory.rule)
+    if isinstance(counts, np.bool) and not counts:  # a plain number: nothing is traced
+        return arrays.zeros(tally.spoken), ServerMemory(rule, memory.stand_in), info
 
     def move(record: tuple[Array, Any]) -> tuple[Array, Any]:
         spoken, before = record
@@ -131,15 +134,8 @@ def learn(
         mean = spoken / divisor
         return mean, stand_in.learn(before, mean)
 
-    if isinstance(counts, np.bool):  # a plain number: nothing is traced
-        rule = rule if heard else memory.rule
-        if not counts:
-            return arrays.zeros(tally.spoken), ServerMemory(rule, memory.stand_in), info
-        mean, learned = arrays.in_blocks(move, (tally.spoken, memory.stand_in), donate=donate)
-        return mean, ServerMemory(rule, learned), info
-    # Under JAX both ways are computed and one is chosen.
-    mean, learned = move((tally.spoken, memory.stand_in))
-    rule, learned = select(heard, rule, memory.rule), select(counts, learned, memory.stand_in)
+    mean, learned = arrays.in_blocks(move, (tally.spoken, memory.stand_in), donate=donate)
+    learned = select(counts, learned, memory.stand_in)
     return arrays.or_zero(counts, mean), ServerMemory(rule, learned), info
 
 

@@ -116,7 +116,8 @@ def _decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
         return (hadamard.rotate_back(q, key, numbers[first : first + q.shape[0]]),)
 
     (turned,) = by_rows(back, rows)
-    return hadamard.put(turned, numbers, size)
+    # A block that does not exist is the last one, and dropped.
+    return xp.reshape(put(numbers, turned, (blocks + 1, block)), (-1,))[:size]
 
 
 def rows(update: Array, key: Array, nbytes: Scalar) -> Array:
@@ -125,7 +126,8 @@ def rows(update: Array, key: Array, nbytes: Scalar) -> Array:
     block, blocks = hadamard.block_of(size), hadamard.cut(update)
     shared = share_out(hadamard.squares(update), size, nbytes)
     depths, chances = draw(*shared, size, nbytes, key)
-    found = _find(blocks, hadamard.numbers(blocks), depths, chances, key)
+    numbers = xp.arange(blocks.shape[0], dtype=xp.int32)
+    found = _find(blocks, numbers, depths, chances, key)
     place = xp.asarray(_shuffled(block).argsort().astype(np.int32))[None, :]
     sent = (depths < NONE)[:, None]
     groups = xp.full_like(depths, block) >> xp.where(depths < NONE, depths, 0)
