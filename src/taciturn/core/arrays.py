@@ -22,17 +22,9 @@ Scalar = Any  # a Python number or a 0-d array
 BLOCK = 1 << 17
 
 
-def namespace(x: Array) -> Any:
-    """The array library of `x`."""
-    try:
-        return x.__array_namespace__()
-    except AttributeError:
-        raise InputError(f"Weights must be an array, got {type(x).__name__}.") from None
-
-
-def library(number: Scalar) -> Any:
-    """The array library of a number; NumPy for a number of Python's."""
-    return namespace(number) if hasattr(number, "__array_namespace__") else np
+def namespace(x: Array | Scalar) -> Any:
+    """The array library of `x`; NumPy for a number of Python's."""
+    return x.__array_namespace__() if hasattr(x, "__array_namespace__") else np
 
 
 def one_if(condition: Any) -> Any:
@@ -44,10 +36,11 @@ def one_if(condition: Any) -> Any:
 
 def check_flat(weights: Array) -> None:
     """Raises unless `weights` is one flat vector of floating-point numbers."""
-    xp = namespace(weights)
+    if not hasattr(weights, "__array_namespace__"):
+        raise InputError(f"Weights must be an array, got {type(weights).__name__}.")
     if weights.ndim != 1:
         raise InputError(f"Weights must be one flat vector, got shape {tuple(weights.shape)}.")
-    if not xp.isdtype(weights.dtype, "real floating"):
+    if not namespace(weights).isdtype(weights.dtype, "real floating"):
         raise InputError(f"Weights must be floating-point numbers, got {weights.dtype}.")
 
 
@@ -196,7 +189,7 @@ def ratio(x: Any, y: Any, empty: float = 0.0) -> Any:
 
 
 def select(condition: Scalar, new: Any, old: Any) -> Any:
-    """`new` where the condition holds and `old` where not; under JAX for every entry of a record."""
+    """`new` where the condition holds and `old` where not, for every entry of a record."""
     if isinstance(condition, np.bool):
         return new if condition else old
     pairs = zip(leaves_of(new), leaves_of(old), strict=True)

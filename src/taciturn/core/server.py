@@ -24,16 +24,12 @@ from taciturn.core.tally import RoundConfig, Tally
 
 
 class Optimizer(NamedTuple):
-    """What the server does with the mean update.
+    """What the server does with the mean update."""
 
-    Attributes:
-      init: `(weights) -> state`.
-      apply: `(state, mean update, weights, donate) -> (weights, state)`.
-      choose: `(condition, new, old) -> state`, traced, for a state that is no tuple of arrays.
-    """
-
-    init: Callable[[Array], Any]
+    init: Callable[[Array], Any]  # (weights) -> state
+    # (state, mean update, weights, donate) -> (weights, state)
     apply: Callable[[Any, Array, Array, bool], tuple[Array, Any]]
+    # (condition, new, old) -> state, traced; for a state that is no tuple of arrays
     choose: Callable[[Scalar, Any, Any], Any] = select
 
 
@@ -140,14 +136,9 @@ def learn(
 
 
 def step(
-    optimizer: Optimizer,
-    slots: Any,
-    weights: Array,
-    mean: Array,
-    counts: Scalar,
-    *,
+    optimizer: Optimizer, slots: Any, weights: Array, mean: Array, counts: Scalar, *,
     donate: bool = False,
-) -> tuple[Array, Any]:
+) -> tuple[Array, Any]:  # fmt: skip
     """The weights moved by the mean update, and the optimiser's state; both stay if nobody counts.
 
     `slots` is that state before. With `donate`, NumPy may reuse the memory of all.
@@ -159,13 +150,9 @@ def step(
 
 
 def close(
-    policy: Policy,
-    state: ServerState,
-    tally: Tally,
-    optimizer: Optimizer | None = None,
-    *,
+    policy: Policy, state: ServerState, tally: Tally, optimizer: Optimizer | None = None, *,
     donate: bool = False,
-) -> tuple[ServerState, RoundInfo]:
+) -> tuple[ServerState, RoundInfo]:  # fmt: skip
     """The state after a round: `learn`, then `step`; without an optimiser, plain averaging."""
     mean, memory, info = learn(policy, state.memory, tally, donate=donate)
     weights, slots = step(

@@ -68,14 +68,9 @@ def start(weights: Array, each: bool = False) -> Tally:
 
 
 def add(
-    tally: Tally,
-    message: Message,
-    config: RoundConfig,
-    codec: Codec = _EXACT,
-    *,
-    last: Array | None = None,
-    donate: bool = False,
-) -> Tally:
+    tally: Tally, message: Message, config: RoundConfig, codec: Codec = _EXACT, *,
+    last: Array | None = None, donate: bool = False,
+) -> Tally:  # fmt: skip
     """The tally with one more client in it.
 
     A message that is not finite, that weighs nothing, or whose norm does not fit its update is
@@ -141,16 +136,9 @@ def fits(codec: Codec, reported: Scalar, actual: Scalar, size: int) -> Scalar:
 
 
 def of(
-    spoken: Array,
-    examples: Array,
-    norms: Array,
-    spoke: Array,
-    config: RoundConfig,
-    probabilities: Array | None = None,
-    *,
-    each: bool = False,
-    nbytes: Array | None = None,
-) -> Tally:
+    spoken: Array, examples: Array, norms: Array, spoke: Array, config: RoundConfig,
+    probabilities: Array | None = None, *, each: bool = False, nbytes: Array | None = None,
+) -> Tally:  # fmt: skip
     """The tally of a group of clients whose Σ n·Δ/p is known.
 
     Args:
