@@ -186,8 +186,6 @@ FILES: dict[str, Content] = {
     "toml_word": "rounds = 'many'\n",
     "toml_empty_list": "lr = []\n",
     "csv": "user,y,a\nann,0,1\nann,1,2\nbob,0,3\nbob,1,4\n",
-    "csv_cut": "user,y,a\nann,0,1\nann,1",
-    "csv_empty_cell": "user,y,a\nann,0,1\nann,1,\nbob,0,3\n",
 }
 
 
