@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taciturn.core.codecs import Codec, eden, from_bytes, hadamard, peaks, shares, to_bytes
+from taciturn.core.codecs import Codec, from_bytes, hadamard, peaks, shares, to_bytes
 from taciturn.errors import InputError
 
 BLOCK = hadamard.BLOCK
@@ -163,18 +163,6 @@ def test_the_weights_of_a_large_model_in_4_kb() -> None:
         assert low <= np.sqrt(own) <= high
         found.append((own - 2 * np.vecdot(read, update) + square) / square)
     assert np.mean(found) == pytest.approx(codec.error(size - nothing), rel=0.1)
-
-
-# What bits are spent for.
-
-
-@pytest.mark.parametrize("spread", [0.0, 1.0])
-@pytest.mark.parametrize("bits", [0.02, 0.5])
-def test_with_as_many_bytes_the_error_is_below_that_of_signs(bits: float, spread: float) -> None:
-    """Of blocks that are alike, by a sixth at the least; of blocks that differ, by a third."""
-    update, most = uneven(64, spread), 0.84 if spread == 0 else 0.65
-    ours = LENGTHS.at(eden(bits).nbytes(len(update)))
-    assert error_of(ours, update) < most * error_of(eden(bits), update)
 
 
 @given(

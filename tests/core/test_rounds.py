@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from taciturn.core import client, server, tally
+from taciturn.core.codecs import top_k
 from taciturn.core.messages import Message
 from taciturn.core.policy import parse
 from taciturn.core.rules import ClientStats
@@ -170,6 +171,33 @@ def test_random_speaks_below_its_probability_and_full_whatever_it_has_to_say() -
     _, info = play(policy, state, [(1, [0.0, 0.0])])
     assert info.spoke == 1
     assert math.isnan(info.threshold)
+
+
+# What a client says.
+
+
+def test_a_client_that_knows_its_norm_decides() -> None:
+    rule = parse("fixed:0.5").rule
+    context = rule.init(3, None)
+    for norm, speaks in ((0.5, False), (0.6, True)):
+        assert client.decide(rule, ClientStats(norm), context) == (speaks, norm, 1.0, 0)
+    broken = client.decide(rule, ClientStats(math.inf), context)
+    assert math.isnan(broken.norm)
+    assert not broken.speaks
+    rule = parse("budget:1kB").rule
+    told = client.decide(rule, ClientStats(0.5, 0.9), rule.broadcast(rule.init(1000, None), 2))
+    assert told == (True, 0.5, 1.0, 464)  # of 476 bytes, in steps of 16
+
+
+def test_what_a_codec_leaves_out_is_added_to_the_next_update() -> None:
+    codec, key, update = top_k(0.5, feedback=True), np.zeros(2, np.uint32), np.array([3.0, 4.0])
+    message, kept = client.through(Message(1, 5.0, update), codec, key, np.array([2.0, 0.0]))
+    assert message.encoded_norm == math.hypot(5, 4)
+    np.testing.assert_array_equal(message.update, [5, 0])
+    np.testing.assert_array_equal(kept, [0, 4])
+    silent, still = client.through(Message(1, 5.0, None), codec, key, kept)
+    assert silent.update is None
+    assert still is kept
 
 
 # Clients that lie, and clients that broke.

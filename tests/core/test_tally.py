@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taciturn.core import server, tally
+from taciturn.core.codecs import float32
 from taciturn.core.messages import Message
 from taciturn.core.policy import parse, parse_part
 
@@ -79,17 +80,6 @@ def test_moments_of_clipped_norms_are_never_negative() -> None:
     assert heard.norms.mean == pytest.approx(1 / 3, rel=1e-6)
 
 
-def test_the_group_form_rejects_what_cannot_be() -> None:
-    norms = np.array([1.0, -1.0, np.nan, 1.0, 1.0, 1.0])
-    examples = np.array([2.0, 2.0, 2.0, 0.0, -1.0, np.inf])
-    config = tally.RoundConfig(2, 2, 1)
-    for spoke in (True, False):
-        heard = tally.of(np.zeros(1), examples, norms, np.full(6, spoke), config)
-        assert (heard.n_spoke, heard.n_silent, heard.n_rejected) == (spoke, not spoke, 5)
-        assert (heard.norms.weight, heard.norms.mean, heard.norms.m2) == (2, 1, 0)
-        assert heard.examples_spoke + heard.examples_silent == 2
-
-
 @pytest.mark.parametrize(
     ("text", "accepted"), [("top_k:0.5,feedback=true", True), ("top_k:0.5", False)]
 )
@@ -127,3 +117,12 @@ def test_a_code_is_judged_by_what_its_own_length_leaves_out(nbytes: int, accepte
     message = Message(1, np.linalg.norm(decoded) / 4, decoded, nbytes=nbytes)
     heard = tally.add(tally.start(decoded), message, tally.RoundConfig((), 0.0, np.inf), codec)
     assert (heard.n_spoke, heard.n_rejected) == (accepted, not accepted)
+
+
+@pytest.mark.parametrize(
+    ("reported", "actual", "fits"),
+    [(1.0, 1.0005, True), (1.0, 1.1, False), (1.1, 1.0, False), (0.0, 0.0, True),
+     (1.0, np.nan, False), (np.inf, np.inf, False)],
+)  # fmt: skip
+def test_a_reported_norm_must_fit_the_update(reported: float, actual: float, fits: bool) -> None:
+    assert bool(tally.fits(float32(), np.float64(reported), np.float64(actual), 3)) is fits
