@@ -97,6 +97,12 @@ def test_with_feedback_the_norm_of_what_was_encoded_is_checked(text: str, accept
         assert (heard.n_spoke, heard.n_rejected) == (0, 1)
 
 
+def test_where_nothing_is_lost_the_measured_norm_counts() -> None:
+    said = Message(1, 5.004, np.array([3.0, 4.0]))
+    heard = tally.add(tally.start(np.zeros(2)), said, tally.RoundConfig((), 0.0, np.inf))
+    assert heard.norms.mean == 5
+
+
 def test_the_bytes_of_those_who_spoke_are_added_up() -> None:
     """Not those of who is silent, nor of who is rejected."""
     said, config = np.full(2, 3.0), tally.RoundConfig((), np.inf, np.inf)

@@ -89,8 +89,8 @@ def add_scaled(total: Array, scale: Scalar, x: Array, *, donate: bool = False) -
 
     def work(part: slice) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
-            for cut in _cuts(part):
-                out[cut] = total[cut] + scale * x[cut].astype(total.dtype, copy=False)
+            for cut, (before, more) in _blocks((total, x), part):
+                out[cut] = before + scale * more.astype(total.dtype, copy=False)
 
     in_parallel(work, len(total))
     return out
@@ -173,8 +173,8 @@ def or_zero(known: Array, x: Array) -> Array:
 
 
 def largest_where(holds: Callable[[Array], Array], bits: int, xp: Any) -> Array:
-    """The largest number of so many bits of which something holds, found bit by bit; it has to hold
-    of all smaller ones but 0 too."""
+    """The largest number of so many bits of which something holds, found bit by bit. Whatever holds
+    of a number must hold of all smaller ones but 0."""
     found = xp.zeros((), dtype=xp.int32)
     for place in reversed(range(bits)):
         higher = found | (1 << place)
@@ -199,15 +199,9 @@ def select(condition: Scalar, new: Any, old: Any) -> Any:
 def _blocks(record: Any, part: slice) -> Iterator[tuple[slice, Any]]:
     """The record with its vectors cut to the blocks of a part, and where they were cut."""
     leaves = leaves_of(record)
-    for cut in _cuts(part):
-        block = (leaf[cut] if _is_vector(leaf) else leaf for leaf in leaves)
-        yield cut, rebuilt(record, block)
-
-
-def _cuts(part: slice) -> Iterator[slice]:
-    """The blocks of a part."""
     for low in range(part.start, part.stop, BLOCK):
-        yield slice(low, min(low + BLOCK, part.stop))
+        cut = slice(low, min(low + BLOCK, part.stop))
+        yield cut, rebuilt(record, (leaf[cut] if _is_vector(leaf) else leaf for leaf in leaves))
 
 
 def _apart(new: Any, before: list[Any], own: int) -> Any:

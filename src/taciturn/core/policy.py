@@ -194,7 +194,7 @@ def import_files(paths: Iterable[Path]) -> None:
     """Runs Python files that register parts."""
     seen: set[str] = set()
     for path in paths:
-        name = f"imported {path.stem}"  # which is no module's that is there
+        name = f"imported {path.stem}"  # no module has a name with a space
         if path.suffix != ".py" or not path.is_file():
             raise InputError(f"`--import` takes Python files, {path} is none.")
         if name in seen:

@@ -147,7 +147,8 @@ def _norm_range(norm: Scalar, size: int, nbytes: int) -> tuple[Scalar, Scalar]:
 
 @functools.lru_cache(maxsize=1024)
 def _error(size: int, nbytes: int) -> float:
-    """Of normal weights: of two depths, or of chances, what as many blocks are given."""
+    """The expected error of normal weights, whose blocks are all alike: it follows from the depths
+    and chances that these are given."""
     block, blocks = hadamard.block_of(size), hadamard.blocks_of(size)
     shared = share_out(np.ones(blocks, np.float32), size, nbytes)
     depths, chances = draw(*shared, size, nbytes, np.zeros(2, np.uint32))
