@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from taciturn.core import client, server, tally
-from taciturn.core.codecs import top_k
+from taciturn.core.codecs import peaks, top_k
 from taciturn.core.messages import Message
 from taciturn.core.policy import parse
 from taciturn.core.rules import ClientStats
@@ -184,9 +184,10 @@ def test_a_client_that_knows_its_norm_decides() -> None:
     broken = client.decide(rule, ClientStats(math.inf), context)
     assert math.isnan(broken.norm)
     assert not broken.speaks
-    rule = parse("budget:1kB").rule
-    told = client.decide(rule, ClientStats(0.5, 0.9), rule.broadcast(rule.init(1000, None), 2))
-    assert told == (True, 0.5, 1.0, 464)  # of 476 bytes, in steps of 16
+    for amount, p, nbytes in (("500B", 1.0, 464), ("40B", 0.5, 32)):  # of 476, and half of 32
+        rule = parse(f"budget:{amount},per=client").rule
+        told = client.decide(rule, ClientStats(0.5, 0.4), rule.broadcast(rule.init(1000, None), 2))
+        assert told == (True, 0.5, p, nbytes)
 
 
 def test_what_a_codec_leaves_out_is_added_to_the_next_update() -> None:
@@ -195,6 +196,8 @@ def test_what_a_codec_leaves_out_is_added_to_the_next_update() -> None:
     assert message.encoded_norm == math.hypot(5, 4)
     np.testing.assert_array_equal(message.update, [5, 0])
     np.testing.assert_array_equal(kept, [0, 4])
+    long, _ = client.through(Message(1, 10.0, np.ones(100), nbytes=70), peaks(), key)
+    assert long.nbytes == 66  # four bits for each of 128 weights, and their scale
     silent, still = client.through(Message(1, 5.0, None), codec, key, kept)
     assert silent.update is None
     assert still is kept

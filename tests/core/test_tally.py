@@ -97,10 +97,13 @@ def test_with_feedback_the_norm_of_what_was_encoded_is_checked(text: str, accept
         assert (heard.n_spoke, heard.n_rejected) == (0, 1)
 
 
-def test_where_nothing_is_lost_the_measured_norm_counts() -> None:
+def test_the_measured_norm_counts_and_a_chance_lies_between_0_and_1() -> None:
     said = Message(1, 5.004, np.array([3.0, 4.0]))
     heard = tally.add(tally.start(np.zeros(2)), said, tally.RoundConfig((), 0.0, np.inf))
     assert heard.norms.mean == 5
+    for chance in (0.0, -0.5, 1.1, np.nan):
+        wrong = said._replace(probability=chance)
+        assert tally.add(heard, wrong, tally.RoundConfig((), 0.0, np.inf)).n_rejected == 1
 
 
 def test_the_bytes_of_those_who_spoke_are_added_up() -> None:

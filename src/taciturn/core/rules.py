@@ -276,8 +276,6 @@ def _median(x: Array) -> Scalar:
     xp = namespace(x)
     if not x.shape[0]:
         return xp.zeros((), dtype=x.dtype)[()]
-    known = ~xp.isnan(x)
-    ordered = xp.sort(xp.where(known, x, math.inf))
-    count = xp.sum(known, dtype=xp.int32)
-    middle = ordered[xp.maximum(count - 1, 0) // 2]
+    count = xp.sum(~xp.isnan(x), dtype=xp.int32)
+    middle = xp.sort(x)[xp.maximum(count - 1, 0) // 2]  # NaN is sorted behind all numbers
     return xp.where(count > 0, middle, 0.0)[()]

@@ -131,8 +131,7 @@ def learn(
         return mean, stand_in.learn(before, mean)
 
     mean, learned = arrays.in_blocks(move, (tally.spoken, memory.stand_in), donate=donate)
-    learned = select(counts, learned, memory.stand_in)
-    return arrays.or_zero(counts, mean), ServerMemory(rule, learned), info
+    return mean, ServerMemory(rule, select(counts, learned, memory.stand_in)), info
 
 
 def step(
