@@ -76,7 +76,8 @@ def test_numpy_and_jax_write_the_same_bytes_of_a_few_blocks_of_many() -> None:
 @pytest.mark.parametrize(
     ("length", "size", "nbytes"),
     [("4kB", 10**6, 4_000), ("1%", 10**6, 40_000), (0.1, 10**6, 12_500), ("32B", 10**10, 32),
-     ("1%", 100, 32), ("2kB", 10_000, 1_542), (2, 10_000, 3_078), (32, 65, 260), ("200%", 999, 3_996)],
+     ("1%", 100, 32), ("2kB", 10_000, 1_542), (2, 10_000, 3_078), (32, 65, 260),
+     ("200%", 999, 3_996)],
 )  # fmt: skip
 def test_a_length_is_bytes_or_a_share_or_bits_per_weight(
     length: Any, size: int, nbytes: int

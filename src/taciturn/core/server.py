@@ -7,8 +7,8 @@ for message in messages:
     heard = tally.add(heard, message, config, policy.codec)
 state, info = server.close(policy, state, heard)
 
-`close` is `learn`, which makes the mean update of the tally and remembers, and `step`, which moves
-the weights by it. Where somebody else takes the step, as in Flower, there is `learn` alone.
+`close` is `learn`, which makes the mean update of the tally and remembers, and the step of an
+optimiser. Where somebody else takes that step, as in Flower, there is `learn` alone.
 """
 
 import math
@@ -134,27 +134,18 @@ def learn(
     return mean, ServerMemory(rule, select(counts, learned, memory.stand_in)), info
 
 
-def step(
-    optimizer: Optimizer, slots: Any, weights: Array, mean: Array, counts: Scalar, *,
-    donate: bool = False,
-) -> tuple[Array, Any]:  # fmt: skip
-    """The weights moved by the mean update, and the optimiser's state; both stay if nobody counts.
-
-    `slots` is that state before. With `donate`, NumPy may reuse the memory of all.
-    """
-    if isinstance(counts, np.bool):
-        return optimizer.apply(slots, mean, weights, donate) if counts else (weights, slots)
-    moved, new = optimizer.apply(slots, mean, weights, donate)
-    return select(counts, moved, weights), optimizer.choose(counts, new, slots)
-
-
 def close(
     policy: Policy, state: ServerState, tally: Tally, optimizer: Optimizer | None = None, *,
     donate: bool = False,
 ) -> tuple[ServerState, RoundInfo]:  # fmt: skip
-    """The state after a round: `learn`, then `step`; without an optimiser, plain averaging."""
+    """The state after a round: `learn`, and the weights moved by the mean update if anyone counts;
+    without an optimiser, by plain averaging. With `donate`, NumPy may reuse the memory of all."""
     mean, memory, info = learn(policy, state.memory, tally, donate=donate)
-    weights, slots = step(
-        optimizer or averaging(), state.optimizer, state.weights, mean, info.counts, donate=donate
-    )
+    plain, optimizer = isinstance(info.counts, np.bool), optimizer or averaging()
+    if plain and not info.counts:
+        return state._replace(memory=memory), info
+    weights, slots = optimizer.apply(state.optimizer, mean, state.weights, donate)
+    if not plain:  # under JAX the step is made in any case
+        weights = select(info.counts, weights, state.weights)
+        slots = optimizer.choose(info.counts, slots, state.optimizer)
     return ServerState(weights, memory, slots, state.public), info
