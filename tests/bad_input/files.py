@@ -54,7 +54,6 @@ NPZ: dict[str, dict[str, Any]] = {  # what is other than in a good file; None is
     "npz_test_labels": {"x_test": X, "y_test": Y + 1},
     "npz_test_empty": {"x_test": X[:0], "y_test": Y[:0]},
     "npz_pickle": {"x": np.array([{}] * 6, object)},
-    "npz_one_row_each": {"client": np.arange(6)},
 }
 
 

@@ -38,7 +38,6 @@ CASES = [
     ("run synthetic --out {text}/below", "cannot be made"),
     ("run synthetic --out {not_utf8}", "`out`"),
     ("run npz", "`data`"),
-    ("run npz --data {npz_one_row_each} --cohort 1", "two examples"),
     ("run table --data {csv}", "`client`"),
     ("run table --data {csv} --client user", "`label`"),
     ("run table --data {csv} --client user --label user", "two columns"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -269,22 +270,21 @@ def test_memory_is_reused_where_it_is_donated_and_there_alone() -> None:
     for _ in range(3):
         state, _ = play(policy, state, FIRST)
     config = server.open(policy, state.memory, ASKED)
-    message = Message(1, 5.0, np.array([3.0, 4.0]))
+    speaks = Message(1, 5.0, np.array([3.0, 4.0]))
 
-    def hear(donate: bool) -> Any:
+    def close(donate: bool) -> Any:
         heard = tally.start(state.weights)
-        for m in (message, message, Message(2, 0.05, None)):
-            heard = tally.add(heard, m, config, donate=donate)
-        return heard
+        for message in (speaks, speaks, Message(2, 0.05, None)):
+            heard = tally.add(heard, message, config, donate=donate)
+        spoken = heard.spoken.copy()
+        after, _ = server.close(policy, state, heard, donate=donate)
+        assert donate or (heard.spoken == spoken).all()
+        return after
 
-    weights, path, heard = state.weights, state.memory.stand_in, hear(False)
-    before = [np.copy(x) for x in (weights, *path[1:], heard.spoken)]
-    kept, _ = server.close(policy, state, heard)
-    for array, copy in zip((weights, *path[1:], heard.spoken), before, strict=True):
-        np.testing.assert_array_equal(array, copy)
-    given, _ = server.close(policy, state, hear(True), donate=True)
-    np.testing.assert_array_equal(kept.weights, given.weights)
-    for a, b in zip(kept.memory.stand_in, given.memory.stand_in, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert given.weights is weights
-    assert given.memory.stand_in.Q is path.Q
+    before = jax.tree.map(np.copy, state)
+    kept = close(donate=False)
+    jax.tree.map(np.testing.assert_array_equal, state, before)
+    given = close(donate=True)
+    jax.tree.map(np.testing.assert_array_equal, kept, given)
+    assert given.weights is state.weights
+    assert given.memory.stand_in.Q is state.memory.stand_in.Q
