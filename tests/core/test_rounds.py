@@ -137,6 +137,20 @@ def test_a_round_in_which_nobody_counts_changes_nothing(stand_in: str) -> None:
     assert after.memory == state.memory
 
 
+def test_where_nobody_counts_the_optimiser_takes_no_step() -> None:
+    eager = server.Optimizer(
+        lambda weights: (weights,), lambda slots, mean, weights, donate: (weights + 1, (mean + 1,))
+    )
+    policy = parse("full+ignore")
+    state = server.init(policy, np.zeros(2, np.float32), eager)
+
+    def close(state: Any) -> Any:
+        return server.close(policy, state, tally.start(state.weights), eager)[0]
+
+    for after in (close(state), jax.jit(close)(state)):
+        jax.tree.map(np.testing.assert_array_equal, after, state)
+
+
 def test_all_silent_and_ignored_moves_nothing_and_the_threshold_is_learned() -> None:
     """Else a threshold above all norms would stay there for good."""
     policy, state = begin("adaptive,k=0+ignore")
