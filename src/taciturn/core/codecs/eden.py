@@ -208,9 +208,11 @@ def _spread(values: Array, places: Array, block: int) -> Array:
         tiles[:, places] = values
         return tiles
     xp = namespace(values)
-    # A gather instead of a scatter, which a GPU is slow at: of every coordinate's place among those
-    # that were sent.
-    every = xp.arange(block)
-    where = xp.minimum(xp.searchsorted(places, every), len(places) - 1)
-    sent = xp.take(places, where) == every
-    return xp.where(sent[None, :], xp.take(values, where, axis=1), 0.0)
+    # A gather instead of a scatter, which a GPU is slow at: every coordinate's place among those
+    # that were sent, or the column of zeros behind them.
+    every, count = xp.arange(block), len(places)
+    where = xp.searchsorted(places, every)
+    sent = xp.take(places, xp.minimum(where, count - 1)) == every
+    where = xp.where(sent, where, count)
+    padded = xp.concat([values, xp.zeros((values.shape[0], 1), dtype=values.dtype)], axis=1)
+    return xp.take(padded, where, axis=1)
