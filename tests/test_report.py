@@ -35,14 +35,14 @@ def test_table_and_picture(tmp_path, capsys, drawn):
     # Tested after the second round alone, and never a threshold or a norm.
     for axes, x, y in (
         (by_round, [2], [80.5]),
-        (by_upload, [40_320 / 1024], [80.5]),
+        (by_upload, [40_320 / 1000], [80.5]),
         (spoke, [1, 2], [50, 50]),
     ):
         (line,) = axes.get_lines()
         assert line.get_xdata() == pytest.approx(x)
         assert line.get_ydata() == pytest.approx(y)
     assert nbytes.get_title("left").startswith("Bytes up and down")
-    assert [tick.get_text() for tick in by_upload.get_xticklabels()] == ["20 KiB"]
+    assert [tick.get_text() for tick in by_upload.get_xticklabels()] == ["30 kB", "40 kB"]
     (legend,) = drawn[0].legends
     assert [text.get_text() for text in legend.get_texts()] == [POLICY]
 

@@ -18,11 +18,12 @@ from experiments.common.plain import Experiment
 from experiments.common.results_file import ResultsFile
 from taciturn import runs
 from taciturn.core.policy import parse
-from taciturn.errors import InputError, Stopped
+from taciturn.errors import Stopped
 from taciturn.report import terminal
 from taciturn.settings import Settings
-from taciturn.sim import compare, fill_in, infeasible
+from taciturn.sim import compare, fill_in
 from taciturn.sim.history import History
+from taciturn.studies.comparison import left_out
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 
@@ -56,7 +57,11 @@ def run(experiment: Experiment, options: Options, say: Say) -> None:
             if task is None:
                 task = load(experiment.task, data=options.data, **experiment.options)
                 file.check_data(task)
-            for arm, why in _left_out(task, policies, file.settings, own).items():
+            given = Settings(**{**file.settings, **own})
+            if not own:  # these must fit the task
+                fill_in(given, task)
+            parsed = {arm: parse(text) for arm, text in policies.items()}
+            for arm, why in left_out(given, task, parsed).items():
                 if missing.pop(arm, None):
                     say(f"{experiment.title}: {arm} left out: {why}")
             most = _most(experiment, options, len(policies))
@@ -69,20 +74,6 @@ def run(experiment: Experiment, options: Options, say: Say) -> None:
                     shutil.rmtree(folder, ignore_errors=True)
                 file.add(*_piece(task, texts, seeds, file.settings | dict(own), folder), own)
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _left_out(
-    task: Task, policies: Mapping[str, str], settings: Mapping[str, Any], own: Mapping[str, Any]
-) -> dict[str, str]:
-    """Why arms cannot be run: their own settings do not fit the task, or budgets cannot be kept."""
-    try:
-        fill_in(Settings(**{**settings, **own}), task)
-    except InputError as error:
-        if not own:
-            raise
-        return dict.fromkeys(policies, str(error))
-    parsed = {name: parse(text) for name, text in policies.items()}
-    return infeasible(task, parsed, settings["cohort"], settings["rounds"])
 
 
 def _most(experiment: Experiment, options: Options, arms: int) -> tuple[int, int]:

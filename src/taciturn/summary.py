@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+FULL, RECOMMENDED = "full", "budget"  # what all are compared with; the policy to begin with
+
 
 def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The figures of an arm; None is what cannot be known.

@@ -14,15 +14,15 @@ from taciturn.cli.command import Command, File, tell
 from taciturn.core.policy import Policy, import_files, parse, parse_part
 from taciturn.errors import InputError, require
 from taciturn.settings import TOGETHER, Plan, read_config, read_values
+from taciturn.summary import FULL, RECOMMENDED
 from taciturn.track import library
 
-RECOMMENDED = "budget"
 _Task = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TASK")]
 _Sweep = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,VALUE …")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told(Command):
+class Output(Command):
     """Options of the commands that run something: how people learn of it."""
 
     json: bool = False
@@ -57,7 +57,7 @@ class Told(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Simulation(Plan, Told):
+class Simulation(Plan, Output):
     """What `run` and `compare` have in common: a plan, where it is from, and where it goes."""
 
     rare = frozenset((
@@ -141,7 +141,7 @@ class Run(Simulation):
 
     def policies(self) -> str:
         """The policy that was asked for, and what it is compared with, which stands first."""
-        parts, texts = (self.rule, self.stand_in), ["full"] if self.baseline else []
+        parts, texts = (self.rule, self.stand_in), [FULL] if self.baseline else []
         if self.budget is not None:
             if (self.policy, *parts) != (None, None, None):
                 raise InputError(
@@ -179,7 +179,7 @@ class Compare(Simulation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resume(Told):
+class Resume(Output):
     """Go on with a run that was stopped, killed, or ran out of disk.
 
     It ends where it would have ended without that, to the last bit.

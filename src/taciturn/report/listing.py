@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from taciturn import runs
 from taciturn.errors import RunError
 from taciturn.report import series
-from taciturn.report.terminal import folded
+from taciturn.report.terminal import fitting
 from taciturn.report.units import percent, score_text
 from taciturn.settings import TOGETHER
 
 _FILES = ("config.toml", "state.json")  # of a simulation, and of a federation
-_FOLDED = 16  # what arms, and settings, have at the least of the width
+_WIDE = 1000  # characters, which no table needs
 _NO_SETTINGS = ("task", "arms", "devices")
 _DEEP = 3  # folders below each other: those of sweeps lie in theirs
 
@@ -40,28 +38,13 @@ def show(folder: Path) -> None:
     if not rows:
         console.print(f"There are no runs in {folder}.", highlight=False)
         return
-    widths = {heading: 2 + max(len(heading), *(len(row[heading]) for row in rows))
-              for heading in rows[0]}  # fmt: skip
+    columns = {heading: [row[heading] for row in rows] for heading in rows[0]}
     if not any(differ):
-        del widths["settings"]
-    # What is the longest can be read in several lines, cut between names; the report has the share.
-    long: list[str] = [heading for heading in ("settings", "arm") if heading in widths]
-    others = sum(widths.values()) - sum(widths[heading] for heading in long)
-    if others + len(long) * _FOLDED > console.width:
-        others -= widths.pop("of full")
-    room = max(_FOLDED, (console.width - others) // len(long) - 2)
-    for heading in long:
-        for row in rows:
-            row[heading] = folded(row[heading], room)
-        lines = [len(line) for row in rows for line in row[heading].split("\n")]
-        widths[heading] = 2 + max(len(heading), *lines)
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in widths:
-        is_number = heading in ("accuracy", "of full")
-        table.add_column(heading, no_wrap=True, justify="right" if is_number else "left")
-    for row in rows:
-        table.add_row(*(Text(row[heading]) for heading in widths))
-    Console(width=max(console.width, sum(widths.values()))).print(table, highlight=False)
+        del columns["settings"]
+    folds = [heading for heading in ("settings", "arm") if heading in columns]
+    table = fitting(columns, console.width, folds, ["of full"])
+    # On a narrow screen lines are broken, and nothing is cut.
+    Console(width=max(console.width, _WIDE)).print(table, highlight=False)
 
 
 def _differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:

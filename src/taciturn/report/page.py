@@ -17,7 +17,8 @@ from taciturn import __version__
 from taciturn.report import figures, series
 from taciturn.report.colours import styles
 from taciturn.report.series import Series
-from taciturn.report.units import byte_text, percent, score_text
+from taciturn.report.units import byte_text, difference_text, percent, score_text
+from taciturn.summary import FULL
 
 SHARES = (0.9, 0.95, 0.99)  # of the best accuracy, to which uploads are counted
 _NAMED = 5  # policies, at the most, in a title
@@ -103,7 +104,7 @@ def _targets(arms: Mapping[str, Series]) -> tuple[list[float], str]:
             if np.isfinite(mean := s["accuracy"].mean(0)).any()}  # fmt: skip
     if not best:
         return [], ""
-    full = [name for name in best if arms[name].arm == "full"]
+    full = [name for name in best if arms[name].arm == FULL]
     name = max(full or best, key=best.__getitem__)
     shares = ", ".join(f"{100 * share:g}" for share in SHARES)
     why = f", until {shares} % of the best of {name}, {best[name]:.2f} %"
@@ -121,8 +122,8 @@ def _title(arms: Mapping[str, Series], folders: Sequence[Path], names: Sequence[
 def _savings(arms: Mapping[str, Series], looks: Sequence[tuple[str, str]]) -> Iterator[str]:
     """What each policy uploads of what full communication does, and how far it ends from that."""
     for (name, s), look in zip(arms.items(), looks, strict=True):
-        summary, beside = s.summary(), arms.get(f"{name.removesuffix(s.arm)}full")
-        if s.arm == "full" or summary["upload_share"] is None:
+        summary, beside = s.summary(), arms.get(f"{name.removesuffix(s.arm)}{FULL}")
+        if s.arm == FULL or summary["upload_share"] is None:
             continue
         told, full = score_text(summary), beside.summary() if beside else {}
         if summary["accuracy"] and full.get("accuracy"):
@@ -130,7 +131,7 @@ def _savings(arms: Mapping[str, Series], looks: Sequence[tuple[str, str]]) -> It
             if len(s.seeds) == 1:
                 told += " with one seed"
             elif "difference" in summary and "difference" not in full:  # from the first policy
-                told = "{mean:+.2f} ± {half:.2f} points".format(**summary["difference"])
+                told = f"{difference_text(summary)} points"
         elif full:
             told += f", full {score_text(full, '')}"
         share = percent(summary["upload_share"], ".3g")
@@ -153,11 +154,12 @@ def _range(numbers: list[Any]) -> str:
 
 def _figures(s: Series) -> Row:
     summary = s.summary()
+    floor = summary.get("noise_floor")
     speakers = float(((s["bytes_up_full"] - s["overhead_up"]) * s["spoke"] / s["asked"]).sum())
     return {
         "accuracy" if summary["accuracy"] else "loss": score_text(summary, ""),
-        "difference": _text(summary.get("difference"), "{0[mean]:+.2f} ± {0[half]:.2f}"),
-        "noise floor": _text(summary.get("noise_floor"), "{0[mean]:.2f} points"),
+        "difference": difference_text(summary),
+        "noise floor": "{mean:.2f} points".format(**floor) if floor else "",
         "worst tenth": percent(summary["worst_tenth"], ".2f"),
         "spoke": percent(summary["spoke_share"], ".1f"),
         "silent: small": percent(s.ended.get("silent_small"), ".1f"),
@@ -222,10 +224,6 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(_value, value))
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
-
-
-def _text(value: Any, form: str) -> str:
-    return "" if value is None else form.format(value)
 
 
 def _bytes(count: float) -> str:

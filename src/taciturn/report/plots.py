@@ -36,9 +36,9 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
         axes.set_xlabel(panel.x)
         axes.yaxis.set_major_formatter(f"{{x:g}}{panel.y_axis.get('ticksuffix', '')}")
         if "type" in panel.x_axis:
-            axes.set_xscale("log")
-            axes.set_xticks(panel.x_axis["tickvals"], panel.x_axis["ticktext"])
-            axes.set_xticks([], minor=True)
+            log_ticks(
+                axes, dict(zip(panel.x_axis["tickvals"], panel.x_axis["ticktext"], strict=True))
+            )
         else:
             axes.locator_params(axis="x", integer=True)
         if "rangemode" in panel.y_axis:
@@ -48,3 +48,10 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
     with files.atomic_write(path, "wb") as file:
         figure.savefig(file, dpi=110, format="png", metadata={"Software": None})
     return path
+
+
+def log_ticks(axes: Any, ticks: Mapping[float, str]) -> None:
+    """Makes the x-axis logarithmic, with these ticks alone."""
+    axes.set_xscale("log")
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.set_xticks([], minor=True)
