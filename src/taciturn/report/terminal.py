@@ -221,9 +221,10 @@ def fitting(
                   title_justify="left")  # fmt: skip
     high, order = any("\n" in heading for heading in widths), list(widths)
     for i, heading in enumerate(order):
-        is_text = i <= order.index(folds[-1])
         below = heading if "\n" in heading or not high else f"\n{heading}"
-        table.add_column(below, justify="left" if is_text else "right", no_wrap=True)
+        is_text = i <= order.index(folds[-1])
+        table.add_column(below, justify="left" if is_text else "right", overflow="fold",
+                         no_wrap=heading not in folds)  # fmt: skip
     for row in zip(*(columns[heading] for heading in order), strict=True):
         table.add_row(*(Text(folded(cell, room) if heading in folds else cell)
                         for heading, cell in zip(order, row, strict=True)))  # fmt: skip
