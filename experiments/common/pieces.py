@@ -6,15 +6,16 @@ with checkpoints. A run is known by its policy and its seed, so that a command t
 on where it was, and one that asks for more seeds runs what is missing.
 """
 
+from __future__ import annotations
+
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from experiments.common.plain import Experiment
 from experiments.common.results_file import ResultsFile
 from taciturn import runs
 from taciturn.core.policy import parse
@@ -26,6 +27,9 @@ from taciturn.sim.history import History
 from taciturn.studies.comparison import left_out
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
+
+if TYPE_CHECKING:
+    from experiments.common.experiment import Experiment
 
 Say = Callable[[str], None]
 
@@ -50,12 +54,12 @@ def run(experiment: Experiment, options: Options, say: Say) -> None:
         file = ResultsFile(experiment, options.folder, options.precision)
         file.forget(options.again)
         task: Task | None = None
-        for own, policies in experiment.groups():
+        for own, policies in experiment.side_by_side_arms():
             missing = file.missing(policies, own)
             if not missing:
                 continue
             if task is None:
-                task = load(experiment.task, data=options.data, **experiment.options)
+                task = load(experiment.task, data=options.data, **experiment.task_options)
                 file.check_data(task)
             given = Settings(**{**file.settings, **own})
             if not own:  # these must fit the task
