@@ -50,12 +50,11 @@ def show(folder: Path) -> None:
 def _differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """For each run, the settings that other runs of its task have otherwise."""
     known: dict[Any, set[str]] = defaultdict(set)
-    names = list(dict.fromkeys(name for config in configs for name in config))
     for config in configs:
-        for name in names:
+        for name in {name for one in configs for name in one}:
             known[config.get("task"), name].add(str(config.get(name)))
     return [
-        ", ".join(f"{name}={config[name]}".replace(", ", " ") for name in config
+        ", ".join(f"{name}={value}".replace(", ", " ") for name, value in config.items()
                   if name not in _NO_SETTINGS and len(known[config.get("task"), name]) > 1)
         for config in configs
     ]  # fmt: skip
@@ -72,14 +71,13 @@ def _rows(folder: Path, config: Mapping[str, Any], differs: str) -> list[Row]:
         swept = [name for name, value in config.items()
                  if isinstance(value, list) and name not in TOGETHER]  # fmt: skip
         arms = {f"{policies} over {', '.join(swept)}" if swept else policies: summary}
-    first = {"run": str(folder), "task": str(task), "state": _state(folder, summary, state),
+    about = {"run": str(folder), "task": str(task), "state": _state(folder, summary, state),
              "settings": differs}  # fmt: skip
-    rows = [dict.fromkeys(first, "") | {
+    return [(about if i == 0 else dict.fromkeys(about, "")) | {
         "arm": policy,
         "accuracy": score_text(figures) if "accuracy_mean" in figures else "",
         "of full": percent(figures.get("upload_share"), ".3g"),
-    } for policy, figures in arms.items()]  # fmt: skip
-    return [rows[0] | first, *rows[1:]]
+    } for i, (policy, figures) in enumerate(arms.items())]  # fmt: skip
 
 
 def _state(folder: Path, summary: Mapping[str, Any], state: Mapping[str, Any]) -> str:
@@ -101,15 +99,14 @@ def _began(folder: Path) -> float:
 def _runs(folder: Path, deep: int) -> Iterator[Path]:
     if any((folder / name).exists() for name in _FILES):
         yield folder
-    if deep:
-        for below in folder.iterdir():
-            if below.is_dir() and not below.is_symlink():
-                yield from _runs(below, deep - 1)
+    for below in folder.iterdir() if deep else ():
+        if below.is_dir() and not below.is_symlink():
+            yield from _runs(below, deep - 1)
 
 
 def _read(read: Callable[[Path], Any], path: Path) -> dict[str, Any]:
     """What a file has; nothing where it is missing or damaged."""
     with suppress(RunError):
-        found = read(path)
-        return found if isinstance(found, dict) else {}
+        if isinstance(found := read(path), dict):
+            return found
     return {}

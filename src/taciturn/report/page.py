@@ -241,9 +241,8 @@ def _table(rows: list[Row], kind: str = "figures") -> str:
     headings = dict.fromkeys(heading for row in rows for heading in row)
     first, *others = [one for one in headings if any(row.get(one) for row in rows)]
     head = "".join(f"<th>{heading}</th>" for heading in (first, *others))
-    body = ""
-    for row in rows:
-        cells = "".join(f"<td>{row.get(one, '')}</td>" for one in others)
-        body += f"<tr><th>{row[first]}</th>{cells}</tr>"
+    body = "".join(f"<tr><th>{row[first]}</th>"
+                   + "".join(f"<td>{row.get(one, '')}</td>" for one in others) + "</tr>"
+                   for row in rows)  # fmt: skip
     table = f"<table class={kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="wide">{table}</div>'

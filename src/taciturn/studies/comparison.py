@@ -86,17 +86,15 @@ TO_ALL = Told()
 
 def policies_of(text: str) -> dict[str, Policy]:
     """The arms of a text such as `full; adaptive+ou`."""
-    found = {}
+    found: dict[str, Policy] = {}
     for part in text.split(";"):
         try:
             policy = parse(part.strip())
         except InputError as error:
-            if ", " not in part:
-                raise
-            raise InputError(f"{error} Arms are separated by semicolons.") from None
-        if str(policy) in found:
+            hint = " Arms are separated by semicolons." if ", " in part else ""
+            raise InputError(f"{error}{hint}") from None
+        if found.setdefault(str(policy), policy) is not policy:
             raise InputError(f"The arm {policy} is there twice.")
-        found[str(policy)] = policy
     return found
 
 
@@ -209,8 +207,7 @@ def _config(values: Mapping[str, Any], ready: Mapping[str, Ready]) -> dict[str, 
     """
     plan = next(iter(ready.values())).plan
     found = asdict(plan) if len(ready) == 1 else {**values, "devices": plan.devices}
-    where = found["data"]
-    if isinstance(where, list):
+    if isinstance(where := found["data"], list):
         found["data"] = [str(path.absolute()) for path in where]
     elif where is not None:
         found["data"] = str(where.absolute())
@@ -259,9 +256,8 @@ def _run(ready: Ready, folder: Path, told: Told) -> dict[str, Any]:
         weights |= {f"{arm}/{name}": array for name, array in named.items()}
     runs.write_arrays(folder / "weights.safetensors", weights)
     participation = {arm: history.participation for arm, history in histories.items()}
-    runs.write_columns(
-        folder / "clients.csv", *table(participation, getattr(task.clients, "names", ()))
-    )
+    names = getattr(task.clients, "names", ())
+    runs.write_columns(folder / "clients.csv", *table(participation, names))
     plots.draw(series.read(folder), folder / "report.png", task.name)
     # The last file: with it a run is complete.
     runs.write_json(folder / "summary.json", _summary(task, histories, nudged, folder))
@@ -302,13 +298,11 @@ def _summary(
         for figures in others:
             paired = difference(figures["accuracy"], reference["accuracy"])
             figures["difference"] = paired._asdict()
-    first = next((name for name in arms if name != FULL), FULL)
-    about = {"tested_on": how_tested(task)}
+    about = {"run": str(folder), "tested_on": how_tested(task)}
     if (encode := getattr(task, "encode", None)) is not None:
         about["columns"] = str(encode)
-    return {"task": task.name} | arms[first] | {
-        "run": str(folder), **about, "arms": arms, "versions": versions(),
-    }  # fmt: skip
+    first = next((name for name in arms if name != FULL), FULL)
+    return {"task": task.name, **arms[first], **about, "arms": arms, "versions": versions()}
 
 
 @contextlib.contextmanager
