@@ -104,13 +104,16 @@ def test_another_files_results_are_never_shown(taciturn: Any) -> None:
     for path, shift in ((table, 0), (other, 1)):
         lines = [f"{i % 12},{i % 7},{one + shift:.3f}" for i, one in enumerate(y)]
         path.write_text("\n".join(["0,1,2", *lines]) + "\n")
-    asked = ("frontier", "table", "--client", "0", "--label", "2", "--policies", "full",
+    asked = ("frontier", "table", "--client", "0", "--label", "2", "--policies", "adaptive+ou",
              "--rounds", "2", "--seed", "1")  # fmt: skip
     assert taciturn(*asked, "--data", "table.csv")[0] == 0
-    assert rows("frontier-results/table/table.csv").keys() == {"full"}
-    (full,) = rows("frontier-results/table/table.csv").values()
+    found = rows("frontier-results/table/table.csv")
+    assert found.keys() == {"full", "silence, OU"}
+    full = found["full"]
     task = load("table", data=table, client="0", label="2")
-    loss = runs.read_json(Path("frontier-results/table/1/summary.json"))["loss_mean"]
+    summary = runs.read_json(Path("frontier-results/table/1/summary.json"))
+    loss = summary["arms"]["full"]["loss_mean"]
+    assert "difference" not in summary["arms"]["adaptive+ou"]  # of accuracies
     explained = 100 * (1 - loss / with_test(task)[1].examples["y"].var())
     assert float(full["explained variance %"]) == pytest.approx(explained, 1e-4)
     assert explained < 0

@@ -141,26 +141,21 @@ class Run(Simulation):
 
     def policies(self) -> str:
         """The policy that was asked for, and what it is compared with, which stands first."""
-        parts, texts = (self.rule, self.stand_in), [FULL] if self.baseline else []
-        if self.budget is not None:
-            if (self.policy, *parts) != (None, None, None):
-                raise InputError(
-                    "`--budget` takes the place of `--policy`, `--rule` and `--stand-in`."
-                )
-            texts.append(str(parse(f"budget:{self.budget}")))
-        elif self.policy is not None:
-            if parts != (None, None):
-                raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
-            texts.append(str(parse(self.policy)))
-        elif parts == (None, None) and self.arms is not None:
+        no_parts = (self.rule, self.stand_in) == (None, None)
+        if self.budget is not None and not (no_parts and self.policy is None):
+            raise InputError("`--budget` takes the place of `--policy`, `--rule` and `--stand-in`.")
+        if self.policy is not None and not no_parts:
+            raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
+        policy = self.policy if self.budget is None else f"budget:{self.budget}"
+        if policy is not None:
+            texts = [str(parse(policy))]
+        elif no_parts and self.arms is not None:
             return self.arms
         else:
-            rule = "adaptive" if self.rule is None else self.rule
-            stand_in = "ou" if self.stand_in is None else self.stand_in
-            texts.append(str(Policy(parse_part("rule", rule), parse_part("stand-in", stand_in))))
-            if parts == (None, None) and self.baseline:
-                texts.append(RECOMMENDED)
-        return "; ".join(dict.fromkeys(texts))
+            rule = parse_part("rule", "adaptive" if self.rule is None else self.rule)
+            stand_in = parse_part("stand-in", "ou" if self.stand_in is None else self.stand_in)
+            texts = [str(Policy(rule, stand_in)), *[RECOMMENDED] * (no_parts and self.baseline)]
+        return "; ".join(dict.fromkeys([FULL] * self.baseline + texts))
 
 
 @dataclass(frozen=True, kw_only=True)
