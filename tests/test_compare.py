@@ -235,7 +235,7 @@ def test_the_model_comes_back(compared: Path, histories: dict[str, Any], tmp_pat
         with pytest.raises(InputError, match=message):
             package.load_model(compared, **wrong)
     shutil.copy(compared / "config.toml", tmp_path)
-    with pytest.raises(RunError, match="`taciturn resume .*` goes on"):
+    with pytest.raises(RunError, match="was stopped before its end"):
         package.load_model(tmp_path)
 
 

@@ -120,14 +120,19 @@ def test_models_that_predict_numbers_have_a_loss(capsys):
 def test_what_is_saved_is_said_below_the_table(capsys):
     full = FIGURES | {"upload_share": 100.0, "upload_bytes": 1999.0}
     few = FIGURES | {"accuracy_mean": 49.0, "upload_bytes": 99.0, "upload_share": 5.0}
+    low = few | {"accuracy_mean": 48.9, "upload_share": 4.0}
     saved = "few uploaded 100 B instead of 2 kB, and ends 1.00 points below full."
-    found = " ".join(printed(capsys, full=full, some=FIGURES | {"upload_share": 9.0}, few=few))
+    arms = {"full": full, "some": FIGURES | {"upload_share": 9.0}, "few": few, "low": low}
+    found = " ".join(printed(capsys, **arms))
     assert f"{saved} With one seed, differences of a point may be chance" in found
     assert "million" not in found
-    default = few | {"rule": "budget", "upload_bytes": 39_760.0, "upload_overhead_bytes": 240.0}
-    found = " ".join(printed(capsys, full=full, budget=default))
+    # The recommended policy is named wherever it ends, unless it saves nothing.
+    budget = low | {"upload_bytes": 39_760.0, "upload_overhead_bytes": 240.0}
+    found = " ".join(printed(capsys, **arms, budget=budget))
+    assert "budget uploaded 40 kB instead of 2 kB, and ends 1.10 points below full." in found
     assert "A model of a million weights would need as many bytes: 0.1 % of its upload." in found
-    for arms in ({"full": full}, {"a": FIGURES, "few": few},
+    assert saved in " ".join(printed(capsys, **arms, budget=budget | {"upload_share": 100.0}))
+    for arms in ({"full": full}, {"a": FIGURES, "few": few}, {"full": full, "low": low},
                  {"full": full, "few": few | {"accuracy_mean": None}}):  # fmt: skip
         assert "instead of" not in " ".join(printed(capsys, **arms))
 
