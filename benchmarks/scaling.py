@@ -35,8 +35,8 @@ from taciturn.models.cnn import Conv
 from taciturn.models.dense import Dense
 from taciturn.report.versions import commit, versions
 from taciturn.sim.local import flat_model
-from taciturn.studies.difference import MARGIN, Difference, difference
 from taciturn.studies.figure import write
+from taciturn.summary import MARGIN, Difference, difference
 from taciturn.tasks import load
 from taciturn.tasks.task import with_test
 

@@ -20,8 +20,7 @@ from taciturn.errors import InputError, RunError
 from taciturn.report.units import score_text
 from taciturn.settings import Settings, points, read_values
 from taciturn.studies import comparison
-from taciturn.studies.difference import difference
-from taciturn.summary import summarise
+from taciturn.summary import difference, summarise
 from taciturn.tasks import load
 
 ARMS = ["full", "random:0.5+ignore"]

@@ -185,7 +185,7 @@ class StreamedTable:
         self._write(_csv(_rows(columns)))
 
     def settle(self) -> tuple[int, str]:
-        """Brings the file onto the disk; its size and checksum, for `go_on`."""
+        """The size and checksum of the file, once all of it is on the disk: for `go_on`."""
         assert self._file is not None
         os.fsync(self._file.fileno())
         return self._size, self._hash.hexdigest()

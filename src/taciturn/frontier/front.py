@@ -7,9 +7,8 @@ import numpy as np
 
 from taciturn.report.page import SHARES
 from taciturn.report.units import byte_text
-from taciturn.studies.difference import Difference, difference
 from taciturn.studies.table import Spread, Table
-from taciturn.summary import FULL, RECOMMENDED
+from taciturn.summary import FULL, RECOMMENDED, Difference, difference
 
 
 class Scores(NamedTuple):

@@ -7,9 +7,8 @@ from taciturn.frontier.front import Frontier, Point, points
 from taciturn.report.colours import colours
 from taciturn.report.plots import log_ticks
 from taciturn.report.units import byte_axis
-from taciturn.studies.difference import MARGIN
 from taciturn.studies.figure import place_names
-from taciturn.summary import FULL, RECOMMENDED
+from taciturn.summary import FULL, MARGIN, RECOMMENDED
 
 _MOST_BELOW = 3.0  # points below full communication that are shown, or as many as above
 _MOST = 10  # policies that a picture has: with more, names do not find room

@@ -48,7 +48,7 @@ class Panel(NamedTuple):
 
 
 def width(s: Series, line: Line) -> float:
-    """Of a line. Full communication's is wide, so that none that lies on it hides it."""
+    """The width of a line; full communication's is wide, so that no line upon it hides it."""
     return 3.5 if s.arm == FULL and line.dash is None else 1.5
 
 

@@ -107,7 +107,7 @@ class _Arm:
         self._rounds, self._seeds = rounds, seeds
         self.state = "waiting"
         self.done: Done | None = None
-        self.accuracies: list[tuple[float, float]] = []  # after which share of all rounds
+        self.accuracies: list[tuple[float, float]] = []  # each after a share of all rounds
         self.share = 0.0  # of them, that is done
         self._first: tuple[float, float] | None = None  # when a share was heard of first
 

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from taciturn.summary import Difference
+
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _TICKS = 7  # of an axis, whose texts find room beside each other
 
 
 def unit(size: float) -> tuple[float, str]:
-    """Bytes of the largest decimal unit that is not larger, and its name."""
+    """The largest unit that is not larger than `size`: how many bytes it has, and its name."""
     power = sum(size >= 1000**power for power in range(1, len(_UNITS)))
     return 1000.0**power, _UNITS[power]
 
@@ -38,7 +40,7 @@ def score_text(figures: Mapping[str, Any], loss: str = "loss ") -> str:
 def difference_text(figures: Mapping[str, Any]) -> str:
     """The difference to the first arm with its interval; empty where there is none."""
     found = figures.get("difference")
-    return "" if found is None else "{mean:+.2f} ± {half:.2f}".format(**found)
+    return "" if found is None else str(Difference(**found))
 
 
 def byte_axis(least: float, most: float) -> dict[float, str]:

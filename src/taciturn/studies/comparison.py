@@ -33,8 +33,7 @@ from taciturn.sim import History, fill_in, follow, infeasible
 from taciturn.sim.checkpoint import remove_checkpoints
 from taciturn.sim.local import model_of, named_weights
 from taciturn.sim.participation import table
-from taciturn.studies.difference import difference
-from taciturn.summary import FULL, noise_floor
+from taciturn.summary import FULL, difference, noise_floor
 from taciturn.tasks import load
 from taciturn.tasks.check import metric_names
 from taciturn.tasks.task import Task, how_tested
@@ -53,8 +52,8 @@ class Ready(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Who is told of a run while it goes on: the terminal, or a log file, unless it is to be
-    `quiet`, and the tracker of this name."""
+    """Who is told of a run while it goes on: the terminal or a log file, unless `quiet`, and the
+    tracker that `track` names."""
 
     quiet: bool = False
     track: str | None = None
@@ -69,8 +68,7 @@ class Told(NamedTuple):
             if self.track is not None:
                 tracker = Tracker(self.track, folder, asdict(plan), plan.all_seeds)
                 tells.append(stack.enter_context(contextlib.closing(tracker)))
-                # What is wrong shows before anything is compiled. Of the plain loop, a seed is a
-                # run.
+                # What is wrong shows before compiling. Of the plain loop, a seed is a run.
                 for arm in () if plan.plain else arms:
                     tracker.open(arm)
 
