@@ -64,6 +64,7 @@ def _zoom(axes: Axes, found: list[Point], level: float) -> float:
     lowest = max(level - max(_MOST_BELOW, max(ends) - level), min(*ends, level - 2 * MARGIN))
     height = max(ends) - lowest
     axes.set_ylim(lowest - 0.05 * height, max(ends) + 0.15 * height)
-    log_ticks(axes, byte_axis(min(sent) / 4, max(sent) * 4))
+    ticks = byte_axis(min(sent) / 4, max(sent) * 4)
+    log_ticks(axes, list(ticks), list(ticks.values()))
     axes.set_xlim(min(sent) / 4, max(sent) * 4)
     return lowest
