@@ -10,7 +10,6 @@ import pytest
 from test_resume import every_round_is_saved, stop_after_two_rounds
 
 from taciturn import runs
-from taciturn.core import policy
 from taciturn.core.policy import parse
 from taciturn.frontier import folder, front, picture
 from taciturn.frontier.folder import GRID, SMALLER
@@ -58,29 +57,15 @@ def test_a_call_finishes_what_was_stopped_and_adds_to_the_table(
                               "Choose another `--out`.\n")  # fmt: skip
 
 
-def test_runs_of_a_part_that_did_something_else_are_not_shown(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    request.addfinalizer(policy.OWN.clear)
-    monkeypatch.setitem(policy.RULES, "one", None)  # what is registered does not stay
-    del policy.RULES["one"]
-    part = (
-        "import taciturn\n"
-        "def one():\n"
-        "    return taciturn.Rule('one', (), init=lambda *_: (1.0,),\n"
-        "        speaks=lambda own, context: own.norm > LEAST * context[0],\n"
-        "        learn=lambda state, tally: state, looks_at=('norm',))\n"
-        "taciturn.register('rule', one)\n"
-    )
-    asked = (*SMALL, "--import", "one.py", "--policies", "one+ignore")
-    Path("one.py").write_text(part.replace("LEAST", "0.1"))
-    assert taciturn(*asked)[0] == 0
-    assert taciturn(*asked)[0] == 0
-    policy.RULES.pop("one")  # as in a new process
-    Path("one.py").write_text(part.replace("LEAST", "0.2"))
+def test_runs_of_a_part_that_did_something_else_are_not_shown(taciturn: Any, loud: Any) -> None:
+    asked = (*SMALL, "--import", "parts.py", "--policies", "loud,share=0.1+ignore")
+    for _ in range(2):
+        loud("own.norm > context[0]")
+        assert taciturn(*asked)[0] == 0
+    loud("own.norm > 2 * context[0]")
     code, _, err = taciturn(*asked)
     assert (code, err.partition(" is ")[0]) == (
-        1, "taciturn: a has other runs: the arm one+ignore",
+        1, "taciturn: a has other runs: the arm loud,share=0.1+ignore",
     )  # fmt: skip
 
 

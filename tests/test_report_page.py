@@ -169,6 +169,8 @@ def test_uploads_are_counted_until_shares_of_what_full_reached(tmp_path):
     slow = make(tmp_path / "run", rows("full"), rows("random:0.5+ignore", best=0.75))
     head, full, policy = cells(content(slow), "Upload until an accuracy")
     assert head == ["arm", "72 %", "76 %", "79.2 %"]
+    better = make(tmp_path / "better", rows("full"), rows("random:0.5+ignore", best=0.9))
+    assert cells(content(better), "Upload until an accuracy")[0] == head
     assert full[1] == f"{units.byte_text(36 * 40160)}, round 36"
     # 38 rounds: 71.25 %
     assert policy[1:3] == [f"{units.byte_text(40 * 20160)}, round 40", "not reached"]

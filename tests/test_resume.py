@@ -161,26 +161,15 @@ def test_killed_with_nine_again_and_again_it_ends_where_it_would_have(tmp_path: 
 
 
 def test_own_parts_are_imported_kept_and_not_changed_unseen(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    taciturn: Any, loud: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request.addfinalizer(policy.OWN.clear)
-    monkeypatch.setitem(policy.RULES, "loud", None)  # what is registered does not stay
-    del policy.RULES["loud"]
-    part = Path("parts.py")
-    part.write_text(
-        "import taciturn\n"
-        "def loud(share: float = 1.0) -> taciturn.Rule:\n"
-        "    return taciturn.Rule('loud', (('share', share),), init=lambda *_: (share,),\n"
-        "        speaks=lambda own, context: own.norm > context[0],\n"
-        "        learn=lambda state, tally: state, looks_at=('norm',))\n"
-        "taciturn.register('rule', loud)\n"
-    )
+    loud("own.norm > context[0]")
     asked = ("run", *OPTIONS[:-2], "--import", "parts.py", "--policy", "loud,share=0.1+ignore")
     assert taciturn(*asked, "--out", "whole")[0] == 0
     stop_after_two_rounds(monkeypatch)
     assert taciturn(*asked, "--out", "a")[0] == 130
     policy.RULES.pop("loud")  # as in a new process
-    part.unlink()
+    Path("parts.py").unlink()
     kept = Path("a/imported/parts.py")
     text = kept.read_text()
     kept.write_text(text.replace("own.norm >", "own.norm <"))
