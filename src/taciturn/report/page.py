@@ -63,7 +63,7 @@ def content(
                  for name, (colour, dash) in zip(arms, looks, strict=True)],
         "panels": figures.panels(arms),
         "tables": "".join(f"<section><h2>{escape(title)}</h2>{html}</section>"
-                          for title, html in sections.items()),
+                          for title, html in sections.items() if html),
         "ended": all(map(series.summary, folders)),
     }  # fmt: skip
 
@@ -195,22 +195,23 @@ def _upload_until(s: Series, accuracies: Sequence[float]) -> Row:
 
 def _about(folders: Sequence[Path], names: list[str]) -> dict[str, str]:
     """Settings, versions and commands, a column for each folder."""
-    found = {}
-    versions = [series.summary(folder).get("versions", {}) for folder in folders]
-    for title, columns in (("Settings", [*map(_settings, folders)]), ("Versions", versions)):
+
+    def beside(columns: Sequence[Mapping[str, Any]]) -> str:
         rows = []
         for key in dict.fromkeys(key for column in columns for key in column):
             values = [escape(_value(column.get(key, ""))) for column in columns]
             name = escape(key) if len(set(values)) == 1 else f"<strong>{escape(key)}</strong>"
             if any(values):
                 rows.append({"": name} | dict(zip(map(escape, names), values, strict=True)))
-        if rows:
-            found[title] = _table(rows, kind="about")
+        return _table(rows, kind="about") if rows else ""
+
     commands = [f"<pre>{escape(command(config))}</pre>"
                 for config in map(series.config, folders) if config]  # fmt: skip
-    if commands:
-        found["The same again"] = "".join(dict.fromkeys(commands))
-    return found
+    return {
+        "Settings": beside([*map(_settings, folders)]),
+        "Versions": beside([series.summary(folder).get("versions", {}) for folder in folders]),
+        "The same again": "".join(dict.fromkeys(commands)),
+    }
 
 
 def _settings(folder: Path) -> dict[str, Any]:

@@ -235,24 +235,20 @@ def _columns(arms: Sequence[Figures]) -> dict[str, list[str]]:
     """Headings, and a cell for every arm; only what some arm has, or differs in."""
     known = [f for f in arms if f["accuracy_mean"] is not None or f.get("loss_mean") is not None]
     numbers = known and all(f["accuracy_mean"] is None for f in known)  # models predict numbers
-    found: dict[str, list[str]] = {}
-    if len({f["rounds"] for f in arms}) > 1:
-        found["rounds"] = [f"{f['rounds']}" for f in arms]
-    if numbers:
-        found["loss"] = [score_text(f, "") for f in arms]
-    else:
-        found["accuracy"] = [score_text(f) for f in arms]
-    if any("difference" in f for f in arms):
-        found["difference"] = [difference_text(f) for f in arms]
-    if any(f.get("worst_tenth") is not None for f in arms):
-        found["worst\ntenth"] = [percent(f.get("worst_tenth"), ".1f") for f in arms]
-    found["spoke"] = [percent(f["spoke_share"], ".1f") for f in arms]
-    found["payload"] = [byte_text(f["upload_bytes"]) for f in arms]
-    found["overhead"] = [byte_text(f["upload_overhead_bytes"]) for f in arms]
-    found["of full"] = [percent(f["upload_share"], ".3g") for f in arms]
-    if any(f["download_share"] not in (None, 100.0) for f in arms):
-        found["both\nways"] = [percent(f["traffic_share"], ".3g") for f in arms]
-    return found
+    lengths, short = {f["rounds"] for f in arms}, {f["download_share"] for f in arms} - {None, 100}
+    cells: dict[str, Callable[[Figures], str]] = {
+        "rounds": lambda f: f"{f['rounds']}" if len(lengths) > 1 else "",
+        "loss" if numbers else "accuracy": lambda f: score_text(f, "" if numbers else "loss "),
+        "difference": difference_text,
+        "worst\ntenth": lambda f: percent(f.get("worst_tenth"), ".1f"),
+        "spoke": lambda f: percent(f["spoke_share"], ".1f"),
+        "payload": lambda f: byte_text(f["upload_bytes"]),
+        "overhead": lambda f: byte_text(f["upload_overhead_bytes"]),
+        "of full": lambda f: percent(f["upload_share"], ".3g"),
+        "both\nways": lambda f: percent(f["traffic_share"], ".3g") if short else "",
+    }
+    columns = {heading: [cell(f) for f in arms] for heading, cell in cells.items()}
+    return {heading: column for heading, column in columns.items() if any(column)}
 
 
 def folded(policies: str, room: int) -> str:
