@@ -50,8 +50,9 @@ def show(folder: Path) -> None:
 def _differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """For each run, the settings that other runs of its task have otherwise."""
     known: dict[Any, set[str]] = defaultdict(set)
+    names = {name for config in configs for name in config}
     for config in configs:
-        for name in {name for one in configs for name in one}:
+        for name in names:
             known[config.get("task"), name].add(str(config.get(name)))
     return [
         ", ".join(f"{name}={value}".replace(", ", " ") for name, value in config.items()
