@@ -52,6 +52,8 @@ def test_a_call_finishes_what_was_stopped_and_adds_to_the_table(
     assert float(shown["accuracy %"]) == pytest.approx(own["accuracy_mean"], 1e-5)
     assert float(shown["upload %"]) == pytest.approx(own["upload_share"], 1e-5)
     assert float(found["power of choice"]["upload %"]) > 100  # losses are uploaded too
+    assert taciturn(*SMALL, "--policies", "full")[0] == 0
+    assert set(rows()) == set(found)  # what is there keeps its name
     code, _, err = taciturn(*SMALL, "--lr", "0.3")
     assert (code, err) == (1, "taciturn: a has other runs: lr is 0.1 there and 0.3 here. "
                               "Choose another `--out`.\n")  # fmt: skip
