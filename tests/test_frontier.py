@@ -161,6 +161,8 @@ def test_the_picture_has_ten_policies_at_their_bytes_and_score() -> None:
     assert {"full", "budget", "low: 60.0 %"} < names
     assert len(names) == 10
     axes.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not any(box.count_overlaps(boxes[:i]) for i, box in enumerate(boxes))
     for line in marks.values():
         box = line.get_window_extent()
         assert all(axes.bbox.contains(*corner) for corner in box.padded(4).get_points())
