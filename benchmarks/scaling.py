@@ -34,8 +34,8 @@ from taciturn.files import atomic_write
 from taciturn.models.networks import Conv, Dense
 from taciturn.report.versions import commit, versions
 from taciturn.sim.local import flat_model
-from taciturn.studies.difference import MARGIN, Difference, difference
 from taciturn.studies.figure import write
+from taciturn.summary import MARGIN, Difference, difference
 from taciturn.tasks import load
 from taciturn.tasks.task import with_test
 

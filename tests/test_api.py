@@ -181,9 +181,9 @@ MAY_IMPORT = {
     "tasks": "checks core data models",
     "sim": "checks settings progress signals summary core data tasks runs",
     "flower": "checks core runs summary track",
-    "report": "settings progress track summary core data tasks sim files runs",
-    "studies": "settings core data tasks sim report files runs summary",
-    "frontier": "settings core tasks sim report runs studies",
+    "report": "settings progress summary core data tasks sim files runs",
+    "studies": "settings progress track core data tasks sim report files runs summary",
+    "frontier": "settings core tasks sim report runs studies summary",
 }
 LIGHT = {"checks": (), "files": (), "core": (), "data": (), "runs": ("safetensors",)}  # and NumPy
 ONLY_HERE = {"flwr": "flower", "tyro": "cli"}
