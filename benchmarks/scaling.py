@@ -34,7 +34,7 @@ from taciturn.files import atomic_write
 from taciturn.models.cnn import Conv
 from taciturn.models.dense import Dense
 from taciturn.report.versions import commit, versions
-from taciturn.sim.local import flat_model
+from taciturn.sim.model import flat_model
 from taciturn.studies.difference import MARGIN, Difference, difference
 from taciturn.studies.figure import write
 from taciturn.tasks import load

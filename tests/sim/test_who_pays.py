@@ -15,7 +15,7 @@ from small_tasks import tiny
 import taciturn
 from taciturn.errors import InputError
 from taciturn.sim import draws, participation
-from taciturn.sim.local import worst_tenth
+from taciturn.sim.evaluation import worst_tenth
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
 from taciturn.studies import comparison
 from taciturn.tasks.task import with_test

@@ -19,7 +19,7 @@ from taciturn.report import series
 from taciturn.settings import Plan, read_config
 from taciturn.sim import fill_in, infeasible
 from taciturn.sim.checkpoint import identity, what_differs
-from taciturn.sim.local import flat_model
+from taciturn.sim.model import flat_model
 from taciturn.studies import comparison
 from taciturn.tasks.check import metric_names
 from taciturn.tasks.task import Task, with_test

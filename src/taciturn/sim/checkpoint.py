@@ -32,6 +32,7 @@ from taciturn.progress import Chunk, Compiling, Group
 from taciturn.settings import Settings
 from taciturn.signals import noted
 from taciturn.sim import codecs, history, local
+from taciturn.sim.model import flat_model
 from taciturn.sim.participation import Participation
 from taciturn.sim.serialization import Packed, pack
 from taciturn.tasks.task import with_test
@@ -72,7 +73,7 @@ class Checkpoints:
     def __init__(
         self, folder: Path, task: Any, policies: Mapping[str, Policy], settings: Settings
     ) -> None:
-        self._folder, self._settings, self._size = folder, settings, local.flat_model(task).size
+        self._folder, self._settings, self._size = folder, settings, flat_model(task).size
         self._tested = history.tested_columns(task)
         self._columns = (*history.MEASURED, *history.COUNTED, *self._tested)
         about = identity(task, policies, settings)
@@ -245,7 +246,7 @@ def _doing(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dic
 
     Other versions of JAX, and other devices, may trace something else of the same functions.
     """
-    model, transformation = local.flat_model(task), local.client_optimizer(settings)
+    model, transformation = flat_model(task), local.client_optimizer(settings)
     weights = jax.ShapeDtypeStruct((model.size,), jnp.zeros(0).dtype)
     mask = jax.ShapeDtypeStruct((settings.batch,), bool)
     where = jax.ShapeDtypeStruct((settings.batch,), jnp.int32)
@@ -255,13 +256,13 @@ def _doing(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dic
 
     def step(weights: Any, client: Any, where: Any, mask: Any, key: Any) -> Any:
         params = model.unravel(weights)
-        one = local.make_step(task, transformation, settings.precision)
+        one = local.make_step(task, model, transformation, settings.precision)
         batch = clients.batch(client, where)
         return one(params, transformation.init(params), batch, mask, key, 1.0, 1.0, 1.0)
 
     def test_rows(weights: Any) -> Any:
         rows = jax.tree.map(lambda array: array[:1], test.examples)
-        return task.metrics(model.unravel(weights), rows)
+        return task.metrics(model.of(weights), rows)
 
     def move(weights: Any, mean: Any) -> Any:
         return server.apply(server.init(weights), mean, weights, False)

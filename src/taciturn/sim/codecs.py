@@ -14,7 +14,7 @@ from taciturn.core.parts import Part
 from taciturn.core.policy import CODECS, OWN, RULES, STAND_INS, Policy
 from taciturn.core.rules import ClientStats
 from taciturn.errors import InputError, TaciturnError
-from taciturn.sim.local import flat_model
+from taciturn.sim.model import flat_model
 from taciturn.tasks.task import Task
 
 

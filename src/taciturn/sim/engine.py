@@ -26,12 +26,11 @@ from taciturn.core.policy import Policy
 from taciturn.errors import InputError, RunError
 from taciturn.progress import Chunk, Compiling, Group
 from taciturn.settings import Settings
-from taciturn.sim import devices, draws, plan
+from taciturn.sim import devices, draws, participation, plan
 from taciturn.sim.client_updates import Cohorts
 from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.history import DOWNLOADED, as_recorded, bytes_up, downloads, tested_columns
+from taciturn.sim.history import recorded, tested_columns
 from taciturn.sim.lanes import Numbers, Schedule
-from taciturn.sim.participation import count as count_participation
 from taciturn.sim.rounds import CHUNK, REAL, WHOLE, Given, RoundMetrics, Rounds, SimState
 from taciturn.sim.serialization import unpack
 from taciturn.tasks.clients import Clients, Generated
@@ -173,9 +172,9 @@ class Program:
                     planned = self._drawn(given, done)
                 cohorts = jax.tree.map(functools.partial(_rows, start=done % _PLANNED), planned)
                 count = self._next_count(done, settings, pace)
-                states, seen, missed, took = self._train(states, given, done, count, cohorts)
+                states, seen, took = self._train(states, given, done, count, cohorts)
                 asked = Cohorts(*(array[:count].swapaxes(0, 1) for array in cohorts))
-                columns = self._columns(seen, missed, asked, done, settings.kept_messages)
+                columns = self._columns(seen, asked, done, settings)
                 done, pace = done + count, (took + asking) / count
                 if settings.evaluates(done - 1):
                     result = self._evaluate(self._weights(states), test)
@@ -188,8 +187,11 @@ class Program:
                 np.full(count, pace),
                 self.size,
                 weights=np.stack([np.asarray(w) for w in self._weights(states)]) if last else None,
-                participation=count_participation(
-                    settings.all_seeds, asked.clients, asked.examples, self._by_arm(seen)
+                participation=participation.count(
+                    settings.all_seeds,
+                    asked.clients,
+                    asked.examples,
+                    self._by_arm(seen.answers.swapaxes(0, 1)),
                 ),
             )
 
@@ -230,9 +232,8 @@ class Program:
 
     def _train(
         self, states: SimState, given: Given, done: int, count: int, cohorts: Cohorts
-    ) -> tuple[SimState, RoundMetrics, np.ndarray, float]:
-        """The next `count` rounds: the states after them, their metrics, how many messages
-        those who download had missed, (rounds, seeds, clients), and seconds."""
+    ) -> tuple[SimState, RoundMetrics, float]:
+        """The state after the next `count` rounds, what was seen of them, and seconds."""
         arguments = (
             states, given, np.int32(done), np.int32(count), cohorts, self._schedule(cohorts, count),
         )  # fmt: skip
@@ -240,34 +241,28 @@ class Program:
             arguments = self._compile(arguments)
         assert self._chunk is not None
         began = time.perf_counter()
-        states, seen, missed = jax.block_until_ready(self._chunk(*arguments))
+        states, seen = jax.block_until_ready(self._chunk(*arguments))
         took = time.perf_counter() - began
-        if missed is None:  # all that download get the model
-            missed = np.zeros((CHUNK, self.seeds, self.form.choice or self.cohort), np.int32)
-        seen, missed = jax.tree.map(lambda array: np.asarray(array)[:count], (seen, missed))
-        return states, seen, missed, took
+        return states, jax.tree.map(lambda array: np.asarray(array)[:count], seen), took
 
     def _columns(
-        self, seen: RoundMetrics, missed: np.ndarray, asked: Cohorts, first: int, kept: int | None
+        self, seen: RoundMetrics, asked: Cohorts, first: int, settings: Settings
     ) -> dict[str, np.ndarray]:
         """What was recorded of the rounds from `first` on, (arms, seeds, rounds) each."""
-        columns = dict(zip(WHOLE, np.moveaxis(seen.whole, (3, 0), (0, 3)), strict=True))
-        columns |= dict(zip(REAL, np.moveaxis(seen.real, (3, 0), (0, 3)), strict=True))
-        shape, nbytes = columns["spoke"].shape, columns.pop("nbytes")
-        columns["bytes_up"] = np.stack([
-            bytes_up(policy, self.size, *of_arm)
-            for policy, *of_arm in zip(self.policies, columns["spoke"], nbytes, strict=True)
-        ])  # fmt: skip
-        columns["missing"] = np.broadcast_to((asked.examples == 0).sum(-1), shape)
-        missed = missed.swapaxes(0, 1)
-        down = [downloads(policy, self.size, missed, first, kept) for policy in self.policies]
-        columns |= {name: np.stack([each[name] for each in down]) for name in DOWNLOADED}
-        return as_recorded(columns | {name: np.full(shape, np.nan) for name in self.tested})
+        found = dict(zip(WHOLE, np.moveaxis(seen.whole, (3, 0), (0, 3)), strict=True))
+        found |= dict(zip(REAL, np.moveaxis(seen.real, (3, 0), (0, 3)), strict=True))
+        found["missing"] = np.broadcast_to((asked.examples == 0).sum(-1), found["spoke"].shape)
+        if seen.missed is not None:
+            missed = seen.missed.swapaxes(0, 1)
+        else:  # all that download get the model
+            downloading = settings.choice or self.cohort
+            missed = np.zeros((*found["spoke"].shape[1:], downloading), np.int32)
+        kept = settings.kept_messages
+        return recorded(self.policies, self.size, found, missed, first, kept, self.tested)
 
-    def _by_arm(self, seen: RoundMetrics) -> np.ndarray:
-        """What clients answered, (arms, seeds, rounds, cohort)."""
-        by_run = np.moveaxis(seen.answers, 0, 1)
-        return by_run.reshape(len(self.policies), self.seeds, *by_run.shape[1:])
+    def _by_arm(self, of_runs: np.ndarray) -> np.ndarray:
+        """(arms, seeds, …) of (runs, …)."""
+        return of_runs.reshape(len(self.policies), self.seeds, *of_runs.shape[1:])
 
     def _check_memory(self, states: SimState, population: int) -> None:
         """Raises where the servers' states, and what is kept of clients, leave no room."""
@@ -275,13 +270,15 @@ class Program:
         needed, most = servers, devices.least(devices.memory())
         feedback = "With feedback every client keeps what was left out", "a codec without feedback"
         own = "With `own` the server keeps what every client said last", "another stand-in"
-        for table, runs, (why, instead) in (
+        for table, kept, (why, instead) in (
             (states.residuals, collector.keeping, feedback),
             (states.last, collector.repeating, own),
         ):
+            if table is None:
+                continue
             needed += devices.bytes_of(table)
-            alone = servers / self.runs + devices.bytes_of(table) / max(1, len(runs))
-            if table is not None and alone > 0.9 * most:
+            alone = servers / self.runs + devices.bytes_of(table) / len(kept.runs)
+            if alone > 0.9 * most:
                 raise InputError(
                     f"{why}: {population:,} clients × {self.size:,} weights need "
                     f"{alone / 2**30:.1f} GiB and there are {most / 2**30:.1f}. Fewer clients, or "

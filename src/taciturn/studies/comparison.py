@@ -30,7 +30,7 @@ from taciturn.report.versions import versions
 from taciturn.settings import Plan, Settings, points, read_config
 from taciturn.sim import History, fill_in, follow
 from taciturn.sim.checkpoint import remove_checkpoints
-from taciturn.sim.local import model_of, named_weights
+from taciturn.sim.model import model_of, named_weights
 from taciturn.sim.participation import table
 from taciturn.studies.difference import difference
 from taciturn.summary import noise_floor
