@@ -88,21 +88,20 @@ class Checkpoints:
 
         Both are empty where nothing was saved: the table then begins anew.
         """
-        problems: list[tuple[Path, str]] = []
+        problems: dict[Path, str] = {}
         for path in reversed(_checkpoints(self._folder)):
             try:
                 found = self._read(path)
             except RunError as error:
-                problems.append((path, f"{error}".rstrip(".")))
+                problems[path] = f"{error}".rstrip(".")
                 continue
-            for bad, problem in problems:
-                aside = bad.with_suffix(".unusable")
-                bad.rename(aside)
+            for bad, problem in problems.items():
+                aside = bad.rename(bad.with_suffix(".unusable"))
                 told = "%s: %s is used, that one is now called %s"
                 log.warning(told, problem, path.name, aside.name)
             return found
-        if problems:
-            raise RunError(f"{problems[0][1]}, and there is no other checkpoint that can be used.")
+        for problem in problems.values():
+            raise RunError(f"{problem}, and there is no other checkpoint that can be used.")
         self._table.begin(("arm", "seed", "round", *self._columns))
         return [], []
 
@@ -140,14 +139,14 @@ class Checkpoints:
                 arrays[f"{i}/participation/{name}"] = counts
             if own.weights is not None:
                 arrays[f"{i}/weights"] = own.weights
-        state = Packed({}, {}) if chunk.weights is not None else pack(chunk.group.state)
-        last = len(self._groups) - 1
-        arrays |= {f"{last}/state{name}": array for name, array in state.arrays.items()}
+        state = pack(None if chunk.weights is not None else chunk.group.state)
+        arrays |= {f"{i}/state{name}": array for name, array in state.arrays.items()}
         groups = [own.group for (own,) in self._groups]
+        waiting = [group._replace(state=None) for group in chunk.waiting]
         content = {
             "about": self._about,
             "table": self._table.settle(),
-            "groups": [group._asdict() | {"state": None} for group in (*groups, *chunk.waiting)],
+            "groups": [group._asdict() for group in (*groups, *waiting)],
             "kinds": state.kinds,
         }
         done = sum(group.done for group in groups)
@@ -161,25 +160,18 @@ class Checkpoints:
         content, arrays = runs.read_checked(path)
         if what := what_differs(content["about"], self._about):
             raise RunError(f"{path} is of another run: {what}")
-        groups = [
-            Group(tuple(entry["arms"]), tuple(entry["seeds"]), entry["done"], entry["lanes"])
-            for entry in content["groups"]
-        ]
         rows = iter(self._table.go_on(*content["table"]))
-        parts: list[dict[str, np.ndarray]] = [{} for _ in groups]
-        for name, array in arrays.items():
-            i, _, rest = name.partition("/")
-            parts[int(i)][rest] = array
         found, left = [], []
-        for group, part in zip(groups, parts, strict=True):
+        for i, entry in enumerate(content["groups"]):
+            arms, seeds = tuple(entry["arms"]), tuple(entry["seeds"])
+            group = Group(arms, seeds, entry["done"], entry["lanes"])
             if group.done:
-                found.append(self._chunk(group, rows, part))
+                found.append(self._chunk(group, rows, _below(f"{i}/", arrays)))
             if group.done < self._settings.rounds:
-                state = {name.removeprefix("state"): array for name, array in part.items()
-                         if name.startswith("state")}  # fmt: skip
-                left.append(group._replace(state=Packed(state, content["kinds"])))
+                state = Packed(_below(f"{i}/state", arrays), content["kinds"])
+                left.append(group._replace(state=state))
         self._groups = [[chunk] for chunk in found]
-        self._saved = sum(group.done for group in groups)
+        self._saved = sum(chunk.group.done for chunk in found)
         return found, left
 
     def _chunk(
@@ -200,10 +192,9 @@ class Checkpoints:
 
     def _rows(self, chunk: Chunk) -> list[np.ndarray]:
         """The columns of the table: a row per round, arm and seed, in this order."""
-        arms, seeds = chunk.group.arms, chunk.group.seeds
-        count = len(chunk.seconds)
-        settings, missing = self._settings, chunk.columns["missing"]
-        around = history.traffic(settings.cohort, self._size, missing, settings.choice or 0)
+        arms, seeds, count = chunk.group.arms, chunk.group.seeds, len(chunk.seconds)
+        asked, choice = self._settings.cohort, self._settings.choice or 0
+        around = history.traffic(asked, self._size, chunk.columns["missing"], choice)
         columns = {**chunk.columns, **around}
         labels = [
             np.tile(np.repeat(arms, len(seeds)), count),
@@ -223,6 +214,12 @@ def _checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the oldest first."""
     found = {path.stem.partition("-")[2]: path for path in folder.glob("checkpoint-*.safetensors")}
     return [found[number] for number in sorted(filter(str.isdecimal, found), key=int)]
+
+
+def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays whose names begin so, by the rest of their names."""
+    found = {name: array for name, array in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): array for name, array in found.items()}
 
 
 def _pause(cost: float) -> float:

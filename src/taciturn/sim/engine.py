@@ -169,8 +169,11 @@ class Program:
                 if settings.choice is not None:
                     planned, asking = self._chosen(states, given, done)
                 elif planned is None or done % _PLANNED == 0:
-                    planned = self._drawn(given, done)
-                cohorts = jax.tree.map(functools.partial(_rows, start=done % _PLANNED), planned)
+                    rounds = np.arange(_PLANNED, dtype=np.int32) + done // _PLANNED * _PLANNED
+                    planned = jax.tree.map(np.asarray, self._draw(given, rounds))
+                # A chunk's rows; past the end, the last one again.
+                rows = np.minimum(done % _PLANNED + np.arange(CHUNK), len(planned.rows) - 1)
+                cohorts = Cohorts(*(array[rows] for array in planned))
                 count = self._next_count(done, settings, pace)
                 states, seen, took = self._train(states, given, done, count, cohorts)
                 asked = Cohorts(*(array[:count].swapaxes(0, 1) for array in cohorts))
@@ -188,21 +191,18 @@ class Program:
                 self.size,
                 weights=np.stack([np.asarray(w) for w in self._weights(states)]) if last else None,
                 participation=participation.count(
-                    settings.all_seeds,
-                    asked.clients,
-                    asked.examples,
-                    self._by_arm(seen.answers.swapaxes(0, 1)),
+                    settings.all_seeds, asked.clients, asked.examples,
+                    seen.answers.swapaxes(0, 1).reshape(len(arms), -1),
                 ),
-            )
+            )  # fmt: skip
 
     def _start(
         self, arms: Mapping[str, Policy], given: Given, group: Group, rounds: int
     ) -> SimState:
         """The states that the group's next round begins with."""
-        population = given.clients.population
-        rules = tuple(
-            _spread(policy.rule.init(self.size, rounds), self.seeds) for policy in arms.values()
-        )
+        population, dtype = given.clients.population, jnp.zeros(0).dtype
+        first = tuple(policy.rule.init(self.size, rounds) for policy in arms.values())
+        rules = jax.tree.map(lambda number: np.full(self.seeds, number, dtype), first)
         forms = self._begin.eval_shape(given.keys, rules, population)
         self._check_memory(forms, population)
         if not group.done:
@@ -213,12 +213,6 @@ class Program:
     def _weights(states: SimState) -> tuple[jax.Array, ...]:
         """The weights of every arm, (seeds, size) each: those that clients would get next."""
         return tuple(downlink.trained_from(state) for state in states.servers)
-
-    def _drawn(self, given: Given, done: int) -> Cohorts:
-        """The cohorts of the `_PLANNED` rounds among which the next one is."""
-        first = done - done % _PLANNED
-        rounds = np.arange(first, first + _PLANNED, dtype=np.int32)
-        return jax.tree.map(np.asarray, self._draw(given, rounds))
 
     def _chosen(self, states: SimState, given: Given, done: int) -> tuple[Cohorts, float]:
         """The cohorts of the next round, which depend on the only arm's weights, and seconds."""
@@ -260,24 +254,20 @@ class Program:
         kept = settings.kept_messages
         return recorded(self.policies, self.size, found, missed, first, kept, self.tested)
 
-    def _by_arm(self, of_runs: np.ndarray) -> np.ndarray:
-        """(arms, seeds, …) of (runs, …)."""
-        return of_runs.reshape(len(self.policies), self.seeds, *of_runs.shape[1:])
-
     def _check_memory(self, states: SimState, population: int) -> None:
         """Raises where the servers' states, and what is kept of clients, leave no room."""
-        collector, servers = self.rounds.collector, 2 * devices.bytes_of(states.servers)
+        servers = 2 * devices.bytes_of(states.servers)
         needed, most = servers, devices.least(devices.memory())
-        feedback = "With feedback every client keeps what was left out", "a codec without feedback"
-        own = "With `own` the server keeps what every client said last", "another stand-in"
-        for table, kept, (why, instead) in (
-            (states.residuals, collector.keeping, feedback),
-            (states.last, collector.repeating, own),
-        ):
+        for table, why, instead in (
+            (states.residuals, "With feedback every client keeps what was left out",
+             "a codec without feedback"),
+            (states.last, "With `own` the server keeps what every client said last",
+             "another stand-in"),
+        ):  # fmt: skip
             if table is None:
                 continue
             needed += devices.bytes_of(table)
-            alone = servers / self.runs + devices.bytes_of(table) / len(kept.runs)
+            alone = servers / self.runs + devices.bytes_of(table) / table.shape[0]
             if alone > 0.9 * most:
                 raise InputError(
                     f"{why}: {population:,} clients × {self.size:,} weights need "
@@ -343,14 +333,3 @@ class Program:
             )  # fmt: skip
             *others, count, cohorts, _ = arguments
             arguments = (*others, count, cohorts, self._schedule(cohorts, int(count)))
-
-
-def _spread(state: Any, count: int) -> Any:
-    """A state of Python numbers as one of arrays, the same for every seed."""
-    dtype = jnp.zeros(0).dtype
-    return jax.tree.map(lambda number: np.full(count, number, dtype), state)
-
-
-def _rows(array: np.ndarray, start: int) -> np.ndarray:
-    """The `CHUNK` rows from `start` on; past the end, the last one again."""
-    return array[np.minimum(np.arange(start, start + CHUNK), len(array) - 1)]

@@ -131,8 +131,7 @@ class History:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per seed and round, counted from 1; accuracies in %, as in `summary`."""
-        table = self._table()
-        del table["arm"]
+        table = {name: column for name, column in self._table().items() if name != "arm"}
         rows = zip(*(column.tolist() for column in table.values()), strict=True)
         return [dict(zip(table, row, strict=True)) for row in rows]
 
