@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import optax
 import pytest
-from small_tasks import SEVERAL, assert_identical, program_of, tiny
+from small_tasks import SEVERAL, assert_identical, assert_same, program_of, tiny
 
 import taciturn
 from taciturn import runs
@@ -179,12 +179,18 @@ def test_lanes_stay_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert after.lanes == before.lanes
 
 
-def test_groups_that_memory_made_go_on(
+def test_runs_that_do_not_fit_go_in_groups_which_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(devices, "memory", lambda: 1)
     arms = {name: name for name in ("adaptive,k=0+last", "full")}
+    together = run(None, arms, devices=1)
+    assert not caplog.messages
+    monkeypatch.setattr(devices, "memory", lambda: 1)
     wanted = run(None, arms, devices=1)
+    assert any("2 runs side by side need" in message for message in caplog.messages)
+    for name in arms:
+        assert wanted[name].seeds == (3, 5)
+        assert_same(wanted[name], together[name], 1e-6)
     # Four runs, one after another: in the second round of the third, with one to come.
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, arms, devices=1, progress=stop_after(2 * ROUNDS + 2))

@@ -58,7 +58,7 @@ def test_no_option_of_the_local_step_is_left_out() -> None:
         ).weights
         for settings in (
             {}, {"epochs": 2}, {"clip": 0.01}, {"client_optimizer": "momentum"}, {"prox": 2.0},
-            {"server_optimizer": "adam", "server_lr": 0.1}, {"stragglers": 1.0},
+            {"server_optimizer": "adam", "server_lr": 0.1}, {"stragglers": 1.0}, {"server_lr": 0.5},
         )
     }  # fmt: skip
     plain = weights.pop("{}")
@@ -84,10 +84,9 @@ def test_schedules_of_the_rate() -> None:
     assert float(learning_rate(2.0, 0.5, "step", 6, 8)) == pytest.approx(0.02 * 0.5**6)
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_a_run_follows_its_schedule_and_its_decay(plain: bool) -> None:
+def test_a_run_follows_its_schedule_and_its_decay() -> None:
     """Small steps on a linear path: norms fall with the rate."""
-    settings: dict[str, Any] = {"lr": 1e-4, "plain": plain, **QUICK}
+    settings: dict[str, Any] = {"lr": 1e-4, "plain": True, **QUICK}
     constant = taciturn.simulate(TASK, "full", **settings).norm_mean[0]
     falling = taciturn.simulate(TASK, "full", lr_schedule="step", lr_decay=0.5, **settings)
     expected = [1, 0.5, 0.1 * 0.25, 0.01 * 0.125]
