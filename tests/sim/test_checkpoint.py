@@ -101,8 +101,8 @@ def moments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Pa
 
 # Arms, settings, and at how many moments the run is killed.
 CASES: dict[str, tuple[tuple[str, ...], dict[str, Any], int]] = {
-    "every part": (EVERY_PART, {"kept_messages": 4}, 12),
-    "adam": (tuple(SEVERAL), {"server_optimizer": "adam", "server_lr": 0.1}, 8),
+    "every part": (EVERY_PART, {"kept_messages": 4, "server_optimizer": "adam",
+                                 "server_lr": 0.1}, 14),
     "choice": (("adaptive,k=0+ou", "full"), {"choice": 4, "dropout": 0.2}, 6),
     "plain": (("adaptive,k=0+ou", "optimal:0.5+own+eden:1+down=eden:1"),
               {"plain": True, "server_optimizer": "adam", "seeds": (3,), "lanes": None}, 5),

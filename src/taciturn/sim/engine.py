@@ -74,15 +74,11 @@ def stream(
                 raise RunError(f"{error} since they were stopped.") from None
             log.warning("%s: they go in two groups, one after the other", error)
             _program.cache_clear()  # their lanes take memory
-            waiting[:0] = _halves(group)
-
-
-def _halves(group: Group) -> list[Group]:
-    """The runs of a group in two: half of the arms each, or half of the seeds of the only arm."""
-    which = "arms" if len(group.arms) > 1 else "seeds"
-    names = getattr(group, which)
-    middle = len(names) // 2
-    return [group._replace(**{which: some}) for some in (names[:middle], names[middle:])]
+            which = "arms" if len(group.arms) > 1 else "seeds"
+            names = getattr(group, which)
+            middle = len(names) // 2
+            halves = names[:middle], names[middle:]
+            waiting[:0] = [group._replace(**{which: half}) for half in halves]
 
 
 class _TooLarge(Exception):

@@ -213,12 +213,6 @@ class Trainer:
             sums += float(value.sum()), float(weight.sum())
         return sums[0] / sums[1] if sums[1] else np.nan
 
-    def steps(self, rows: int, slot: int, keys: draws.RoundKeys) -> int:
-        """How many local steps a client with so many rows does before time is up."""
-        settings = self.settings
-        steps = jnp.full(settings.cohort, settings.epochs * -(-rows // settings.batch))
-        return int(draws.local_steps(keys, steps, settings.stragglers)[slot])
-
     def __call__(
         self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, t: int
     ) -> tuple[np.ndarray, float]:
@@ -227,7 +221,9 @@ class Trainer:
         lr = local.learning_rate(
             settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds
         )
-        steps, size, total = self.steps(n, slot, keys), settings.batch, 0.0
+        size, total = settings.batch, 0.0
+        whole = jnp.full(settings.cohort, settings.epochs * -(-n // size))
+        steps = int(draws.local_steps(keys, whole, settings.stragglers)[slot])  # until time is up
         trained = self.model.unravel(jnp.asarray(weights))
         slots = self.transformation.init(trained)
         # An epoch's batches; its last one holds what is left.
