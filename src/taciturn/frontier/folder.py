@@ -18,7 +18,7 @@ from taciturn.frontier.policies import FULL, GRID, OWN, SMALL, SMALLER, named
 from taciturn.report import series
 from taciturn.settings import Plan, read_config
 from taciturn.sim import fill_in, infeasible
-from taciturn.sim.checkpoint import identity, what_differs
+from taciturn.sim.identity import identity, what_differs
 from taciturn.sim.model import flat_model
 from taciturn.studies import comparison
 from taciturn.tasks.check import metric_names

@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
-import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from taciturn import runs
@@ -31,11 +27,11 @@ from taciturn.errors import RunError, Stopped, WriteError
 from taciturn.progress import Chunk, Compiling, Group
 from taciturn.settings import Settings
 from taciturn.signals import noted
-from taciturn.sim import codecs, history, local
+from taciturn.sim import history
+from taciturn.sim.identity import identity, what_differs
 from taciturn.sim.model import flat_model
 from taciturn.sim.participation import Participation
 from taciturn.sim.serialization import Packed, pack
-from taciturn.tasks.task import with_test
 
 log = logging.getLogger("taciturn")
 
@@ -225,93 +221,3 @@ def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
 def _pause(cost: float) -> float:
     """Seconds to the next checkpoint, where one costs so many."""
     return min(_LONGEST, cost / _SHARE)
-
-
-def _checksum(arrays: Any) -> int:
-    """That of all arrays of a pytree."""
-    found = 0
-    for leaf in jax.tree.leaves(arrays):
-        if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.random.key_data(leaf)
-        if hasattr(leaf, "dtype"):
-            found = zlib.crc32(np.atleast_1d(np.ascontiguousarray(leaf)).view(np.uint8).data, found)
-    return found
-
-
-def _doing(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dict[str, str]:
-    """What a task, the optimisers and parts of one's own do, as checksums of what JAX traces.
-
-    Other versions of JAX, and other devices, may trace something else of the same functions.
-    """
-    model, transformation = flat_model(task), local.client_optimizer(settings)
-    weights = jax.ShapeDtypeStruct((model.size,), jnp.zeros(0).dtype)
-    mask = jax.ShapeDtypeStruct((settings.batch,), bool)
-    where = jax.ShapeDtypeStruct((settings.batch,), jnp.int32)
-    key, client = jax.eval_shape(lambda: (jax.random.key(0), jnp.int32(0)))
-    clients, test = with_test(task)
-    server = local.server_optimizer(settings.server_optimizer, 1.0)
-
-    def step(weights: Any, client: Any, where: Any, mask: Any, key: Any) -> Any:
-        params = model.unravel(weights)
-        one = local.make_step(task, model, transformation, settings.precision)
-        batch = clients.batch(client, where)
-        return one(params, transformation.init(params), batch, mask, key, 1.0, 1.0, 1.0)
-
-    def test_rows(weights: Any) -> Any:
-        rows = jax.tree.map(lambda array: array[:1], test.examples)
-        return task.metrics(model.of(weights), rows)
-
-    def move(weights: Any, mean: Any) -> Any:
-        return server.apply(server.init(weights), mean, weights, False)
-
-    traced: dict[str, tuple[Any, Any]] = {
-        "the first weights": (model.init, (key,)),
-        "a local step": (step, (weights, client, where, mask, key)),
-        "a test": (test_rows, (weights,)),
-        "the server's step": (move, (weights, weights)),
-    }
-    found = {"jax": jax.__version__, "device": jax.devices()[0].platform}
-    for name, (function, arguments) in traced.items():
-        found[name] = _sum_of(jax.make_jaxpr(function)(*arguments))
-    for arm, policy in policies.items():
-        if own := [_sum_of(jaxpr) for jaxpr in codecs.traced(policy, task)]:
-            found[f"the arm {arm}"] = "".join(own)
-    return found
-
-
-def _sum_of(jaxpr: Any) -> str:
-    text = re.sub(r" at 0x[0-9a-f]+", "", str(jaxpr.jaxpr))
-    return f"{zlib.crc32(text.encode()):08x}{_checksum(jaxpr.consts):08x}"
-
-
-def identity(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dict[str, Any]:
-    """All that decides what comes out of a simulation, as JSON gives it back."""
-    return {
-        "task": task.name,
-        "clients": task.clients.population,
-        "rows of the longest client": task.clients.longest,
-        "hold_out": task.hold_out,
-        "the checksum of the data": _checksum((task.clients, task.test, task.test_clients)),
-        "what it does": _doing(task, policies, settings),
-        **{field.name: _as_json(getattr(settings, field.name)) for field in fields(Settings)},
-        "arms": {name: str(policy) for name, policy in policies.items()},
-    }
-
-
-def what_differs(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What is another one in two identities; empty where they are one."""
-    there, here = dict(there), dict(here)
-    then, now = there.pop("what it does"), here.pop("what it does")
-    if all(then[name] == now[name] for name in ("jax", "device")):
-        there, here = there | then, here | now
-    for key, value in here.items():
-        if (other := there.get(key)) != value:
-            return f"{key} is {other} there and {value} here"
-    return ""
-
-
-def _as_json(value: Any) -> Any:
-    """A setting as JSON gives it back."""
-    if value is None or isinstance(value, str | int | float):
-        return "inf" if value == math.inf else value
-    return list(value) if type(value) is tuple else "a transformation of Optax"

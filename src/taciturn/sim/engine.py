@@ -63,7 +63,9 @@ def stream(
             some = replace(some, lanes=group.lanes)
         structures = tuple(map(structure_of, own.values()))
         try:
-            functions = fingerprint(_functions(task))
+            clients = task.clients
+            drawn = (clients.rows, clients.example) if isinstance(clients, Generated) else ()
+            functions = fingerprint((task.init, task.loss, task.metrics, task.cohort, *drawn))
             program = _program(task, functions, structures, jnp.zeros(0).dtype, some.form)
             for record in program.run(own, some, group):
                 if isinstance(record, Chunk):
@@ -110,13 +112,6 @@ def _program(
 ) -> Program:
     """The program for all that it depends on: what the task's functions do too, and JAX's dtype."""
     return Program(task, [structure.policy for structure in structures], form)
-
-
-def _functions(task: Task) -> tuple[Any, ...]:
-    """All functions of a task that a program is traced from."""
-    clients = task.clients
-    drawn = (clients.rows, clients.example) if isinstance(clients, Generated) else ()
-    return (task.init, task.loss, task.metrics, task.cohort, *drawn)
 
 
 @functools.lru_cache(maxsize=1)

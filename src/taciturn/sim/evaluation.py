@@ -12,7 +12,7 @@ from taciturn.sim.model import Model, as_model, flat_model
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task, Tested, with_test
 
-_BATCH = 512  # examples at a time in `evaluate`
+_BATCH = 512  # examples at a time
 
 
 class Sums(NamedTuple):
@@ -108,15 +108,22 @@ def evaluate(task: Task, weights: Any) -> dict[str, float]:
     `worst_tenth` is the accuracy of the tenth of clients that fares worst; NaN where the test set
     does not say whose its examples are.
     """
-    as_model(task, weights)
-    sums, test, starts = _evaluator(task)
-    found = sums(jnp.asarray(weights), test, starts)
-    return {name: float(score) for name, score in found.scores().items()}
+    as_model(task, weights)  # checks both
+    return _scores_of(task)(jnp.asarray(weights))
 
 
-@lru_cache(maxsize=4)
-def _evaluator(task: Task) -> tuple[Any, Any, Any]:
+def make_scores(task: Task) -> Callable[[Any], dict[str, float]]:
+    """`(weights) -> metrics`, every metric of the task on its test set."""
     _, test = with_test(task)
     batch = min(test.total, _BATCH)
     sums = jax.jit(make_evaluate(task, flat_model(task), batch))
-    return sums, test, np.arange(0, test.total, batch, dtype=np.int32)
+    starts = np.arange(0, test.total, batch, dtype=np.int32)
+
+    def scores(weights: Any) -> dict[str, float]:
+        found = sums(weights, test, starts).scores()
+        return {name: float(score) for name, score in found.items()}
+
+    return scores
+
+
+_scores_of = lru_cache(maxsize=4)(make_scores)

@@ -22,7 +22,7 @@ from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
 from taciturn.sim import draws, local
 from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.evaluation import make_evaluate
+from taciturn.sim.evaluation import make_scores
 from taciturn.sim.history import recorded, tested_columns
 from taciturn.sim.model import Model, flat_model
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE, count
@@ -52,15 +52,9 @@ def stream(
     `groups` are what is left of a simulation that goes on; all of it by default.
     """
     model = flat_model(task)
-    clients, test = with_test(task)
-    trainer = Trainer(task, model, clients, settings)
-    sums, tested = jax.jit(make_evaluate(task, model, test.total)), tested_columns(task)
-
-    def evaluate(weights: np.ndarray) -> dict[str, float]:
-        with jax.default_matmul_precision(trainer.precision):
-            found = sums(weights, test, np.zeros(1, np.int32))
-        return {name: float(score) for name, score in found.scores().items()}
-
+    clients, _ = with_test(task)
+    trainer, tested = Trainer(task, model, clients, settings), tested_columns(task)
+    scores = make_scores(task)
     runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
     for i, run in enumerate(runs):
         (arm,), (seed,) = run.arms, run.seeds
@@ -73,8 +67,10 @@ def stream(
             columns = recorded([one.policy], model.size, seen, missed, t, settings.kept_messages,
                                tested)  # fmt: skip
             weights = downlink.trained_from(carried.server)
-            for name, score in (evaluate(weights) if settings.evaluates(t) else {}).items():
-                columns[name][:] = score
+            if settings.evaluates(t):
+                with jax.default_matmul_precision(trainer.precision):
+                    for name, score in scores(weights).items():
+                        columns[name][:] = score
             yield Chunk(
                 # Copies, because clients write into what they remember.
                 run._replace(done=t + 1, state=SimState(carried.server, *map(copy, carried[1:]))),

@@ -217,11 +217,11 @@ class Rounds:
         there = self._of_runs(who.examples > 0)
         heard = heard._replace(said=(heard.said > 0) & there)
         optimizer = local.server_optimizer(self.form.server_optimizer, numbers.server_lr)
-        servers, infos = zip(
-            *(self._close(arm, states, configs[arm], work, heard, optimizer)
-              for arm in range(len(self.policies))),
-            strict=True,
-        )  # fmt: skip
+        closed = [
+            self._close(arm, states, config, work, heard, optimizer)
+            for arm, config in enumerate(configs)
+        ]
+        servers, infos = zip(*closed, strict=True)
         whole, real = (
             jnp.stack([jnp.column_stack([getattr(info, n) for n in names]) for info in infos])
             for names in (WHOLE, REAL)
