@@ -91,6 +91,9 @@ def test_stragglers_do_an_even_draw_of_their_steps_one_at_the_least() -> None:
     assert (some[slow] == 10).all()
     assert abs(slow.mean() - 0.7 * 0.9) < 0.04
     assert draws.local_steps(keys, jnp.ones(50, int), 1.0).tolist() == [1] * 50
+    there = np.asarray(draws.answers(keys, 4_000, 0.3))  # those who never answer are drawn alike
+    assert abs(there.mean() - 0.7) < 0.04
+    assert abs(np.corrcoef(there, slow)[0, 1]) < 0.08
 
 
 def test_stragglers_are_asked_and_weigh_the_same_and_come_less_far() -> None:
