@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -22,6 +23,7 @@ from taciturn import runs
 from taciturn.errors import RunError, Stopped, WriteError
 from taciturn.progress import Compiling, Progress
 from taciturn.sim import checkpoint, devices, engine
+from taciturn.sim.serialization import pack, unpack
 from taciturn.tasks.task import Task
 
 TINY = tiny()
@@ -349,3 +351,14 @@ def test_checkpoints_are_as_rare_as_they_are_dear(monkeypatch: pytest.MonkeyPatc
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with runs.claimed(tmp_path), pytest.raises(RunError, match="is in use: another process"):
         run(tmp_path)
+
+
+def test_every_leaf_comes_back_as_what_it_was() -> None:
+    """A number that came back as an array would be rounded in another way."""
+    tree = {"number": 0.5, "scalar": np.float32(0.1), "array": np.ones(2), "jax": jnp.ones(2),
+            "narrow": np.ones(2, jnp.bfloat16)}  # fmt: skip
+    found = unpack(tree, pack(tree))
+    for name, leaf in tree.items():
+        assert type(found[name]) is type(leaf), name
+        assert np.asarray(found[name]).dtype == np.asarray(leaf).dtype, name
+        np.testing.assert_array_equal(found[name], leaf, name)
