@@ -70,5 +70,6 @@ def test_no_two_purposes_share_a_key() -> None:
     keys = [run.init, *draws.round_keys(run, 0), *draws.round_keys(run, 1)]
     first = draws.round_keys(run, 0)
     keys += [draws.dropout_key(first, slot, step) for slot in (0, 1) for step in (0, 1)]
-    data = {tuple(np.asarray(jax.random.key_data(key)).tolist()) for key in keys}
-    assert len(data) == len(keys)
+    words = [jax.random.key_data(key) for key in keys]
+    words += [draws.codec_key(first, client) for client in (0, 1)] + [draws.downlink_key(first)]
+    assert len({tuple(np.asarray(two).tolist()) for two in words}) == len(words)
