@@ -17,8 +17,8 @@ from taciturn.errors import InputError, RunError
 from taciturn.frontier.front import Frontier, Scores
 from taciturn.report import series
 from taciturn.settings import Plan, read_config
-from taciturn.sim.checkpoint import identity, what_differs
-from taciturn.sim.local import flat_model
+from taciturn.sim.identity import identity, what_differs
+from taciturn.sim.model import flat_model
 from taciturn.studies import comparison
 from taciturn.summary import FULL, RECOMMENDED
 from taciturn.tasks.check import metric_names

@@ -31,7 +31,7 @@ from taciturn.report.versions import versions
 from taciturn.settings import Plan, Settings, points, read_config
 from taciturn.sim import History, fill_in, follow, infeasible
 from taciturn.sim.checkpoint import remove_checkpoints
-from taciturn.sim.local import model_of, named_weights
+from taciturn.sim.model import model_of, named_weights
 from taciturn.sim.participation import table
 from taciturn.summary import FULL, difference, noise_floor
 from taciturn.tasks import load
