@@ -40,8 +40,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from pages import PRODUCTION, RESULTS, commit, put
 
 import taciturn
+from taciturn.federation import client
 from taciturn.flower import Taciturn, speak
-from taciturn.flower import mod as client_mod
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 FILE = RESULTS / "batchnorm.json"
@@ -223,7 +223,7 @@ def play(rounds: int, case: tuple[str, str, str, int]) -> dict[str, Any]:
     if text is not None:
         strategy = Taciturn(strategy, text, seed=seed)
     coin = np.random.default_rng((seed, 2))
-    client_mod._uniform = lambda: float(coin.random())  # of the system's entropy otherwise
+    client._uniform = lambda: float(coin.random())  # of the system's entropy otherwise
     federation, start = Federation(network, text is not None, seed), Network({}, False, seed)
     test, found, broken = digits(NODES, TESTED), [], []
     NETWORKS[network](start, test[0][:1])

@@ -14,8 +14,8 @@ from federation import NODES, LocalGrid, flat, model, pulled, record, targets
 from flwr.serverapp import strategy as flower
 from test_state import Killed
 
+from taciturn.federation import client
 from taciturn.flower import Taciturn, speak
-from taciturn.flower import mod as client_mod
 
 POLICIES = [
     "full", "adaptive,k=0.3+ou", "fixed:0.7+last", "adaptive,k=0.3,robust=true,at_most=2+ou",
@@ -28,7 +28,7 @@ def toss(message, context, call_next):
     """A mod around `speak`: a node's draw follows from round and node, not from the system."""
     draws = np.random.default_rng((message.content["config"]["server-round"], context.node_id))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client_mod, "_uniform", draws.random)
+        patch.setattr(client, "_uniform", draws.random)
         return call_next(message, context)
 
 

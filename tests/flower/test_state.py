@@ -15,8 +15,8 @@ from flwr.app import MetricRecord
 from flwr.serverapp import strategy as flower
 
 from taciturn import TaciturnError, runs
+from taciturn.federation.state import ResultsLog
 from taciturn.flower import Taciturn
-from taciturn.flower.state import ResultsLog
 from taciturn.report import page, series
 
 POLICY = "adaptive,k=0+ou"
@@ -230,7 +230,7 @@ def test_a_round_costs_the_same_however_many_there_were(tmp_path):
     assert len(runs.read_csv(table)) == 8
     names = runs.read_arrays(tmp_path / "state-8.safetensors")
     assert {name.rpartition("/")[0] for name in names} == {  # the model is saved once
-        "model", "nodes", "rule", "stand_in", "inner/m_t", "inner/v_t"
+        "model", "rule", "stand_in", "inner/m_t", "inner/v_t"
     }  # fmt: skip
 
 

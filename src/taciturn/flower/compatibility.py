@@ -13,7 +13,6 @@ from flwr.serverapp.strategy.dp_adaptive_clipping import DifferentialPrivacyAdap
 from flwr.serverapp.strategy.dp_fixed_clipping import DifferentialPrivacyFixedClippingBase
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
-from taciturn.core.standins import StandIn
 from taciturn.errors import InputError
 
 _CENTRAL_DP = (DifferentialPrivacyFixedClippingBase, DifferentialPrivacyAdaptiveBase)
@@ -53,13 +52,8 @@ def without_noise(inner: Any, names: Sequence[str], noise: float) -> Iterator[No
             inner.v_t[name] = found - noise * (found - inner.beta_2 * before.get(name, 0.0))
 
 
-def refuse(inner: Strategy, stand_in: StandIn) -> None:
-    """Raises for a strategy that cannot be wrapped, or a stand-in that needs more than sums."""
-    if stand_in.own:
-        raise InputError(
-            f"The stand-in `{stand_in.name}` needs an update of every node on the server, which "
-            "keeps sums alone: `ou` or `last` would do."
-        )
+def refuse(inner: Strategy) -> None:
+    """Raises for a strategy that cannot be wrapped."""
     if type(inner).__module__.startswith("flwr.server.strategy"):
         raise InputError(
             f"This {type(inner).__name__} is of Flower's older interface: "

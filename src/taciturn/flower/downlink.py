@@ -23,8 +23,10 @@ from taciturn.core.codecs import Codec, from_bytes, to_bytes
 from taciturn.core.hashing import DOWN
 from taciturn.core.policy import Policy, least_error, parse_part, spell
 from taciturn.errors import InputError
-from taciturn.flower import protocol, records
-from taciturn.flower.records import Layout
+from taciturn.federation import protocol
+from taciturn.federation.layout import Layout, difference
+from taciturn.flower import records
+from taciturn.flower.records import arrays_of, record_of
 
 RECORD = "taciturn.down"  # the config record of a request, and the records of a node's state
 _PUBLIC, _LOG = "downlink/public/", "downlink/log"  # names of saved arrays
@@ -42,13 +44,13 @@ class Downlink:
     weights: ArrayRecord  # θ, the inner strategy's model
     log: deque[bytes]  # the last messages, as many as are kept
     version: int = 0  # how many messages there were
-    has: dict[int, int] = field(default_factory=dict)  # the version that each node said it has
-    odd: set[int] = field(default_factory=set)  # nodes that make another P, and get it whole
+    has: dict[str, int] = field(default_factory=dict)  # the version that each node said it has
+    odd: set[str] = field(default_factory=set)  # nodes that make another P, and get it whole
     sum: int | None = None  # the checksum of P; None before it is needed
 
     def to(self, message: Message) -> Message:
         """The inner strategy's message, with what the node lacks of P in place of the model."""
-        node, content = message.metadata.dst_node_id, RecordDict(dict(message.content))
+        node, content = f"{message.metadata.dst_node_id}", RecordDict(dict(message.content))
         if len(content.array_records) != 1:
             raise InputError(
                 f"`down` needs requests with one ArrayRecord, got {len(content.array_records)}."
@@ -69,7 +71,7 @@ class Downlink:
         content[RECORD] = about
         return Message(content=content, metadata=message.metadata)
 
-    def check(self, node: int, said: Any) -> None:
+    def check(self, node: str, said: Any) -> None:
         """Notes what a node says that it has; raises where that is not P."""
         knew = self.has.pop(node, None)
         if said is None and knew is None:
@@ -88,14 +90,15 @@ class Downlink:
                 f"its public model has the checksum {found}, and that of the server {self.sum}: "
                 "it gets the model whole."
             )
-        log(INFO, "Taciturn: node %d has version %d of the public model, checksum %d.",
+        log(INFO, "Taciturn: node %s has version %d of the public model, checksum %d.",
             node, self.version, self.sum)  # fmt: skip
         self.has[node] = self.version
 
     def publish(self, weights: ArrayRecord) -> ArrayRecord:
         """P after a round that ended with these weights; the message goes to the log."""
         self.weights, size = weights, self.layout.size
-        ahead = records.difference(self.layout.views(self.public), self.layout.views(weights))
+        before, after = (self.layout.views(arrays_of(x)) for x in (self.public, weights))
+        ahead = difference(before, after)
         key = key_of(self.seed, self.version)
         sent = to_bytes(self.codec, self.codec.encode(ahead, key), size)
         self.public = _moved(self.codec, self.layout, self.public, sent, key, weights)
@@ -108,14 +111,14 @@ class Downlink:
     ) -> None:
         """Goes on with a run that is started again; what nodes have now is not known."""
         self.version, self.seed, self.weights, self.sum = version, seed, weights, None
-        self.public = ArrayRecord({name: Array(tensors[_PUBLIC + name]) for name in weights})
+        self.public = record_of({name: tensors[_PUBLIC + name] for name in weights})
         self.log.extend(row.tobytes() for row in tensors[_LOG])
 
     def tensors(self) -> dict[str, np.ndarray]:
         """The arrays to save: P and the log."""
         sent = np.frombuffer(b"".join(self.log), np.uint8)
         sent = sent.reshape(len(self.log), self.codec.nbytes(self.layout.size))
-        return {_LOG: sent} | {_PUBLIC + name: a.numpy() for name, a in self.public.items()}
+        return {_LOG: sent} | {_PUBLIC + name: a for name, a in arrays_of(self.public).items()}
 
 
 def begin(
@@ -149,13 +152,13 @@ def receive(message: Message, context: Context) -> list[int] | None:
     context.state[RECORD] = public
     context.state[f"{RECORD}.version"] = MetricRecord({"version": version})
     message.content[name] = ArrayRecord(dict(public))
-    return [version, checksum(public, Layout.of(public, about["exclude"]))]
+    return [version, checksum(public, Layout.of(arrays_of(public), about["exclude"]))]
 
 
 def checksum(record: ArrayRecord, layout: Layout) -> int:
     """The checksum of the bytes of all weights, in their order."""
     found = 0
-    for layer in layout.views(record):
+    for layer in layout.views(arrays_of(record)):
         found = zlib.crc32(np.ascontiguousarray(layer).tobytes(), found)
     return found
 
@@ -167,7 +170,10 @@ def key_of(seed: int, version: int) -> np.ndarray:
 
 def _caught_up(kept: ArrayRecord, sent: ArrayRecord, about: Any, had: int) -> ArrayRecord:
     """The public model that messages make of the one that a node had."""
-    layout, codec = Layout.of(kept, about["exclude"]), parse_part("codec", about["codec"])
+    layout, codec = (
+        Layout.of(arrays_of(kept), about["exclude"]),
+        parse_part("codec", about["codec"]),
+    )
     codec, versions = least_error(codec), range(about["since"], about["version"])
     length, data = codec.nbytes(layout.size), records.view(sent[_MESSAGES]).tobytes()
     if len(data) != length * len(versions):

@@ -1,54 +1,40 @@
-"""The strategy wrapper: rounds in which clients may be silent, around any strategy that averages.
-
-A round is that of `taciturn.core.server`: open, tally, close. The inner strategy takes the step;
-the core learns from what the clients did, whatever step is made of it.
-"""
+"""The strategy wrapper: rounds in which clients may be silent, around a strategy that averages."""
 
 import math
-import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from logging import INFO, WARNING
+from logging import INFO
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import QFedAvg, Result, Strategy
 from flwr.supercore import log
+from flwr.supercore.logger import FLOWER_LOGGER
 
-from taciturn import runs
-from taciturn.checks import choice, number, whole
-from taciturn.core import budget, client, rules, server, standins, tally
+from taciturn.checks import whole
+from taciturn.core import rules, standins
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError
-from taciturn.flower import (
-    aggregation,
-    byte_counts,
-    compatibility,
-    downlink,
-    history,
-    inner_replies,
-    protocol,
-)
-from taciturn.flower import buffers as buffers_of
-from taciturn.flower.aggregation import Round, RoundReplies
-from taciturn.flower.node_stats import Nodes
-from taciturn.flower.protocol import Request
-from taciturn.flower.records import Layout
-from taciturn.flower.replies import Limits
-from taciturn.flower.state import Results, State, Store
-from taciturn.track import Tracker
+from taciturn.federation import aggregation
+from taciturn.federation.aggregation import Arrived, RoundReplies
+from taciturn.federation.history import Nodes
+from taciturn.federation.layout import Arrays, Layout
+from taciturn.federation.replies import Reply, Traffic
+from taciturn.federation.server import Server
+from taciturn.federation.state import Results
+from taciturn.flower import byte_counts, compatibility, downlink, inner_replies, log_lines, protocol
+from taciturn.flower.inner_replies import FlowerRound
+from taciturn.flower.inner_state import InnerState, names_of
+from taciturn.flower.records import arrays_of, record_of
 
 DEFAULT = "budget"  # around a strategy that averages
 ROBUST = "adaptive,robust=true,at_most=10+ou,cap=true"  # around one that compares replies
-_NAMED = 6  # arrays that are named in the log
 _METRICS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
 
 
-class Taciturn(Strategy):
+class Taciturn(Strategy, Server):
     """Wraps a strategy so that clients with the mod `speak` may stay silent.
 
     Args:
@@ -104,45 +90,28 @@ class Taciturn(Strategy):
         compares = isinstance(inner, compatibility.COMPARING) if compares is None else compares
         policy = (ROBUST if compares else DEFAULT) if policy is None else policy
         policy = parse(policy) if isinstance(policy, str) else policy
-        choice("absent", absent, ("ignore", "stand-in"))
-        silence = policy.rule != rules.full()
+        self._needs = 1
         if compares:
+            self._needs = compatibility.needs(inner) if policy.rule != rules.full() else 1
             policy = replace(policy, stand_in=standins.ignore())
             if policy.rule.name == "adaptive":  # its threshold must not follow bad replies
                 robust = rules.adaptive(**dict(policy.rule.params) | {"robust": True})
                 policy = replace(policy, rule=robust)
-        compatibility.refuse(inner, policy.stand_in)
-        self.inner, self.policy, self.absent = inner, policy, absent
-        self.exclude = [exclude] if isinstance(exclude, str) else list(exclude)
-        self.buffers = [buffers] if isinstance(buffers, str) else buffers
-        self.min_clients = None if min_clients is None else whole("min_clients", min_clients, 1)
-        self.seed = secrets.randbits(62) if seed is None else whole("seed", seed, 0, 2**62)
+        compatibility.refuse(inner)
+        self.inner = inner
         self.kept_messages = (
             None if kept_messages is None else whole("kept_messages", kept_messages, 0)
         )
-        averaged = silence and not compares
-        weight, norm = _limit("weight_limit", weight_limit), _limit("norm_limit", norm_limit)
-        self.limits = Limits(
-            weight, norm if averaged else math.inf, averaged and not policy.stand_in.counts,
-            getattr(inner, "train_loss_key", None),
+        Server.__init__(
+            self, policy, engine="Flower", steps=names_of(inner), absent=absent, exclude=exclude,
+            buffers=buffers, min_clients=min_clients, folder=folder, compares=compares, seed=seed,
+            track=track, weight_limit=weight_limit, norm_limit=norm_limit, log=FLOWER_LOGGER,
         )  # fmt: skip
-        self.history: list[dict[str, Any]] = []
-        self.nodes = Nodes()
-        self._compares = compares
-        self._needs = compatibility.needs(inner) if compares and silence else 1
-        self._store = None if folder is None else Store(Path(folder), policy, inner)
-        about = {"policy": str(policy), "inner": type(inner).__name__}
-        self._tracker = None if track is None else Tracker(track, Path(folder or "."), about)
-        self._done = 0  # rounds of earlier starts
-        self._rounds: int | None = None  # of the whole run, once it has been started
+        self._state = InnerState(inner)
         self._form: tuple[str, ...] = ()  # of the metrics in the round before
-        self._with_mod: set[int] = set()  # nodes that understood a request since this start
-        self._evaluating: set[int] = set()
-        self._round: Round | None = None
-        self._layout: Layout | None = None  # this and what follows: known when the model is
-        self._exclude: tuple[str, ...] = ()
-        self._memory: Any = None
-        self._total = np.zeros(0)
+        self._with_mod: set[str] = set()  # nodes that understood a request since this start
+        self._evaluating: set[str] = set()
+        self._round: FlowerRound | None = None
         self._downlink: downlink.Downlink | None = None
 
     def summary(self) -> None:
@@ -169,76 +138,47 @@ class Taciturn(Strategy):
 
         Arguments and result are those of Flower's `Strategy.start`.
         """
-        self._done, self.history, self.nodes, self._with_mod = 0, [], Nodes(), set()
-        self._rounds = num_rounds
+        self.done, self.history, self.nodes, self._with_mod = 0, [], Nodes(), set()
+        self.rounds = num_rounds
 
         def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
-            metrics = evaluate_fn(round + self._done, arrays) if evaluate_fn else None
-            self._note(round + self._done, "evaluate_metrics_serverapp", metrics)
+            metrics = evaluate_fn(round + self.done, arrays) if evaluate_fn else None
+            self.evaluated(round + self.done, "evaluate_metrics_serverapp", metrics)
             return metrics
 
-        with ExitStack() as stack:
-            if self._store is not None:
-                stack.enter_context(runs.claimed(self._store.folder))
-            arrays, before = self._find(initial_arrays, num_rounds)
-            stack.enter_context(history.counting_on(self._done, num_rounds))
-            if self._tracker is not None:
-                self._tracker.open(str(self.policy))
-                stack.callback(self._tracker.close)
+        with self.running(), ExitStack() as stack:
+            arrays, before = self._find(initial_arrays)
+            stack.enter_context(log_lines.counting_on(self.done, num_rounds))
             result = super().start(
-                grid, arrays, max(num_rounds - self._done, 0), timeout, train_config,
+                grid, arrays, max(num_rounds - self.done, 0), timeout, train_config,
                 evaluate_config, evaluate if evaluate_fn else None,
             )  # fmt: skip
             result.arrays = result.arrays or arrays  # where no round changed the model
             for kind in _METRICS:
                 old = {t: MetricRecord(metrics) for t, metrics in before.get(kind, {}).items()}
-                new = {t + self._done: metrics for t, metrics in getattr(result, kind).items()}
+                new = {t + self.done: metrics for t, metrics in getattr(result, kind).items()}
                 setattr(result, kind, old | new)
-            if self._store is not None:
-                self._store.finish(self.history, result.arrays, self.nodes)
-        history.log_upload(self.history, True)
+            self.finish(arrays_of(result.arrays))
         return result
 
-    def _find(self, initial: ArrayRecord, rounds: int) -> tuple[ArrayRecord, Results]:
+    def _find(self, initial: ArrayRecord) -> tuple[ArrayRecord, Results]:
         """The model to begin with, and the results so far."""
-        self._begin(initial)
-        if self._store is None:
-            return initial, {}
-        if not self._store.exists():
-            return initial, self._store.results.load(-1)  # what a first round left that was lost
-        state, results = self._store.load(initial, self._memory)
-        self._done, self.history, self.nodes = state.round, state.history, state.nodes
-        self._memory, self.seed, self._form = state.memory, state.seed, state.form
-        rule = self._memory.rule
-        if isinstance(rule, budget.Budget) and rule.run != rounds:
-            log(WARNING, "Taciturn: the run had %d rounds and now has %d: bytes are spread anew.",
-                int(rule.run), rounds)  # fmt: skip
-            rule = budget.extended(self.policy.rule, rule, self._total.size, rounds)
-            self._memory = self._memory._replace(rule=rule)
-        log(INFO, "Taciturn: going on after round %d of %d.", self._done, rounds)
-        if self._downlink is not None:
-            self._downlink.go_on(state.round, state.seed, state.model, state.downlink)
-            return self._downlink.public, results
-        return state.model, results
+        arrays = arrays_of(initial)
+        self._begin(arrays, initial)
+        state, results = self.find(arrays)
+        if state is None:
+            return initial, results
+        self._state.load(state.values, state.about["inner"])
+        self._form = tuple(state.about["form"])
+        model = record_of(state.model)
+        if self._downlink is None:
+            return model, results
+        self._downlink.go_on(state.round, state.seed, model, state.values)
+        return self._downlink.public, results
 
-    def _begin(self, arrays: ArrayRecord) -> Layout:
-        """The layout of the model; sets what is known before the first round."""
-        buffers = buffers_of.patterns_of(arrays) if self.buffers is None else self.buffers
-        self._layout = layout = Layout.of(arrays, self.exclude, buffers)
-        self._exclude = (*self.exclude, *buffers)
-        if not layout.size:
-            raise InputError(
-                f"A model needs floating-point arrays that are not excluded, got {list(arrays)}."
-            )
-        if whole := layout.rest_of(arrays):
-            names = [*list(whole)[:_NAMED], "…"][: len(whole)]
-            log(INFO, "Taciturn: %d of %d arrays always travel whole, %s bytes in every reply: %s",
-                len(whole), len(arrays), f"{byte_counts.payload(whole):,}",
-                ", ".join(names))  # fmt: skip
-        # The core needs their number only: the weights themselves stay in Flower's records.
-        self._total = np.zeros(layout.size, layout.wide)
-        self._memory = server.remember(self.policy, self._total, self._rounds)
-        self._downlink = downlink.begin(self.policy, layout, self.seed, arrays, self.kept_messages)
+    def _begin(self, arrays: Arrays, record: ArrayRecord) -> Layout:
+        layout = self.begin(arrays)
+        self._downlink = downlink.begin(self.policy, layout, self.seed, record, self.kept_messages)
         return layout
 
     def configure_train(
@@ -246,26 +186,23 @@ class Taciturn(Strategy):
     ) -> Iterable[Message]:
         """The inner strategy's messages, with the request to each client in a record of its own."""
         compatibility.refuse_wrapper()
-        layout, server_round = self._layout or self._begin(arrays), server_round + self._done
-        rule, down = self.policy.rule, self._downlink
+        sent, server_round = arrays_of(arrays), server_round + self.done
+        if self._layout is None:
+            self._begin(sent, arrays)
+        down = self._downlink
         model = arrays if down is None else down.weights
         config = ConfigRecord(dict(config))  # strategies write into what they are given
         messages = list(self.inner.configure_train(server_round, model, config, grid))
-        cohort = max(1, len(messages))
-        if server_round == self._done + 1 and (
-            why := budget.doubt(rule, layout.size, cohort, self._rounds or 1)
-        ):
-            log(WARNING, "Taciturn: %s.", why)
-        config = server.open(self.policy, self._memory, cohort)
-        request = Request(
-            rule, config.context, self.policy.codec, self._exclude,
-            getattr(self.inner, "weighted_by_key", "num-examples"), self.seed, server_round,
-            form=self._form,
+        weighted_by = getattr(self.inner, "weighted_by_key", "num-examples")
+        now = self._round = FlowerRound(
+            **vars(self.open(server_round, sent, max(1, len(messages)), weighted_by)),
+            name=getattr(self.inner, "arrayrecord_key", "arrays"), model=model,
+            has_public=down is not None, whole=byte_counts.record_bytes(arrays),
         )  # fmt: skip
-        for i, message in enumerate(messages):
-            own = self.nodes[message.metadata.dst_node_id]
-            asked = replace(request, silence=own.in_a_row, accepted=own.last_spoke)
-            messages[i] = protocol.ask(message, asked)
+        messages = [
+            protocol.ask(message, self.ask(now, f"{message.metadata.dst_node_id}"), self._form)
+            for message in messages
+        ]
         full = sum(map(byte_counts.message_bytes, messages))
         if down is not None:
             messages = list(map(down.to, messages))
@@ -273,133 +210,139 @@ class Taciturn(Strategy):
             made: dict[int, ArrayRecord] = {}
             messages = [
                 protocol.joined(message, made)
-                if message.metadata.dst_node_id in self._with_mod else message
+                if f"{message.metadata.dst_node_id}" in self._with_mod else message
                 for message in messages
             ]  # fmt: skip
-        bytes_down = sum(map(byte_counts.message_bytes, messages))
-        nodes = {message.metadata.dst_node_id for message in messages}
         payload = sum(byte_counts.payload(record) for message in messages
                       for record in message.content.array_records.values())  # fmt: skip
-        self._round = Round(
-            config=config, request=request, layout=layout,
-            name=getattr(self.inner, "arrayrecord_key", "arrays"), limits=self.limits,
-            sent=arrays if down is None else down.public, model=model, asked=nodes,
-            must_speak={
-                node for node in nodes
-                if client.must_speak(rule, config.context, self.nodes[node].in_a_row)
-            },
-            bytes_down=bytes_down, payload_down=payload, bytes_down_full=full, downlink=down,
-        )  # fmt: skip
+        total = sum(map(byte_counts.message_bytes, messages))
+        now.down = Traffic(payload, overhead=total - payload, full=full)
         return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Fills in the silent and lets the inner strategy aggregate."""
-        if self._round is None:
-            raise InputError("`configure_train` must be called before `aggregate_train`.")
-        now, server_round = self._round, server_round + self._done
-        heard = aggregation.hear(replies, now)
-        del replies
-        aggregation.add_up(heard, now, self._total, keep=not compatibility.averages(self.inner))
-        self.nodes.note(server_round, now.asked, heard)
-        self._form = heard.form
+        now = self._now("aggregate_train")
+        arrived = (self._arrived(message, now) for message in replies)
+        averages = compatibility.averages(self.inner)
+        heard = self.hear(now, arrived, keep=not averages)
+        del replies, arrived
+        self._form = _form_of(heard)
         self._with_mod |= {
             reply.node for reply in heard.everyone if not (reply.without_mod or reply.remark)
         }
-        arrays, metrics, info = self._close(server_round, heard, now)
-        row = history.row(server_round, now, heard, info)
-        history.received(heard.results, heard.errors)
+        handed = None
+        if not averages:
+            # Before the round is learned from: the stand-ins are those that it began with.
+            each = isinstance(self.inner, QFedAvg)  # it weighs each client by its own loss
+            handed = inner_replies.one_by_one(
+                heard, now, self.policy, self._memory, self.stood_in(heard), each
+            )
+        mean, info = self.learn(now, heard)
+        arrays = metrics = None
+        if info.counts:
+            arrays, metrics = inner_replies.step(
+                self.inner, heard, now, mean, handed, self._needs, self.compares
+            )
+        log_lines.received(heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
-        own = history.numbers(metrics, prefix="train_")
+        row = self.note(now, heard, info, metrics)
         metrics.update(
             {f"taciturn.{key}": value for key, value in row.items()
              if key != "round" and not math.isnan(value)}
         )  # fmt: skip
-        self.history.append(row | {"accuracy": math.nan, "loss": math.nan} | own)
-        history.log_round(row, heard.reasons)
-        history.log_upload(self.history, False, self._rounds)
         model, down = now.model if arrays is None else arrays, self._downlink
         if down is not None:
             arrays = down.publish(model)
-        if self._store is not None:
-            tensors = {} if down is None else down.tensors()
-            state = State(server_round, self.history, model, self._memory, self.seed, self.nodes,
-                          self._form, tensors)  # fmt: skip
-            self._store.results.add(server_round, "train_metrics_clientapp", metrics)
-            self._store.save(state)
-        self._track(server_round, row | own)
+        if self.store is not None:
+            values, kinds = self._state.save()
+            values |= {} if down is None else down.tensors()
+            self.store.results.add(row["round"], _METRICS[0], metrics)
+            self.save(arrays_of(model), values, form=self._form, inner=kinds)
         return arrays, metrics
 
-    def _close(
-        self, server_round: int, heard: RoundReplies, now: Round
-    ) -> tuple[ArrayRecord | None, MetricRecord | None, server.RoundInfo]:
-        """Learns from the round and lets the inner strategy take the step."""
-        absent = heard.errors + heard.missing if self.absent == "stand-in" else 0
-        tallied = tally.with_absent(heard.tally(self._total, now), absent, now.config)
-        handed = None
-        if not compatibility.averages(self.inner):
-            # Before the round is learned from: the stand-ins are those that it began with.
-            each = isinstance(self.inner, QFedAvg)  # it weighs each client by its own loss
-            handed = inner_replies.one_by_one(heard, now, self.policy, self._memory, absent, each)
-        # By default, all who are asked are enough.
-        least = self.min_clients or min(3 if self._compares else 1, len(now.asked))
-        mean, self._memory, info = server.learn(
-            self.policy, self._memory, tallied, at_least=least, donate=True
-        )
-        if not info.counts:
-            left_out = info.silent and not info.spoke and not self.policy.stand_in.counts
-            log(WARNING, "Taciturn: %d spoke and %d were silent in round %d: the model stays.%s",
-                info.spoke, info.silent, server_round,
-                " The silent are left out: a larger k of `adaptive`, or a stand-in that counts, "
-                "avoids this." if left_out else "")  # fmt: skip
-            return None, None, info
-        arrays, metrics = inner_replies.step(
-            self.inner, server_round, heard, now, mean, handed, self._needs, self._compares
-        )
-        return arrays, metrics, info
+    def _now(self, called: str) -> FlowerRound:
+        if self._round is None:
+            raise InputError(f"`configure_train` must be called before `{called}`.")
+        return self._round
+
+    def _arrived(self, message: Message, now: FlowerRound) -> Arrived:
+        """A reply that is not read yet."""
+        node, written = f"{message.metadata.src_node_id}", byte_counts.message_bytes(message)
+        if message.has_error():
+            up = Traffic(overhead=written, full=written)
+            return Arrived(node, lambda: self._read(message, now), up, f"{message.error.reason}")
+        records = message.content.array_records.values()
+        payload = sum(map(byte_counts.payload, records))
+        always = sum(byte_counts.payload(now.layout.rest_of(part)) for part in records)
+        up = Traffic(payload, always, written - payload, written)
+        return Arrived(node, lambda: self._read(message, now), up)
+
+    def _read(self, message: Message, now: FlowerRound) -> Reply:
+        """What a reply says, or an `InputError` that says what is wrong with it."""
+        reply, has = protocol.read_reply(message, self._form)
+        if self._downlink is not None:
+            self._downlink.check(reply.node, has)
+        if reply.name == now.name:
+            raise InputError(f"its metrics have the name `{now.name}`, which is that of arrays.")
+        key = getattr(self.inner, "train_loss_key", "")  # powers of it weigh in the mean
+        loss = reply.metrics.get(key, 0.0)
+        if isinstance(loss, list) or loss < 0:
+            raise InputError(f"`{key}` must be 0 or more, got {loss!r}.")
+        if not any(name in reply.arrays for name in now.layout.names):
+            arrays = message.content.array_records
+            in_metrics = 0 if any(protocol.CODE in x for x in arrays.values()) else len(reply.code)
+            whole = {next(iter(arrays), now.name): now.whole}
+            full = byte_counts.message_bytes_with(message, whole) - in_metrics
+            written = byte_counts.message_bytes(message)
+            reply.traffic = Traffic(in_metrics, 0, -in_metrics, full - written)
+        return reply
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The inner strategy's messages."""
-        server_round += self._done
+        server_round += self.done
         messages = list(self.inner.configure_evaluate(server_round, arrays, config, grid))
         if self._downlink is not None:
             messages = list(map(self._downlink.to, messages))
-        self._evaluating = {message.metadata.dst_node_id for message in messages}
+        self._evaluating = {f"{message.metadata.dst_node_id}" for message in messages}
         return messages
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """The inner strategy's metrics, of replies that can be put together."""
-        if self._round is None:
-            raise InputError("`configure_train` must be called before `aggregate_evaluate`.")
-        server_round += self._done
-        replies = aggregation.hear_evaluation(replies, self._evaluating, self._round)
-        metrics = self.inner.aggregate_evaluate(server_round, replies)
-        self._note(server_round, "evaluate_metrics_clientapp", metrics)
+        server_round += self.done
+        kept = self._hear_evaluation(replies, self._now("aggregate_evaluate"))
+        metrics = self.inner.aggregate_evaluate(server_round, kept)
+        self.evaluated(server_round, "evaluate_metrics_clientapp", metrics)
         return metrics
 
-    def _note(self, round: int, kind: str, metrics: MetricRecord | None) -> None:
-        """Keeps what was evaluated after a round."""
-        if metrics is None:
-            return
-        if self._store is not None:
-            self._store.results.add(round, kind, metrics)
-        if self.history and self.history[-1]["round"] == round:
-            tested = history.numbers(metrics)
-            self.history[-1] |= tested
-            if self._store is not None:
-                self._store.note(self.history)
-            self._track(round, tested)
+    def _hear_evaluation(self, messages: Iterable[Message], now: FlowerRound) -> list[Message]:
+        """The replies of clients that were asked to evaluate, without those that would end the run;
+        the inner strategy counts and logs errors."""
+        heard, found, kept = RoundReplies(self.log), [], []
+        answered: set[str] = set()
+        for message in messages:
+            if message.has_error():
+                kept.append(message)
+                continue
+            try:
+                arrived = self._arrived(message, now)
+                reply = aggregation.first_answer(arrived, self._evaluating, answered)
+                reply.check_metrics(now.request.weighted_by)
+                found.append(reply)
+            except InputError as error:
+                heard.reject(f"{message.metadata.src_node_id}", error)
+        for reply in aggregation.comparable(heard, found, now):
+            content = RecordDict({reply.name: MetricRecord(reply.metrics)})
+            kept.append(Message(content=content, metadata=reply.message.metadata))
+        return kept
 
-    def _track(self, round: int, figures: Mapping[str, float]) -> None:
-        if self._tracker is not None:
-            named = {key: value for key, value in figures.items() if key != "round"}
-            self._tracker.add(str(self.policy), [(round, named)])
 
-
-def _limit(name: str, value: float | None) -> float:
-    return math.inf if value is None else number(name, value, 1.0, math.inf, "[1, inf]")
+def _form_of(heard: RoundReplies) -> tuple[str, ...]:
+    """The form of the metrics that were heard."""
+    first = heard.everyone[:1]
+    return protocol.form_of(first[0].name, first[0].metrics) if first else ()

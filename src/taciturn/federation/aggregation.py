@@ -1,14 +1,13 @@
 """From the replies of a round to its tally."""
 
+import logging
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from logging import WARNING
+from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.supercore import log
 
 from taciturn.core import tally
 from taciturn.core.arrays import add_scaled
@@ -16,38 +15,42 @@ from taciturn.core.arrays import norm as norm_of
 from taciturn.core.codecs import Codec, float32, from_bytes
 from taciturn.core.tally import RoundConfig, Tally
 from taciturn.errors import InputError
-from taciturn.flower import byte_counts, protocol, records, replies
-from taciturn.flower.downlink import Downlink
-from taciturn.flower.protocol import Request
-from taciturn.flower.records import Layout
-from taciturn.flower.replies import Limits, Reply
+from taciturn.federation.layout import Arrays, Layout, measure
+from taciturn.federation.protocol import Request
+from taciturn.federation.replies import NOTHING, Limits, Reply, Traffic
 
 _MOST_NOISE = 0.9  # of a square that is taken for noise: it is an expectation
 
 
-@dataclass
+class Arrived(NamedTuple):
+    """A message from a node that is not read yet."""
+
+    node: str
+    read: Callable[[], Reply]  # raises an `InputError` where it cannot be read
+    traffic: Traffic = NOTHING
+    error: str | None = None  # what the engine says of a node that failed
+
+
+@dataclass(kw_only=True)
 class Round:
     """What is known of a round when its messages are sent."""
 
     config: RoundConfig  # what the core knows
     request: Request  # what all clients are asked
     layout: Layout  # of the model
-    name: str  # of the array record in a speaker's reply
     limits: Limits  # how far a reply can move the mean
-    sent: ArrayRecord  # what clients train from: P with a codec for the way down, else θ
-    model: ArrayRecord  # θ, the server's own model, which the inner strategy moves
-    asked: set[int]  # the clients' nodes
-    must_speak: set[int]  # those of them that may not be silent
-    bytes_down: int  # all bytes that are sent
-    payload_down: int  # those of arrays among them
-    bytes_down_full: int  # all bytes if everyone were sent the model whole
-    downlink: Downlink | None  # what nodes have of P; None without a codec for the way down
+    sent: Arrays  # what clients train from
+    asked: set[str]  # the clients' nodes
+    must_speak: set[str]  # those of them that may not be silent
+    log: logging.Logger
+    down: Traffic = NOTHING
 
 
 @dataclass
 class RoundReplies:
     """What came back in a round."""
 
+    log: logging.Logger
     speakers: list[Reply] = field(default_factory=list)  # those that count, sorted by node
     silent: list[Reply] = field(default_factory=list)
     results: int = 0  # how many replies came that are no errors
@@ -55,21 +58,17 @@ class RoundReplies:
     rejected: int = 0
     reasons: list[str] = field(default_factory=list)  # why
     missing: int = 0
-    bytes_up: int = 0  # all bytes that came
-    payload_up: int = 0  # those of codes and arrays among them
-    payload_always: int = 0  # those of arrays that always travel among these
-    bytes_up_full: int = 0  # all bytes if everyone had sent their weights whole
-    form: tuple[str, ...] = ()  # of the metrics, as most report them
+    up: Traffic = NOTHING
     noise: float = 0.0  # the share of codecs and draws in the square of the mean update
 
     @property
     def everyone(self) -> list[Reply]:
         return self.speakers + self.silent
 
-    def reject(self, node: int, reason: object) -> None:
+    def reject(self, node: str, reason: object) -> None:
         self.rejected += 1
         self.reasons.append(f"{reason}")
-        log(WARNING, "Taciturn: the reply of node %d is rejected: %s", node, reason)
+        self.log.warning("Taciturn: the reply of node %s is rejected: %s", node, reason)
 
     def tally(self, total: np.ndarray, now: Round) -> Tally:
         """What was heard, with the sum of the speakers' updates."""
@@ -79,7 +78,7 @@ class RoundReplies:
             for name in ("examples", "norm", "probability")
         )
         spoke = np.arange(len(everyone)) < len(self.speakers)
-        nbytes = np.asarray([replies.charged(reply, asked) for reply in everyone])
+        nbytes = np.asarray([reply.charged(asked) for reply in everyone])
         tallied = tally.of(
             total, examples, norms, spoke, now.config, chances, each=asked.rule.each,
             nbytes=nbytes,
@@ -87,98 +86,56 @@ class RoundReplies:
         return tallied._replace(n_rejected=tallied.n_rejected + self.rejected)
 
 
-def hear(messages: Iterable[Message], now: Round) -> RoundReplies:
+def hear(arrived: Iterable[Arrived], now: Round) -> RoundReplies:
     """The replies of a round, without those that are wrong; what each weighs is bounded."""
-    heard, found = RoundReplies(), []
-    answered: set[int] = set()
-    whole = byte_counts.record_bytes(now.sent)
-    for message in messages:
-        written = byte_counts.message_bytes(message)
-        reply = _received(heard, message, now, answered)
-        heard.bytes_up += written
-        heard.bytes_up_full += written
-        if reply is None:
+    heard, found = RoundReplies(now.log), []
+    answered: set[str] = set()
+    for message in arrived:
+        heard.up = heard.up.plus(message.traffic)
+        if message.error is not None:
+            heard.errors += 1
+            now.log.warning("Taciturn: node %s failed: %s", message.node, message.error)
             continue
+        heard.results += 1
+        try:
+            reply = first_answer(message, now.asked, answered)
+            reply.check(now.layout, now.request)
+            if not reply.spoke and reply.node in now.must_speak:
+                raise InputError(
+                    f"It is silent, and `{now.request.rule.name}` says it must speak now."
+                )
+        except InputError as error:
+            heard.reject(message.node, error)
+            continue
+        if reply.remark is not None:
+            now.log.warning(
+                "Taciturn: node %s does not do as it was asked: %s", reply.node, reply.remark
+            )
+        heard.up = heard.up.plus(reply.traffic)
         found.append(reply)
-        in_metrics = 0 if protocol.CODE in reply.arrays else len(reply.code)
-        heard.payload_up += in_metrics
-        if reply.weights is None:
-            name = next(iter(message.content.array_records), now.name)
-            full = byte_counts.message_bytes_with(message, {name: whole}) - in_metrics
-            heard.bytes_up_full += full - written
     heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
-    kept = _comparable(heard, found, now)
+    kept = comparable(heard, found, now)
     now.limits.bound_buffers(kept, now.layout, now.sent)
     for reply in kept:
+        above = {name: np.maximum(reply.arrays[name], 0) for name in now.layout.variances}
+        reply.arrays = {**reply.arrays, **above}
         (heard.speakers if reply.spoke else heard.silent).append(reply)
     return heard
 
 
-def _received(
-    heard: RoundReplies, message: Message, now: Round, answered: set[int]
-) -> Reply | None:
-    """The reply in a message, counted; None where it is an error or rejected."""
-    node = message.metadata.src_node_id
-    if message.has_error():
-        heard.errors += 1
-        log(WARNING, "Taciturn: node %d failed: %s", node, message.error.reason)
-        return None
-    heard.results += 1
-    for part in message.content.array_records.values():
-        heard.payload_up += byte_counts.payload(part)
-        heard.payload_always += byte_counts.payload(now.layout.rest_of(part))
-    try:
-        said = _said(message, now.asked, answered, now)
-        reply = replies.read(message, said, now.layout, now.request)
-        if reply.name == now.name:
-            raise InputError(f"its metrics have the name `{now.name}`, which is that of arrays.")
-        if not reply.spoke and node in now.must_speak:
-            raise InputError(f"It is silent, and `{now.request.rule.name}` says it must speak now.")
-        now.limits.check_loss(reply)
-    except InputError as error:
-        heard.reject(node, error)
-        return None
-    if reply.remark is not None:
-        log(WARNING, "Taciturn: node %d does not do as it was asked: %s", node, reply.remark)
-    return reply
-
-
-def _said(message: Message, asked: set[int], answered: set[int], now: Round) -> protocol.Said:
-    """What a node says. Raises unless it was asked, has not answered and has the public model."""
-    node = message.metadata.src_node_id
-    if node not in asked or node in answered:
+def first_answer(message: Arrived, asked: set[str], answered: set[str]) -> Reply:
+    """The reply in a message. Raises unless its node was asked and has not answered yet."""
+    if message.node not in asked or message.node in answered:
         raise InputError("it was not asked, or had answered.")
-    answered.add(node)
-    said = protocol.read_said(message.content, now.request.form)
-    if now.downlink is not None:
-        now.downlink.check(node, said.has)
-    return said
+    answered.add(message.node)
+    return message.read()
 
 
-def hear_evaluation(messages: Iterable[Message], asked: set[int], now: Round) -> list[Message]:
-    """The replies of clients that were asked to evaluate, without those that would end the run."""
-    heard, found, kept = RoundReplies(), [], []
-    answered: set[int] = set()
-    for message in messages:
-        if message.has_error():
-            kept.append(message)  # the inner strategy counts and logs it
-            continue
-        try:
-            said = _said(message, asked, answered, now)
-            found.append(replies.read_metrics(message, said, now.request.weighted_by))
-        except InputError as error:
-            heard.reject(message.metadata.src_node_id, error)
-    return kept + [
-        Message(content=RecordDict({reply.name: reply.metrics}), metadata=reply.message.metadata)
-        for reply in _comparable(heard, found, now)
-    ]
-
-
-def _comparable(heard: RoundReplies, found: list[Reply], now: Round) -> list[Reply]:
+def comparable(heard: RoundReplies, found: list[Reply], now: Round) -> list[Reply]:
     """The replies whose metrics have the commonest form, sorted by node, with bounded weights.
 
-    Flower's strategies fail the run where metrics differ. Where several forms are equally common,
-    the metrics that all of them have are kept.
+    Others have no mean. Where several forms are equally common, the metrics that all of them have
+    are kept.
     """
     found.sort(key=lambda reply: reply.node)  # sums must not depend on who was first
     forms = Counter(reply.form for reply in found)
@@ -190,17 +147,24 @@ def _comparable(heard: RoundReplies, found: list[Reply], now: Round) -> list[Rep
     if len(leading) > 1:
         common = set(leading[0][1:]).intersection(*(form[1:] for form in leading))
         names = {key for key, _ in common}
-        log(WARNING, "Taciturn: nodes report different metrics; %s are kept.", sorted(names))
+        now.log.warning("Taciturn: nodes report different metrics; %s are kept.", sorted(names))
         for reply in kept:
             reply.name = leading[0][0]
-            reply.metrics = MetricRecord({k: v for k, v in reply.metrics.items() if k in names})
-    if kept:
-        heard.form = protocol.form_of(kept[0].name, kept[0].metrics)
+            reply.metrics = {key: x for key, x in reply.metrics.items() if key in names}
     now.limits.bound_weights(kept, now.request.weighted_by)
     return kept
 
 
-def add_up(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> None:
+def mean_of(replies: list[Reply], values: Callable[[Reply], dict[str, Any]]) -> dict[str, Any]:
+    """The means of what replies have under the same names, each weighing n."""
+    total, every = sum(reply.examples for reply in replies), list(map(values, replies))
+    shares = [reply.examples / total for reply in replies]
+    return {name: np.asarray(sum(np.multiply(one[name], share)
+                                 for one, share in zip(every, shares, strict=True)))
+            for name in every[0]}  # fmt: skip
+
+
+def add_up(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool = False) -> None:
     """Writes Σ n·Δ/p over the speakers to `total`; rejects updates that do not fit their norms.
 
     With `keep`, decoded updates stay with the replies.
@@ -226,7 +190,7 @@ def _sum(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> None
     while True:
         whole, trained = fits, [reply.weights or [] for reply in fits]
         weights = [reply.weight * reply.scale for reply in whole]
-        norms = records.measure(before, trained, layout.wide, weights, total)
+        norms = measure(before, trained, layout.wide, weights, total)
         fits = [reply for reply, norm in zip(whole, norms, strict=True)
                 if _accept(heard, reply, exact, norm, layout.size)]  # fmt: skip
         if len(fits) == len(whole):  # else the sum holds what was rejected, and is made anew
