@@ -199,7 +199,9 @@ def said(reply: Message) -> Reply:
     """What a reply of the app `pulled` says."""
     known = protocol.form_of("metrics", {"num-examples": 1, "train_loss": 0.0})
     form = known if protocol.PACKED in reply.content else ()
-    return protocol.read_reply(reply, form)[0]
+    found = Reply("")
+    protocol.read_reply(found, reply.content, form)
+    return found
 
 
 def read_said(content: RecordDict) -> Reply:

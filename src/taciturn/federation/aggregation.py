@@ -3,9 +3,9 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,15 +20,6 @@ from taciturn.federation.protocol import Request
 from taciturn.federation.replies import NOTHING, Limits, Reply, Traffic
 
 _MOST_NOISE = 0.9  # of a square that is taken for noise: it is an expectation
-
-
-class Arrived(NamedTuple):
-    """A message from a node that is not read yet."""
-
-    node: str
-    read: Callable[[], Reply]  # raises an `InputError` where it cannot be read
-    traffic: Traffic = NOTHING
-    error: str | None = None  # what the engine says of a node that failed
 
 
 @dataclass(kw_only=True)
@@ -86,35 +77,20 @@ class RoundReplies:
         return tallied._replace(n_rejected=tallied.n_rejected + self.rejected)
 
 
-def hear(arrived: Iterable[Arrived], now: Round) -> RoundReplies:
+def hear(replies: Iterable[Reply], now: Round) -> RoundReplies:
     """The replies of a round, without those that are wrong; what each weighs is bounded."""
-    heard, found = RoundReplies(now.log), []
-    answered: set[str] = set()
-    for message in arrived:
-        heard.up = heard.up.plus(message.traffic)
-        if message.error is not None:
-            heard.errors += 1
-            now.log.warning("Taciturn: node %s failed: %s", message.node, message.error)
-            continue
-        heard.results += 1
-        try:
-            reply = first_answer(message, now.asked, answered)
-            reply.check(now.layout, now.request)
-            if not reply.spoke and reply.node in now.must_speak:
-                raise InputError(
-                    f"It is silent, and `{now.request.rule.name}` says it must speak now."
-                )
-        except InputError as error:
-            heard.reject(message.node, error)
-            continue
+    heard = RoundReplies(now.log)
+
+    def check(reply: Reply) -> None:
+        reply.check(now.layout, now.request)
+        if not reply.spoke and reply.node in now.must_speak:
+            raise InputError(f"It is silent, and `{now.request.rule.name}` says it must speak now.")
         if reply.remark is not None:
             now.log.warning(
                 "Taciturn: node %s does not do as it was asked: %s", reply.node, reply.remark
             )
-        heard.up = heard.up.plus(reply.traffic)
-        found.append(reply)
-    heard.missing = max(0, len(now.asked) - len(answered) - heard.errors)
-    kept = comparable(heard, found, now)
+
+    kept = comparable(heard, readable(heard, replies, now.asked, check), now)
     now.limits.bound_buffers(kept, now.layout, now.sent)
     for reply in kept:
         above = {name: np.maximum(reply.arrays[name], 0) for name in now.layout.variances}
@@ -123,12 +99,30 @@ def hear(arrived: Iterable[Arrived], now: Round) -> RoundReplies:
     return heard
 
 
-def first_answer(message: Arrived, asked: set[str], answered: set[str]) -> Reply:
-    """The reply in a message. Raises unless its node was asked and has not answered yet."""
-    if message.node not in asked or message.node in answered:
-        raise InputError("it was not asked, or had answered.")
-    answered.add(message.node)
-    return message.read()
+def readable(
+    heard: RoundReplies, replies: Iterable[Reply], asked: set[str], check: Callable[[Reply], None]
+) -> list[Reply]:
+    """The first replies of those who were asked, as far as they pass a check."""
+    found, answered = [], set()
+    for reply in replies:
+        heard.up = heard.up.plus(reply.traffic)
+        if reply.error is not None:
+            heard.errors += 1
+            heard.log.warning("Taciturn: node %s failed: %s", reply.node, reply.error)
+            continue
+        heard.results += 1
+        try:
+            if reply.node not in asked or reply.node in answered:
+                raise InputError("it was not asked, or had answered.")
+            answered.add(reply.node)
+            if reply.problem is not None:
+                raise InputError(reply.problem)
+            check(reply)
+            found.append(reply)
+        except InputError as error:
+            heard.reject(reply.node, error)
+    heard.missing = max(0, len(asked) - len(answered) - heard.errors)
+    return found
 
 
 def comparable(heard: RoundReplies, found: list[Reply], now: Round) -> list[Reply]:
@@ -155,13 +149,19 @@ def comparable(heard: RoundReplies, found: list[Reply], now: Round) -> list[Repl
     return kept
 
 
-def mean_of(replies: list[Reply], values: Callable[[Reply], dict[str, Any]]) -> dict[str, Any]:
-    """The means of what replies have under the same names, each weighing n."""
-    total, every = sum(reply.examples for reply in replies), list(map(values, replies))
-    shares = [reply.examples / total for reply in replies]
-    return {name: np.asarray(sum(np.multiply(one[name], share)
-                                 for one, share in zip(every, shares, strict=True)))
-            for name in every[0]}  # fmt: skip
+def mean_of(replies: list[Reply], layout: Layout) -> Reply:
+    """A reply with the means of metrics and of arrays that always travel, and the weight of all."""
+    total = sum(reply.examples for reply in replies)
+
+    def mean(values: list[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        shares = [reply.examples / total for reply in replies]
+        return {name: np.asarray(sum(np.multiply(one[name], share)
+                                     for one, share in zip(values, shares, strict=True)))
+                for name in values[0]}  # fmt: skip
+
+    metrics = {name: x.tolist() for name, x in mean([reply.metrics for reply in replies]).items()}
+    arrays = mean([layout.rest_of(reply.arrays) for reply in replies])
+    return Reply("", metrics, arrays, name=replies[0].name, examples=total)
 
 
 def add_up(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool = False) -> None:

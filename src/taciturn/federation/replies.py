@@ -40,14 +40,16 @@ class Reply:
     """What a client said, as its engine reads it; `check` finds out the rest."""
 
     node: str
-    metrics: dict[str, Any]  # what the app reported: numbers, and lists of numbers
+    metrics: dict[str, Any] = field(default_factory=dict)  # numbers, and lists of numbers
     arrays: Arrays = field(default_factory=dict)  # all that came
     report: Report | None = None  # None from a client without `speak`
     code: bytes = b""  # of an update that came in a codec
     remark: str | None = None  # why the reply is not as it was asked for
     name: str = ""  # that of its metrics, where an engine has one
     message: Any = None  # as it came
-    traffic: Traffic = NOTHING  # what is known of its bytes once it is read
+    traffic: Traffic = NOTHING  # its bytes
+    error: str | None = None  # what the engine says of a node that failed
+    problem: str | None = None  # why the reply cannot be read
     examples: float = 0.0  # n_k; `Limits` bounds it
     weights: list[np.ndarray] | None = None  # those that came whole, a flat vector per layer
     norm: float = 0.0  # m_k; that of a client without `speak`, which always speaks, is measured

@@ -8,7 +8,7 @@ import logging
 import math
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ from taciturn.core import budget, client, rules, server, tally
 from taciturn.core.policy import Policy
 from taciturn.errors import InputError
 from taciturn.federation import aggregation, history
-from taciturn.federation.aggregation import Arrived, Round, RoundReplies
+from taciturn.federation.aggregation import Round, RoundReplies
 from taciturn.federation.history import Nodes
 from taciturn.federation.layout import Arrays, Layout, buffers_of
 from taciturn.federation.protocol import Request
-from taciturn.federation.replies import Limits
+from taciturn.federation.replies import Limits, Reply
 from taciturn.federation.state import Results, State, Store
 from taciturn.track import Tracker
 
@@ -82,23 +82,13 @@ class Server:
     @contextmanager
     def running(self) -> Iterator[None]:
         """A block in which the folder is this server's, and the tracker is open."""
-        if self.store is None:
-            with self._tracked():
-                yield
-            return
-        with runs.claimed(self.store.folder), self._tracked():
+        with ExitStack() as stack:
+            if self.store is not None:
+                stack.enter_context(runs.claimed(self.store.folder))
+            if self._tracker is not None:
+                self._tracker.open(str(self.policy))
+                stack.callback(self._tracker.close)
             yield
-
-    @contextmanager
-    def _tracked(self) -> Iterator[None]:
-        if self._tracker is None:
-            yield
-            return
-        self._tracker.open(str(self.policy))
-        try:
-            yield
-        finally:
-            self._tracker.close()
 
     def begin(self, arrays: Arrays) -> Layout:
         """The layout of the model; sets what is known before the first round."""
@@ -161,9 +151,9 @@ class Server:
             now.must_speak.add(node)
         return replace(now.request, silence=own.in_a_row, accepted=own.last_spoke)
 
-    def hear(self, now: Round, arrived: Iterable[Arrived], keep: bool = False) -> RoundReplies:
+    def hear(self, now: Round, replies: Iterable[Reply], keep: bool = False) -> RoundReplies:
         """What came back; with `keep`, decoded updates stay with the replies."""
-        heard = aggregation.hear(arrived, now)
+        heard = aggregation.hear(replies, now)
         aggregation.add_up(heard, now, self._total, keep)
         self.nodes.note(now, heard)
         return heard

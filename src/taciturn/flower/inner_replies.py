@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import WARNING
-from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
@@ -14,9 +13,9 @@ from flwr.supercore import log
 from taciturn.core.policy import Policy
 from taciturn.core.server import ServerMemory
 from taciturn.federation.aggregation import Round, RoundReplies, mean_of
-from taciturn.federation.layout import Arrays, difference
+from taciturn.federation.layout import difference
 from taciturn.federation.replies import Reply
-from taciturn.flower import compatibility, log_lines, protocol, records
+from taciturn.flower import compatibility, protocol, records
 
 
 @dataclass(kw_only=True)
@@ -27,15 +26,6 @@ class FlowerRound(Round):
     model: ArrayRecord  # θ, which the inner strategy moves; with a codec for the way down not P
     has_public: bool  # whether clients train from another model than θ
     whole: int  # the bytes of a record with all arrays
-
-
-class Details(NamedTuple):
-    """What a reply to the inner strategy holds beside the weights."""
-
-    examples: float  # how much it weighs in the mean
-    name: str  # of the record with the metrics
-    metrics: dict[str, Any]  # what it reports
-    rest: Arrays  # the arrays that always travel
 
 
 def step(
@@ -53,14 +43,14 @@ def step(
     each = [RecordDict({reply.name: MetricRecord(reply.metrics)})
             for reply in sorted(heard.everyone, key=lambda reply: reply.node)]  # fmt: skip
     # What all report and always send, in silence too.
-    whole = _mean(heard.everyone, now)
+    whole = mean_of(heard.everyone, now.layout)
     if handed is None:
         handed = [_mean_alone(heard, now, mean, whole)]
     elif len(handed) < needs:
         log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
             "takes its place.", len(handed), round, name, needs)  # fmt: skip
         # The silent stay where they are.
-        handed += [_write(reply.message, now, now.model, _details(reply, now))
+        handed += [_write(reply.message, now, now.model, reply)
                    for reply in heard.silent]  # fmt: skip
         inner = compatibility.trimmed_mean(inner, len(handed))
     heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
@@ -70,14 +60,14 @@ def step(
         metrics = inner.train_metrics_aggr_fn(each, now.request.weighted_by)
     else:
         with (
-            log_lines.received_already(), compatibility.metrics_of(inner, each),
+            compatibility.received_already(), compatibility.metrics_of(inner, each),
             compatibility.without_noise(inner, now.layout.names, heard.noise),
         ):  # fmt: skip
             arrays, metrics = inner.aggregate_train(round, handed)
         if arrays is None:
             return None, metrics
         if not compares:
-            arrays.update(records.record_of({n: whole.rest[n] for n in now.layout.averaged}))
+            arrays.update(records.record_of({n: whole.arrays[n] for n in now.layout.averaged}))
     arrays = records.cast(arrays, now.model)
     broken = (name for name in arrays if not np.isfinite(records.view(arrays[name])).all())
     if wrong := next(broken, None):
@@ -87,7 +77,7 @@ def step(
     return arrays, metrics
 
 
-def _mean_alone(heard: RoundReplies, now: FlowerRound, mean: np.ndarray, whole: Details) -> Message:
+def _mean_alone(heard: RoundReplies, now: FlowerRound, mean: np.ndarray, whole: Reply) -> Message:
     """One reply with the mean update. The arrays of all others are freed: memory is needed."""
     for reply in heard.speakers:
         reply.weights, reply.arrays = None, {}
@@ -136,7 +126,7 @@ def _speaker(reply: Reply, now: FlowerRound, forecast: np.ndarray | None, counts
             expected = forecast * np.float32(_share(reply.norm, now))
             update = expected + (update - expected) / np.float32(reply.probability)
         arrays, reply.update = records.moved(layout, now.model, update), None
-    details = _details(reply, now)._replace(examples=reply.examples if counts else reply.weight)
+    details = replace(reply, examples=reply.examples if counts else reply.weight)
     return _write(reply.message, now, arrays, details)
 
 
@@ -144,19 +134,19 @@ def _silent(
     heard: RoundReplies, now: FlowerRound, forecast: np.ndarray, absent: int, each: bool
 ) -> list[Message]:
     """The replies of the silent and the absent: all have the same weights, and share them."""
-    parts = [_details(reply, now) for reply in heard.silent]
+    parts = list(heard.silent)
     shares = [(reply.examples, _share(reply.norm, now)) for reply in heard.silent]
     everyone, others = heard.everyone, heard.silent or heard.speakers
     if absent:
         n = sum(reply.examples for reply in everyone)
         norm = sum(reply.examples * reply.norm for reply in everyone) / n
-        typical = _mean(others, now)._replace(examples=n / len(everyone))
+        typical = replace(mean_of(others, now.layout), examples=n / len(everyone))
         parts += [typical] * absent
         shares += [(typical.examples, _share(norm, now))] * absent
     total = sum(n for n, _ in shares)
     forecast *= np.float32(sum(n * share for n, share in shares) / total)
     weights = records.moved(now.layout, now.model, forecast)
-    parts = parts if each else [_mean(others, now)._replace(examples=total)]
+    parts = parts if each else [replace(mean_of(others, now.layout), examples=total)]
     return [_write(others[0].message, now, weights, part) for part in parts]
 
 
@@ -166,30 +156,13 @@ def _share(norm: float, now: FlowerRound) -> float:
     return min(1.0, norm / longest) if 0 < longest < math.inf else 1.0
 
 
-def _details(reply: Reply, now: FlowerRound) -> Details:
-    """What a client's reply holds beside the weights."""
-    return Details(reply.examples, reply.name, reply.metrics, now.layout.rest_of(reply.arrays))
-
-
-def _mean(replies: list[Reply], now: FlowerRound) -> Details:
-    """The weighted mean of several, which weighs as much as all of them."""
-    metrics = mean_of(replies, lambda reply: reply.metrics)
-    return Details(
-        sum(reply.examples for reply in replies), replies[0].name,
-        {name: mean.tolist() for name, mean in metrics.items()},
-        mean_of(replies, lambda reply: now.layout.rest_of(reply.arrays)),
-    )  # fmt: skip
-
-
-def _write(
-    to: Message, now: FlowerRound, weights: Mapping[str, Array], details: Details
-) -> Message:
+def _write(to: Message, now: FlowerRound, weights: Mapping[str, Array], details: Reply) -> Message:
     """A complete reply for the inner strategy, with the metadata and the configs of `to`."""
     ours = {protocol.REMARK, *protocol.metrics_of(to.content)}
     content = RecordDict(
         {name: record for name, record in to.content.config_records.items() if name not in ours}
     )
-    rest = records.record_of(details.rest)
+    rest = records.record_of(now.layout.rest_of(details.arrays))
     content[now.name] = ArrayRecord(
         {name: rest[name] if name in rest else weights[name] for name in now.model}
     )

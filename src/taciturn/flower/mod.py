@@ -3,7 +3,16 @@
 from logging import WARNING
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.supercore import log
 
@@ -13,7 +22,7 @@ from taciturn.errors import InputError
 from taciturn.federation import client
 from taciturn.federation.client import Residual
 from taciturn.federation.layout import Layout
-from taciturn.federation.protocol import Request
+from taciturn.federation.protocol import Request, remark_of
 from taciturn.flower import downlink, protocol
 from taciturn.flower.records import arrays_of
 
@@ -88,7 +97,7 @@ def _trained(
     except InputError as error:
         # Sent whole, it counts like any other, if the server can read it.
         log(WARNING, "taciturn: the reply is left as it is: %s", error)
-        protocol.remark(reply.content, error)
+        reply.content[protocol.REMARK] = ConfigRecord({"problem": remark_of(error)})
     return reply
 
 
@@ -108,7 +117,7 @@ def _answer(
         raise InputError(f"`{missing[0]}` is not in it")
     found = client.answer(
         asked, layout.views(before), layout.views(arrays_of(trained)), metrics,
-        f"{reply.metadata.src_node_id}", own, _kept(context),
+        f"{reply.metadata.src_node_id}", own, _kept(context) if asked.codec.feedback else None,
     )  # fmt: skip
     if found.residual is not None:
         kept, last, round = found.residual

@@ -16,7 +16,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE as CHUNK
 
 from taciturn.errors import InputError
-from taciturn.federation.protocol import Report, Request, remark_of, unpack
+from taciturn.federation.protocol import Report, Request, unpack
 from taciturn.federation.replies import Reply
 from taciturn.flower import records
 
@@ -104,10 +104,11 @@ def metrics_of(content: RecordDict) -> dict[str, Any]:
             or (isinstance(record, ConfigRecord) and REPORT in record)}  # fmt: skip
 
 
-def read_reply(message: Message, form: tuple[str, ...] = ()) -> tuple[Reply, Any]:
-    """What a reply to a request with this `form` says, and what the node has of the public model;
-    or an `InputError` that says what is wrong with it."""
-    content = message.content
+def read_reply(reply: Reply, content: RecordDict, form: tuple[str, ...] = ()) -> Any:
+    """Reads the reply to a request with this `form`; what the node has of the public model.
+
+    Raises an `InputError` that says what is wrong with it.
+    """
     found = metrics_of(content)
     if len(found) != 1 or len(content.array_records) > 1:
         raise InputError(
@@ -115,27 +116,22 @@ def read_reply(message: Message, form: tuple[str, ...] = ()) -> tuple[Reply, Any
             f"{len(content.array_records)}."
         )
     name, metrics = next((name, dict(record)) for name, record in found.items())
-    has, report, code = metrics.pop(HAS, None), None, b""
+    has = metrics.pop(HAS, None)
     if REPORT in metrics:
         types = form[1] if name == PACKED and form else ""
-        report, values, code = unpack(metrics.pop(REPORT), types)
+        reply.report, values, reply.code = unpack(metrics.pop(REPORT), types)
         if types:
             name, metrics = form[0], dict(zip(form[2:], values, strict=True))
     try:
-        metrics = dict(MetricRecord(metrics))
+        reply.name, reply.metrics = name, dict(MetricRecord(metrics))
     except TypeError as error:
         raise InputError(f"Its metrics must be numbers: {error}") from None
     arrays = records.arrays_of(next(iter(content.array_records.values()), {}))
-    if report is not None and CODE in arrays and not code:
+    if reply.report is not None and CODE in arrays and not reply.code:
         if (long := arrays.pop(CODE)).dtype != np.uint8:
             raise InputError(f"A code must be an array of bytes, got {long.dtype}.")
-        code = long.tobytes()
-    remark = content.config_records.get(REMARK)
-    said = None if remark is None else f"{remark.get('problem')}"[:300]
-    return Reply(str(message.metadata.src_node_id), metrics, arrays, report, code, said, name,
-                 message), has  # fmt: skip
-
-
-def remark(content: RecordDict, problem: object) -> None:
-    """Adds to a reply why it is not as it was asked for."""
-    content[REMARK] = ConfigRecord({"problem": remark_of(problem)})
+        reply.code = long.tobytes()
+    reply.arrays = arrays
+    if (remark := content.config_records.get(REMARK)) is not None:
+        reply.remark = f"{remark.get('problem')}"[:300]
+    return has

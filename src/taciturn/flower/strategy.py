@@ -18,15 +18,15 @@ from taciturn.core import rules, standins
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError
 from taciturn.federation import aggregation
-from taciturn.federation.aggregation import Arrived, RoundReplies
+from taciturn.federation.aggregation import RoundReplies
 from taciturn.federation.history import Nodes
 from taciturn.federation.layout import Arrays, Layout
 from taciturn.federation.replies import Reply, Traffic
 from taciturn.federation.server import Server
 from taciturn.federation.state import Results
-from taciturn.flower import byte_counts, compatibility, downlink, inner_replies, log_lines, protocol
+from taciturn.flower import compatibility, downlink, inner_replies, protocol, records
+from taciturn.flower.compatibility import InnerState, names_of
 from taciturn.flower.inner_replies import FlowerRound
-from taciturn.flower.inner_state import InnerState, names_of
 from taciturn.flower.records import arrays_of, record_of
 
 DEFAULT = "budget"  # around a strategy that averages
@@ -148,7 +148,7 @@ class Taciturn(Strategy, Server):
 
         with self.running(), ExitStack() as stack:
             arrays, before = self._find(initial_arrays)
-            stack.enter_context(log_lines.counting_on(self.done, num_rounds))
+            stack.enter_context(compatibility.counting_on(self.done, num_rounds))
             result = super().start(
                 grid, arrays, max(num_rounds - self.done, 0), timeout, train_config,
                 evaluate_config, evaluate if evaluate_fn else None,
@@ -197,13 +197,13 @@ class Taciturn(Strategy, Server):
         now = self._round = FlowerRound(
             **vars(self.open(server_round, sent, max(1, len(messages)), weighted_by)),
             name=getattr(self.inner, "arrayrecord_key", "arrays"), model=model,
-            has_public=down is not None, whole=byte_counts.record_bytes(arrays),
+            has_public=down is not None, whole=records.record_bytes(arrays),
         )  # fmt: skip
         messages = [
             protocol.ask(message, self.ask(now, f"{message.metadata.dst_node_id}"), self._form)
             for message in messages
         ]
-        full = sum(map(byte_counts.message_bytes, messages))
+        full = sum(map(records.message_bytes, messages))
         if down is not None:
             messages = list(map(down.to, messages))
         else:
@@ -213,9 +213,9 @@ class Taciturn(Strategy, Server):
                 if f"{message.metadata.dst_node_id}" in self._with_mod else message
                 for message in messages
             ]  # fmt: skip
-        payload = sum(byte_counts.payload(record) for message in messages
+        payload = sum(records.payload(record) for message in messages
                       for record in message.content.array_records.values())  # fmt: skip
-        total = sum(map(byte_counts.message_bytes, messages))
+        total = sum(map(records.message_bytes, messages))
         now.down = Traffic(payload, overhead=total - payload, full=full)
         return messages
 
@@ -224,10 +224,10 @@ class Taciturn(Strategy, Server):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Fills in the silent and lets the inner strategy aggregate."""
         now = self._now("aggregate_train")
-        arrived = (self._arrived(message, now) for message in replies)
         averages = compatibility.averages(self.inner)
-        heard = self.hear(now, arrived, keep=not averages)
-        del replies, arrived
+        read = (self._read(message, now) for message in replies)
+        heard = self.hear(now, read, keep=not averages)
+        del replies, read
         self._form = _form_of(heard)
         self._with_mod |= {
             reply.node for reply in heard.everyone if not (reply.without_mod or reply.remark)
@@ -245,7 +245,7 @@ class Taciturn(Strategy, Server):
             arrays, metrics = inner_replies.step(
                 self.inner, heard, now, mean, handed, self._needs, self.compares
             )
-        log_lines.received(heard.results, heard.errors)
+        compatibility.received(heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
         row = self.note(now, heard, info, metrics)
         metrics.update(
@@ -267,37 +267,42 @@ class Taciturn(Strategy, Server):
             raise InputError(f"`configure_train` must be called before `{called}`.")
         return self._round
 
-    def _arrived(self, message: Message, now: FlowerRound) -> Arrived:
-        """A reply that is not read yet."""
-        node, written = f"{message.metadata.src_node_id}", byte_counts.message_bytes(message)
-        if message.has_error():
-            up = Traffic(overhead=written, full=written)
-            return Arrived(node, lambda: self._read(message, now), up, f"{message.error.reason}")
-        records = message.content.array_records.values()
-        payload = sum(map(byte_counts.payload, records))
-        always = sum(byte_counts.payload(now.layout.rest_of(part)) for part in records)
-        up = Traffic(payload, always, written - payload, written)
-        return Arrived(node, lambda: self._read(message, now), up)
-
     def _read(self, message: Message, now: FlowerRound) -> Reply:
-        """What a reply says, or an `InputError` that says what is wrong with it."""
-        reply, has = protocol.read_reply(message, self._form)
-        if self._downlink is not None:
-            self._downlink.check(reply.node, has)
+        """The reply in a message."""
+        written = records.message_bytes(message)
+        reply = Reply(f"{message.metadata.src_node_id}", message=message)
+        if message.has_error():
+            reply.traffic = Traffic(overhead=written, full=written)
+            reply.error = f"{message.error.reason}"
+            return reply
+        arrays = message.content.array_records
+        payload = sum(map(records.payload, arrays.values()))
+        always = sum(records.payload(now.layout.rest_of(x)) for x in arrays.values())
+        full = written
+        try:
+            has = protocol.read_reply(reply, message.content, self._form)
+            if self._downlink is not None:
+                self._downlink.check(reply.node, has)
+            self._check(reply, now)
+            if not any(name in reply.arrays for name in now.layout.names):
+                long = any(protocol.CODE in x for x in arrays.values())
+                in_metrics = 0 if long else len(reply.code)
+                whole = {next(iter(arrays), now.name): now.whole}
+                full = records.message_bytes_with(message, whole) - in_metrics
+                payload += in_metrics
+        except InputError as error:
+            reply.problem = f"{error}"
+        reply.traffic = Traffic(payload, always, written - payload, full)
+        return reply
+
+    def _check(self, reply: Reply, now: FlowerRound) -> None:
+        """Raises for what Flower's strategies cannot take."""
         if reply.name == now.name:
             raise InputError(f"its metrics have the name `{now.name}`, which is that of arrays.")
         key = getattr(self.inner, "train_loss_key", "")  # powers of it weigh in the mean
         loss = reply.metrics.get(key, 0.0)
         if isinstance(loss, list) or loss < 0:
             raise InputError(f"`{key}` must be 0 or more, got {loss!r}.")
-        if not any(name in reply.arrays for name in now.layout.names):
-            arrays = message.content.array_records
-            in_metrics = 0 if any(protocol.CODE in x for x in arrays.values()) else len(reply.code)
-            whole = {next(iter(arrays), now.name): now.whole}
-            full = byte_counts.message_bytes_with(message, whole) - in_metrics
-            written = byte_counts.message_bytes(message)
-            reply.traffic = Traffic(in_metrics, 0, -in_metrics, full - written)
-        return reply
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -314,32 +319,21 @@ class Taciturn(Strategy, Server):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """The inner strategy's metrics, of replies that can be put together."""
-        server_round += self.done
-        kept = self._hear_evaluation(replies, self._now("aggregate_evaluate"))
-        metrics = self.inner.aggregate_evaluate(server_round, kept)
-        self.evaluated(server_round, "evaluate_metrics_clientapp", metrics)
-        return metrics
-
-    def _hear_evaluation(self, messages: Iterable[Message], now: FlowerRound) -> list[Message]:
-        """The replies of clients that were asked to evaluate, without those that would end the run;
-        the inner strategy counts and logs errors."""
-        heard, found, kept = RoundReplies(self.log), [], []
-        answered: set[str] = set()
-        for message in messages:
-            if message.has_error():
-                kept.append(message)
-                continue
-            try:
-                arrived = self._arrived(message, now)
-                reply = aggregation.first_answer(arrived, self._evaluating, answered)
-                reply.check_metrics(now.request.weighted_by)
-                found.append(reply)
-            except InputError as error:
-                heard.reject(f"{message.metadata.src_node_id}", error)
+        server_round, now = server_round + self.done, self._now("aggregate_evaluate")
+        messages = list(replies)
+        found = [self._read(message, now) for message in messages if not message.has_error()]
+        heard, key = RoundReplies(self.log), now.request.weighted_by
+        found = aggregation.readable(
+            heard, found, self._evaluating, lambda reply: reply.check_metrics(key)
+        )
+        # Errors are left to the inner strategy, which counts and logs them.
+        kept = [message for message in messages if message.has_error()]
         for reply in aggregation.comparable(heard, found, now):
             content = RecordDict({reply.name: MetricRecord(reply.metrics)})
             kept.append(Message(content=content, metadata=reply.message.metadata))
-        return kept
+        metrics = self.inner.aggregate_evaluate(server_round, kept)
+        self.evaluated(server_round, "evaluate_metrics_clientapp", metrics)
+        return metrics
 
 
 def _form_of(heard: RoundReplies) -> tuple[str, ...]:
