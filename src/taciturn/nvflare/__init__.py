@@ -1,0 +1,23 @@
+"""Real federations with NVIDIA FLARE: two lines in a recipe give it a policy.
+
+    recipe = FedAvgRecipe(..., aggregator=taciturn.nvflare.Taciturn("budget:20kB"))
+    taciturn.nvflare.speak(recipe)
+
+The client script stays as it is. Clients need nvflare and NumPy alone. See docs/nvflare.md.
+"""
+
+from importlib.metadata import version
+
+from taciturn.errors import MissingExtra, install, require
+
+require("nvflare", "nvflare")
+if tuple(map(int, version("nvflare").split(".")[:2])) < (2, 9):
+    raise MissingExtra(
+        f"`taciturn.nvflare` needs nvflare 2.9 or later, this is {version('nvflare')}. "
+        + install("nvflare")
+    )
+
+from taciturn.nvflare.aggregator import Taciturn  # noqa: E402
+from taciturn.nvflare.recipe import speak  # noqa: E402
+
+__all__ = ["Taciturn", "speak"]
