@@ -72,7 +72,8 @@ _HOMES = {
         "Generated", "Stored", "Task", "classification", "load", "regression", "table",
     ),
 }  # fmt: skip
-_ROOMS = ("core", "data", "flower", "models", "sim", "tasks")  # modules, imported when used
+# Modules, imported when used.
+_ROOMS = ("core", "data", "flower", "models", "nvflare", "sim", "tasks")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME, "__version__"])

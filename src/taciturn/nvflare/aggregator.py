@@ -110,7 +110,7 @@ class Taciturn(ModelAggregator):
             elif event_type == AppEventType.AFTER_SHAREABLE_TO_LEARNABLE:
                 self._save(fl_ctx)
             elif event_type == EventType.END_RUN:
-                if self._server.history:
+                if self._server.history and not _aborted(fl_ctx):
                     self._server.finish(arrays_of(self._params))
                 self._stack.close()
         except TaciturnError as error:
@@ -119,7 +119,7 @@ class Taciturn(ModelAggregator):
     def _begin(self, fl_ctx: FLContext) -> None:
         """Finds the state of an earlier job, puts its model into the controller's, and lets it run
         the rounds that are left."""
-        controller = fl_ctx.get_prop(FLContextKey.RUNNER).current_wf.controller
+        controller = _runner(fl_ctx).current_wf.controller
         loaded = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)
         params = getattr(controller, "model", None) if loaded is None else loaded.get(
             ModelLearnableKey.WEIGHTS)  # fmt: skip
@@ -145,7 +145,8 @@ class Taciturn(ModelAggregator):
         if self._round is None or self._round.request.round != round:
             self._params = from_shareable(task).data
             clients = [client.name for client in fl_ctx.get_engine().get_clients()]
-            cohort = min(self._cohort(fl_ctx) or len(clients), len(clients))
+            asked = getattr(_runner(fl_ctx).current_wf.controller, "num_clients", None)
+            cohort = min(asked or len(clients), len(clients))
             arrays = arrays_of(self._params)
             self._round, self._replies = server.open(round, arrays, max(1, cohort), WEIGHT), []
             known = {name: server.nodes[name] for name in clients}
@@ -158,11 +159,6 @@ class Taciturn(ModelAggregator):
         payload = sum(array.nbytes for array in self._round.sent.values())
         own = len(fobs.dumps(self._lines))
         self._round.down = self._round.down.plus(Traffic(payload, 0, own, payload + own))
-
-    @staticmethod
-    def _cohort(fl_ctx: FLContext) -> int:
-        controller = fl_ctx.get_prop(FLContextKey.RUNNER).current_wf.controller
-        return getattr(controller, "num_clients", 0) or 0
 
     def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
         """Takes a result from a controller of tasks, if it is of this round."""
@@ -189,7 +185,7 @@ class Taciturn(ModelAggregator):
             remark = meta.get(REMARK)
             reply.remark = None if remark is None else f"{remark}"[:300]
             if ANSWER in params:
-                packed = params.pop(ANSWER)
+                packed = _bytes(params.pop(ANSWER))
                 reply.report, _, reply.code = unpack(packed)
             arrays = arrays_of(params)
             payload = len(reply.code) + sum(array.nbytes for array in arrays.values())
@@ -253,6 +249,21 @@ class Taciturn(ModelAggregator):
     def reset_stats(self) -> None:
         """Forgets what came; a round begins."""
         self._replies = []
+
+
+def _runner(fl_ctx: FLContext) -> Any:
+    return fl_ctx.get_prop(FLContextKey.RUNNER)
+
+
+def _aborted(fl_ctx: FLContext) -> bool:
+    """Whether the job was ended before its controller was done."""
+    return bool(getattr(_runner(fl_ctx), "abort_signal", None) and _runner(fl_ctx).abort_signal.triggered)
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise InputError(f"Its answer must be bytes, got {type(value).__name__}.")
+    return value
 
 
 def _moved(now: Round, name: str, change: np.ndarray) -> np.ndarray:

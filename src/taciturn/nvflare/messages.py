@@ -48,6 +48,9 @@ def like(array: np.ndarray, other: Any) -> Any:
 
 def metrics_of(meta: Mapping[str, Any], initial: Mapping[str, Any] | None) -> dict[str, Any]:
     """The numbers that a result reports, and what it weighs."""
-    numbers = {f"{name}": value for name, value in (initial or {}).items()
-               if isinstance(value, int | float) and not isinstance(value, bool)}  # fmt: skip
-    return {**numbers, WEIGHT: meta.get(WEIGHT, 1.0)}
+    known = (int, float, np.number)
+    if not isinstance(weight := meta.get(WEIGHT, 1.0), known):
+        raise InputError(f"`{WEIGHT}` must be a number, got {weight!r}.")
+    numbers = {f"{name}": float(value) for name, value in (initial or {}).items()
+               if isinstance(value, known) and not isinstance(value, bool)}  # fmt: skip
+    return {**numbers, WEIGHT: float(weight)}
