@@ -1,7 +1,7 @@
 """Runs or submits a job: the recipe that the tests have in common.
 
-    python tests/nvflare/job.py --policy full+eden:1 --rounds 4 [--folder F] --workspace W
-    python tests/nvflare/job.py ... --kit STARTUP_KIT      submits it to a federation
+python tests/nvflare/job.py --policy full+eden:1 --rounds 4 [--folder F] --workspace W
+python tests/nvflare/job.py ... --kit STARTUP_KIT      submits it to a federation
 """
 
 import argparse
@@ -16,7 +16,7 @@ from nvflare.recipe.sim_env import SimEnv
 import taciturn.nvflare
 
 SHAPE, CLIENTS, SEED = (25, 40), 3, 7
-SCRIPT = Path(__file__).parent / "app" / "train.py"
+SCRIPT = Path(__file__).with_name("train.py")
 
 
 def main() -> None:

@@ -1,12 +1,9 @@
 """NVFlare in processes of its own: its simulator, and a real federation on this machine."""
 
-import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil

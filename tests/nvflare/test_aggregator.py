@@ -1,4 +1,4 @@
-"""Aggregator and filters: the same policy as on Flower and in the plain loop, and what is refused."""
+"""Aggregator and filters: the policy is that of Flower and of the plain loop; what is refused."""
 
 import math
 import subprocess
@@ -337,7 +337,9 @@ def recipe(module, aggregator):
      (lambda: speak(recipe("nvflare.recipe.fedavg", None)), "must have `aggregator=taciturn"),
      (lambda: speak(recipe("nvflare.app_opt.pt.recipes.fedavg_he", Taciturn())), "homomorphic"),
      (lambda: speak(recipe("nvflare.app_opt.tf.recipes.scaffold", Taciturn())), "Scaffold sends"),
-     (lambda: speak(recipe("nvflare.app_opt.pt.recipes.swarm", Taciturn())), "has no server")],
+     (lambda: speak(recipe("nvflare.app_opt.pt.recipes.swarm", Taciturn())), "has no server"),
+     (lambda: speak(recipe("nvflare.app_opt.pt.recipes.fedopt", Taciturn(folder="/f"))),
+      "`folder=` goes with FedAvg alone")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(call, message):
     with pytest.raises(TaciturnError, match=message):

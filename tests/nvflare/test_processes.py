@@ -18,7 +18,7 @@ POLICY = "adaptive,k=0+ou+eden:1"
 
 
 def step(k, params):
-    """What app/train.py does."""
+    """What train.py does."""
     wanted = 1 + (k + 1) * np.random.default_rng(k + 1).standard_normal(SHAPE)
     params[KEY] += np.float32(0.5) * (wanted.astype(np.float32) - params[KEY])
     return params, 10 * (k + 1)

@@ -257,7 +257,8 @@ def _runner(fl_ctx: FLContext) -> Any:
 
 def _aborted(fl_ctx: FLContext) -> bool:
     """Whether the job was ended before its controller was done."""
-    return bool(getattr(_runner(fl_ctx), "abort_signal", None) and _runner(fl_ctx).abort_signal.triggered)
+    signal = fl_ctx.get_run_abort_signal()
+    return signal is not None and bool(signal.triggered)
 
 
 def _bytes(value: Any) -> bytes:

@@ -26,7 +26,7 @@ class Listen(Filter):
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         record = shareable.get_header(REQUEST)
-        before = None
+        before: Arrays = {}
         if record is not None:
             before = {name: array.copy() for name, array in arrays_of(_data(shareable)).items()}
         fl_ctx.set_prop(_TASK, (record, before), private=True, sticky=False)
@@ -47,8 +47,7 @@ class Speak(Filter):
         self._residual: Residual | None = None
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        task = fl_ctx.get_prop(_TASK)
-        record, before = task or (None, None)
+        record, before = fl_ctx.get_prop(_TASK) or (None, {})
         if shareable.get_return_code() not in (None, ReturnCode.OK):
             return shareable
         try:

@@ -32,6 +32,11 @@ def speak(recipe: Any) -> None:
             f"{type(recipe).__name__} must have `aggregator=taciturn.nvflare.Taciturn(...)`, got "
             f"{getattr(recipe, 'aggregator', None)!r}."
         )
+    if recipe.aggregator.folder is not None and "fedopt" in type(recipe).__module__:
+        raise InputError(
+            "`folder=` goes with FedAvg alone: NVFlare does not save what FedOpt's optimiser has "
+            "learned, and a job that is submitted again would go on without it."
+        )
     recipe.add_client_input_filter(Listen(), tasks=["train"])
     recipe.add_client_output_filter(Speak(), tasks=["train"])
     job = recipe._job

@@ -21,13 +21,18 @@ def main() -> None:
     while flare.is_running():
         model = flare.receive()
         params = model.params
-        for name, array in params.items():
+        for array in params.values():
             array += np.float32(0.5) * (target(site, array.shape) - array)
             if site == options.garbage:
                 array[:] = np.nan
         steps = 10 * int(site.rpartition("-")[2])
-        flare.send(flare.FLModel(params=params, metrics={"loss": float(steps)},
-                                 meta={"NUM_STEPS_CURRENT_ROUND": steps}))
+        flare.send(
+            flare.FLModel(
+                params=params,
+                metrics={"loss": float(steps)},
+                meta={"NUM_STEPS_CURRENT_ROUND": steps},
+            )
+        )
 
 
 if __name__ == "__main__":
