@@ -133,7 +133,7 @@ def test_a_budget_is_spent_and_its_model_is_that_of_the_plain_loop(text, monkeyp
 
 def test_what_comes_whole_is_charged_as_what_the_mod_would_have_sent():
     """Not as nothing, and not as what it takes: the others could not make up for that."""
-    debts = [float(run("budget:12%", 3, mods=mods)[0]._memory.rule.debt) for mods in (None, [])]
+    debts = [float(run("budget:12%", 3, mods=mods)[0].memory.rule.debt) for mods in (None, [])]
     assert debts[1] == pytest.approx(debts[0], abs=0.5)
     assert debts[1] > -1
 

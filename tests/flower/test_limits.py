@@ -240,7 +240,7 @@ def test_a_sparse_update_is_not_too_long_for_a_codec_that_keeps_it():
 def test_a_silent_node_that_claims_a_long_update_takes_no_bytes_from_the_others():
     """No threshold bounds what it claims under `budget`, where bytes follow the mean of n·m."""
     typical = [
-        float(run("budget:45B,per=client", tamper=silent(30, norm))[0]._memory.rule.typical)
+        float(run("budget:45B,per=client", tamper=silent(30, norm))[0].memory.rule.typical)
         for norm in (1.0, 1e12)
     ]
     assert typical[1] < 3 * typical[0]

@@ -211,8 +211,8 @@ def test_with_too_few_clients_the_model_stays(least, moves):
     strategy, result, _ = run("adaptive,k=0+ou", late=[0], broken=[1, 2], min_clients=least)
     assert flat(result.arrays).any() == moves
     # The rule learns from the norms, the stand-in from nothing.
-    assert strategy._memory.rule.threshold == pytest.approx(strategy.history[0]["norm_mean"])
-    assert (strategy._memory.stand_in.t == 1) == moves
+    assert strategy.memory.rule.threshold == pytest.approx(strategy.history[0]["norm_mean"])
+    assert (strategy.memory.stand_in.t == 1) == moves
 
 
 def test_silent_clients_count_towards_the_least_unless_they_are_ignored():
@@ -224,7 +224,7 @@ def test_silent_clients_count_towards_the_least_unless_they_are_ignored():
         assert (flat(twice.arrays) != flat(once.arrays)).any() == moves
     for least, learned in ((5, 1), (6, 0)):
         strategy, _, _ = run("fixed:1e9+ou", min_clients=least)
-        assert strategy._memory.stand_in.t == learned
+        assert strategy.memory.stand_in.t == learned
 
 
 HEAD = {"body": np.zeros(4, "f4"), "head": np.zeros(2, "f4"), "count": np.array([10, 20])}

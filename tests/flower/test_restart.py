@@ -45,8 +45,8 @@ def assert_same(ours, theirs):
     (a, found), (b, expected) = ours, theirs
     np.testing.assert_array_equal(flat(found.arrays), flat(expected.arrays))
     assert repr(a.history) == repr(b.history)
-    for x, y in zip(a._memory.rule + tuple(a._memory.stand_in),
-                    b._memory.rule + tuple(b._memory.stand_in), strict=True):  # fmt: skip
+    for x, y in zip(a.memory.rule + tuple(a.memory.stand_in),
+                    b.memory.rule + tuple(b.memory.stand_in), strict=True):  # fmt: skip
         assert type(x) is type(y)
         assert np.asarray(x).dtype == np.asarray(y).dtype
         np.testing.assert_array_equal(x, y)

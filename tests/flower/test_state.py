@@ -84,7 +84,7 @@ def test_results_of_evaluation_and_the_log_count_on(tmp_path, caplog):
 def test_a_budget_of_a_run_that_is_made_longer_is_spread_anew(tmp_path, caplog):
     for rounds in (2, 4):
         strategy, _ = start(tmp_path, rounds, policy="budget:45B,per=client")
-    assert (strategy._memory.rule.rounds, strategy._memory.rule.run) == (4, 4)
+    assert (strategy.memory.rule.rounds, strategy.memory.rule.run) == (4, 4)
     assert "the run had 2 rounds and now has 4: bytes are spread anew" in caplog.text
 
 

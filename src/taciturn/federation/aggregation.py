@@ -105,7 +105,7 @@ def readable(
     """The first replies of those who were asked, as far as they pass a check."""
     found, answered = [], set()
     for reply in replies:
-        heard.up = heard.up.plus(reply.traffic)
+        heard.up = Traffic(*map(sum, zip(heard.up, reply.traffic, strict=True)))
         if reply.error is not None:
             heard.errors += 1
             heard.log.warning("Taciturn: node %s failed: %s", reply.node, reply.error)

@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from taciturn.core.server import RoundInfo
 from taciturn.federation.aggregation import Round, RoundReplies
@@ -13,46 +13,34 @@ _ENOUGH = 10  # rounds after which a run that saves little says so
 _PATIENCE = 10  # times that a node is asked and not heard before the log says so
 
 
-class Row(NamedTuple):
-    """What the history keeps of a round; an app's own columns have other names."""
-
-    round: int
-    asked: int
-    spoke: int
-    silent: int
-    rejected: int
-    errors: int
-    missing: int
-    threshold: float
-    norm_mean: float
-    norm_std: float
-    bytes_up: int
-    bytes_always: int
-    overhead_up: int
-    bytes_up_full: int
-    bytes_down: int
-    overhead_down: int
-    bytes_down_full: int
+# What the history keeps of a round; an app's own columns have other names.
+COUNTS = ("asked", "spoke", "silent", "rejected", "errors", "missing", "bytes_up", "bytes_always",
+          "overhead_up", "bytes_up_full", "bytes_down", "overhead_down",
+          "bytes_down_full")  # fmt: skip
+COLUMNS = {"round", *COUNTS, "threshold", "norm_mean", "norm_std"}
 
 
 def row(now: Round, heard: RoundReplies, info: RoundInfo) -> dict[str, Any]:
     """The row of a round."""
-    norms = (float(info.threshold), float(info.norm_mean), float(info.norm_std))
     up, down = heard.up, now.down
-    return Row(
-        now.request.round, len(now.asked), int(info.spoke), int(info.silent), heard.rejected,
-        heard.errors, heard.missing, *norms, up.payload, up.always, up.overhead, up.full,
-        down.payload, down.overhead, down.full,
-    )._asdict()  # fmt: skip
+    return {
+        "round": now.request.round, "asked": len(now.asked), "spoke": int(info.spoke),
+        "silent": int(info.silent), "rejected": heard.rejected, "errors": heard.errors,
+        "missing": heard.missing, "threshold": float(info.threshold),
+        "norm_mean": float(info.norm_mean), "norm_std": float(info.norm_std),
+        "bytes_up": up.payload, "bytes_always": up.always, "overhead_up": up.overhead,
+        "bytes_up_full": up.full, "bytes_down": down.payload, "overhead_down": down.overhead,
+        "bytes_down_full": down.full,
+    }  # fmt: skip
 
 
 def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """The numbers of an app as columns: under their names, unless a `Row` has them; no NaN."""
+    """The numbers of an app as columns: under their names, unless a row has them; no NaN."""
     columns = {}
     for key, value in metrics.items():
         if isinstance(value, int | float) and not math.isnan(value):
             name = key if key.startswith(prefix) else prefix + key
-            columns[f"app_{name}" if name in Row._fields else name] = float(value)
+            columns[f"app_{name}" if name in COLUMNS else name] = float(value)
     return columns
 
 

@@ -1,10 +1,9 @@
 """A model's arrays seen as the core sees weights: one flat vector, without a copy.
 
-The *weights* of a model are its floating-point arrays; they are measured, left out by a silent
-client and stood in for. The *rest* always travels: arrays of other types (counters), those that a
-user excludes, and *buffers* such as the running means and variances of BatchNorm. Training moves
-buffers, but they are no updates: a codec's noise makes a variance negative, and so does an
-optimiser's step. The model gets their mean.
+The *weights* of a model are its floating-point arrays. The *rest* always travels: arrays of other
+types (counters), those that a user excludes, and *buffers* such as BatchNorm's running means and
+variances. Training moves these, but they are no updates: a codec's noise makes a variance negative,
+and so does an optimiser's step. The model gets their mean.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median_low
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,9 +28,6 @@ class Traffic(NamedTuple):
     always: int = 0  # of arrays that always travel among these
     overhead: int = 0  # the engine's own
     full: int = 0  # of all together if everyone had sent their weights whole
-
-    def plus(self, other: "Traffic") -> "Traffic":
-        return Traffic(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 NOTHING = Traffic()
@@ -180,8 +178,8 @@ class Limits:
         """
         if math.isinf(self.weight) or not found:
             return
-        speaking = _lower_median([reply.examples / reply.probability for reply in found])
-        silent = _lower_median([reply.examples for reply in found])
+        speaking = median_low([reply.examples / reply.probability for reply in found])
+        silent = median_low([reply.examples for reply in found])
         limit = self._shrunk(self.weight, sum(reply.spoke for reply in found), len(found))
         for reply in found:
             most = limit * speaking if reply.spoke else min(limit, _LEAST) * silent
@@ -231,15 +229,11 @@ class Limits:
         if said:
             return limit * _upper_quartile(said, others, len(silent) - len(others))
         # Where nobody speaks, the silent are measured by each other.
-        return limit * _lower_median(others) if others else math.inf
+        return limit * median_low(others) if others else math.inf
 
     def _shrunk(self, limit: float, speakers: int, everyone: int) -> float:
         share = speakers / everyone if self.alone and everyone else 1.0
         return max(min(_LEAST, limit), limit * share)
-
-
-def _lower_median(values: Sequence[float]) -> float:
-    return sorted(values)[(len(values) - 1) // 2]
 
 
 def _upper_quartile(speakers: Sequence[float], silent: Sequence[float], zeros: int) -> float:

@@ -26,20 +26,15 @@ from taciturn.federation.history import Nodes
 from taciturn.federation.layout import Arrays, Layout, buffers_of
 from taciturn.federation.protocol import Request
 from taciturn.federation.replies import Limits, Reply
-from taciturn.federation.state import Results, State, Store
+from taciturn.federation.state import Results, Saved, Store
 from taciturn.track import Tracker
 
 _NAMED = 6  # arrays that are named in the log
 
 
 class Server:
-    """The server's side; arguments are those of `taciturn.flower.Taciturn`.
-
-    Further args:
-      engine: the name of what carries the messages.
-      steps: the names of what takes the server's step.
-      log: where it says what happens.
-    """
+    """The server's side; arguments are those of `taciturn.flower.Taciturn`, and the names of what
+    carries the messages (`engine`) and of what takes the server's step (`steps`)."""
 
     def __init__(
         self, policy: Policy, *, engine: str, steps: Sequence[str], absent: str = "ignore",
@@ -70,13 +65,13 @@ class Server:
         self.nodes = Nodes()
         self.done = 0  # rounds of earlier starts
         self.rounds: int | None = None  # of the whole run, where that is known
-        self.store = None if folder is None else Store(Path(folder), engine.lower(), policy, steps)
+        self.store = None if folder is None else Store(Path(folder), self, steps)
         about = {"policy": str(policy), "inner": steps[0]}
         self._tracker = None if track is None else Tracker(track, Path(folder or "."), about)
         self._round: Round | None = None
         self._layout: Layout | None = None  # this and what follows: known when the model is
         self._whole: tuple[str, ...] = ()  # patterns of arrays that always travel
-        self._memory: Any = None
+        self.memory: Any = None
         self._total = np.zeros(0)
 
     @contextmanager
@@ -101,24 +96,22 @@ class Server:
             )
         # The core needs their number only: the weights themselves stay with the engine.
         self._total = np.zeros(layout.size, layout.wide)
-        self._memory = server.remember(self.policy, self._total, self.rounds)
+        self.memory = server.remember(self.policy, self._total, self.rounds)
         return layout
 
-    def find(self, arrays: Arrays) -> tuple[State | None, Results]:
+    def find(self, arrays: Arrays) -> tuple[Saved | None, Results]:
         """The state in the folder, of a run that began with this model, and its results so far."""
         if self.store is None:
             return None, {}
         if not self.store.exists():
             return None, self.store.results.load(-1)  # what a first round left that was lost
-        state, results = self.store.load(arrays, self._memory)
-        self.done, self.history, self.nodes = state.round, state.history, state.nodes
-        self._memory, self.seed = state.memory, state.seed
-        rule = self._memory.rule
+        state, results = self.store.load(arrays)
+        rule = self.memory.rule
         if isinstance(rule, budget.Budget) and self.rounds and rule.run != self.rounds:
             self.log.warning("Taciturn: the run had %d rounds and now has %d: bytes are spread "
                              "anew.", int(rule.run), self.rounds)  # fmt: skip
             rule = budget.extended(self.policy.rule, rule, self._total.size, self.rounds)
-            self._memory = self._memory._replace(rule=rule)
+            self.memory = self.memory._replace(rule=rule)
         self.log.info("Taciturn: going on after round %d of %d.", self.done, self.rounds)
         return state, results
 
@@ -134,7 +127,7 @@ class Server:
                               "reply: %s", len(whole), len(arrays),
                               f"{sum(array.nbytes for array in whole.values()):,}",
                               ", ".join(names))  # fmt: skip
-        config = server.open(self.policy, self._memory, cohort)
+        config = server.open(self.policy, self.memory, cohort)
         request = Request(
             rule, config.context, self.policy.codec, self._whole, weighted_by, self.seed, round
         )
@@ -168,8 +161,8 @@ class Server:
         tallied = tally.with_absent(tallied, self.stood_in(heard), now.config)
         # By default, all who are asked are enough.
         least = self.min_clients or min(3 if self.compares else 1, len(now.asked))
-        mean, self._memory, info = server.learn(
-            self.policy, self._memory, tallied, at_least=least, donate=True
+        mean, self.memory, info = server.learn(
+            self.policy, self.memory, tallied, at_least=least, donate=True
         )
         if not info.counts:
             left_out = info.silent and not info.spoke and not self.policy.stand_in.counts
@@ -192,14 +185,6 @@ class Server:
         self._track(now.request.round, row | own)
         return row
 
-    def save(self, model: Arrays, values: Mapping[str, Any] | None = None, **about: Any) -> None:
-        """Saves what the next round needs; the further arguments are an engine's own."""
-        if self.store is not None:
-            self.store.save(State(
-                self.history[-1]["round"], self.history, model, self._memory, self.seed,
-                self.nodes, values or {}, about,
-            ))  # fmt: skip
-
     def evaluated(self, round: int, kind: str, metrics: Mapping[str, Any] | None) -> None:
         """Keeps what was evaluated after a round."""
         if metrics is None:
@@ -210,13 +195,13 @@ class Server:
             tested = history.numbers(metrics)
             self.history[-1] |= tested
             if self.store is not None:
-                self.store.note(self.history)
+                self.store.note()
             self._track(round, tested)
 
     def finish(self, model: Arrays) -> None:
         """Writes what a run leaves, and says what it uploaded."""
         if self.store is not None:
-            self.store.finish(self.history, model, self.nodes)
+            self.store.finish(model)
         history.log_upload(self.log, self.history, self.engine)
 
     def _track(self, round: int, figures: Mapping[str, float]) -> None:

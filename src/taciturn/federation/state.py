@@ -12,24 +12,26 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from taciturn import __version__, runs
 from taciturn.core.arrays import leaves_of, rebuilt
-from taciturn.core.policy import Policy, spell
+from taciturn.core.policy import spell
 from taciturn.core.server import ServerMemory
 from taciturn.errors import RunError
-from taciturn.federation.history import Node, Nodes, Row
+from taciturn.federation.history import COUNTS, Node, Nodes
 from taciturn.federation.layout import Arrays
 from taciturn.summary import summarise
+
+if TYPE_CHECKING:
+    from taciturn.federation.server import Server
 
 ROW = "row"  # the kind of a round's row in the results; others are an engine's
 Results = Mapping[str, dict[int, dict[str, Any]]]  # by kind and round
 _LAYOUT = 4  # of the folder
 _PARTS = ServerMemory._fields
-_SUMS = [name for name, kind in Row.__annotations__.items() if kind is int and name != "round"]
 
 
 class ResultsLog:
@@ -65,31 +67,19 @@ class ResultsLog:
         return found
 
 
-class State(NamedTuple):
-    """What the next round needs."""
+class Saved(NamedTuple):
+    """What an engine finds in a folder."""
 
-    round: int  # the last that ended
-    history: list[dict[str, Any]]  # a row per round
     model: Arrays
-    memory: ServerMemory  # what rule and stand-in learned
-    seed: int  # what codecs draw from
-    nodes: Nodes
-    values: Mapping[str, Any] = {}  # an engine's own arrays and numbers
-    about: Mapping[str, Any] = {}  # what an engine adds to `state.json`
+    values: dict[str, Any]  # its own arrays and numbers
+    about: dict[str, Any]  # what it added to `state.json`
 
 
 class Store:
-    """A run folder with the state of a server in it.
+    """A run folder with the state of a server in it; `steps` names what takes the step there."""
 
-    Args:
-      folder: where it is.
-      engine: the name of what carries the messages.
-      policy: that of the run.
-      steps: the names of what takes the server's step.
-    """
-
-    def __init__(self, folder: Path, engine: str, policy: Policy, steps: Sequence[str]) -> None:
-        self.folder, self._engine, self._policy, self._steps = folder, engine, policy, list(steps)
+    def __init__(self, folder: Path, server: "Server", steps: Sequence[str]) -> None:
+        self.folder, self._server, self._steps = folder, server, list(steps)
         self.results = ResultsLog(folder / "results.jsonl")
         self._table: runs.GrowingTable | None = None
         self._columns: set[str] = set()
@@ -98,36 +88,39 @@ class Store:
     def exists(self) -> bool:
         return self._path.exists()
 
-    def save(self, state: State) -> None:
-        """Saves everything that the next round needs."""
+    def save(self, model: Arrays, own: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+        """Saves everything that the next round needs, and an engine's own beside it."""
+        server, last = self._server, self._server.history[-1]
         values = {f"{part}/{i}": value for part in _PARTS
-                  for i, value in enumerate(leaves_of(getattr(state.memory, part)))}  # fmt: skip
-        values |= dict(state.values)
-        file = f"state-{state.round}.safetensors"
-        self.results.add(state.round, ROW, state.history[-1])
-        model = {f"model/{name}": array for name, array in state.model.items()}
-        runs.write_arrays(self.folder / file, values | model)
-        about = {
-            "taciturn": __version__, "layout": _LAYOUT, "task": self._engine, "round": state.round,
-            "policy": str(self._policy), "steps": self._steps, "seed": state.seed, "arrays": file,
-            "model": list(state.model),
-            "nodes": {node: asdict(own) for node, own in sorted(state.nodes.items())},
+                  for i, value in enumerate(leaves_of(getattr(server.memory, part)))}  # fmt: skip
+        values |= own
+        file = f"state-{last['round']}.safetensors"
+        self.results.add(last["round"], ROW, last)
+        weights = {f"model/{name}": array for name, array in model.items()}
+        runs.write_arrays(self.folder / file, values | weights)
+        runs.write_json(self._path, {
+            "taciturn": __version__, "layout": _LAYOUT, "task": server.engine.lower(),
+            "round": last["round"], "policy": str(server.policy), "steps": self._steps,
+            "seed": server.seed, "arrays": file, "model": list(model),
+            "nodes": {node: asdict(one) for node, one in sorted(server.nodes.items())},
             # Python's numbers: unlike NumPy's, they do not decide the dtype of a sum.
             "plain": [name for name, value in values.items()
                       if not isinstance(value, np.ndarray | np.generic)],
-        }  # fmt: skip
-        runs.write_json(self._path, {**about, **state.about})
-        self._write_row(state.history, new=True)
+            **about,
+        })  # fmt: skip
+        self._write_row(new=True)
         self._tidy(file)
 
-    def note(self, history: list[dict[str, Any]]) -> None:
+    def note(self) -> None:
         """Writes the row of the last round once more: more is known of it now."""
-        self.results.add(history[-1]["round"], ROW, history[-1])
-        self._write_row(history, new=False)
+        last = self._server.history[-1]
+        self.results.add(last["round"], ROW, last)
+        self._write_row(new=False)
 
-    def _write_row(self, history: list[dict[str, Any]], new: bool) -> None:
+    def _write_row(self, new: bool) -> None:
         """Writes the last row to `metrics.csv`; all rows where it has new columns."""
-        first = {"arm": str(self._policy), "seed": 0}  # as in a simulation's folder
+        history = self._server.history
+        first = {"arm": str(self._server.policy), "seed": 0}  # as in a simulation's folder
         path, last = self.folder / "metrics.csv", first | history[-1]
         if self._table is None or not path.exists() or not set(last) <= self._columns:
             columns = dict.fromkeys([*first, *(name for row in history for name in row)], "")
@@ -138,10 +131,12 @@ class Store:
         else:
             self._table.rewrite(last)
 
-    def load(self, initial: Arrays, memory: ServerMemory) -> tuple[State, Results]:
-        """The state that was saved, and the results so far. Raises unless they fit this run: the
-        model that it was started with, and the memory before its first round."""
-        about = runs.read_json(self._path)
+    def load(self, initial: Arrays) -> tuple[Saved, Results]:
+        """Gives the server its state, and returns the rest of it and the results so far.
+
+        Raises unless they fit this run, which begins with this model.
+        """
+        server, about = self._server, runs.read_json(self._path)
         self._check(about)
         values: dict[str, Any] = dict(runs.read_arrays(self.folder / about["arrays"]))
         model = {name: values.pop(f"model/{name}") for name in about["model"]}
@@ -153,15 +148,16 @@ class Store:
         plain = set(about["plain"])
         for name, value in values.items():
             values[name] = value.item() if name in plain else value[()]
-        parts = ServerMemory(*(self._part(part, getattr(memory, part), values) for part in _PARTS))
+        parts = [self._part(part, getattr(server.memory, part), values) for part in _PARTS]
         done, results = about["round"], self.results.load(about["round"])
-        history = [results[ROW].get(t, {}) for t in range(1, done + 1)]
-        if not all(history):
+        server.history = [results[ROW].get(t, {}) for t in range(1, done + 1)]
+        if not all(server.history):
             raise RunError(f"{self.results.path} lacks rounds before round {done + 1}.")
-        self._write_row(history, new=False)
+        server.done, server.seed, server.memory = done, about["seed"], ServerMemory(*parts)
+        server.nodes = Nodes({node: Node(**one) for node, one in about["nodes"].items()})
+        self._write_row(new=False)
         self._tidy(about["arrays"])
-        nodes = Nodes({node: Node(**own) for node, own in about["nodes"].items()})
-        return State(done, history, model, parts, about["seed"], nodes, values, about), results
+        return Saved(model, values, about), results
 
     def _check(self, about: Any) -> None:
         """Raises unless the folder is of this version, policy and strategy."""
@@ -171,10 +167,10 @@ class Store:
                 f"{self._path} cannot be read: it is of another version of Taciturn than "
                 f"{__version__}. Use a new folder."
             )
-        if about["policy"] != str(self._policy):
+        if about["policy"] != str(self._server.policy):
             raise RunError(
                 f"{self.folder} holds a run with the policy {about['policy']}, "
-                f"this one has {self._policy}."
+                f"this one has {self._server.policy}."
             )
         if about["steps"] != self._steps:
             raise RunError(
@@ -193,20 +189,22 @@ class Store:
             )
         return rebuilt(form, iter(found))
 
-    def finish(self, history: list[dict[str, Any]], model: Arrays, nodes: Nodes) -> None:
+    def finish(self, model: Arrays) -> None:
         """Writes the final weights, the summary and who spoke."""
+        policy, history, nodes = self._server.policy, self._server.history, self._server.nodes
         if not history:
             return
-        policy, last = self._policy, history[-1]
+        last = history[-1]
         runs.write_arrays(self.folder / "weights.safetensors", model)
         if nodes:
             runs.write_csv(self.folder / "nodes.csv", nodes.rows(last["round"]))
-        total = {key: sum(row.get(key, 0) for row in history) for key in _SUMS}
+        total = {key: sum(row.get(key, 0) for row in history) for key in COUNTS}
         columns = {key: np.array([[row.get(key, np.nan) for row in history]]) for key in last}
         runs.write_json(
             self.folder / "summary.json",
-            {"task": self._engine, "rule": spell(policy.rule), "stand_in": spell(policy.stand_in),
-             "codec": spell(policy.codec), "down": spell(policy.down, without="feedback"),
+            {"task": self._server.engine.lower(), "rule": spell(policy.rule),
+             "stand_in": spell(policy.stand_in), "codec": spell(policy.codec),
+             "down": spell(policy.down, without="feedback"),
              "rounds": len(history), **summarise(columns), "total": total,
              "run": str(self.folder), "versions": {"taciturn": __version__}},
         )  # fmt: skip

@@ -88,13 +88,9 @@ def _mean_alone(heard: RoundReplies, now: FlowerRound, mean: np.ndarray, whole: 
 
 
 def one_by_one(
-    heard: RoundReplies,
-    now: FlowerRound,
-    policy: Policy,
-    memory: ServerMemory,
-    absent: int,
+    heard: RoundReplies, now: FlowerRound, policy: Policy, memory: ServerMemory, absent: int,
     each: bool,
-) -> list[Message]:
+) -> list[Message]:  # fmt: skip
     """A reply for everyone who spoke, and for the silent: one for `each`, or one for all together.
 
     With a stand-in that counts, all replies weigh n. A client that spoke with probability p is

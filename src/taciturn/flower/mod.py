@@ -3,16 +3,7 @@
 from logging import WARNING
 from typing import Any
 
-from flwr.app import (
-    Array,
-    ArrayRecord,
-    ConfigRecord,
-    Context,
-    Error,
-    Message,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.supercore import log
 
@@ -22,7 +13,7 @@ from taciturn.errors import InputError
 from taciturn.federation import client
 from taciturn.federation.client import Residual
 from taciturn.federation.layout import Layout
-from taciturn.federation.protocol import Request, remark_of
+from taciturn.federation.protocol import Request
 from taciturn.flower import downlink, protocol
 from taciturn.flower.records import arrays_of
 
@@ -97,7 +88,7 @@ def _trained(
     except InputError as error:
         # Sent whole, it counts like any other, if the server can read it.
         log(WARNING, "taciturn: the reply is left as it is: %s", error)
-        reply.content[protocol.REMARK] = ConfigRecord({"problem": remark_of(error)})
+        protocol.remark(reply.content, error)
     return reply
 
 

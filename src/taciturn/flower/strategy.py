@@ -20,7 +20,6 @@ from taciturn.errors import InputError
 from taciturn.federation import aggregation
 from taciturn.federation.aggregation import RoundReplies
 from taciturn.federation.history import Nodes
-from taciturn.federation.layout import Arrays, Layout
 from taciturn.federation.replies import Reply, Traffic
 from taciturn.federation.server import Server
 from taciturn.federation.state import Results
@@ -71,37 +70,28 @@ class Taciturn(Strategy, Server):
     """
 
     def __init__(
-        self,
-        inner: Strategy,
-        policy: Policy | str | None = None,
-        *,
-        absent: str = "ignore",
-        exclude: str | Sequence[str] = (),
-        buffers: str | Sequence[str] | None = None,
-        min_clients: int | None = None,
-        folder: str | Path | None = None,
-        compares: bool | None = None,
-        seed: int | None = None,
-        track: str | None = None,
-        weight_limit: float | None = 10.0,
-        norm_limit: float | None = 3.0,
+        self, inner: Strategy, policy: Policy | str | None = None, *, absent: str = "ignore",
+        exclude: str | Sequence[str] = (), buffers: str | Sequence[str] | None = None,
+        min_clients: int | None = None, folder: str | Path | None = None,
+        compares: bool | None = None, seed: int | None = None, track: str | None = None,
+        weight_limit: float | None = 10.0, norm_limit: float | None = 3.0,
         kept_messages: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         compares = isinstance(inner, compatibility.COMPARING) if compares is None else compares
         policy = (ROBUST if compares else DEFAULT) if policy is None else policy
         policy = parse(policy) if isinstance(policy, str) else policy
-        self._needs = 1
+        may_lack = compares and policy.rule != rules.full()
+        self._needs = compatibility.needs(inner) if may_lack else 1
         if compares:
-            self._needs = compatibility.needs(inner) if policy.rule != rules.full() else 1
             policy = replace(policy, stand_in=standins.ignore())
             if policy.rule.name == "adaptive":  # its threshold must not follow bad replies
                 robust = rules.adaptive(**dict(policy.rule.params) | {"robust": True})
                 policy = replace(policy, rule=robust)
         compatibility.refuse(inner)
         self.inner = inner
-        self.kept_messages = (
-            None if kept_messages is None else whole("kept_messages", kept_messages, 0)
-        )
+        if kept_messages is not None:
+            whole("kept_messages", kept_messages, 0)
+        self.kept_messages = kept_messages
         Server.__init__(
             self, policy, engine="Flower", steps=names_of(inner), absent=absent, exclude=exclude,
             buffers=buffers, min_clients=min_clients, folder=folder, compares=compares, seed=seed,
@@ -125,15 +115,10 @@ class Taciturn(Strategy, Server):
         self.inner.summary()
 
     def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
+        self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, timeout: float = 3600,
+        train_config: ConfigRecord | None = None, evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> Result:
+    ) -> Result:  # fmt: skip
         """Runs all rounds; where the folder has a state in it, those that are left.
 
         Arguments and result are those of Flower's `Strategy.start`.
@@ -163,9 +148,8 @@ class Taciturn(Strategy, Server):
 
     def _find(self, initial: ArrayRecord) -> tuple[ArrayRecord, Results]:
         """The model to begin with, and the results so far."""
-        arrays = arrays_of(initial)
-        self._begin(arrays, initial)
-        state, results = self.find(arrays)
+        self._begin(initial)
+        state, results = self.find(arrays_of(initial))
         if state is None:
             return initial, results
         self._state.load(state.values, state.about["inner"])
@@ -173,29 +157,29 @@ class Taciturn(Strategy, Server):
         model = record_of(state.model)
         if self._downlink is None:
             return model, results
-        self._downlink.go_on(state.round, state.seed, model, state.values)
+        self._downlink.go_on(self.done, self.seed, model, state.values)
         return self._downlink.public, results
 
-    def _begin(self, arrays: Arrays, record: ArrayRecord) -> Layout:
-        layout = self.begin(arrays)
-        self._downlink = downlink.begin(self.policy, layout, self.seed, record, self.kept_messages)
-        return layout
+    def _begin(self, initial: ArrayRecord) -> None:
+        layout, kept = self.begin(arrays_of(initial)), self.kept_messages
+        self._downlink = downlink.begin(self.policy, layout, self.seed, initial, kept)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The inner strategy's messages, with the request to each client in a record of its own."""
         compatibility.refuse_wrapper()
-        sent, server_round = arrays_of(arrays), server_round + self.done
+        server_round += self.done
         if self._layout is None:
-            self._begin(sent, arrays)
+            self._begin(arrays)
         down = self._downlink
         model = arrays if down is None else down.weights
         config = ConfigRecord(dict(config))  # strategies write into what they are given
         messages = list(self.inner.configure_train(server_round, model, config, grid))
         weighted_by = getattr(self.inner, "weighted_by_key", "num-examples")
+        opened = self.open(server_round, arrays_of(arrays), max(1, len(messages)), weighted_by)
         now = self._round = FlowerRound(
-            **vars(self.open(server_round, sent, max(1, len(messages)), weighted_by)),
+            **vars(opened),
             name=getattr(self.inner, "arrayrecord_key", "arrays"), model=model,
             has_public=down is not None, whole=records.record_bytes(arrays),
         )  # fmt: skip
@@ -228,7 +212,8 @@ class Taciturn(Strategy, Server):
         read = (self._read(message, now) for message in replies)
         heard = self.hear(now, read, keep=not averages)
         del replies, read
-        self._form = _form_of(heard)
+        first = heard.everyone[:1]
+        self._form = protocol.form_of(first[0].name, first[0].metrics) if first else ()
         self._with_mod |= {
             reply.node for reply in heard.everyone if not (reply.without_mod or reply.remark)
         }
@@ -237,7 +222,7 @@ class Taciturn(Strategy, Server):
             # Before the round is learned from: the stand-ins are those that it began with.
             each = isinstance(self.inner, QFedAvg)  # it weighs each client by its own loss
             handed = inner_replies.one_by_one(
-                heard, now, self.policy, self._memory, self.stood_in(heard), each
+                heard, now, self.policy, self.memory, self.stood_in(heard), each
             )
         mean, info = self.learn(now, heard)
         arrays = metrics = None
@@ -259,7 +244,7 @@ class Taciturn(Strategy, Server):
             values, kinds = self._state.save()
             values |= {} if down is None else down.tensors()
             self.store.results.add(row["round"], _METRICS[0], metrics)
-            self.save(arrays_of(model), values, form=self._form, inner=kinds)
+            self.store.save(arrays_of(model), values, {"form": self._form, "inner": kinds})
         return arrays, metrics
 
     def _now(self, called: str) -> FlowerRound:
@@ -334,9 +319,3 @@ class Taciturn(Strategy, Server):
         metrics = self.inner.aggregate_evaluate(server_round, kept)
         self.evaluated(server_round, "evaluate_metrics_clientapp", metrics)
         return metrics
-
-
-def _form_of(heard: RoundReplies) -> tuple[str, ...]:
-    """The form of the metrics that were heard."""
-    first = heard.everyone[:1]
-    return protocol.form_of(first[0].name, first[0].metrics) if first else ()

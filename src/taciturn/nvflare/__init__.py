@@ -6,16 +6,9 @@
 The client script stays as it is. Clients need nvflare and NumPy alone. See docs/nvflare.md.
 """
 
-from importlib.metadata import version
+from taciturn.errors import require
 
-from taciturn.errors import MissingExtra, install, require
-
-require("nvflare", "nvflare")
-if tuple(map(int, version("nvflare").split(".")[:2])) < (2, 9):
-    raise MissingExtra(
-        f"`taciturn.nvflare` needs nvflare 2.9 or later, this is {version('nvflare')}. "
-        + install("nvflare")
-    )
+require("nvflare", "nvflare", "2.9")
 
 from taciturn.nvflare.aggregator import Taciturn  # noqa: E402
 from taciturn.nvflare.recipe import speak  # noqa: E402

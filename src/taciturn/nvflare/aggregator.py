@@ -119,7 +119,9 @@ class Taciturn(ModelAggregator):
     def _begin(self, fl_ctx: FLContext) -> None:
         """Finds the state of an earlier job, puts its model into the controller's, and lets it run
         the rounds that are left."""
-        controller = _runner(fl_ctx).current_wf.controller
+        if (workflow := _runner(fl_ctx).current_wf) is None:
+            return  # a controller that loads its model while it starts: there is another event
+        controller = workflow.controller
         loaded = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)
         params = getattr(controller, "model", None) if loaded is None else loaded.get(
             ModelLearnableKey.WEIGHTS)  # fmt: skip
@@ -158,7 +160,8 @@ class Taciturn(ModelAggregator):
         server.ask(self._round, fl_ctx.get_peer_context().get_identity_name())
         payload = sum(array.nbytes for array in self._round.sent.values())
         own = len(fobs.dumps(self._lines))
-        self._round.down = self._round.down.plus(Traffic(payload, 0, own, payload + own))
+        asked = len(self._round.asked)
+        self._round.down = Traffic(asked * payload, 0, asked * own, asked * (payload + own))
 
     def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
         """Takes a result from a controller of tasks, if it is of this round."""
@@ -243,8 +246,8 @@ class Taciturn(ModelAggregator):
     def _save(self, fl_ctx: FLContext) -> None:
         """Saves the state with the model that the controller has made."""
         self._params = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)[ModelLearnableKey.WEIGHTS]
-        if self._server.history:
-            self._server.save(arrays_of(self._params))
+        if self._server.store is not None and self._server.history:
+            self._server.store.save(arrays_of(self._params), {}, {})
 
     def reset_stats(self) -> None:
         """Forgets what came; a round begins."""
