@@ -55,7 +55,7 @@ notebooks: .venv/docs  ## the tutorials, executed and stored with their output
 	$(BIN)/python tests/docs/notebooks.py
 
 tables: .venv/dev  ## the tables in pages, again from the results that are committed
-	for page in table.py "scaling.py table" "downlink.py --table" "attacks.py --table" "honest_limits.py --table" "transformer.py --table"; do \
+	for page in table.py "scaling.py table" "downlink.py --table" "attacks.py --table" "batchnorm.py --table" "transformer.py --table"; do \
 	  $(BIN)/python benchmarks/$$page || exit 1; done
 	for study in paper frontier; do $(BIN)/python -m experiments.$$study table || exit 1; done
 

@@ -47,7 +47,7 @@ from taciturn.core.rules import ClientStats
 from taciturn.federation import client as federation_client
 from taciturn.federation.protocol import Report, Request
 from taciturn.flower import Taciturn, compatibility, protocol, speak
-from taciturn.flower.strategy import DEFAULT, ROBUST
+from taciturn.flower.strategy import COMPARED, DEFAULT
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 FILE = RESULTS / "attacks.json"
@@ -62,7 +62,7 @@ CODEC = "peaks:6%"
 BUDGET = "budget:6%"  # a budget brings its own codec
 LIMITS = {"default": 1.25, "k=0": 2.0, "random": 2.0}
 POLICIES = {
-    "default": f"{DEFAULT} or {ROBUST}",
+    "default": f"{DEFAULT} or {COMPARED}",
     "k=0": "adaptive,k=0,robust=true,at_most=10+ignore",
     "random": "random:0.5+ignore",
 }
@@ -203,6 +203,40 @@ ON_BUFFERS: dict[str, Callable[[Sight], Claim]] = {
     "silent with buffers of 1e17": lambda see: Claim(None, buffers=(1e17, 1e17)),
 }
 ATTACKS |= ON_BUFFERS
+# The rows of the table in docs/security.md: attacks of which the worst counts.
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "is honest": ("none: it is honest", "buffers, none: it is honest"),
+    "sends an update that is far too long": (
+        "honest n, norm 1e3", "norm 1e6 in round 1, then honest", "five times the honest norm",
+        "opposite, ten times", "silent and norm 1e3 in turn", "reports a tenth of its norm",
+        "a loss that is NaN",
+    ),
+    "claims far too many or too few examples": (
+        "n = 1e9, norm 1e3", "norm 50 and n = 1e5 once, then silent with norm τ",
+        "n = 1e-6, norm 1e5", "no update, largest n that counts",
+        "just below the limit of n, five times the opposite",
+    ),
+    "pulls elsewhere, with usual norm and examples": (
+        "opposite", "half of the opposite", "a little is enough", "copies one honest node",
+        "just above τ, away",
+    ),
+    "is silent, with a false norm or example count": (
+        "silent with n = 1e6", "silent with norm 1e17", "silent with norm 0",
+    ),
+    "sends weights that are NaN": ("weights that are NaN",),
+    "lies about its probability": (
+        "p = 1e-6, five times the opposite", "p = 1e-6 by its own rule, opposite",
+        "p = 1e-9 by its own rule", "p that is NaN", "so few examples that p is smallest",
+        "so short that p is smallest",
+    ),
+    "sends a code of a false length, or a broken one": (
+        "a code of 32 bytes, four times the norm",
+        "a code of 1 bit per weight, five times the norm", "a code as long as the model",
+        "a code without its last byte", "half of a code", "a code of 10 MB",
+        "a code with its bytes turned round",
+    ),
+    "sends false buffers": tuple(name for name in ON_BUFFERS if "honest" not in name),
+}  # fmt: skip
 
 
 class Federation:
@@ -356,14 +390,13 @@ def measure(make: Callable[[], Any], name: str, seeds: int) -> tuple[float, floa
     return float(np.mean([distance for distance, _ in found])), share
 
 
-def text_of(policy: str, inner: str, codec: str) -> str:
-    """A policy around a strategy, with a codec or none."""
-    text = POLICIES[policy]
+def text_of(policy: str, inner: str, codec: str) -> str | None:
+    """A policy around a strategy, with a codec or none; None where it has one of its own."""
+    if policy == "default" and isinstance(STRATEGIES[inner](), compatibility.COMPARING):
+        return None if codec else COMPARED
     if policy == "default":
-        if not isinstance(STRATEGIES[inner](), compatibility.COMPARING):
-            return BUDGET if codec else DEFAULT
-        text = ROBUST
-    return f"{text}+{codec}" if codec else text
+        return BUDGET if codec else DEFAULT
+    return f"{POLICIES[policy]}+{codec}" if codec else POLICIES[policy]
 
 
 def cases(seeds: int, case: tuple[str, str, str]) -> list[dict[str, Any]]:
@@ -374,7 +407,8 @@ def cases(seeds: int, case: tuple[str, str, str]) -> list[dict[str, Any]]:
     everyone, _ = measure(whole, name, seeds)
     rows = []
     for policy in POLICIES:
-        text = text_of(policy, inner, codec)
+        if (text := text_of(policy, inner, codec)) is None:
+            continue
         ours, share = measure(lambda text=text: Taciturn(make(), text, seed=0), name, seeds)
         rows.append({"attack": name, "inner": inner, "codec": codec, "policy": policy,
                      "everyone": _rounded(everyone), "ours": _rounded(ours),
@@ -394,32 +428,53 @@ def holds(policy: str, ours: float, everyone: float) -> bool:
 
 
 def table(found: dict[str, Any]) -> str:
-    """The default policy without a codec in full; of the others, the largest ratio."""
-    rows, names = found["rows"], list(STRATEGIES)
-    cell = {(r["attack"], r["inner"], r["policy"], r["codec"]): r for r in rows}
-    lines = [f"| the tenth node | {' | '.join(names)} | most, 6 % | most, `k=0` | "
-             "most, `random:0.5` |", "|---|" + "---|" * (len(names) + 3)]  # fmt: skip
-    for attack in dict.fromkeys(r["attack"] for r in rows):
-        own = [cell[attack, inner, "default", ""] for inner in names]
-        texts = [f"{_number(r['everyone'])} → {_number(r['ours'])}" for r in own]
-        of = [r for r in rows if r["attack"] == attack]
-        texts.append(_ratio([r for r in of if r["policy"] == "default" and r["codec"]]))
-        texts += [_ratio([r for r in of if r["policy"] == policy]) for policy in ("k=0", "random")]
-        lines.append(f"| {attack} | {' | '.join(texts)} |")
-    beyond = [r["policy"] for r in rows if not r["holds"]]
-    counts = ", ".join(f"{beyond.count(policy)} of `{policy}`" for policy in POLICIES)
-    return "\n".join([*lines, "", f"Beyond their limit of {len(rows):,} cases: {counts}."])
+    """The largest distances and ratios of each family of attacks."""
+    kinds = {"FedAvg": ["FedAvg"], "FedAdam": ["FedAdam"]}
+    kinds["the other five"] = [name for name in STRATEGIES if name not in kinds]
+    policies = list(POLICIES)
+    ratios = " | ".join(f"worst ratio, {name}" for name in policies)
+    lines = [f"| the tenth node | {' | '.join(kinds)} | {ratios} |",
+             "|---|" + "---|" * (len(kinds) + len(policies))]  # fmt: skip
+    for family, attacks in FAMILIES.items():
+        rows = [row for row in found["rows"] if row["attack"] in attacks]
+        usual = [row for row in rows if row["policy"] == "default" and not row["codec"]]
+        cells = [_arrow([row for row in usual if row["inner"] in names])
+                 for names in kinds.values()]  # fmt: skip
+        cells += [_ratio([row for row in rows if row["policy"] == name]) for name in policies]
+        lines.append(f"| {family} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", _summary(found)])
 
 
-def _number(x: float | None) -> str:
-    if x is None or not math.isfinite(x):
+def _arrow(rows: list[dict[str, Any]]) -> str:
+    """The largest distance in plain Flower → here."""
+    return " → ".join(_number(_largest(rows, side)) for side in ("everyone", "ours"))
+
+
+def _largest(rows: list[dict[str, Any]], side: str) -> float:
+    return max(math.inf if row[side] is None else row[side] for row in rows)
+
+
+def _number(x: float) -> str:
+    if not math.isfinite(x):
         return "NaN"
-    return f"{x:.2f}" if x < 100 else f"{x:.0f}" if x < 1e6 else f"{x:.0e}".replace("e+", "e")
+    return f"{x:.2f}" if x < 100 else f"{x:,.0f}" if x < 1e6 else f"{x:.0e}".replace("e+", "e")
 
 
 def _ratio(rows: list[dict[str, Any]]) -> str:
-    known = [r["ours"] / r["everyone"] for r in rows if r["everyone"] is not None]
+    """The largest of the same attack here and in plain Flower, where that ends with numbers."""
+    known = [row["ours"] / row["everyone"] for row in rows if row["everyone"] is not None]
     return f"{max(known):.2f} ×" if known else "–"
+
+
+def _summary(found: dict[str, Any]) -> str:
+    """What the policies are, and how many of their cases are beyond their limit."""
+    texts = []
+    for name, policy in found["policies"].items():
+        own = [row["holds"] for row in found["rows"] if row["policy"] == name]
+        text = policy.replace(" or ", "` or, where replies are compared, `")
+        texts.append(f"- `{name}` is `{text}`: beyond {LIMITS[name]:g} × in {own.count(False)} of "
+                     f"{len(own)} cases.")  # fmt: skip
+    return "\n".join(texts)
 
 
 def _quiet() -> None:

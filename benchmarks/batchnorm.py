@@ -1,6 +1,7 @@
 """Networks with BatchNorm under the default policy, beside plain Flower.
 
     python benchmarks/batchnorm.py [--seeds 3] [--rounds 40] [--jobs N] [--json FILE]    measures
+    python benchmarks/batchnorm.py --wire              a SuperLink and four SuperNodes, ten rounds
     python benchmarks/batchnorm.py --table             writes the table of docs/production.md
 
 Eight nodes with 320 drawn digits each (`taciturn.load("glyphs")`), every node with writers of its
@@ -17,6 +18,8 @@ import argparse
 import itertools
 import json
 import os
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -37,21 +40,20 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.serverapp import strategy as flower
 from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.task_identity import TaskIdentity
-from pages import PRODUCTION, RESULTS, commit, put
+from pages import PRODUCTION, RESULTS, ROOT, commit, put
 
 import taciturn
 from taciturn.federation import client
 from taciturn.flower import Taciturn, speak
 
-TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
-FILE = RESULTS / "batchnorm.json"
+FILE, WIRE = RESULTS / "batchnorm.json", RESULTS / "batchnorm_wire.json"
 NODES, EXAMPLES, TESTED, BATCH, DIGITS = 8, 320, 2_000, 20, 10
 RATE = 0.05  # of the nodes' SGD
 LIMIT = 0.01  # of accuracy below plain Flower's
 POLICIES = {
     "plain": None,
     "budget": "budget",
-    "sparse down": "budget+down=sparse_ternary:0.02",
+    "sparse down": "budget+down=sparse_ternary:0.05",
     "dense down": "budget+down=eden:1",
 }
 STRATEGIES: dict[str, Callable[[], Any]] = {
@@ -170,6 +172,37 @@ def accuracy(name: str, arrays: Weights, x: Any, y: Any) -> Any:
     return (NETWORKS[name](Network(arrays, False), x).argmax(1) == y).mean()
 
 
+def trained(
+    name: str, sent: ArrayRecord, k: int, order: np.ndarray
+) -> tuple[ArrayRecord, dict[str, float]]:
+    """What node k makes of a model, and its metrics."""
+    x, y = (rows[order].reshape(-1, BATCH, *rows.shape[1:]) for rows in digits(k, EXAMPLES))
+    arrays, loss = train(name, _numpy(sent), x, y)
+    record = _record({key: np.asarray(arrays[key], sent[key].dtype) for key in sent})
+    return record, {"num-examples": EXAMPLES, "train_loss": float(loss)}
+
+
+def first(name: str, seed: int) -> ArrayRecord:
+    """The model to begin with."""
+    start = Network({}, False, seed)
+    NETWORKS[name](start, digits(NODES, TESTED)[0][:1])
+    return _record(start.weights)
+
+
+class Tests:
+    """The accuracy after each round, and the rounds in which a model is broken."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.found, self.broken = name, [], []
+
+    def __call__(self, round: int, arrays: ArrayRecord) -> None:
+        weights = _numpy(arrays)
+        below = any((weights[name] < 0).any() for name in weights if "running_var" in name)
+        if below or not all(np.isfinite(array).all() for array in weights.values()):
+            self.broken.append(round)
+        self.found.append(round_to(accuracy(self.name, weights, *digits(NODES, TESTED))))
+
+
 class Federation:
     """All nodes, as a Grid that trains them."""
 
@@ -193,13 +226,8 @@ class Federation:
         k = message.metadata.dst_node_id
 
         def app(message: Message, _: Context) -> Message:
-            sent = message.content["arrays"]
-            x, y = (rows[order].reshape(-1, BATCH, *rows.shape[1:])
-                    for rows in digits(k, EXAMPLES))  # fmt: skip
-            trained, loss = train(self.name, _numpy(sent), x, y)
-            metrics = MetricRecord({"num-examples": EXAMPLES, "train_loss": float(loss)})
-            arrays = {name: np.asarray(trained[name], sent[name].dtype) for name in sent}
-            content = RecordDict({"arrays": _record(arrays), "metrics": metrics})
+            arrays, metrics = trained(self.name, message.content["arrays"], k, order)
+            content = RecordDict({"arrays": arrays, "metrics": MetricRecord(metrics)})
             return Message(content, reply_to=message)
 
         return (self.mod if self.quiet else lambda m, c, app: app(m, c))(
@@ -224,22 +252,15 @@ def play(rounds: int, case: tuple[str, str, str, int]) -> dict[str, Any]:
         strategy = Taciturn(strategy, text, seed=seed)
     coin = np.random.default_rng((seed, 2))
     client._uniform = lambda: float(coin.random())  # of the system's entropy otherwise
-    federation, start = Federation(network, text is not None, seed), Network({}, False, seed)
-    test, found, broken = digits(NODES, TESTED), [], []
-    NETWORKS[network](start, test[0][:1])
-
-    def evaluate(round: int, arrays: ArrayRecord) -> None:
-        weights = _numpy(arrays)
-        below = any((weights[name] < 0).any() for name in weights if "running_var" in name)
-        if below or not all(np.isfinite(array).all() for array in weights.values()):
-            broken.append(round)
-        found.append(round_to(accuracy(network, weights, *test)))
-
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+    federation, start = Federation(network, text is not None, seed), first(network, seed)
+    tests = Tests(network)
     with np.errstate(all="ignore"):
-        strategy.start(federation, _record(start.weights), num_rounds=rounds, evaluate_fn=evaluate)
+        strategy.start(federation, start, num_rounds=rounds, evaluate_fn=tests)
     row = {"network": network, "inner": inner, "policy": policy, "seed": seed,
-           "weights": sum(v.size for v in start.weights.values()),
-           "accuracy": round_to(np.mean(found[-5:])), "broken": broken, "by_round": found[1:],
+           "weights": sum(array.numpy().size for array in start.values()),
+           "accuracy": round_to(np.mean(tests.found[-5:])), "broken": tests.broken,
+           "by_round": tests.found[1:],
            "seconds": round(time.perf_counter() - began, 1)}  # fmt: skip
     if text is not None:
         names = ("bytes_up", "bytes_up_full", "bytes_always", "bytes_down", "bytes_down_full",
@@ -251,6 +272,30 @@ def play(rounds: int, case: tuple[str, str, str, int]) -> dict[str, Any]:
 
 def round_to(x: Any) -> float:
     return round(float(x), 4)
+
+
+def wire() -> dict[str, Any]:
+    """Real federations, one after another: plain, and with a short code both ways."""
+    sys.path.append(str(ROOT / "tests" / "flower"))
+    import loopback
+
+    found: dict[str, Any] = {}
+    for policy in (None, POLICIES["budget"], POLICIES["sparse down"]):
+        with tempfile.TemporaryDirectory() as name:
+            path = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'benchmarks'}",
+                    "JAX_COMPILATION_CACHE_DIR": str(Path(name, "compiled"))}  # fmt: skip
+            with loopback.Federation(Path(name), environment=path) as federation:
+                federation.start()
+                out, app = Path(name, "found.json"), Path(__file__).parent / "batchnorm_app"
+                federation.submit("bn", app, out=str(out), policy=policy or "").wait()
+                if not out.exists():
+                    raise SystemExit(federation.log("run-bn"))
+                found[policy or "plain"] = json.loads(out.read_text()) | {
+                    "up": sum(proxy.up for proxy in federation.proxies),
+                    "down": sum(proxy.down for proxy in federation.proxies),
+                }
+                print(policy, found[policy or "plain"], flush=True)
+    return found
 
 
 def table(found: dict[str, Any]) -> str:
@@ -280,12 +325,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--json", type=Path, default=FILE)
+    parser.add_argument("--wire", action="store_true", help="a real federation, all its bytes")
     parser.add_argument(
         "--table", action="store_true", help="writes docs/production.md from the JSON"
     )
     options = parser.parse_args()
     if options.table:
         put(PRODUCTION, "batchnorm", table(json.loads(options.json.read_text())))
+        return
+    if options.wire:
+        about = {"nodes": 4, "network": "CNN", "strategy": "FedAvg", "commit": commit()}
+        WIRE.write_text(json.dumps(about | {"runs": wire()}, indent=1) + "\n")
         return
     cases = [*itertools.product(options.networks, options.strategies, POLICIES,
                                 range(options.seeds))]  # fmt: skip

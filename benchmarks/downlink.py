@@ -14,15 +14,18 @@ paired by seed. What is tested is the public model, which is what clients have.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pages import RESULTS, ROOT, put
 
 import taciturn
 from taciturn.report.versions import versions
+from taciturn.studies.difference import difference
 from taciturn.tasks import load
 
 SCALING = ROOT / "docs" / "scaling.md"
@@ -76,21 +79,27 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             "arms": rows}  # fmt: skip
 
 
-def table(task: str) -> str:
+def table() -> str:
     """What was measured, as a table in Markdown."""
-    found = json.loads((RESULTS / f"downlink_{task}.json").read_text())
-    first = f"{TITLES[task]}, {found['rounds']} rounds, {found['seeds']} seeds"
-    lines = [
-        f"| {first} | accuracy % | − full | up and down, drawn | silos |",
-        "|---|---|---|---|---|",
-    ]
-    for arm, row in found["arms"].items():
-        drawn, silos = row["traffic_share_drawn"], row["traffic_share_silos"]
-        lines.append(
-            f"| `{arm}` | {row['mean']:.2f} ± {row['deviation']:.2f} | "
-            f"{row['difference_to_full']:+.2f} | {drawn:.3g} % | {silos:.3g} % |"
-        )
+    files = [json.loads((RESULTS / f"downlink_{task}.json").read_text()) for task in TITLES]
+    columns = [f"{title}: points to `full` | drawn | silos" for title in TITLES.values()]
+    lines = [f"| way down | {' | '.join(columns)} |", "|---" * (1 + 3 * len(columns)) + "|"]
+    for arm in dict.fromkeys(itertools.chain(*(found["arms"] for found in files))):
+        if arm != "full":
+            cells = [_cells(found["arms"], arm) for found in files]
+            down = arm.partition("+down=")[2]
+            lines.append(f"| {f'`{down}`' if down else 'float32'} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _cells(arms: dict[str, Any], arm: str) -> str:
+    """Points to `full`, seed by seed, and the shares of all bytes."""
+    if arm not in arms:
+        return " |  | "
+    row, full = arms[arm], arms["full"]
+    points = difference(np.array(row["accuracy"]), np.array(full["accuracy"]))
+    gap = str(points).replace("-", "−")
+    return f"{gap} | {row['traffic_share_drawn']:.3g} % | {row['traffic_share_silos']:.3g} %"
 
 
 def _untested(history: taciturn.History) -> Any:
@@ -111,7 +120,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="writes docs/scaling.md from JSON")
     options = parser.parse_args()
     if options.table:
-        put(SCALING, "downlink", "\n\n".join(map(table, TITLES)))
+        put(SCALING, "downlink", table())
         return
     taciturn.prepare()
     found = measure(options)

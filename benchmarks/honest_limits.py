@@ -2,7 +2,6 @@
 
     python benchmarks/honest_limits.py [--tasks synthetic-niid glyphs] [--nodes 12] [--rounds 30]
                                        [--seeds 3] [--jobs N] [--json FILE]
-    python benchmarks/honest_limits.py --table            writes the table of docs/security.md
 
 The clients of a task are the nodes of a federation with Flower's strategies in one process; all are
 asked in every round. Every policy is played with the limits on weight and length that are
@@ -31,12 +30,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.task_identity import TaskIdentity
-from pages import RESULTS, SECURITY, commit, put
+from pages import RESULTS, commit
 
 import taciturn
 from taciturn.federation import client
 from taciturn.flower import Taciturn, speak
-from taciturn.flower.strategy import DEFAULT, ROBUST
+from taciturn.flower.strategy import DEFAULT
 from taciturn.settings import Settings
 from taciturn.sim import draws
 from taciturn.sim.defaults import fill_in
@@ -46,7 +45,10 @@ from taciturn.tasks.task import with_test
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 FILE = RESULTS / "honest_limits.json"
-POLICIES = (DEFAULT, ROBUST, "adaptive,k=0,robust=true,at_most=10+ignore", "random:0.5+ignore")
+POLICIES = (
+    DEFAULT, "adaptive,robust=true,at_most=10+ou,cap=true",
+    "adaptive,k=0,robust=true,at_most=10+ignore", "random:0.5+ignore",
+)  # fmt: skip
 TASKS = {"synthetic-niid": "clients", "glyphs": "population"}  # and what says how many there are
 FREE = {"weight_limit": None, "norm_limit": None}
 
@@ -157,13 +159,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--json", type=Path, default=FILE)
-    parser.add_argument(
-        "--table", action="store_true", help="writes docs/security.md from the JSON"
-    )
     options = parser.parse_args()
-    if options.table:
-        put(SECURITY, "honest", table(json.loads(options.json.read_text())))
-        return
     cases = [*itertools.product(options.tasks, POLICIES, ({}, FREE))]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         found = [*pool.map(partial(measure, options.nodes, options.rounds, options.seeds), cases)]
@@ -175,6 +171,7 @@ def main() -> None:
              "versions": {name: version(name) for name in ("flwr", "jax", "numpy")},
              "machine": platform.machine(), "rows": rows}  # fmt: skip
     options.json.write_text(json.dumps(found, indent=1) + "\n")
+    print(table(found))
 
 
 if __name__ == "__main__":

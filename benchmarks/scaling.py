@@ -31,8 +31,7 @@ from pages import RESULTS, ROOT, put
 import taciturn
 from taciturn.core.policy import CODECS
 from taciturn.files import atomic_write
-from taciturn.models.cnn import Conv
-from taciturn.models.dense import Dense
+from taciturn.models.networks import Conv, Dense
 from taciturn.report.versions import commit, versions
 from taciturn.sim.local import flat_model
 from taciturn.studies.difference import MARGIN, Difference, difference
@@ -223,44 +222,28 @@ def points(runs: list[dict[str, Any]]) -> dict[Key, Point]:
 
 
 def table(options: argparse.Namespace) -> None:
-    """Writes three tables into docs/scaling.md, and one into the README."""
+    """Writes two tables into docs/scaling.md, and one into the README."""
     runs = json.loads(options.json.read_text())["runs"]
     found = points(runs)
-    for name, rows in (("default", _default(found, runs)), ("amounts", _amounts(found)),
-                       ("needed", _needed(found))):  # fmt: skip
+    for name, rows in (("amounts", _amounts(found)), ("needed", _needed(found))):
         put(ROOT / "docs" / "scaling.md", name, "\n".join(rows))
     put(ROOT / "README.md", "headline", "\n".join(_headline(found, runs)))
 
 
-def _default(found: dict[Key, Point], runs: list[dict[str, Any]]) -> list[str]:
-    """The default wherever it was run; and other amounts where a setting is not the usual one."""
-    rows = ["| task | weights | clients | rounds | policy | seeds | points to `full` | bytes "
-            "a round | of `full` |", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
-    settings = {str(row["own"]): row["own"] for row in runs}
-    for (on, own, arm), point in found.items():
-        if arm == "budget" or (arm.startswith("budget") and own != "{}"):
-            used = SETTINGS[on] | settings[own]
-            share = f"{point.share:.2g}".replace("1e+02", "100")
-            rows.append(f"| {on} | {point.weights:,} | {used['cohort']} | {used['rounds']} | "
-                        f"`{arm}` | {point.seeds} | {gap(point)} | {point.sent:,.0f} | "
-                        f"{share} % |")  # fmt: skip
-    return rows
-
-
 # Tasks with a column each, and arms with a row, of the table of amounts.
 _COLUMNS = (*NETS, "emnist")
-_ARMS = ("budget", "budget:20kB", "budget:10kB", "budget:5kB", "full+eden@4000",
-         "full+sparse_ternary@4000,feedback=true", "full+top_k_2bit@4000",
-         "full+subset@4000")  # fmt: skip
+_ARMS = {f"budget{amount}": f"`budget{amount}`" for amount in ("", ":20kB", ":10kB", ":5kB")} | {
+    "full+eden@4000": "EDEN", "full+sparse_ternary@4000,feedback=true": "sparse ternary, feedback"
+}  # fmt: skip
 
 
 def _amounts(found: dict[Key, Point]) -> list[str]:
     """Points to `full` with fewer bytes, and of rivals with as many."""
     rows = [f"| policy | {' | '.join(_COLUMNS)} |", "|---" * (1 + len(_COLUMNS)) + "|"]
-    for arm in _ARMS:
+    for arm, name in _ARMS.items():
         least = "full+eden:0.02" if arm == "full+eden@4000" else arm  # where 4 kB are too few
         cells = (found.get((on, "{}", arm)) or found.get((on, "{}", least)) for on in _COLUMNS)
-        rows.append(f"| `{arm}` | {' | '.join(map(_amount, cells))} |")
+        rows.append(f"| {name} | {' | '.join(map(_amount, cells))} |")
     return rows
 
 

@@ -7,40 +7,47 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from pages import RESULTS, ROOT, put
 
-NAMES = {
+RIVALS = {
     "pfl": "pfl-research, client by client",
     "pfl-workers": "pfl-research, a process per core",
     "flower": "Flower's simulation",
     "torch-lstm": "PyTorch, client by client",
-    "taciturn": "**Taciturn, one run**",
-    "taciturn-35": "**Taciturn, 35 runs side by side**",
 }
 TASKS = {"cnn": "EMNIST CNN", "lstm": "Shakespeare LSTM"}
 
 
 def table(results: Path = RESULTS) -> str:
     lines = [
-        "| on | model | | examples/s | Taciturn is faster by | with 35 runs |",
-        "|---|---|---|---|---|---|",
+        "| on | model | rival | its examples/s | Taciturn's | | with 35 runs | |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for path in sorted(results.glob("peers_*.json")):
         found = json.loads(path.read_text())
-        where = found["device"] or f"{found['threads']} cores, {found['cpu']}"
+        where = found["device"] or f"{found['threads']} cores, {found['cpu'].partition(',')[0]}"
         settings = dict(text.split("=") for text in found.get("taciturn_settings", []))
         if "precision" in settings:
             where += f", {settings['precision']}"
         for task, result in found["tasks"].items():
-            for name, side in result["sides"].items():
-                factors = (side.get("taciturn_times_faster"), side.get("taciturn_35_times_faster"))
-                cells = [f"{factor:.1f} ×" if factor else "" for factor in factors]
-                lines.append(
-                    f"| {where} | {TASKS[task]} | {NAMES[name]} | {side['per_second']:,.0f} |"
-                    f" {cells[0]} | {cells[1]} |"
-                )
+            sides = result["sides"]
+            for name, rival in RIVALS.items():
+                if name in sides:
+                    cells = [where, TASKS[task], rival, f"{sides[name]['per_second']:,.0f}"]
+                    cells += _ours(sides, name, "taciturn")
+                    cells += _ours(sides, name, "taciturn-35")
+                    lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _ours(sides: dict[str, Any], rival: str, side: str) -> list[str]:
+    """Examples per second of a side of ours, and how many times the rival's they are."""
+    if side not in sides:
+        return ["", ""]
+    times = sides[rival][f"{side.replace('-', '_')}_times_faster"]
+    return [f"{sides[side]['per_second']:,.0f}", f"{times:.1f} ×"]
 
 
 def main() -> None:

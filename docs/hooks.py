@@ -39,6 +39,7 @@ PAGES = {
     "docs/tutorials/two-lines.ipynb": "tutorials/two-lines.md",
     "examples/flower-pytorch/README.md": "examples/pytorch.md",
     "examples/flower-sklearn/README.md": "examples/sklearn.md",
+    "examples/flower-transformer/README.md": "examples/transformer.md",
 }
 COPIES = "files"  # the folder of the site for other files that pages link to
 _FENCE = re.compile(r"^(```|~~~)[^\n]*\n.*?^\1\s*$", re.MULTILINE | re.DOTALL)

@@ -11,7 +11,10 @@ from taciturn.frontier.front import Frontier, Scores
 from taciturn.frontier.policies import FULL
 from taciturn.studies.table import Table
 
-_SETTINGS = ("rounds", "cohort", "epochs", "batch", "lr", "clip")
+_SETTINGS = ("epochs", "batch", "lr")
+# Further forms of a rival: each experiment's own table has them.
+_FURTHER = ("EDEN 2 bits", "QSGD 4 bits", "sparse ternary 1 %", "optimal sampling 30 %, OU",
+            "optimal sampling 30 %, last")  # fmt: skip
 
 
 def frontier(result: Results) -> Frontier:
@@ -27,24 +30,23 @@ def frontier(result: Results) -> Frontier:
 
 def settings(found: Found) -> Table:
     """What was run."""
-    columns = ("", "clients", "weights", *_SETTINGS, "seeds", "device")
+    columns = ("", "clients", "weights", *_SETTINGS, "seeds")
     rows: list[tuple[Any, ...]] = []
     for result in some(found, MAIN).values():
-        devices = sorted({piece["versions"]["device"] for piece in result.pieces})
         rows.append((
             result.experiment.title, result.data["clients"], f"{result.size:,}",
-            *map(result.settings.get, _SETTINGS), len(result.arms[FULL].seeds), "; ".join(devices),
+            *map(result.settings.get, _SETTINGS), len(result.arms[FULL].seeds),
         ))  # fmt: skip
     return Table("What was run.", columns, rows)
 
 
 def ends(found: Found) -> Table:
-    """Where every policy ends: accuracy against full communication, and upload."""
+    """Where policies end: accuracy against full communication, and upload."""
     there = some(found, MAIN)
     arms = dict.fromkeys(arm for result in there.values() for arm in result.experiment.arms)
     marks = {name: _ends(result) for name, result in there.items()}
     rows = [(arm, *(own.get(arm) for own in marks.values())) for arm in arms]
-    rows = [row for row in rows if any(row[1:])]
+    rows = [row for row in rows if any(row[1:]) and row[0] not in _FURTHER]
     columns = ("policy", *(result.experiment.title for result in there.values()))
     return Table("Where policies end.", columns, rows)
 

@@ -1,7 +1,5 @@
 """Tests of tasks neither find nor keep anything outside of a folder of their own."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

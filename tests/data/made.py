@@ -1,7 +1,5 @@
 """Small files in the layouts in which data come."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The cache of parsed data: whole or not at all, and never of another time."""
 
-from __future__ import annotations
-
 import logging
 import os
 
@@ -51,19 +49,30 @@ def test_what_was_parsed_comes_back(source, test):
     assert (again.test_clients is not None) == test
 
 
+def spoiled(change):
+    return lambda kept, source, patch: kept.write_bytes(change(kept.read_bytes()))
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("change", "damaged"),
     [
-        lambda path, patch: path.write_bytes(b"other data"),
-        lambda path, patch: os.utime(path, ns=(1, 1)),
-        lambda path, patch: patch.setattr(caching, "VERSION", caching.VERSION + 1),
+        (lambda kept, source, patch: source.write_bytes(b"other data"), False),
+        (lambda kept, source, patch: os.utime(source, ns=(1, 1)), False),
+        (lambda kept, source, patch: patch.setattr(caching, "VERSION", 0), False),
+        (spoiled(lambda data: data[:100]), True),
+        (spoiled(lambda data: data[:-1] + bytes([data[-1] ^ 1])), True),
+        (spoiled(lambda data: data.replace(b'\\"left_out\\": 1', b'\\"left_out\\": 0')), True),
     ],
-    ids=["content", "time", "version"],
+    ids=["content", "time", "version", "cut", "array", "header"],
 )
-def test_what_changed_is_parsed_again(kept, source, change, monkeypatch):
+def test_what_changed_or_is_damaged_is_parsed_again(
+    kept, source, change, damaged, monkeypatch, caplog
+):
     assert not is_parsed(source)
-    change(source, monkeypatch)
-    assert is_parsed(source)
+    change(kept, source, monkeypatch)
+    with caplog.at_level(logging.WARNING, "taciturn"):
+        assert is_parsed(source)
+    assert ("It is made anew" in caplog.text) == damaged
     cached("set", [source], lambda: pytest.fail("not kept"))
 
 
@@ -76,32 +85,12 @@ def test_other_files_and_other_readers_have_caches_of_their_own(kept, source, tm
 
 def test_other_content_of_the_same_size_and_time_is_another_source(tmp_path):
     path = tmp_path / "large.bin"
-    content = bytearray(20 << 20)
-    seen = []
+    seen = set()
     for value in (0, 1):
-        content[-1] = value
-        path.write_bytes(content)
+        path.write_bytes(bytes(20 << 20) + bytes([value]))
         os.utime(path, ns=(1, 1))
-        seen.append(caching.known_by(path)[-1])
-    assert seen[0] != seen[1]
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda data: data[:100],
-        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
-        lambda data: data.replace(b'\\"left_out\\": 1', b'\\"left_out\\": 0'),
-    ],
-    ids=["cut", "array", "header"],
-)
-def test_a_damaged_cache_is_noticed_and_made_anew(kept, source, caplog, spoil):
-    data = kept.read_bytes()
-    assert spoil(data) != data
-    kept.write_bytes(spoil(data))
-    with caplog.at_level(logging.WARNING, "taciturn"):
-        assert is_parsed(source)
-    assert "It is made anew" in caplog.text
+        seen.add(caching.known_by(path)[-1])
+    assert len(seen) == 2
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(cache, source, caplog):

@@ -1,8 +1,5 @@
 """`taciturn data`: list, check and show."""
 
-from __future__ import annotations
-
-import hashlib
 import subprocess
 import sys
 import zipfile
@@ -11,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made import images, write_emnist
-from test_idx import write_set
+from test_own_files import write_set
 
 from taciturn import cli
+from taciturn.data.download import digest
 from taciturn.data.inventory import check
 from taciturn.errors import DataError
 from taciturn.report.task_plots import show
@@ -23,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def write_sums(folder):
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n"
-            for path in folder.rglob("*.h5")]  # fmt: skip
-    (folder / "SHA256SUMS").write_text("".join(sums))
+    paths = folder.rglob("*.h5")
+    sums = [f"{digest(path, 'sha256')[7:]}  {path.relative_to(folder)}" for path in paths]
+    (folder / "SHA256SUMS").write_text("\n".join(sums))
 
 
 def test_the_list_says_what_is_there_and_what_is_missing(tmp_path, capsys):
@@ -84,13 +82,16 @@ def test_show_draws_a_picture_of_the_data(tmp_path, capsys):
     assert picture(out).std() > 10
 
 
+def shown(folder, name, x, y):
+    """The picture of two clients with half of the rows each."""
+    clients = Stored.of({"x": x, "y": y}, [len(x) // 2] * 2)
+    return picture(show(Task(name, clients, None, None, None), folder / "two.png"))
+
+
 def test_show_puts_a_clients_examples_in_its_row(tmp_path):
     """Of two clients one is all white and one all black: one block of the sheet is ink."""
-    x = np.zeros((6, 28, 28), np.float32)
-    x[3:] = 1
-    clients = Stored.of({"x": x, "y": np.arange(6)}, [3, 3])
-    task = Task("two", clients, init=None, loss=None, metrics=None)
-    ink = picture(show(task, tmp_path / "two.png"))[:, 60:850] < 10
+    x = np.repeat(np.float32([0, 1]), 3 * 28 * 28).reshape(6, 28, 28)
+    ink = shown(tmp_path, "two", x, np.arange(6))[:, 60:850] < 10
     rows = np.flatnonzero(ink.sum(1) > 50)
     assert 20 < len(rows) < 60  # images are 0.03 of the sheet's width, and so is their height
 
@@ -98,9 +99,7 @@ def test_show_puts_a_clients_examples_in_its_row(tmp_path):
 def test_show_draws_text(tmp_path):
     text = np.zeros((4, 80), np.uint8)
     text[:, :4] = [88, 14, 89, 15]  # a `$` in it, which must not begin a formula
-    clients = Stored.of({"x": text, "y": text}, [2, 2])
-    task = Task("shakespeare", clients, init=None, loss=None, metrics=None)
-    assert picture(show(task, tmp_path / "a.png")).min() == 0
+    assert shown(tmp_path, "shakespeare", text, text).min() == 0
 
 
 @pytest.mark.slow

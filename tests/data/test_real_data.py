@@ -1,7 +1,5 @@
 """The real files, where TACITURN_DATA points to them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Shakespeare by role: tokens to the letter, limits, weights and what counts as right."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import h5py
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 from made import write_leaf, write_tff
 
-from taciturn.data import hugging_face, shakespeare
+from taciturn.data import layouts, shakespeare
 from taciturn.tasks import load
 
 BEGIN, END, UNKNOWN = 88, 89, 87
@@ -93,11 +91,9 @@ def test_accuracy_leaves_padding_out_and_loss_does_not(tmp_path):
     np.testing.assert_allclose(metrics["loss"][0], every.mean(1), rtol=1e-6)
 
 
-WINDOW = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suf"
-
-
-def test_leafs_windows_are_a_task_of_their_own(tmp_path):
-    first, second = WINDOW[:80], "é" + WINDOW[:79]
+def test_leafs_windows_are_a_task_of_their_own(tmp_path, monkeypatch):
+    first = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to su"
+    second = "é" + first[:79]
     write_leaf(tmp_path / "train/a.json", {"R": ([first, second], ["f", "ü"])})
     write_leaf(tmp_path / "test/a.json", {"R": ([first], ["f"])})
     task = load("shakespeare-leaf", data=tmp_path)
@@ -109,11 +105,8 @@ def test_leafs_windows_are_a_task_of_their_own(tmp_path):
     model = jax.eval_shape(task.init, jax.random.key(0))
     assert jax.eval_shape(task.loss, model, batch, None).shape == (2,)
     assert model.dense.bias.shape == (81,)
-
-
-def test_the_hub_has_leafs_windows_by_role(monkeypatch):
-    blocks = [{"character_id": ["R", "S"], "x": [WINDOW[:80]] * 2, "y": ["f", "g"]}]
+    blocks = [{"character_id": ["R", "S"], "x": [first] * 2, "y": ["f", "g"]}]
     hub = SimpleNamespace(iter=lambda size: blocks)
-    monkeypatch.setattr(hugging_face, "table", lambda name: hub)
+    monkeypatch.setattr(layouts, "load_table", lambda name: hub)
     task = load("shakespeare-leaf", source="huggingface")
     assert task.clients.rows.tolist() == [1, 1]

@@ -1,7 +1,5 @@
 """Where data are found, in which order, and what is said when they are not."""
 
-from __future__ import annotations
-
 import dataclasses
 import tarfile
 

@@ -10,6 +10,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import attacks
 
 
+def test_every_attack_is_in_one_row_of_the_table():
+    assert sorted(itertools.chain(*attacks.FAMILIES.values())) == sorted(attacks.ATTACKS)
+
+
 @pytest.mark.parametrize(
     ("inner", "name"),
     [*itertools.product(
@@ -24,8 +28,7 @@ def test_the_default_policy_is_as_good_as_everyone_speaking(inner, name):
     everyone, _ = attacks.measure(make, name, 2)
     ours, share = attacks.measure(lambda: attacks.Taciturn(make(), seed=0), name, 2)
     assert attacks.holds("default", ours, everyone), (ours, everyone)
-    assert share > 0.5
-    assert share < 1 or "Fed" in inner  # a budget makes nobody silent
+    assert share >= 0.9  # no honest node is silent
 
 
 @pytest.mark.parametrize("inner", ["MultiKrum", "Bulyan", "FedTrimmedAvg"])

@@ -140,10 +140,9 @@ def test_a_strategy_of_ones_own_can_be_said_to_compare():
     assert len(strategy.inner.seen) < NODES - 1
 
 
-def test_the_default_is_a_budget_and_robust_where_replies_are_compared():
+def test_the_default_is_a_budget_and_everyone_where_replies_are_compared():
     assert str(Taciturn(flower.FedAvg()).policy) == "budget"
-    policy = Taciturn(flower.FedMedian()).policy
-    assert str(policy) == "adaptive,robust=true,at_most=10+ignore"
+    assert str(Taciturn(flower.FedMedian()).policy) == "full+ignore+eden:3"
 
 
 @pytest.mark.parametrize("side", ["ServerSide", "ClientSide"])

@@ -4,7 +4,7 @@ import federation
 import numpy as np
 import pytest
 from federation import EXAMPLES, NODES, SEED, LocalGrid, context, flat, model, pulled, record
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import strategy as flower
 
 from taciturn import TaciturnError
@@ -21,11 +21,12 @@ MESSAGES = "taciturn.messages"
 
 class Recording(LocalGrid):
     """Keeps what every node was sent. In some rounds, nodes are away or forget all, or their
-    replies are lost."""
+    replies are lost; the state of a node in `behind` is stored a round late."""
 
-    def __init__(self, app=None, away=None, forget=None, lost=None, **options) -> None:
+    def __init__(self, app=None, away=None, forget=None, lost=None, behind=(), **options) -> None:
         super().__init__(app or pulled(TARGETS), NODES, **options)
         self.requests: list[dict[int, Message]] = []
+        self.stored = {node: RecordDict() for node in behind}
         self.away, self.forget, self.lost = away or {}, forget or {}, lost or {}
 
     def send_and_receive(self, messages, *, timeout=None):
@@ -33,6 +34,8 @@ class Recording(LocalGrid):
         self.late = {node for node, rounds in self.away.items() if round in rounds}
         for node in self.forget.get(round, ()):
             self.contexts[node] = context(node)
+        for node, earlier in self.stored.items() if messages else ():
+            self.stored[node], self.contexts[node].state = self.contexts[node].state, earlier
         if messages:
             self.requests.append({m.metadata.dst_node_id: m for m in messages})
         replies, lost = super().send_and_receive(messages, timeout=timeout), self.lost.get(round)
@@ -124,9 +127,17 @@ def test_who_has_more_than_the_server_knows_takes_what_it_lacks():
 
 
 def test_who_forgot_is_rejected_once_and_gets_the_model():
-    strategy, _, grid = run(grid=Recording(forget={3: (2,)}))
-    assert [row["rejected"] for row in strategy.history] == [0, 0, 1, 0, 0]
-    assert grid.whole()[1:] == [[], [], [2], []]
+    strategy, _, grid = run(rounds=6, grid=Recording(forget={3: (2,)}))
+    assert [row["rejected"] for row in strategy.history] == [0, 0, 1, 0, 0, 0]
+    assert grid.whole()[1:] == [[], [], [2], [2], []]
+
+
+def test_whose_state_is_stored_late_is_rejected_once_and_gets_one_message_more():
+    strategy, _, grid = run(rounds=7, grid=Recording(behind=[1]))
+    assert [row["rejected"] for row in strategy.history] == [0, 1, 0, 0, 0, 0, 0]
+    assert grid.whole()[1:] == [[], [1], [1], [], [], []]
+    sent = [grid.requests[-1][node].content["arrays"][MESSAGES].numpy().size for node in (0, 1)]
+    assert sent == [parse(POLICY).down.nbytes(SIZE), 2 * parse(POLICY).down.nbytes(SIZE)]
 
 
 def test_another_model_is_rejected_and_gets_it_whole_from_then_on():

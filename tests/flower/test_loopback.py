@@ -201,25 +201,24 @@ def test_flowers_own_simulation(tmp_path):
 
 
 def test_who_follows_the_documentation_gets_a_federation(tmp_path):
-    """The files and commands of docs/flower.md, as they stand there but for the ports."""
+    """The commands of docs/flower.md, as they stand there but for the ports."""
     pytest.importorskip("sklearn", reason="the page's example needs scikit-learn")
-    page = (APP.parents[2] / "docs" / "flower.md").read_text("utf-8")
-    blocks = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
-    files = [text for kind, text in blocks if kind in ("toml", "python")][1:4]
-    for name, text in zip(("pyproject.toml", "client.py", "server.py"), files, strict=True):
-        (tmp_path / name).write_text(text)
-    commands = next(text for kind, text in blocks if kind == "bash" and "FLWR_HOME" in text)
+    clone = APP.parents[2]
+    page = (clone / "docs" / "flower.md").read_text("utf-8")
+    blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    commands = next(text for text in blocks if "FLWR_HOME" in text)
     with Federation(tmp_path / ".flwr") as federation:
         (federation.home / "config.toml").unlink()
         port = str(federation.port)
-        commands = commands.replace("8000", port)
+        commands = commands.replace("$CLONE", str(clone)).replace("8000", port)
         commands = commands.replace("flower-superlink", f"flower-superlink --port {port}")
         commands = commands.replace("$((9200 + k))", "$(python -c '" + FREE_PORT + "')")
         federation.shell(commands, tmp_path).wait(150)
         log = federation.log("shell")
-    assert "round 1: 3 spoke of 3" in log
-    assert "round 2: 3 spoke of 3" in log
-    assert re.search(r"round 5: \d spoke of 3, accuracy 0\.\d+", log)
+    assert re.search(r"round 5: ([23]) of \1 spoke", log)
+    messages = re.search(r"of which messages ([\d,]+)", log)
+    assert 0 < int(messages[1].replace(",", "")) <= 5 * 3 * 200
+    assert float(re.search(r"accuracy ([\d.]+)%", log)[1]) > 40
 
 
 HAS = re.compile(r"node (\d+) has version (\d+) of the public model, checksum (\d+)")

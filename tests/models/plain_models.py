@@ -1,7 +1,5 @@
 """What models are compared with, and how: values, and gradients by every argument."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

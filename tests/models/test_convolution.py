@@ -1,7 +1,5 @@
 """Convolutions and pooling: values and gradients against JAX's own and against plain NumPy."""
 
-from __future__ import annotations
-
 import sys
 import types
 from typing import Any

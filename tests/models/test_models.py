@@ -1,7 +1,5 @@
 """Models: exact to the weight, begun as Keras begins them, and right in values and gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import equinox as eqx
@@ -14,11 +12,9 @@ from plain_models import assert_near, plain_two_layers, with_gradients
 
 from taciturn.core import hashing
 from taciturn.models import MLP, CharLSTM, EmnistCNN, SmallCNN, lstm
-from taciturn.models.cnn import Conv
 from taciturn.models.convolution import convolve
-from taciturn.models.dense import Dense
-from taciturn.models.dropout import dropout
 from taciturn.models.lstm import LSTM
+from taciturn.models.networks import Conv, Dense, dropout
 
 KEY = jax.random.key(5)
 

@@ -3,8 +3,6 @@
 Elsewhere these are skipped, see `tests/conftest.py`; `python tests/gpu.py` runs and records them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +15,8 @@ from plain_models import assert_near, drawn, plain_two_layers, with_gradients
 from taciturn.core import hashing
 from taciturn.models import convolution, lstm
 from taciturn.models.convolution import patches
-from taciturn.models.dropout import dropout
 from taciturn.models.lstm import LSTM
+from taciturn.models.networks import dropout
 from taciturn.sim import draws
 
 pytestmark = pytest.mark.gpu

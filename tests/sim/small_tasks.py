@@ -13,9 +13,7 @@ import pytest
 
 import taciturn
 from taciturn.models import CharLSTM
-from taciturn.models.cnn import Conv
-from taciturn.models.dense import Dense
-from taciturn.models.dropout import dropout
+from taciturn.models.networks import Conv, Dense, dropout
 from taciturn.sim import engine
 from taciturn.tasks.task import Stored, Task, classification
 

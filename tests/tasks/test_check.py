@@ -1,7 +1,5 @@
 """Tasks are checked once: what would train to wrong numbers is refused before it trains."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -47,9 +45,7 @@ def test_a_task_in_order_is_traced_once() -> None:
     ("made", "message"),
     [
         (task(loss=mean_loss), r"one number per example, not their mean: .* got \(\)"),
-        (task(metrics=lambda p, b: {"loss": jnp.zeros(3)}), "`loss` .* must be a pair"),
         (task(x=X.astype(np.float64) + 1e300), r"\['x'\] must fit into float32, got 1e\+300"),
-        (task(test={"x": X + np.inf, "y": Y}), r"test data: \['x'\] must be finite"),
         (task(test={"x": [1.0], "y": Y}), "must be an array, one entry per example, got 1.0"),
         (task(test={"x": X[:, :1], "y": Y}), "`metrics` of task `mine` fails: TypeError"),
     ],
@@ -71,6 +67,6 @@ def test_drawn_tasks_are_checked_too() -> None:
         check(task(clients=drawn, loss=mean_loss))
 
 
-@pytest.mark.parametrize("name", ["glyphs", "synthetic", "synthetic-niid"])
-def test_tasks_of_the_package_are_in_order(name: str) -> None:
-    check(load(name))
+def test_tasks_of_the_package_are_in_order() -> None:
+    for name in ("glyphs", "synthetic", "synthetic-niid"):
+        check(load(name))

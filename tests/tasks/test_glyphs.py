@@ -1,7 +1,5 @@
 """The embedded task: pure, cheap at any population, and different from writer to writer."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,6 +45,7 @@ def test_writers_differ_in_amount_labels_and_pixels(clients):
     counts = [np.bincount(batch["y"], minlength=62) / 200 for batch in (first, second)]
     assert max(counts[0]) > 3 / 62  # a favourite
     assert np.abs(counts[0] - counts[1]).sum() > 0.5
+    assert abs(np.corrcoef(first["y"], second["y"])[0, 1]) < 0.3  # drawn apart; deviation 0.07
     ink = [np.mean(draw(clients, k, range(100))["x"] > 0.5) for k in range(20)]
     assert max(ink) > 2 * min(ink)
 

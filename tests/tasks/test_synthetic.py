@@ -1,7 +1,5 @@
 """What has to hold on the paper's synthetic task: 100 rounds, cohort 10, five seeds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -16,8 +16,8 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    strategy = Taciturn(FedAvg(fraction_evaluate=0.0))  # <-- line 2 of 2
-    rounds = context.run_config["num-server-rounds"]
+    policy, rounds = (context.run_config[name] for name in ("policy", "num-server-rounds"))
+    strategy = Taciturn(FedAvg(fraction_evaluate=0.0), policy)  # <-- line 2 of 2
     strategy.start(grid, ArrayRecord(start()), num_rounds=rounds, evaluate_fn=evaluate)
     sent = sum(row["bytes_up"] + row["overhead_up"] for row in strategy.history)
     accuracy = strategy.history[-1]["accuracy"]

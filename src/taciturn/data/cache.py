@@ -20,7 +20,7 @@ from taciturn.runs import read_checked, write_checked
 
 log = logging.getLogger("taciturn")
 
-VERSION = 8
+VERSION = 9
 _SAMPLES, _SAMPLE = 16, 1 << 20  # blocks of a large file that are hashed, and bytes of each
 
 

@@ -1,7 +1,8 @@
 """Data as a reader returns them: flat arrays of the examples of named clients."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,74 +48,96 @@ class Dataset:
 
 def collect(
     place: Any,
-    train: Mapping[str, Examples],
-    test: Mapping[str, Examples] | None,
+    train: Iterable[tuple[str, Examples]],
+    test: Iterable[tuple[str, Examples]] | None = None,
     counts: Mapping[str, int] | None = None,
 ) -> Dataset:
-    """A `Dataset` of the examples of each client, by name; `place` stands in messages.
+    """A `Dataset` of pairs of a client's name and examples; `place` stands in messages.
 
-    Clients without a training example are left out, with their test examples, and counted. Without
-    `test`, a task holds out a tenth later.
+    A client may come several times. Clients without a training example are left out, with their
+    test examples, and counted. Without `test`, a task holds out a tenth later.
     """
-    names = tuple(name for name, arrays in train.items() if _size(arrays))
-    left_out = len({*train, *(test or ())}) - len(names)
+    own, tests = _by_client(train), None if test is None else _by_client(test)
+    names = tuple(name for name, arrays in own.items() if _size(arrays))
+    left_out = len({*own, *(tests or ())}) - len(names)
     if not names:
         raise DataError(f"{place} has no client with a training example.")
     if left_out:
         log.warning("%s: %d clients without a training example are left out.", place, left_out)
-    rows = np.array([_size(train[name]) for name in names])
-    tested, whose = None, None
-    if test is not None:
-        parts = {i: test[name] for i, name in enumerate(names) if name in test}
-        tests = [_size(arrays) for arrays in parts.values()]
-        if not sum(tests):
+    rows = np.array([_size(own[name]) for name in names])
+    joined, tested, whose = _join([own[name] for name in names]), None, None
+    if tests is not None:
+        parts = {i: tests[name] for i, name in enumerate(names) if name in tests}
+        sizes = [_size(arrays) for arrays in parts.values()]
+        if not sum(sizes):
             raise DataError(f"{place} has no test examples for its clients.")
-        tested = join(list(parts.values()))
-        whose = np.repeat(np.array(list(parts), np.int32), tests)
-    joined = join([train[name] for name in names])
+        tested = _join(list(parts.values()))
+        whose = np.repeat(np.array(list(parts), np.int32), sizes)
     return Dataset(names, joined, rows, tested, left_out, dict(counts or {}), whose)
 
 
-def join(parts: Sequence[Examples]) -> dict[str, np.ndarray]:
-    """The examples of all parts, one part after another."""
-    return {key: np.concatenate([arrays[key] for arrays in parts]) for key in parts[0]}
-
-
-def by_client(parts: Iterable[tuple[str, Examples]]) -> dict[str, Examples]:
-    """The examples of each client, of which there may be several parts."""
+def _by_client(parts: Iterable[tuple[str, Examples]]) -> dict[str, Examples]:
     clients: dict[str, list[Examples]] = {}
     for client, part in parts:
         clients.setdefault(client, []).append(part)
-    return {client: join(found) for client, found in clients.items()}
+    return {client: _join(found) for client, found in clients.items()}
+
+
+def _join(parts: Sequence[Examples]) -> dict[str, np.ndarray]:
+    """The examples of all parts, one part after another."""
+    return {key: np.concatenate([arrays[key] for arrays in parts]) for key in parts[0]}
 
 
 def _size(arrays: Examples) -> int:
     return len(next(iter(arrays.values())))
 
 
-def wrong(place: Any, client: str, what: str) -> DataError:
-    """The error that names file and client and says what is wrong."""
-    return DataError(f"{place}, client `{client}`: {what}.")
+def grouped(place: Any, everyone: Examples, whose: np.ndarray, counts: dict[str, int]) -> Dataset:
+    """Examples by client, in the order of the clients' names; `whose` has the client of each."""
+    names, owners = np.unique(whose, return_inverse=True)
+    if not len(names):
+        raise DataError(f"{place} has no client with a training example.")
+    order, rows = np.argsort(owners, kind="stable"), np.bincount(owners)
+    train = {key: array[order] for key, array in everyone.items()}
+    return Dataset(tuple(map(str, names.tolist())), train, rows, None, 0, counts)
 
 
-def check_labels(place: Any, client: str, labels: np.ndarray, classes: int) -> np.ndarray:
-    """The labels of one client as int32, or an error that names file and client."""
-    labels = np.asarray(labels)
+@contextmanager
+def naming(where: Any) -> Iterator[None]:
+    """Puts `where`, such as file and client, before the errors of what is read in the block."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+
+
+def check_labels(labels: np.ndarray, classes: int | None) -> np.ndarray:
+    """The labels as int32, or an error where they are no classes from 0."""
+    classes = classes or 2**31 - 1
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         seen = f"{labels.dtype} of shape {labels.shape}"
-        raise wrong(place, client, f"labels must be whole numbers, one per example, got {seen}")
+        raise DataError(f"labels must be whole numbers, one per example, got {seen}.")
     if labels.size and not (labels.min() >= 0 and labels.max() < classes):
         worst = labels.min() if labels.min() < 0 else labels.max()
-        raise wrong(place, client, f"labels must be in 0 to {classes - 1}, got {worst}")
+        raise DataError(f"labels must be in 0 to {classes - 1}, got {worst}.")
     return labels.astype(np.int32)
 
 
-def check_inputs(where: str, x: np.ndarray) -> np.ndarray:
+def count_classes(labels: np.ndarray) -> int:
+    """One more than the largest label."""
+    classes = int(labels.max()) + 1 if labels.size else 1
+    if classes > max(1_000, len(labels)):
+        seen = f"labels go up to {classes - 1} in {len(labels)} examples"
+        raise DataError(f"{seen}: number the classes from 0, one after another.")
+    return classes
+
+
+def check_inputs(name: str, x: np.ndarray) -> np.ndarray:
     """`x` as it is where it is bytes, a quarter of the memory; else as finite float32."""
     if x.dtype == np.uint8:
         return x
     with np.errstate(over="ignore"):
         found = x.astype(np.float32)
     if not np.isfinite(found).all():
-        raise DataError(f"{where} must be finite in float32, got NaN or a number too large.")
+        raise DataError(f"{name} must be finite in float32, got NaN or a number too large.")
     return found

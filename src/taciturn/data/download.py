@@ -4,7 +4,6 @@ import hashlib
 import http.client
 import logging
 import os
-import re
 import shutil
 import sys
 import tarfile
@@ -14,7 +13,6 @@ import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from taciturn.errors import DataError
 from taciturn.files import wait_for_lock
@@ -81,17 +79,18 @@ def fetch(download: Download, folder: Path, contents: Sequence[str] = ()) -> Pat
 def _get_all(url: str, part: Path) -> None:
     """Downloads until the file is whole or `_ATTEMPTS` in a row have brought nothing new."""
     failures = 0
+    part.touch()
     while True:
-        before = _size(part)
+        before = part.stat().st_size
         try:
             if _get(url, part, before):
                 return
             problem = "the connection broke off"
         except urllib.error.HTTPError as error:
             if error.code == 416:  # nothing beyond what is there: whole, or not ours
-                if _content_range(error)[1] == before > 0:
+                if before and error.headers.get("Content-Range") == f"bytes */{before}":
                     return
-                part.unlink(missing_ok=True)
+                os.truncate(part, 0)
             problem = f"the server answered {error.code} {error.reason}"
             if error.code not in (408, 416, 429, 500, 502, 503, 504):
                 raise DataError(f"{url} cannot be downloaded: {problem}.") from None
@@ -101,16 +100,12 @@ def _get_all(url: str, part: Path) -> None:
             problem = str(error.reason)
         except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
             problem = str(error) or type(error).__name__
-        after = _size(part)
+        after = part.stat().st_size
         failures = 0 if after > before else failures + 1
         if failures >= _ATTEMPTS:
             raise DataError(f"{url} cannot be downloaded: {problem}, {failures} times in a row.")
         log.info("%s: %s after %d bytes, trying again.", url, problem, after)
         time.sleep(failures * _PAUSE)
-
-
-def _size(part: Path) -> int:
-    return part.stat().st_size if part.exists() else 0
 
 
 def _get(url: str, part: Path, start: int) -> bool:
@@ -120,9 +115,9 @@ def _get(url: str, part: Path, start: int) -> bool:
         headers["Range"] = f"bytes={start}-"
     request = urllib.request.Request(url, headers=headers)
     with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
-        begins, _ = _content_range(answer)
-        if answer.status == 206 and begins != start:
-            raise http.client.HTTPException(f"asked for byte {start}, got {begins}")
+        sent = answer.headers.get("Content-Range", "")
+        if answer.status == 206 and not sent.startswith(f"bytes {start}-"):
+            raise http.client.HTTPException(f"asked from byte {start} on, got `{sent}`")
         have = start if answer.status == 206 else 0  # a server without ranges sends it all again
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length and length.isdigit() else None
@@ -132,15 +127,6 @@ def _get(url: str, part: Path, start: int) -> bool:
                 have += len(block)
                 show_progress(part.name.removesuffix(".part"), have, total)
     return total in (None, have)
-
-
-def _content_range(answer: Any) -> tuple[int | None, int | None]:
-    """The first byte and the length of the whole file, of a header such as `bytes 5-9/10`."""
-    found = re.fullmatch(
-        r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", answer.headers.get("Content-Range") or ""
-    )
-    first, length = found.groups() if found else (None, None)
-    return int(first) if first else None, int(length) if length not in (None, "*") else None
 
 
 def digest(path: Path, like: str) -> str:
@@ -157,22 +143,20 @@ def unpack(archive: Path, folder: Path) -> None:
     An archive with a name that leads out of the folder, a link or a device is refused as a whole.
     Two processes must not unpack one archive at a time.
     """
+
+    def plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+        if not (member.isfile() or member.isdir()):
+            raise DataError(f"{archive} is refused: `{member.name}` is a link or a device.")
+        return tarfile.data_filter(member, folder)
+
     beside = _beside(folder / archive.name.removesuffix(".part"))
     try:
         with tarfile.open(archive) as tar:
-            members = tar.getmembers()
-            for member in members:
-                if not (member.isfile() or member.isdir()):
-                    raise DataError(f"{archive} is refused: `{member.name}` is a link or a device.")
-                if member.name.startswith("/") or ".." in Path(member.name).parts:
-                    raise DataError(
-                        f"{archive} is refused: `{member.name}` leads out of the folder."
-                    )
-            tar.extractall(beside, filter="data")
-        for member in filter(tarfile.TarInfo.isfile, members):
-            target = folder / member.name
+            tar.extractall(beside, filter=plain)
+        for path in filter(Path.is_file, beside.rglob("*")):
+            target = folder / path.relative_to(beside)
             target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(beside / member.name, target)
+            os.replace(path, target)
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise DataError(f"{archive} cannot be unpacked: {error}.") from None
     finally:

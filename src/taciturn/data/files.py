@@ -1,15 +1,29 @@
-"""Data that people have themselves: one `npz` file, or a folder of arrays for every client."""
+"""Data that people have themselves: an `npz` file, a folder for every client, MNIST's idx files."""
 
+import gzip
 import math
+import struct
 import zipfile
+import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from taciturn.data.dataset import Dataset, Examples, check_inputs, check_labels, collect, wrong
+from taciturn.data.dataset import (
+    Dataset,
+    Examples,
+    check_inputs,
+    check_labels,
+    collect,
+    count_classes,
+    grouped,
+    naming,
+)  # fmt: skip
 from taciturn.errors import DataError
+
+_IDX_PARTS = ("train-images", "train-labels", "t10k-images", "t10k-labels")
+_IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def read_npz(path: Path) -> Dataset:
@@ -20,43 +34,33 @@ def read_npz(path: Path) -> Dataset:
             raise DataError(f"{path} has no array `{key}`; it has {', '.join(arrays) or 'none'}.")
     if ("x_test" in arrays) != ("y_test" in arrays):
         raise DataError(f"{path} has only one of `x_test` and `y_test`: a test set needs both.")
-    everyone = _examples(path, "all", arrays["x"], arrays["y"])
-    whose = _whose(path, "client", arrays, "x")
-    dataset = grouped(path, everyone, whose, classes_of(path, everyone["y"]))
+    with naming(path):
+        everyone = _examples(arrays["x"], arrays["y"])
+        classes = count_classes(everyone["y"])
+        whose = _whose(arrays, "client", "x")
+        dataset = grouped(path, everyone, whose, {"classes": classes})
     if "x_test" not in arrays:
         return dataset
-    test = _examples(path, "x_test", arrays["x_test"], arrays["y_test"], dataset.counts["classes"])
-    if not len(test["y"]):
-        raise DataError(f"{path}: `x_test` and `y_test` have no examples.")
-    _check_alike(path, "x_test", test, everyone)
-    tested = None  # numbers of clients, also of one that has no examples to train on
-    if "client_test" in arrays:
-        names = _whose(path, "client_test", arrays, "y_test")
-        tested = np.unique(names, return_inverse=True)[1].astype(np.int32)
+    with naming(f"{path}, test set"):
+        test = _examples(arrays["x_test"], arrays["y_test"], classes, like=everyone)
+        if not len(test["y"]):
+            raise DataError("`x_test` and `y_test` have no examples.")
+        tested = None  # numbers of clients, also of one that has no examples to train on
+        if "client_test" in arrays:
+            names = _whose(arrays, "client_test", "y_test")
+            tested = np.unique(names, return_inverse=True)[1].astype(np.int32)
     return replace(dataset, test=dict(test), test_clients=tested)
 
 
-def _whose(path: Path, key: str, arrays: dict[str, np.ndarray], of: str) -> np.ndarray:
+def _whose(arrays: dict[str, np.ndarray], key: str, of: str) -> np.ndarray:
     """The client of each example, a number or a name."""
     whose = arrays[key]
     if whose.ndim != 1 or whose.dtype.kind not in "iuSU":
-        raise DataError(
-            f"{path}: `{key}` must be a number or a name for each example, got {whose.dtype} of "
-            f"shape {whose.shape}."
-        )
+        seen = f"{whose.dtype} of shape {whose.shape}"
+        raise DataError(f"`{key}` must be a number or a name for each example, got {seen}.")
     if len(whose) != len(arrays[of]):
-        raise DataError(f"{path} has {len(arrays[of])} `{of}` and the clients of {len(whose)}.")
+        raise DataError(f"`{of}` has {len(arrays[of])} entries and `{key}` {len(whose)}.")
     return whose
-
-
-def grouped(place: Any, everyone: Examples, whose: np.ndarray, counts: dict[str, int]) -> Dataset:
-    """Examples by client, in the order of the clients' names; `whose` has the client of each."""
-    names, owners = np.unique(whose, return_inverse=True)
-    if not len(names):
-        raise DataError(f"{place} has no client with a training example.")
-    order, rows = np.argsort(owners, kind="stable"), np.bincount(owners)
-    train = {key: array[order] for key, array in everyone.items()}
-    return Dataset(tuple(map(str, names.tolist())), train, rows, None, 0, counts)
 
 
 def _npz_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -76,10 +80,8 @@ def _npz_arrays(path: Path) -> dict[str, np.ndarray]:
 def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
     """Raises if a file would unpack to more than 1 GiB and more than 100 times its size."""
     if unpacked > max(1 << 30, 100 * packed):
-        raise DataError(
-            f"{path} is refused: its {packed / 1e6:.3g} MB unpack to {unpacked / 1e9:.3g} GB, more "
-            f"than 100 times as much."
-        )
+        much = f"{packed / 1e6:.3g} MB unpack to {unpacked / 1e9:.3g} GB"
+        raise DataError(f"{path} is refused: its {much}, more than 100 times as much.")
 
 
 def read_folder(root: Path) -> Dataset:
@@ -91,14 +93,15 @@ def read_folder(root: Path) -> Dataset:
             files = [place / f"{key}{suffix}.npy" for key in ("x", "y")]
             if split is train or any(file.exists() for file in files):
                 x, y = map(_load, files)
-                split[place.name] = _examples(place, place.name, x, y)
-    first = next(iter(train.values()))
-    for name, examples in [*train.items(), *test.items()]:
-        _check_alike(root / name, name, examples, first)
-    counts = classes_of(root, np.concatenate([examples["y"] for examples in train.values()]))
+                first = next(iter(train.values()), None)
+                with naming(place):
+                    split[place.name] = _examples(x, y, like=first)
+    with naming(root):
+        classes = count_classes(np.concatenate([examples["y"] for examples in train.values()]))
     for name, examples in test.items():
-        check_labels(root / name, name, examples["y"], counts["classes"])
-    return collect(root, train, test or None, counts)
+        with naming(root / name):
+            check_labels(examples["y"], classes)
+    return collect(root, train.items(), test.items() if test else None, {"classes": classes})
 
 
 def _load(path: Path) -> np.ndarray:
@@ -110,31 +113,83 @@ def _load(path: Path) -> np.ndarray:
 
 
 def _examples(
-    place: Path, client: str, x: np.ndarray, y: np.ndarray, classes: int = 2**31 - 1
+    x: np.ndarray, y: np.ndarray, classes: int | None = None, like: Examples | None = None
 ) -> Examples:
+    """Inputs and labels, checked; inputs have the dtype and the shape of those of `like`."""
     if x.ndim < 1 or x.dtype.kind not in "uif":
         seen = f"{x.dtype} of shape {x.shape}"
-        raise wrong(place, client, f"`x` must be numbers, one entry per example, got {seen}")
+        raise DataError(f"`x` must be numbers, one entry per example, got {seen}.")
     if not math.prod(x.shape[1:]):
-        raise wrong(place, client, f"`x` of shape {x.shape} has no numbers")
-    labels = check_labels(place, client, y, classes)
+        raise DataError(f"`x` of shape {x.shape} has no numbers.")
+    labels = check_labels(y, classes)
     if len(x) != len(labels):
-        raise wrong(place, client, f"{len(x)} `x` and {len(labels)} `y`")
-    return {"x": check_inputs(f"{place}, client `{client}`: `x`", x), "y": labels}
-
-
-def _check_alike(place: Path, client: str, examples: Examples, first: Examples) -> None:
-    seen, wanted = (f"{e['x'].dtype} of {e['x'].shape[1:]}" for e in (examples, first))
+        raise DataError(f"{len(x)} `x` and {len(labels)} `y`.")
+    examples = {"x": check_inputs("`x`", x), "y": labels}
+    seen, wanted = (f"{e['x'].dtype} of {e['x'].shape[1:]}" for e in (examples, like or examples))
     if seen != wanted:
-        raise wrong(place, client, f"`x` is {seen}, that of others {wanted}")
+        raise DataError(f"`x` is {seen}, that of others {wanted}.")
+    return examples
 
 
-def classes_of(place: Any, labels: np.ndarray) -> dict[str, int]:
-    """`{"classes": count}`: one more than the largest label."""
-    classes = int(labels.max()) + 1 if labels.size else 1
-    if classes > max(1_000, len(labels)):
-        raise DataError(
-            f"{place} has {len(labels)} examples and labels up to {classes - 1}: number the "
-            f"classes from 0, one after another."
-        )
-    return {"classes": classes}
+def find_idx(folder: Path) -> list[Path]:
+    """The four files of an idx set, packed with gzip or not; `t10k` may be called `test`."""
+    return [_find_idx(folder, part) for part in _IDX_PARTS]
+
+
+def _find_idx(folder: Path, part: str) -> Path:
+    for word in (part, part.replace("t10k", "test")):
+        found = sorted(path for path in folder.glob(f"*{word}*") if path.is_file())
+        if len(found) > 1:
+            raise DataError(f"{folder} has several files of {word}: {found[0].name}, …")
+        if found:
+            return found[0]
+    raise DataError(f"{folder} has no file called *{part}*, which an idx set needs.")
+
+
+def read_idx(files: list[Path], classes: int | None = None) -> Dataset:
+    """Training images and labels, and test images and labels, as one client that has all of them.
+
+    Without `classes`, there is one more than the largest label for training.
+    """
+    splits = []
+    for images_file, labels_file in (files[:2], files[2:]):
+        images, labels = idx_array(images_file), idx_array(labels_file)
+        if images.ndim < 2 or images.dtype != np.uint8:
+            seen = f"{images.dtype} of {images.shape}"
+            raise DataError(f"{images_file} must hold images of bytes, got {seen}.")
+        if not len(images) or len(labels) != len(images):
+            seen = f"{len(labels)} labels for the {len(images)} images"
+            raise DataError(f"{labels_file} has {seen} of {images_file}.")
+        with naming(labels_file):
+            labels = check_labels(labels, classes)
+            classes = classes or count_classes(labels)
+        splits.append({"x": images, "y": labels})
+    train, test = splits
+    if train["x"].shape[1:] != test["x"].shape[1:]:
+        raise DataError(f"The images of {files[0]} and {files[2]} differ in size.")
+    rows = np.array([len(train["y"])])
+    return Dataset(("all",), train, rows, test, counts={"classes": classes or 0})
+
+
+def idx_array(path: Path) -> np.ndarray:
+    """The array of an idx file: two zero bytes, type, rank, big-endian lengths, and the numbers."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            start = file.read(4)
+            if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _IDX_TYPES:
+                seen = start.hex() or "nothing"
+                raise DataError(f"{path} is no idx file: it begins with {seen}.")
+            dtype, rank = np.dtype(_IDX_TYPES[start[2]]), start[3]
+            lengths = file.read(4 * rank)
+            if len(lengths) < 4 * rank or rank > 32:
+                raise DataError(f"{path} is cut short: no lengths for its rank of {rank}.")
+            shape = struct.unpack(f">{rank}I", lengths)
+            expected = math.prod(shape) * dtype.itemsize
+            if path.suffix == ".gz":
+                check_unpacked(path, path.stat().st_size, expected)
+            content = file.read(expected + 1 if path.suffix == ".gz" else -1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {error}.") from None
+    if (got := len(content)) != expected:
+        raise DataError(f"{path} must have {expected} bytes for the shape {shape}, got {got}.")
+    return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="))

@@ -4,24 +4,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from taciturn.data import sources
+from taciturn.data import emnist, files, shakespeare, sources
 from taciturn.data.dataset import Dataset
 from taciturn.data.download import digest
-from taciturn.data.emnist import read_tff as read_emnist
-from taciturn.data.idx import read as read_idx_files
-from taciturn.data.shakespeare import read_tff as read_shakespeare
 from taciturn.errors import DataError
 
 _READERS: dict[str, Callable[[list[Path]], Dataset]] = {
-    "emnist": lambda files: read_emnist(*files),
-    "shakespeare": lambda files: read_shakespeare(*files),
-    "fashion": lambda files: read_idx_files(files, classes=10),
+    "emnist": lambda paths: emnist.read_tff(*paths),
+    "shakespeare": lambda paths: shakespeare.read_tff(*paths),
+    "fashion": lambda paths: files.read_idx(paths, classes=10),
 }
-_EMBEDDED = {
-    "glyphs": "drawn handwriting",
-    "synthetic": "logistic regression",
-    "synthetic-niid": "SYNTHETIC(1,1)",
-}
+_EMBEDDED = {"glyphs": "drawn handwriting", "synthetic": "logistic regression",
+             "synthetic-niid": "SYNTHETIC(1,1)"}  # fmt: skip
 
 
 def listing(data: Any = None) -> list[str]:
@@ -47,15 +41,15 @@ def check(name: str, data: Any = None) -> list[str]:
     published ones. Fewer examples than were published are a part of the set; more are an error.
     """
     source = sources.source(name)
-    files = sources.find(name, data)
-    if files is None:
+    paths = sources.find(name, data)
+    if paths is None:
         raise DataError(sources.missing(name, data))
     published = {download.file: download.checksum for download in source.downloads}
     lines = []
-    for path in files:
+    for path in paths:
         size = f"{path.stat().st_size / 1e6:.1f} MB"
         lines.append(f"{path}  {size}  {_checksum(path, published.get(path.name))}")
-    counts = _READERS[name](files).summary()
+    counts = _READERS[name](paths).summary()
     for key, expected in source.counts.items():
         seen = counts[key]
         if seen > expected:
@@ -69,22 +63,15 @@ def check(name: str, data: Any = None) -> list[str]:
 
 def _checksum(path: Path, published: str | None) -> str:
     """Whether the file's checksum is right, in words; an error if it is not."""
-    for folder in (path.parent, path.parent.parent):
-        expected = _sums(folder).get(path)
-        if expected is not None:
-            if digest(path, "sha256") != f"sha256:{expected}":
-                raise DataError(f"{path} is not the file whose checksum is in {folder}/SHA256SUMS.")
-            return f"sha256 as in {folder}/SHA256SUMS"
+    for sums in (folder / "SHA256SUMS" for folder in path.parents[:2]):
+        lines = sums.read_text("utf-8").splitlines() if sums.is_file() else []
+        known = {sums.parent / line[66:]: f"sha256:{line[:64]}" for line in lines}
+        if path in known:
+            if digest(path, "sha256") != known[path]:
+                raise DataError(f"{path} is not the file whose checksum is in {sums}.")
+            return f"sha256 as in {sums}"
     if published is None:
         return "no checksum known"
     if digest(path, published) != published:
         return "packed otherwise than by the publisher"  # its counts tell more
     return f"{published.partition(':')[0]} as published"
-
-
-def _sums(folder: Path) -> dict[Path, str]:
-    """The checksums of `SHA256SUMS` in this folder, by file."""
-    sums = folder / "SHA256SUMS"
-    lines = sums.read_text("utf-8").splitlines() if sums.is_file() else []
-    pairs = (line.partition("  ")[::2] for line in lines)
-    return {folder / file.removeprefix("*").removeprefix("./"): found for found, file in pairs}

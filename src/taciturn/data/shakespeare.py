@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from taciturn.checks import choice
-from taciturn.data import hugging_face, leaf, sources, tff
+from taciturn.data import layouts, sources
 from taciturn.data.cache import cached
-from taciturn.data.dataset import Dataset, Examples, collect, wrong
+from taciturn.data.dataset import Dataset, Examples, collect
 from taciturn.errors import DataError
 
 # The order is that of TFF's tutorial, which the paper's predecessors took over.
@@ -48,22 +48,19 @@ def read(data: str | Path | None = None) -> Dataset:
 
 def read_tff(train: Path, test: Path) -> Dataset:
     """The roles of TFF's two files, and how many snippets there are in each."""
-    roles, tested = (tff.read(path, ("snippets",), _from_tff) for path in (train, test))
-    counts = {
-        f"{split} snippets": sum(int((role["x"][:, 0] == BEGIN).sum()) for role in found.values())
-        for split, found in (("train", roles), ("test", tested))
-    }
-    return collect(train, roles, tested, counts)
+    splits = [list(layouts.read_tff(path, ("snippets",), _from_snippets)) for path in (train, test)]
+    snippets = [sum(int((role["x"][:, 0] == BEGIN).sum()) for _, role in split) for split in splits]
+    counts = {"train snippets": snippets[0], "test snippets": snippets[1]}
+    return collect(train, splits[0], splits[1], counts)
 
 
-def _from_tff(path: Path, client: str, arrays: dict[str, np.ndarray]) -> Examples:
-    snippets = arrays["snippets"]
+def _from_snippets(snippets: np.ndarray) -> Examples:
     if snippets.dtype.kind not in "SO" or snippets.ndim != 1:
         seen = f"{snippets.dtype} of shape {snippets.shape}"
-        raise wrong(path, client, f"snippets must be a list of bytes, got {seen}")
+        raise DataError(f"snippets must be a list of bytes, got {seen}.")
     texts = [text.encode() if isinstance(text, str) else text for text in snippets.tolist()]
     if not all(isinstance(text, bytes) for text in texts):
-        raise wrong(path, client, "snippets must be bytes")
+        raise DataError("snippets must be bytes.")
     joined = np.concatenate([np.zeros((0, LENGTH + 1), np.uint8), *map(tokenize, texts)])
     return {"x": joined[:, :-1], "y": joined[:, 1:]}
 
@@ -80,28 +77,24 @@ def read_leaf(data: str | Path | None = None, source: str = "files") -> Dataset:
     """The windows of every role: `x` is n × 80 tokens of uint8, `y` the next one."""
     name = "shakespeare-leaf"
     if choice("source", source, ("files", "huggingface")) == "huggingface":
-        table = sources.HUGGING_FACE[name] if data is None else str(data)
-        return hugging_face.load(table, ("character_id", "x", "y"), _from_leaf)
+        return layouts.read_hub(name, data, ("character_id", "x", "y"), _from_lists)
     looked = sources.folders(name, data)
-    if leaves := leaf.find(looked):
-        return leaf.load(name, leaves, _from_leaf)
+    if leaves := layouts.find_leaf(looked):
+        return layouts.read_leaf(name, *leaves, _from_lists)
+    places = ", ".join(map(str, looked))
     raise DataError(
-        f"No train/*.json of LEAF's Shakespeare in {', '.join(map(str, looked))}. Make it with "
-        f"LEAF's preprocess.sh and point `--data` to the folder, or take it from the Hugging Face "
-        f"Hub with source=huggingface."
+        f"No train/*.json of LEAF's Shakespeare in {places}. Make it with LEAF's preprocess.sh and "
+        "point `--data` to the folder, or take it from the Hugging Face Hub: source=huggingface."
     )
 
 
-def _from_leaf(path: Any, client: str, x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
+def _from_lists(x: list[Any], y: list[Any]) -> Examples:
     for texts, length in ((x, LENGTH), (y, 1)):
         for text in texts:
             if not isinstance(text, str) or len(text) != length:
-                what = f"every `x` must be {LENGTH} characters and every `y` one, got {text!r}"
-                raise wrong(path, client, what)
-    return {
-        "x": _LEAF_TOKENS[_ascii(x)].reshape(-1, LENGTH),
-        "y": _LEAF_TOKENS[_ascii(y)].astype(np.int32),
-    }
+                raise DataError(f"`x` must be {LENGTH} characters and `y` one, got {text!r}.")
+    tokens, following = (_LEAF_TOKENS[_ascii(texts)] for texts in (x, y))
+    return {"x": tokens.reshape(-1, LENGTH), "y": following.astype(np.int32)}
 
 
 def _ascii(texts: list[str]) -> np.ndarray:

@@ -1,6 +1,8 @@
 """Where data lie: `--data`, `TACITURN_DATA`, the user's cache folder, and who publishes them."""
 
 import os
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,46 +26,17 @@ class Source:
     """
 
     about: str
-    files: tuple[str, ...]
-    downloads: tuple[Download, ...]
-    counts: dict[str, int]
-    elsewhere: tuple[str, ...] = ()
+    files: Sequence[str]
+    downloads: Sequence[Download]
+    counts: Mapping[str, int]
+    elsewhere: Sequence[str] = ()
 
 
-_TFF = "https://storage.googleapis.com/tff-datasets-public/"
-_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-_FASHION_SUMS = {
-    "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-    "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
-    "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
-    "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
-}
-_EMNIST_SUM = "sha256:fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0"
-_SHAKESPEARE_SUM = "sha256:0285be9906cb5f268092eee4edeeacfc2af4574f2941f7cc2f08a321d7f5c707"
-
-# Checksums are the publishers': TFF's from its own loaders, Fashion-MNIST's from its README.
+_PUBLISHED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 SOURCES = {
-    "emnist": Source(
-        "handwriting by writer, 62 classes (TFF)",
-        ("fed_emnist_train.h5", "fed_emnist_test.h5"),
-        (Download(_TFF + "fed_emnist.tar.bz2", _EMNIST_SUM),),
-        {"clients": 3_400, "train": 671_585, "test": 77_483},
-    ),
-    "shakespeare": Source(
-        "lines by speaking role (TFF)",
-        ("shakespeare_train.h5", "shakespeare_test.h5"),
-        (Download(_TFF + "shakespeare.tar.bz2", _SHAKESPEARE_SUM),),
-        {"clients": 715, "train": 37_784, "test": 5_490,
-         "train snippets": 16_068, "test snippets": 2_356},
-    ),
-    "fashion": Source(
-        "Fashion-MNIST, 10 classes of clothing",
-        tuple(_FASHION_SUMS),
-        tuple(Download(_FASHION + file, md5) for file, md5 in _FASHION_SUMS.items()),
-        {"train": 60_000, "test": 10_000},
-        ("/usr/share/datasets/fashion-mnist",),
-    ),
-}  # fmt: skip
+    name: Source(**known | {"downloads": [Download(*pair) for pair in known["downloads"].items()]})
+    for name, known in _PUBLISHED.items()
+}
 HUGGING_FACE = {"emnist": "flwrlabs/femnist", "shakespeare-leaf": "flwrlabs/shakespeare"}
 
 

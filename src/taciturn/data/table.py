@@ -7,20 +7,20 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from taciturn.checks import path_of
-from taciturn.data import hugging_face
-from taciturn.data.dataset import Dataset, check_inputs
-from taciturn.data.files import grouped
+from taciturn.data import layouts
+from taciturn.data.dataset import Dataset, check_inputs, grouped, naming
 from taciturn.errors import DataError, InputError, UnknownName, require
 
 _HUB = "hf://"
 _NOTHING = {"None", "nan", "NaT", "<NA>"}  # how libraries write a cell without a value
-_NO_NUMBER = {"na", "n/a", "nan", "null", "none", "?", "-"}
+_NO_NUMBER = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 _DATE = re.compile(r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3\d{4})([T ].*)?")
 _CLASSES = 100  # may be there in however few rows
 _DELIMITERS = (",", "\t", ";")
@@ -38,38 +38,35 @@ def read(
     categories: int = 20,
     fill_gaps: bool = True,
 ) -> Dataset:
-    """The rows of a table by client: `numbers` with NaN for gaps, `texts` as places among their
-    values, and `y` as classes from 0 or as the numbers they are.
+    """The rows of a table by client: `numbers` with NaN for gaps, `texts` with a mark where a row
+    has a value, and `y` as classes from 0 or as the numbers they are.
 
     Arguments are those of `taciturn.table`; `counts["classes"]` is 0 where numbers are predicted.
     `about` has what an `Encoding` is made of.
     """
-    place, columns = _columns_of(data)
-    for name in (client, label, *features, *leave_out):
-        if name not in columns:
-            raise UnknownName(f"column in {place}", name, columns)
+    place, columns = _columns_of(data, (client, label, *features, *leave_out))
     if client == label:
         raise InputError(f"`client` and `label` must be two columns, got `{label}` for both.")
-    chosen = {name: columns[name] for name in features or columns
-              if name not in (client, label, *leave_out)}  # fmt: skip
-    values = {name: _values(place, name, column, categories, bool(features))
-              for name, column in chosen.items()}  # fmt: skip
-    out = [name for name, found in values.items() if found is None]
-    numbers = {name: chosen[name] for name, found in values.items() if found == []}
-    texts = {name: found for name, found in values.items() if found}
+    chosen = [name for name in features or columns if name not in (client, label, *leave_out)]
+    numbers = [name for name in chosen if _has_numbers(columns[name])]
+    with naming(place):
+        values = {name: _values(name, columns[name], categories, bool(features))
+                  for name in chosen if name not in numbers}  # fmt: skip
+    texts = [(name, value) for name, own in values.items() for value in own]
+    out = [name for name, own in values.items() if not own]
     if not numbers and not texts:
         raise InputError(
             f"{place} has no column to learn from beside `{client}` and `{label}`"
             f"{', left out: ' * bool(out)}{', '.join(out)}."
         )
-    y, classes = _labels(place, label, columns[label], number)
-    whose = _clients(place, client, columns[client])
-    rows = {
-        "numbers": _numbers(place, numbers, len(y), fill_gaps, alone=not texts),
-        "texts": _places(chosen, texts, len(y)),
-        "y": y,
-    }
-    about = {"numbers": list(numbers), "texts": texts, "left_out": out, "classes": classes}
+    with naming(place):
+        if len(numbers) + len(texts) > 1 and any(columns[name].ndim > 1 for name in numbers):
+            raise DataError("a column of arrays must be the only one of `features`.")
+        y, classes = _labels(label, columns[label], number)
+        whose = _clients(client, columns[client])
+        rows = {"numbers": _numbers(columns, numbers, fill_gaps),
+                "texts": _one_hot(columns, texts), "y": y}  # fmt: skip
+    about = {"numbers": numbers, "texts": texts, "left_out": out, "classes": classes}
     return replace(grouped(place, rows, whose, {"classes": len(classes)}), about=about)
 
 
@@ -85,7 +82,7 @@ class Encoding:
     """
 
     numbers: tuple[str, ...]
-    texts: Mapping[str, Sequence[str]]
+    texts: tuple[tuple[str, str], ...]  # columns, each with one of its values
     left_out: tuple[str, ...]
     classes: tuple[str, ...]
     gaps: int
@@ -93,6 +90,7 @@ class Encoding:
     means: np.ndarray
     deviations: np.ndarray
     gappy: np.ndarray  # which numbers have gaps, and thus an input that says so
+    known: np.ndarray  # which texts some row for training has; the others are no inputs
     standardised: bool
     label: tuple[float, float]
 
@@ -100,12 +98,12 @@ class Encoding:
     def of(
         cls, about: Mapping[str, Any], train: Mapping[str, np.ndarray], gaps: int, standardise: bool
     ) -> Self:
-        """That of training rows, as `read` gives them; all rows have so many gaps."""
+        """The encoding of training rows, as `read` gives them; `gaps` counts those of all rows."""
         numbers, y = train["numbers"], np.asarray(train["y"], np.float64)
         missing = np.isnan(numbers)
         gappy = missing.any(0)
         medians = np.zeros(numbers.shape[1:])
-        for i in np.flatnonzero(gappy & ~missing.all(0)) if numbers.ndim == 2 else ():
+        for i in np.flatnonzero(gappy & ~missing.all(0)):
             medians[i] = np.nanmedian(numbers[:, i])
         means, deviations, label = np.zeros_like(medians), np.ones_like(medians), (0.0, 1.0)
         if standardise and numbers.dtype != np.uint8:
@@ -114,49 +112,41 @@ class Encoding:
             deviations = np.where(deviations > 0, deviations, 1.0)
             if not about["classes"]:
                 label = float(y.mean()), float(y.std()) or 1.0
-        texts = {name: [value for place, value in enumerate(values)
-                        if (train["texts"][:, i] == place).any()]
-                 for i, (name, values) in enumerate(about["texts"].items())}  # fmt: skip
         names, out, classes = (tuple(about[key]) for key in ("numbers", "left_out", "classes"))
-        return cls(names, texts, out, classes, gaps, medians, means, deviations, gappy,
+        texts = tuple((name, value) for name, value in about["texts"])
+        known = np.any(train["texts"], axis=0)
+        return cls(names, texts, out, classes, gaps, medians, means, deviations, gappy, known,
                    standardise, label)  # fmt: skip
 
     def __str__(self) -> str:
         """What was made of the columns, in a line."""
-        count, inputs = self.medians.size, sum(map(len, self.texts.values()))
-        numbers = f"{count} number{'s' * (count > 1)}{' and the label' * (self.label != (0, 1))}"
-        found = [
-            (numbers + ", standardised" * self.standardised) * bool(count),
-            f"{len(self.texts)} text{'s' * (len(self.texts) > 1)} as {inputs} columns"
-            * bool(inputs),
-            f"left out: {', '.join(self.left_out)}" * bool(self.left_out),
-            f"{self.gaps} gap{'s' * (self.gaps > 1)} filled" * bool(self.gaps),
-        ]
-        return "; ".join(filter(None, found))
+        found = []
+        if self.medians.size:
+            also = " and the label" * (self.label != (0, 1)) + ", standardised" * self.standardised
+            found.append(_plural(self.medians.size, "number") + also)
+        if self.texts:
+            texts = _plural(len(dict(self.texts)), "text")
+            found.append(f"{texts} as {self.known.sum()} columns")
+        if self.left_out:
+            found.append(f"left out: {', '.join(self.left_out)}")
+        if self.gaps:
+            found.append(f"{_plural(self.gaps, 'gap')} filled")
+        return "; ".join(found)
 
     @property
     def names(self) -> tuple[str, ...]:
-        gaps = [
-            f"{name} is missing"
-            for name, gap in zip(self.numbers, self.gappy.tolist(), strict=False)
-            if gap
-        ]
-        return (*self.numbers, *gaps, *(f"{name}={value}" for name, values in self.texts.items()
-                                        for value in values))  # fmt: skip
+        gaps = [f"{name} is missing" for name in compress(self.numbers, self.gappy.flat)]
+        texts = [f"{name}={value}" for name, value in compress(self.texts, self.known)]
+        return (*self.numbers, *gaps, *texts)
 
     def __call__(self, data: Any) -> np.ndarray:
-        place, columns = _columns_of(data)
-        for name in (*self.numbers, *self.texts):
-            if name not in columns:
-                raise UnknownName(f"column in {place}", name, columns)
-        rows = len(next(iter(columns.values())))
-        numbers = _numbers(place, {name: columns[name] for name in self.numbers}, rows, True)
-        return self.inputs(numbers, _places(columns, self.texts, rows), self.texts)
+        place, columns = _columns_of(data, (*self.numbers, *dict(self.texts)))
+        with naming(place):
+            numbers = _numbers(columns, self.numbers)
+        return self.inputs(numbers, _one_hot(columns, self.texts))
 
-    def inputs(
-        self, numbers: np.ndarray, places: np.ndarray, values: Mapping[str, Sequence[str]]
-    ) -> np.ndarray:
-        """The inputs of rows, of their numbers and of the places of their texts among `values`."""
+    def inputs(self, numbers: np.ndarray, texts: np.ndarray) -> np.ndarray:
+        """The inputs of rows: `numbers` has NaN for gaps, `texts` marks for `self.texts`."""
         if numbers.dtype == np.uint8:
             return numbers
         missing = np.isnan(numbers)
@@ -164,14 +154,17 @@ class Encoding:
         found = ((filled - self.means) / self.deviations).astype(np.float32)
         if found.ndim > 2:
             return found
-        texts = [places[:, [i]] == [values[name].index(value) for value in own]
-                 for i, (name, own) in enumerate(self.texts.items())]  # fmt: skip
-        return np.concatenate([found, missing[:, self.gappy], *texts], 1, dtype=np.float32)
+        parts = [found, missing[:, self.gappy], texts[:, self.known]]
+        return np.concatenate(parts, axis=1, dtype=np.float32)
 
 
-def _clients(place: str, name: str, column: np.ndarray) -> np.ndarray:
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count > 1)}"
+
+
+def _clients(name: str, column: np.ndarray) -> np.ndarray:
     """The number or name of the client of each row."""
-    where = f"{place}: `{name}` must name a client in every row"
+    where = f"`{name}` must name a client in every row"
     empty = column == "" if column.dtype.kind == "U" else column != column
     if column.ndim == 1 and empty.any():
         raise DataError(f"{where}, row {_first_row(empty)} of the data is empty.")
@@ -182,15 +175,15 @@ def _clients(place: str, name: str, column: np.ndarray) -> np.ndarray:
     return column
 
 
-def _columns_of(data: Any) -> tuple[str, Columns]:
-    """The name of a table, for messages, and its columns.
+def _columns_of(data: Any, wanted: Sequence[str]) -> tuple[str, Columns]:
+    """The name of a table, for messages, and its columns, with those that are `wanted`.
 
     A table is a CSV or Parquet file, `hf://OWNER/NAME` of the Hugging Face Hub, a dict of arrays,
     or anything with columns, such as a frame of pandas or Polars or a `datasets.Dataset`.
     """
     text = data.as_posix().replace(":/", "://", 1) if isinstance(data, Path) else data
     if isinstance(text, str) and text.startswith(_HUB):  # a path has lost one of the slashes
-        place, columns = text, _of_frame(hugging_face.table(text.removeprefix(_HUB)))
+        place, columns = text, _of_frame(layouts.load_table(text.removeprefix(_HUB)))
     elif isinstance(data, Mapping) or hasattr(data, "columns") or hasattr(data, "column_names"):
         place, columns = "the table", _of_frame(data)
     else:
@@ -203,6 +196,9 @@ def _columns_of(data: Any) -> tuple[str, Columns]:
         raise DataError(f"{place} has no rows.")
     if len(set(lengths.values())) > 1:
         raise DataError(f"{place}: columns must be of one length, got {lengths}.")
+    for name in wanted:
+        if name not in columns:
+            raise UnknownName(f"column in {place}", name, columns)
     return place, columns
 
 
@@ -258,17 +254,16 @@ def _typed(cells: Sequence[Any]) -> np.ndarray:
     """
     if any(isinstance(cell, list | tuple | np.ndarray) for cell in cells):
         return np.array([_nested(cell) for cell in cells], dtype=float)
-    empty = [cell == "" if isinstance(cell, str) else str(cell) in _NOTHING for cell in cells]
-    gaps = [none or str(cell).lower() in _NO_NUMBER
-            for cell, none in zip(cells, empty, strict=True)]  # fmt: skip
+    cells = [cell if isinstance(cell, str) or str(cell) not in _NOTHING else "" for cell in cells]
+    gaps = [str(cell).lower() in _NO_NUMBER for cell in cells]
     known = [cell for cell, gap in zip(cells, gaps, strict=True) if not gap]
     fractions = any(gaps) or any(isinstance(cell, float) for cell in known)
     for kind in (float,) if fractions else (int, float):
         with suppress(TypeError, ValueError, OverflowError):
-            if known or all(empty):
+            if known or not any(cells):
                 return np.array([math.nan if gap else kind(cell)
                                  for cell, gap in zip(cells, gaps, strict=True)])  # fmt: skip
-    return np.array(["" if none else str(cell) for cell, none in zip(cells, empty, strict=True)])
+    return np.array([str(cell) for cell in cells])
 
 
 def _nested(cell: Any) -> Any:
@@ -278,67 +273,64 @@ def _nested(cell: Any) -> Any:
     return cell
 
 
-def _values(place: str, name: str, column: np.ndarray, most: int, named: bool) -> list[str] | None:
-    """The values of a text that has few; none of numbers. None for a column to be left out."""
-    if column.dtype.kind in "iufb" and not (column.dtype.kind == "f" and np.isnan(column).all()):
-        return []
+def _has_numbers(column: np.ndarray) -> bool:
+    """Whether it is a column of numbers, and not of gaps alone."""
+    kind = column.dtype.kind
+    return kind in "iub" or (kind == "f" and not np.isnan(column).all())
+
+
+def _values(name: str, column: np.ndarray, most: int, named: bool) -> list[str]:
+    """The values of a text that has few; none of a column to be left out."""
     values = np.unique(column).tolist() if column.dtype.kind == "U" else []
     is_date = all(_DATE.fullmatch(value) for value in values if value)
     if 0 < len(values) <= min(most, len(column) // 2) and (named or not is_date):
         return values
-    words = [
-        value
-        for value in values
-        if value and value.lower() not in _NO_NUMBER and _typed([value]).dtype.kind == "U"
-    ]
+    words = [value for value in values
+             if value.lower() not in _NO_NUMBER and _typed([value]).dtype.kind == "U"]  # fmt: skip
     if 0 < 2 * len(words) <= len(values):  # which would be left out for a slip of the pen
         row = _first_row(column == words[0])
-        raise DataError(
-            f"{place}: `{name}` has numbers, but for {words[0]!r:.40} in row {row} of the data; "
-            f"`leave_out` (--leave-out) leaves the column out."
-        )
+        seen = f"but for {words[0]!r:.40} in row {row} of the data"
+        remedy = "`leave_out` (--leave-out) leaves the column out"
+        raise DataError(f"`{name}` has numbers, {seen}; {remedy}.")
     if named:
         raise DataError(
-            f"{place}: `{name}` must be numbers, or text with at most {most} values, each twice on "
+            f"`{name}` must be numbers, or text with at most {most} values, each twice on "
             f"average, got {len(values) or 'no'} values; `categories` (--option categories=50) "
             "allows more."
         )
-    return None
+    return []
 
 
-def _numbers(
-    place: str, columns: Columns, rows: int, fill_gaps: bool, alone: bool = True
-) -> np.ndarray:
-    """One array of all columns of numbers: arrays of bytes as they are, others as float32."""
-    for name, column in columns.items():
+def _numbers(columns: Columns, names: Sequence[str], fill_gaps: bool = True) -> np.ndarray:
+    """One array of these columns: arrays of bytes as they are, others as float32."""
+    for name in names:
+        column = columns[name]
         if column.dtype.kind not in "iufb":
-            raise DataError(f"{place}: `{name}` must be numbers, got {column.dtype}.")
+            raise DataError(f"`{name}` must be numbers, got {column.dtype}.")
         unfit = ~np.isfinite(column)
         if fill_gaps and column.ndim == 1:
             unfit &= ~np.isnan(column)
         if unfit.any():
             row = _first_row(unfit)
-            raise DataError(f"{place}: `{name}` has no finite number in row {row} of the data.")
-    arrays = list(columns.values())
-    if any(array.ndim > 1 for array in arrays):
-        if len(arrays) > 1 or not alone:
-            raise DataError(f"{place}: a column of arrays must be the only one of `features`.")
-        return check_inputs(f"{place}: features", arrays[0])
+            raise DataError(f"`{name}` has no finite number in row {row} of the data.")
+        if column.ndim > 1:  # which is the only one
+            return check_inputs("features", column)
+    rows = len(next(iter(columns.values())))
+    found = np.zeros((rows, len(names)), np.float32)
     with np.errstate(over="ignore"):
-        found = np.zeros((rows, len(arrays)), np.float32)
-        for i, array in enumerate(arrays):
-            found[:, i] = array
+        for i, name in enumerate(names):
+            found[:, i] = columns[name]
     if np.isinf(found).any():
-        raise DataError(f"{place}: features must be finite in float32, got a number too large.")
+        raise DataError("features must be finite in float32, got a number too large.")
     return found
 
 
-def _places(columns: Columns, texts: Mapping[str, Sequence[str]], rows: int) -> np.ndarray:
-    """The place of every text among the values that its column may have, −1 for any other."""
-    found = np.full((rows, len(texts)), -1, np.int32)
-    for i, (name, values) in enumerate(texts.items()):
-        known = {value: place for place, value in enumerate(values)}
-        found[:, i] = [known.get(str(cell), -1) for cell in columns[name].tolist()]
+def _one_hot(columns: Columns, texts: Sequence[tuple[str, str]]) -> np.ndarray:
+    """Which of these texts, pairs of a column and a value, each row has."""
+    rows = len(next(iter(columns.values())))
+    found = np.zeros((rows, len(texts)), bool)
+    for i, (name, value) in enumerate(texts):
+        found[:, i] = columns[name].astype(str, copy=False) == value
     return found
 
 
@@ -347,29 +339,25 @@ def _first_row(wrong: np.ndarray) -> int:
     return int(np.argwhere(wrong)[0][0]) + 1
 
 
-def _labels(
-    place: str, label: str, column: np.ndarray, number: bool | None
-) -> tuple[np.ndarray, list[str]]:
+def _labels(label: str, column: np.ndarray, number: bool | None) -> tuple[np.ndarray, list[str]]:
     """Classes from 0 in the order of their names, and these; or numbers, and none."""
     numbers = column.dtype.kind in "iufb"
     if column.ndim != 1:
-        raise DataError(f"{place}: `{label}` must have one value per row.")
+        raise DataError(f"`{label}` must have one value per row.")
     missing = ~np.isfinite(column) if numbers else column == ""
     if missing.any():
         where = f"it is not in row {_first_row(missing)} of the data"
-        raise DataError(f"{place}: `{label}` must be there in every row; {where}.")
+        raise DataError(f"`{label}` must be there in every row; {where}.")
     if len(column) > 1 and (column == column[0]).all():
-        raise DataError(f"{place}: `{label}` is {column[0]} in all rows: nothing can be learned.")
+        raise DataError(f"`{label}` is {column[0]} in all rows: nothing can be learned.")
     if number is None:
         number = numbers and not (column == np.rint(column)).all()
     if number:
         if not numbers:
-            raise DataError(f"{place}: `{label}` must be numbers, got {column[0]!r}.")
+            raise DataError(f"`{label}` must be numbers, got {column[0]!r}.")
         return column.astype(np.float32), []
     names, classes = np.unique(column, return_inverse=True)
     if len(names) > max(_CLASSES, len(column) // 2):
         instead = "; `number` (--option number=true) takes them as numbers" if numbers else ""
-        raise DataError(
-            f"{place}: `{label}` has {len(names)} classes in {len(column)} rows{instead}."
-        )
+        raise DataError(f"`{label}` has {len(names)} classes in {len(column)} rows{instead}.")
     return classes.astype(np.int32), list(map(str, names.tolist()))

@@ -4,6 +4,9 @@ A request has the public model whole, as ordinary arrays, or the messages that m
 node has, and in either case a record that says which version it is. The reply says the version that
 the node has now and a checksum of it: the server never assumes what a node has. What a node keeps
 lies in its `context.state`. `taciturn.core.downlink` has the functions of both sides.
+
+Flower stores that state after it has sent the reply. Where the state is large and rounds are short,
+the next request meets the state before: such a node is sent the messages since the version before.
 """
 
 import glob
@@ -45,6 +48,8 @@ class Downlink:
     log: deque[bytes]  # the last messages, as many as are kept
     version: int = 0  # how many messages there were
     has: dict[str, int] = field(default_factory=dict)  # the version that each node said it has
+    before: dict[str, int] = field(default_factory=dict)  # the one that it said it had before that
+    late: set[str] = field(default_factory=set)  # nodes that once had an older one than they said
     odd: set[str] = field(default_factory=set)  # nodes that make another P, and get it whole
     sum: int | None = None  # the checksum of P; None before it is needed
 
@@ -60,11 +65,12 @@ class Downlink:
             "version": self.version,
             "exclude": [glob.escape(layer.name) for layer in self.layout.rest],  # no patterns
         })  # fmt: skip
-        missed = self.version - self.has.get(node, -1)
-        if node not in self.has or node in self.odd or missed > len(self.log):
+        since = (self.before if node in self.late else self.has).get(node, -1)
+        missed = self.version - since
+        if since < 0 or node in self.odd or missed > len(self.log):
             content[name] = self.public
         else:
-            about["since"] = self.has[node]
+            about["since"] = since
             sent = b"".join(list(self.log)[len(self.log) - missed :])
             messages = {_MESSAGES: Array(np.frombuffer(sent, np.uint8))}
             content[name] = ArrayRecord(self.layout.rest_of(self.public) | messages)
@@ -73,11 +79,13 @@ class Downlink:
 
     def check(self, node: str, said: Any) -> None:
         """Notes what a node says that it has; raises where that is not P."""
-        knew = self.has.pop(node, None)
+        knew, _ = self.has.pop(node, None), self.before.pop(node, None)
         if said is None and knew is None:
             return  # a node without the mod, which got P whole
         version, found = said if isinstance(said, list) and len(said) == 2 else (None, None)
         if version != self.version:
+            if knew is not None:
+                self.late.add(node)
             raise InputError(
                 f"it has version {version} of the public model, and this is {self.version}."
             )
@@ -93,6 +101,8 @@ class Downlink:
         log(INFO, "Taciturn: node %s has version %d of the public model, checksum %d.",
             node, self.version, self.sum)  # fmt: skip
         self.has[node] = self.version
+        if knew is not None:
+            self.before[node] = knew
 
     def publish(self, weights: ArrayRecord) -> ArrayRecord:
         """P after a round that ended with these weights; the message goes to the log."""

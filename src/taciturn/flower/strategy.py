@@ -29,7 +29,8 @@ from taciturn.flower.inner_replies import FlowerRound
 from taciturn.flower.records import arrays_of, record_of
 
 DEFAULT = "budget"  # around a strategy that averages
-ROBUST = "adaptive,robust=true,at_most=10+ou,cap=true"  # around one that compares replies
+# Around one that compares replies: all of them, with little noise.
+COMPARED = "full+eden:3"
 _METRICS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
 
 
@@ -42,8 +43,8 @@ class Taciturn(Strategy, Server):
         speakers alone, or, where they are too few, replaced by a trimmed mean. Flower's wrappers
         for central privacy are refused.
       policy: who speaks, what stands in for the silent, and the codec, as an object or text. By
-        default `budget`, 4 kB for each client; around a strategy that compares replies, clients
-        whose update is small are silent.
+        default `budget`, 4 kB for each client; around a strategy that compares replies all speak,
+        with 3 bits for each weight.
       absent: what happens to clients whose reply is an error, late or missing: `ignore` leaves them
         out of the mean, `stand-in` treats them as silent clients of mean weight.
       exclude: names of arrays, or patterns such as `head.*`, that are always sent.
@@ -78,7 +79,7 @@ class Taciturn(Strategy, Server):
         kept_messages: int | None = None,
     ) -> None:  # fmt: skip
         compares = isinstance(inner, compatibility.COMPARING) if compares is None else compares
-        policy = (ROBUST if compares else DEFAULT) if policy is None else policy
+        policy = (COMPARED if compares else DEFAULT) if policy is None else policy
         policy = parse(policy) if isinstance(policy, str) else policy
         may_lack = compares and policy.rule != rules.full()
         self._needs = compatibility.needs(inner) if may_lack else 1

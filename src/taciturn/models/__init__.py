@@ -5,8 +5,7 @@ of their weights; `key` is None when they are tested. Initial values are those o
 paper's authors used, so that results compare.
 """
 
-from taciturn.models.cnn import EmnistCNN, SmallCNN
-from taciturn.models.dense import MLP
 from taciturn.models.lstm import CharLSTM
+from taciturn.models.networks import MLP, EmnistCNN, SmallCNN
 
 __all__ = ["MLP", "CharLSTM", "EmnistCNN", "SmallCNN"]

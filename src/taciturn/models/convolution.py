@@ -50,15 +50,31 @@ def _over_patches_forward(x: jax.Array, kernel: jax.Array, side: int) -> Any:
 
 def _over_patches_backward(side: int, kept: Any, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, kernel = kept
-    few = _few_at_a_time(x, side)
+    inputs = x.shape[3]
 
     def more(d_kernel: jax.Array, pair: tuple[jax.Array, jax.Array]) -> Any:
-        dx, share = _gradients(*pair, kernel, side)
+        x, dy = pair
+        # The product of a transposed matrix runs at two thirds of the speed of a plain one on a
+        # CPU: transposing first, where XLA cannot undo it, is cheaper.
+        turned = jax.lax.optimization_barrier(patches(x, side).reshape(-1, kernel.shape[0]).T)
+        share = turned @ dy.reshape(-1, kernel.shape[1])
+        d_patches = dy @ kernel.T
+        # Added up one after another, in place; a sum of nine padded arrays is not vectorised.
+        dx = jnp.zeros(x.shape, dy.dtype)
+        for tap in range(side * side):
+            at = (0, tap // side, tap % side, 0)
+            part = jax.lax.slice_in_dim(d_patches, tap * inputs, (tap + 1) * inputs, axis=3)
+            part = jax.lax.dynamic_slice(dx, at, part.shape) + part
+            dx = jax.lax.dynamic_update_slice(dx, part, at)
         return d_kernel + share, dx
 
+    few = _few_at_a_time(x, side)
     gradients = dy.reshape(*few.shape[:2], *dy.shape[1:])
     d_kernel, dx = jax.lax.scan(more, jnp.zeros_like(kernel), (few, gradients))
     return dx.reshape(x.shape), d_kernel
+
+
+_over_patches.defvjp(_over_patches_forward, _over_patches_backward)
 
 
 def _few_at_a_time(x: jax.Array, side: int) -> jax.Array:
@@ -75,28 +91,6 @@ def _few_at_a_time(x: jax.Array, side: int) -> jax.Array:
 def group(batch: int, most: int) -> int:
     """The largest number up to `most`, but 1 at least, by which a batch can be divided."""
     return next(n for n in range(max(1, min(batch, most)), 0, -1) if batch % n == 0)
-
-
-def _gradients(
-    x: jax.Array, dy: jax.Array, kernel: jax.Array, side: int
-) -> tuple[jax.Array, jax.Array]:
-    """The gradients of inputs and kernel."""
-    inputs = x.shape[3]
-    # The product of a transposed matrix runs at two thirds of the speed of a plain one on a CPU:
-    # transposing first, where XLA cannot undo it, is cheaper.
-    turned = jax.lax.optimization_barrier(patches(x, side).reshape(-1, kernel.shape[0]).T)
-    d_kernel = turned @ dy.reshape(-1, kernel.shape[1])
-    d_patches = dy @ kernel.T
-    # Added up one after another, in place; a sum of nine padded arrays is not vectorised.
-    dx = jnp.zeros(x.shape, dy.dtype)
-    for tap in range(side * side):
-        at = (0, tap // side, tap % side, 0)
-        part = jax.lax.slice_in_dim(d_patches, tap * inputs, (tap + 1) * inputs, axis=3)
-        dx = jax.lax.dynamic_update_slice(dx, jax.lax.dynamic_slice(dx, at, part.shape) + part, at)
-    return dx, d_kernel
-
-
-_over_patches.defvjp(_over_patches_forward, _over_patches_backward)
 
 
 @jax.custom_vjp

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from taciturn.models.dense import Dense, glorot
+from taciturn.models.networks import Dense, glorot
 
 BLOCK = 16  # steps of time in a block
 

@@ -36,17 +36,14 @@ Square = list[list[jax.Array]]
 def convolve_and_pool(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
     """`max_pool(convolve(x, kernel, side))`."""
     batch, height, width, inputs = x.shape
-    if side != 3 or height % 2 or width % 2 or min(height, width) < 4 or not _pays_off(x):
+    fits = side == 3 and height % 2 == width % 2 == 0 and min(height, width) >= 4
+    # Not on a GPU, whose products are cheap, nor in a precision that the sums would lose.
+    if not fits or jax.default_backend() != "cpu" or jnp.finfo(x.dtype).bits < 32:
         return max_pool(convolve(x, kernel, side))
     images = group(batch, _STORED // (4 * height * width * inputs))
     parts = x.reshape(batch // images, images, height, width, inputs)
     y = jax.lax.map(lambda part: _pooled(part, kernel), parts)
     return y.reshape(batch, *y.shape[2:])
-
-
-def _pays_off(x: jax.Array) -> bool:
-    """Not on a GPU, whose products are cheap, nor in a precision that the sums would lose."""
-    return jax.default_backend() == "cpu" and jnp.finfo(x.dtype).bits >= 32
 
 
 @jax.custom_vjp

@@ -8,11 +8,9 @@ from typing import Any
 from taciturn.checks import choice
 from taciturn.errors import InputError, UnknownName
 from taciturn.tasks.clients import HOLD_OUT, Clients, Generated, Stored
-from taciturn.tasks.emnist import emnist
-from taciturn.tasks.files import folder, npz
+from taciturn.tasks.files import fashion, folder, idx, npz
 from taciturn.tasks.glyphs import glyphs
-from taciturn.tasks.idx import fashion, idx
-from taciturn.tasks.shakespeare import shakespeare, shakespeare_leaf
+from taciturn.tasks.published import emnist, shakespeare, shakespeare_leaf
 from taciturn.tasks.synthetic import synthetic, synthetic_niid
 from taciturn.tasks.table import table
 from taciturn.tasks.task import Task, classification, regression
@@ -59,9 +57,8 @@ def load(name: str, *, hold_out: str | None = None, **options: Any) -> Task:
     options = {key: value for key, value in options.items() if value is not None}
     for key in options:
         if key not in known:
-            raise InputError(
-                f"The task `{name}` has no option `{key}`. It has: {', '.join(known) or 'none'}."
-            )
+            there = ", ".join(known) or "none"
+            raise InputError(f"The task `{name}` has no option `{key}`. It has: {there}.")
     task = TASKS[name](**options)
     if hold_out is None:
         return task

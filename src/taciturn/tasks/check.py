@@ -37,11 +37,10 @@ def check(task: Task) -> None:
     params = _traced(task, "init", task.init, key)
     batch = _traced(task, "clients", lambda: _few(task.clients))
     losses = _traced(task, "loss", task.loss, params, batch, key)
-    if getattr(losses, "shape", None) != (_EXAMPLES,):
-        got = getattr(losses, "shape", type(losses).__name__)
+    if _shape(losses) != (_EXAMPLES,):
         raise InputError(
             f"The loss of task `{task.name}` must be one number per example, not their mean: for "
-            f"{_EXAMPLES} examples a shape of ({_EXAMPLES},), got {got}."
+            f"{_EXAMPLES} examples a shape of ({_EXAMPLES},), got {_shape(losses)}."
         )
     tested = batch if task.test is None else jax.tree.map(_like, task.test)
     _check_metrics(task, _traced(task, "metrics", task.metrics, params, tested))
@@ -51,21 +50,17 @@ def check(task: Task) -> None:
 
 
 def check_loss(task: Task) -> None:
-    """Raises unless the task's metrics have a `loss` on the rows that clients train on."""
-    if "loss" not in _metrics(task, _few(task.clients)):
+    """Raises unless the task's metrics have a `loss`."""
+    if "loss" not in metric_names(task):
         raise InputError(f"`choice` needs a metric `loss`, task `{task.name}` has none.")
 
 
 @lru_cache(maxsize=8)
 def metric_names(task: Task) -> tuple[str, ...]:
     """What the task's `metrics` are called."""
-    return tuple(_metrics(task, _few(task.clients) if task.test is None else task.test))
-
-
-def _metrics(task: Task, batch: Batch) -> Any:
-    """What the task's metrics would return, in shapes and dtypes."""
+    batch = _few(task.clients) if task.test is None else task.test
     params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    return _traced(task, "metrics", task.metrics, params, batch)
+    return tuple(_traced(task, "metrics", task.metrics, params, batch))
 
 
 def _few(clients: Any) -> Batch:
@@ -86,10 +81,14 @@ def _traced(task: Task, name: str, function: Callable[..., Any], *arguments: Any
     except TaciturnError:
         raise
     except Exception as error:  # whatever somebody's own code raises
-        first = str(error).strip().split("\n")[0]
-        raise InputError(
-            f"`{name}` of task `{task.name}` fails: {type(error).__name__}: {first}"
-        ) from error
+        first, *_ = str(error).strip().split("\n")
+        seen = f"{type(error).__name__}: {first}"
+        raise InputError(f"`{name}` of task `{task.name}` fails: {seen}") from error
+
+
+def _shape(found: Any) -> Any:
+    """The shape of what a function returned, or the type of what has none."""
+    return getattr(found, "shape", type(found).__name__)
 
 
 def _check_data(task: Task) -> None:
@@ -115,13 +114,11 @@ def _check_arrays(where: str, arrays: Batch) -> None:
     """Raises unless all arrays have one length above 0, and numbers that JAX can hold."""
     lengths = {}
     for path, array in jax.tree_util.tree_leaves_with_path(arrays):
-        name = jax.tree_util.keystr(path) or "the array"
+        name = f"{where}: {jax.tree_util.keystr(path) or 'the array'}"
         if not hasattr(array, "dtype") or not np.ndim(array):
-            raise InputError(
-                f"{where}: {name} must be an array, one entry per example, got {array!r:.60}."
-            )
-        lengths[name] = len(array)
-        _check_numbers(f"{where}: {name}", np.asarray(array))
+            raise InputError(f"{name} must be an array, one entry per example, got {array!r:.60}.")
+        lengths[jax.tree_util.keystr(path)] = len(array)
+        _check_numbers(name, np.asarray(array))
     if len(set(lengths.values())) > 1:
         raise InputError(f"{where}: arrays must be of one length, got {lengths}.")
     if not any(lengths.values()):
@@ -146,11 +143,10 @@ def _check_numbers(where: str, array: np.ndarray) -> None:
 
 def _check_metrics(task: Task, found: Any) -> None:
     if not isinstance(found, Mapping) or not found:
-        raise InputError(f"The metrics of task `{task.name}` must be a dict with a name for each, "
-                         f"got {type(found).__name__}.")  # fmt: skip
+        seen = type(found).__name__
+        raise InputError(f"The metrics of task `{task.name}` must be a dict of names, got {seen}.")
     for name, pair in found.items():
-        parts = pair if isinstance(pair, tuple) else (pair,)
-        shapes = [getattr(part, "shape", None) for part in parts]
+        shapes = [_shape(part) for part in (pair if isinstance(pair, tuple) else (pair,))]
         if shapes != [(_EXAMPLES,)] * 2:
             raise InputError(
                 f"The metric `{name}` of task `{task.name}` must be a pair, a value and a weight "
@@ -186,8 +182,8 @@ def _check_cohort(task: Task, key: Any) -> None:
     size = min(_EXAMPLES, task.clients.population)
     number = jax.ShapeDtypeStruct((), jnp.int32)
     drawn = _traced(task, "cohort", lambda key, t: draw(key, t, size), key, number)
-    if getattr(drawn, "shape", None) != (size,):
+    if _shape(drawn) != (size,):
         raise InputError(
             f"`cohort` of task `{task.name}` must draw as many clients as it is asked for: for "
-            f"{size} a shape of ({size},), got {getattr(drawn, 'shape', drawn)}."
+            f"{size} a shape of ({size},), got {_shape(drawn)}."
         )

@@ -95,9 +95,8 @@ class Stored:
             raise InputError(f"Every client needs a row, client {rows.argmin()} has none.")
         ends = np.cumsum(rows, dtype=np.int64)
         if totals != {int(ends[-1])}:
-            raise InputError(
-                f"The clients' rows add up to {ends[-1]}, the arrays have {sorted(totals)}."
-            )
+            seen = f"{ends[-1]}, the arrays have {sorted(totals)}"
+            raise InputError(f"The clients' rows add up to {seen}.")
         if ends[-1] >= 2**31:
             raise InputError(f"All clients together may have 2³¹ − 1 rows, got {ends[-1]}.")
         examples = np.asarray(rows if examples is None else examples)

@@ -1,18 +1,23 @@
-"""Your own data: one `npz` file, or a folder of arrays for every client."""
+"""Your own data in files, and Fashion-MNIST, which has the layout of one of them."""
 
+import logging
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
-from taciturn.checks import path_of, whole
+from taciturn.checks import choice, number, path_of, whole
+from taciturn.data import files, sources
 from taciturn.data.cache import cached
-from taciturn.data.dataset import Dataset
-from taciturn.data.files import read_folder, read_npz
+from taciturn.data.dataset import Dataset, grouped
 from taciturn.errors import DataError, InputError
 from taciturn.models import MLP
 from taciturn.tasks.task import Task, classification, regression, unit
+
+log = logging.getLogger("taciturn")
 
 
 def npz(data: str | Path | None = None, hidden: int = 128) -> Task:
@@ -25,7 +30,7 @@ def npz(data: str | Path | None = None, hidden: int = 128) -> Task:
       hidden: the width of the network.
     """
     path = given("npz", data)
-    return network("npz", cached("npz", [path], lambda: read_npz(path)), hidden)
+    return network("npz", cached("npz", [path], lambda: files.read_npz(path)), hidden)
 
 
 def folder(data: str | Path | None = None, hidden: int = 128) -> Task:
@@ -37,10 +42,89 @@ def folder(data: str | Path | None = None, hidden: int = 128) -> Task:
       hidden: the width of the network.
     """
     root = given("folder", data)
-    files = sorted(root.glob("*/*.npy"))
-    if not files:
+    arrays = sorted(root.glob("*/*.npy"))
+    if not arrays:
         raise DataError(f"{root} has no folders with x.npy and y.npy, one per client.")
-    return network("folder", cached("folder", files, lambda: read_folder(root)), hidden)
+    return network("folder", cached("folder", arrays, lambda: files.read_folder(root)), hidden)
+
+
+def fashion(
+    data: str | Path | None = None,
+    split: str = "iid",
+    alpha: float = 0.3,
+    clients: int = 100,
+    seed: int = 0,
+) -> Task:
+    """Fashion-MNIST, 10 classes of clothing, with a 784-128-10 network.
+
+    Args:
+      data: the folder of the four idx files; by default TACITURN_DATA, the user's cache folder, or
+        a download.
+      split: `iid`, even and at random, or `dirichlet`: each label's examples are shared out by a
+        draw of Dir(alpha).
+      alpha: small means that clients have few labels.
+      clients: how many clients there are; those who get nothing are left out.
+      seed: of the split.
+    """
+    paths = sources.find_or_fetch("fashion", data)
+    dataset = cached("fashion", paths, lambda: files.read_idx(paths, classes=10))
+    return _split("fashion", dataset, split, alpha, clients, seed)
+
+
+def idx(
+    data: str | Path | None = None,
+    split: str = "iid",
+    alpha: float = 0.3,
+    clients: int = 100,
+    seed: int = 0,
+) -> Task:
+    """Any images and labels in MNIST's idx layout (`--data`), with a one-layer network.
+
+    Args:
+      data: the folder of `train-images…`, `train-labels…`, `t10k-images…` and `t10k-labels…` (or
+        `test-…`), packed with gzip or not.
+      split, alpha, clients, seed: as for `fashion`.
+    """
+    root = given("idx", data)
+    if not root.is_dir():
+        raise DataError(f"`data` must be a folder, and {root} is none.")
+    paths = files.find_idx(root)
+    dataset = cached("idx", paths, lambda: files.read_idx(paths))
+    return _split("idx", dataset, split, alpha, clients, seed)
+
+
+def _split(name: str, dataset: Dataset, split: str, alpha: float, clients: int, seed: int) -> Task:
+    """The task of a set that comes without clients, split over so many of them."""
+    labels, rng = dataset.train["y"], np.random.default_rng(whole("seed", seed, 0))
+    if choice("split", split, ("iid", "dirichlet")) == "dirichlet":
+        alpha = number("alpha", alpha, 1e-6, math.inf, "(0, inf)")
+    if whole("clients", clients) > len(labels):
+        raise InputError(f"`clients` must be at most {len(labels)} examples, got {clients}.")
+    if split == "dirichlet":
+        owners = dirichlet(labels, clients, alpha, rng)
+    else:
+        owners = rng.permutation(np.arange(len(labels)) % clients)
+    train = grouped(name, dataset.train, owners, dataset.counts)
+    if gone := clients - len(train.rows):
+        log.warning("%s: %d of %d clients got no examples and are left out.", name, gone, clients)
+    return network(name, replace(train, names=(), test=dataset.test), 128)
+
+
+def dirichlet(
+    labels: np.ndarray, clients: int, alpha: float, rng: np.random.Generator
+) -> np.ndarray:
+    """The owner of each example: every label is cut into shares drawn from Dir(alpha).
+
+    References:
+      Hsu, Qi, Brown. Measuring the Effects of Non-Identical Data Distribution, 2019.
+    """
+    owners = np.empty(len(labels), np.int64)
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet(np.full(clients, alpha))
+        cuts = np.round(np.cumsum(shares)[:-1] * len(rows)).astype(int)
+        owners[rows] = np.searchsorted(cuts, np.arange(len(rows)), side="right")
+    return owners
 
 
 def given(task: str, data: Any) -> Path:

@@ -22,26 +22,21 @@ def synthetic(seed: int = 0) -> Task:
     x = rng.standard_normal((12_000, 100)).astype(np.float32)
     y = np.round(1 / (1 + np.exp(-(x @ beta)))).astype(np.float32)
 
-    def score(params: Any, inputs: jax.Array) -> jax.Array:
-        return inputs @ params["w"] + params["b"]
-
-    def losses(scores: jax.Array, labels: jax.Array) -> jax.Array:
-        return jax.nn.softplus(scores) - labels.astype(scores.dtype) * scores
-
-    def loss(params: Any, batch: Batch, key: jax.Array) -> jax.Array:
-        return losses(score(params, batch["x"]), batch["y"])
+    def scored(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        scores = batch["x"] @ params["w"] + params["b"]
+        return scores, jax.nn.softplus(scores) - batch["y"].astype(scores.dtype) * scores
 
     def metrics(params: Any, batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
-        scores = score(params, batch["x"])
+        scores, losses = scored(params, batch)
         right = ((scores > 0) == (batch["y"] > 0)).astype(jnp.float32)
         one = jnp.ones_like(right)
-        return {"accuracy": (right, one), "loss": (losses(scores, batch["y"]), one)}
+        return {"accuracy": (right, one), "loss": (losses, one)}
 
     return Task(
         "synthetic",
         Stored.of({"x": x[:10_000], "y": y[:10_000]}, [100] * 100),
         init=lambda key: {"w": jnp.zeros(100), "b": jnp.zeros(())},
-        loss=loss,
+        loss=lambda params, batch, key: scored(params, batch)[1],
         metrics=metrics,
         test={"x": x[10_000:], "y": y[10_000:]},
     )

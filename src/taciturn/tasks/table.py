@@ -69,7 +69,7 @@ def table(
     train, *_ = Stored.of(rows, dataset.rows, names=dataset.names).hold_out(hold_out)
     gaps = int(np.isnan(rows["numbers"]).sum())
     encode = Encoding.of(about, train.arrays, gaps, standardise)
-    x, y = encode.inputs(rows["numbers"], rows["texts"], about["texts"]), rows["y"]
+    x, y = encode.inputs(rows["numbers"], rows["texts"]), rows["y"]
     if not encode.classes:
         mean, deviation = encode.label
         y = ((y.astype(np.float64) - mean) / deviation).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Shakespeare by speaking role: the next character, with the paper's LSTM."""
+"""The published sets that come by client, with the paper's models: EMNIST and Shakespeare."""
 
 from pathlib import Path
 from typing import Any
@@ -8,10 +8,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from taciturn.checks import choice, whole
-from taciturn.data.shakespeare import LEAF_CHARACTERS, PADDING, read, read_leaf
-from taciturn.models import CharLSTM
+from taciturn.data import emnist as emnist_data
+from taciturn.data import shakespeare as shakespeare_data
+from taciturn.data.shakespeare import LEAF_CHARACTERS, PADDING
+from taciturn.models import CharLSTM, EmnistCNN
 from taciturn.tasks.clients import Batch, Stored, numbered
-from taciturn.tasks.task import Task, classification, cross_entropy
+from taciturn.tasks.task import Task, classification, cross_entropy, unit
+
+
+def emnist(data: str | Path | None = None, source: str = "files") -> Task:
+    """Handwriting by writer, 62 characters, with the paper's CNN.
+
+    Args:
+      data: the folder of `fed_emnist_train.h5` and `fed_emnist_test.h5`, or of LEAF's JSON; by
+        default TACITURN_DATA, the user's cache folder, or a download.
+      source: `files`, or `huggingface` for `flwrlabs/femnist`, which has no test split: a tenth of
+        every writer is held out.
+    """
+    loss, metrics = classification(lambda model, x, key: model(unit(x), key))
+    return Task.of(
+        "emnist", emnist_data.read(data, source), init=EmnistCNN, loss=loss, metrics=metrics
+    )
 
 
 def shakespeare(data: str | Path | None = None, limit: int = 128, weigh: str = "tokens") -> Task:
@@ -28,7 +45,7 @@ def shakespeare(data: str | Path | None = None, limit: int = 128, weigh: str = "
     """
     limit = whole("limit", limit)
     weigh = choice("weigh", weigh, ("tokens", "sequences"))
-    dataset = read(data)
+    dataset = shakespeare_data.read(data)
     whose, place = numbered(dataset.rows)
     chosen = place < limit
     train = {key: array[chosen] for key, array in dataset.train.items()}
@@ -77,7 +94,7 @@ def shakespeare_leaf(data: str | Path | None = None, source: str = "files") -> T
     loss, metrics = classification(lambda model, x, key: model(x.astype(jnp.int32), key)[:, -1])
     return Task.of(
         "shakespeare-leaf",
-        read_leaf(data, source),
+        shakespeare_data.read_leaf(data, source),
         init=lambda key: CharLSTM(key, vocabulary=len(LEAF_CHARACTERS) + 1),
         loss=loss,
         metrics=metrics,

@@ -1,6 +1,4 @@
-"""Fashion-MNIST and other idx sets, and how they are split over clients."""
-
-from __future__ import annotations
+"""Files that people bring, and how they are split; `tests/bad_input` has what is wrong."""
 
 import gzip
 import logging
@@ -11,15 +9,57 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taciturn.data.idx import read_idx
+from taciturn.data.files import idx_array
 from taciturn.tasks import load
-from taciturn.tasks.idx import dirichlet
+from taciturn.tasks.files import dirichlet
+
+X = np.arange(12, dtype=np.float64).reshape(6, 2)
+Y = np.array([0, 1, 2, 0, 1, 2])
+
+
+@pytest.mark.parametrize("clients", [[1, 0, 1, 0, 1, 1], ["b", "a", "b", "a", "b", "b"]])
+def test_an_npz_is_grouped_by_client(tmp_path, clients):
+    np.savez(tmp_path / "a.npz", x=X, y=Y, client=np.array(clients))
+    task = load("npz", data=tmp_path / "a.npz")
+    assert task.clients.rows.tolist() == [2, 4]
+    np.testing.assert_array_equal(task.clients.arrays["x"], X[[1, 3, 0, 2, 4, 5]])
+    assert task.clients.arrays["x"].dtype == np.float32
+    assert task.clients.arrays["y"].tolist() == [1, 0, 0, 2, 1, 2]
+    assert task.test is None
+
+
+def test_an_npz_may_have_a_test_set_and_bytes(tmp_path):
+    x, client = X.astype(np.uint8), np.array([5, 7, 7, 7, 5, 7])
+    tests = {"x_test": x[:3], "y_test": Y[:3], "client_test": client[:3]}
+    np.savez(tmp_path / "a.npz", x=x, y=Y, client=client, **tests)
+    task = load("npz", data=tmp_path / "a.npz")
+    assert task.test["y"].tolist() == [0, 1, 2]
+    assert task.test_clients.tolist() == [0, 1, 1]
+    assert task.clients.arrays["x"].dtype == np.uint8
+    # Bytes are learned from as numbers in [0, 1].
+    batch = {"x": jnp.array([[255, 0]], jnp.uint8), "y": jnp.array([0])}
+    loss, _ = task.metrics(lambda x, key: x, batch)["loss"]
+    np.testing.assert_allclose(loss, np.log(np.e + 1) - 1, rtol=1e-6)
+
+
+def test_a_folder_for_every_client(tmp_path):
+    for name, arrays in {
+        "anna": {"x": X[:2], "y": Y[:2], "x_test": X[:1], "y_test": Y[:1]},
+        "bert": {"x": X[2:], "y": Y[2:]},
+        "none": {"x": X[:0], "y": Y[:0]},
+    }.items():
+        (tmp_path / name).mkdir()
+        for key, array in arrays.items():
+            np.save(tmp_path / name / f"{key}.npy", array)
+    task = load("folder", data=tmp_path)
+    assert task.clients.rows.tolist() == [2, 4]
+    np.testing.assert_array_equal(task.clients.arrays["x"], X)
+    assert task.test["y"].tolist() == [0]
 
 
 def write_idx(path, array, kind=8):
     header = bytes([0, 0, kind, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
     content = header + array.tobytes()
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
 
@@ -27,10 +67,10 @@ def write_idx(path, array, kind=8):
 def write_set(folder, train=60, test=20, side=28, classes=10, suffix=".gz", word="t10k"):
     """An idx set in which every image is filled with its number, modulo 251, and label i mod 10."""
     for name, count in (("train", train), (word, test)):
-        numbers = (np.arange(count) % 251).astype(np.uint8)
-        pixels = np.broadcast_to(numbers[:, None, None], (count, side, side))
-        write_idx(folder / f"{name}-images-idx3-ubyte{suffix}", np.ascontiguousarray(pixels))
-        labels = (np.arange(count) % classes).astype(np.uint8)
+        numbers = np.arange(count)
+        pixels = np.repeat((numbers % 251).astype(np.uint8), side**2).reshape(count, side, side)
+        write_idx(folder / f"{name}-images-idx3-ubyte{suffix}", pixels)
+        labels = (numbers % classes).astype(np.uint8)
         write_idx(folder / f"{name}-labels-idx1-ubyte{suffix}", labels)
     return folder
 
@@ -87,6 +127,6 @@ def test_any_idx_set_can_be_learned(tmp_path):
 @pytest.mark.parametrize(("kind", "dtype"), [(9, "i1"), (11, ">i2"), (14, ">f8")])
 def test_idx_files_of_every_type(tmp_path, kind, dtype):
     made = np.arange(6).reshape(2, 3).astype(dtype)
-    read = read_idx(write_idx(tmp_path / "a", made, kind))
+    read = idx_array(write_idx(tmp_path / "a", made, kind))
     np.testing.assert_array_equal(read, made)
     assert read.dtype.isnative

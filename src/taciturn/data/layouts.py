@@ -1,0 +1,160 @@
+"""Data by client in three layouts: TFF's HDF5 files, LEAF's JSON, tables of the Hugging Face Hub.
+
+A reader is given `parse`, which makes arrays of the inputs and labels of one client.
+
+References:
+  Caldas et al. LEAF: A Benchmark for Federated Settings, 2018.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taciturn.data import sources
+from taciturn.data.cache import cached
+from taciturn.data.dataset import Dataset, Examples, collect, naming
+from taciturn.errors import DataError, require
+
+Parse = Callable[..., Examples]
+Client = tuple[str, Examples]  # name and examples
+_ROWS = 4_096  # taken from a table of the Hub at a time
+
+
+def read_tff(
+    path: Path, features: tuple[str, ...], parse: Parse, wanted: Callable[[str], bool] | None = None
+) -> Iterator[Client]:
+    """Each client of an HDF5 file with `examples/<client>/<feature>`, or each that is `wanted`."""
+    h5py = require("h5py", "data")
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise DataError(f"{path} is no whole HDF5 file: {error}.") from None
+    with file:
+        if "examples" not in file:
+            raise DataError(f"{path} has no group `examples`; it has {sorted(file) or 'nothing'}.")
+        for client in filter(wanted, file["examples"]):
+            with naming(f"{path}, client `{client}`"):
+                examples = parse(*_features(file["examples"], client, features))
+            yield client, examples
+
+
+def _features(clients: Any, client: str, features: tuple[str, ...]) -> list[Any]:
+    """The arrays of these features, of one length."""
+    try:
+        arrays = [clients[client][feature][()] for feature in features]
+    except (KeyError, AttributeError, TypeError, ValueError):
+        raise DataError(f"{' or '.join(features)} is missing.") from None
+    except (OSError, RuntimeError) as error:
+        raise DataError(f"cannot be read: {error}.") from None
+    lengths = {np.shape(array)[:1] for array in arrays}
+    if len(lengths) > 1 or () in lengths:
+        seen = ", ".join(f"{f} {np.shape(a)}" for f, a in zip(features, arrays, strict=True))
+        raise DataError(f"every feature needs one entry per example, got {seen}.")
+    return arrays
+
+
+def find_leaf(folders: Iterable[Path]) -> tuple[list[Path], list[Path]] | None:
+    """LEAF's files for training and for tests, in the first of these folders that has them.
+
+    LEAF writes `train/*.json` and `test/*.json`; a folder with `*.json` alone has no test set.
+    """
+    for folder in folders:
+        train, test = (sorted((folder / part).glob("*.json")) for part in ("train", "test"))
+        if not train:
+            train, test = sorted(folder.glob("*.json")), []
+        if train:
+            return train, test
+    return None
+
+
+def read_leaf(name: str, train: list[Path], test: list[Path], parse: Parse) -> Dataset:
+    """The clients of these JSON files, parsed once; those of one name are one client."""
+
+    def build() -> Dataset:
+        tested = _leaf_clients(test, parse) if test else None
+        return collect(train[0].parent, _leaf_clients(train, parse), tested)
+
+    return cached(name, train + test, build)
+
+
+def _leaf_clients(paths: list[Path], parse: Parse) -> Iterator[Client]:
+    for path in paths:
+        try:
+            content = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise DataError(f"{path} is no whole JSON file: {error}.") from None
+        for key in ("users", "num_samples", "user_data"):
+            if not isinstance(content, dict) or key not in content:
+                raise DataError(f"{path} has no `{key}`; it is not in LEAF's layout.")
+        users, counts = content["users"], content["num_samples"]
+        for key, value in (("users", users), ("num_samples", counts)):
+            if not isinstance(value, list):
+                raise DataError(f"{path}: `{key}` must be a list, got {value!r:.50}.")
+        if len(users) != len(counts):
+            raise DataError(f"{path} names {len(users)} users and the row counts of {len(counts)}.")
+        for client, count in zip(users, counts, strict=True):
+            with naming(f"{path}, client `{client}`"):
+                examples = parse(*_lists(content["user_data"], client, count))
+            yield client, examples
+
+
+def _lists(data: Any, client: Any, count: Any) -> tuple[list[Any], list[Any]]:
+    """Inputs and labels of a client that should have so many examples."""
+    try:
+        x, y = (data[client][key] for key in "xy")
+    except (KeyError, TypeError):
+        x = y = None
+    if not (isinstance(x, list) and isinstance(y, list)):
+        raise DataError("has no lists `x` and `y` in `user_data`.")
+    if (len(x), len(y)) != (count, count):
+        raise DataError(f"must have {count} examples, got {len(x)} `x` and {len(y)} `y`.")
+    return x, y
+
+
+def load_table(name: str) -> Any:
+    """The table `name` of the Hub, or of a folder, as `datasets` loads, downloads and caches it."""
+    datasets = require("datasets", "data")
+    try:
+        return datasets.load_dataset(name, split="train")
+    except Exception as error:  # the library raises a tree of its own and of its dependencies'
+        reason = str(error).rstrip(".")
+        raise DataError(
+            f"{name} cannot be loaded from the Hugging Face Hub: {reason}. To bring it by hand: "
+            f"download its files on a machine that is online, and name their folder as `data`."
+        ) from None
+
+
+def read_hub(task: str, data: Any, columns: tuple[str, str, str], parse: Parse) -> Dataset:
+    """A table of the Hub by client, parsed once.
+
+    The cache of a folder notices when its files change; that of a table of the Hub stands until the
+    cache folder is emptied.
+
+    Args:
+      task: whose table it is, unless `data` names another one or a folder.
+      columns: the names of the columns with the client, the input and the label.
+    """
+    name = sources.HUGGING_FACE[task] if data is None else str(data)
+    folder = Path(name)
+    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    key = f"huggingface-{folder.name if files else name.replace('/', '--')}"
+    return cached(key, files, lambda: collect(name, _hub_clients(name, columns, parse)))
+
+
+def _hub_clients(name: str, columns: tuple[str, str, str], parse: Parse) -> Iterator[Client]:
+    """The clients of each block of rows: one may come several times."""
+    for block in load_table(name).iter(_ROWS):
+        for column in columns:
+            if column not in block:
+                raise DataError(f"{name} has no column `{column}`; it has {', '.join(block)}.")
+        whose, x, y = (block[column] for column in columns)
+        rows: dict[str, list[int]] = {}
+        for row, client in enumerate(whose):
+            rows.setdefault(str(client), []).append(row)
+        for client, own in rows.items():
+            with naming(f"{name}, client `{client}`"):
+                examples = parse([x[i] for i in own], [y[i] for i in own])
+            yield client, examples
