@@ -26,14 +26,16 @@ def environment(home: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
-def simulate(home: Path, name: str, *arguments: str, seconds: float = 120.0) -> tuple[Path, str]:
-    """Runs a job in NVFlare's simulator: where the server's files lie, and what was logged.
+def simulate(
+    home: Path, name: str, *arguments: str, script: Path = HERE / "job.py", seconds: float = 120.0
+) -> tuple[Path, str]:
+    """Runs a script's job in NVFlare's simulator: where the server's files lie, and the log.
 
     The simulator hangs now and then while it starts: it is started once more, and no result is
     tried twice.
     """
     home.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, str(HERE / "job.py"), "--name", name, *arguments]
+    command = [sys.executable, str(script), *arguments]
     for turn in range(2):
         workspace, log = home / f"{name}{turn}", home / f"{name}{turn}.log"
         with open(log, "wb") as output:

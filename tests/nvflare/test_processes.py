@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from job import CLIENTS, SEED, SHAPE
 from loop import Loop
-from processes import SITES, Federation, family, kill, saved, simulate, wait_until
+from processes import HERE, SITES, Federation, family, kill, saved, simulate, wait_until
 
 from taciturn import runs
 from taciturn.nvflare import Taciturn
@@ -38,7 +38,7 @@ def test_the_simulator_ends_as_the_parts_do_in_one_process(tmp_path):
     expected, rows = in_process(POLICY, 4)
     spoke = [row["spoke"] for row in rows]
     assert 0 < sum(spoke) < 4 * CLIENTS
-    folder, log = simulate(tmp_path, "whole", "--policy", POLICY, "--rounds", "4")
+    folder, log = simulate(tmp_path, "job", "--policy", POLICY, "--rounds", "4")
     np.testing.assert_allclose(model(folder), expected, rtol=0, atol=1e-6)
     found = re.findall(r"round (\d): (\d) of 3 spoke, \d silent, 0 rejected", log)
     assert found == [(f"{t}", f"{n}") for t, n in enumerate(spoke, 1)]
@@ -50,10 +50,18 @@ def test_differences_scripts_of_their_own_and_a_job_that_is_submitted_again(tmp_
     """Scripts train in the arrays they get: plain NVFlare would send differences of 0."""
     expected, _ = in_process(POLICY, 4)
     job = ["--policy", POLICY, "--folder", str(tmp_path / "run"), "--diff"]
-    simulate(tmp_path, "first", *job, "--rounds", "2")
-    folder, log = simulate(tmp_path, "second", *job, "--rounds", "4", "--external")
+    simulate(tmp_path / "first", "job", *job, "--rounds", "2")
+    folder, log = simulate(tmp_path / "second", "job", *job, "--rounds", "4", "--external")
     assert "going on after round 2 of 4" in log
     np.testing.assert_allclose(model(folder), expected, rtol=0, atol=1e-6)
+
+
+def test_the_example_learns_and_uploads_less(tmp_path):
+    pytest.importorskip("sklearn", reason="the example needs scikit-learn")
+    script = HERE.parents[1] / "examples" / "nvflare-digits" / "job.py"
+    _, log = simulate(tmp_path, "digits", script=script)
+    assert 5 < float(re.search(r"Taciturn: uploaded .* \((.*) %\)", log)[1]) < 20
+    assert float(re.findall(r"validation metric ([\d.]+) from client", log)[-1]) > 0.85
 
 
 def test_a_federation_in_which_everything_dies_ends_and_counts_nothing_twice(tmp_path):
