@@ -2,7 +2,7 @@
 
 A 784-128-10 network learns Fashion-MNIST and the path of some of its weights is kept. Their
 increments are tested against a normal distribution, and an OU process is fitted to each path with
-`taciturn.core.ou`, the estimator that the server uses.
+the sums of `taciturn.core.ou`, the estimator that the server uses.
 
 A test for a pull to a mean may miss it where the pull is slow. So paths of true OU processes go
 through the same tests. There are two such controls: one with the medians of what was fitted for all
@@ -178,16 +178,39 @@ def measure(found: Paths) -> dict[str, Any]:
     }
 
 
-def fit(paths: np.ndarray) -> tuple[ou.Process, np.ndarray]:
-    """The unbounded fit of every path, and Dickey and Fuller's t-value of its pull to a mean."""
+class Process(NamedTuple):
+    """A fitted OU process, weight by weight."""
+
+    a: np.ndarray  # â, the share of a deviation that is left after a step
+    rate: np.ndarray  # λ = −ln â; NaN where â ≤ 0
+    mean: np.ndarray  # μ, where the path drifts to, counted from its start; NaN where â = 1
+    volatility: np.ndarray  # σ of the process in continuous time; NaN where â ≤ 0
+    # Deviation of the residuals, √(SSR / (t − 2)). The paper divides by t − 1; two parameters are
+    # fitted, so t − 2 is right.
+    residual: np.ndarray
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def fit(paths: np.ndarray) -> tuple[Process, np.ndarray]:
+    """The unbounded fit of every path of three steps or more, and Dickey and Fuller's t-value of
+    its pull to a mean."""
     path = ou.init(paths[0])
     for d in np.diff(paths, axis=0):
         path = ou.step(path, d)
-    process = ou.fit(path, constrained=False)
-    return process, -(1 - process.a) * np.sqrt(path.C) / process.residual
+    taken_back = path.Q / 2 + path.x * (path.m - path.x / 2)
+    pull = taken_back / path.C  # 1 − â
+    a, moving = 1 - pull, np.where(pull != 0, pull, np.nan)
+    rate = -np.log(np.where(a > 0, a, np.nan))
+    mean = path.m + path.x / path.t / moving
+    ssr = path.Q - path.x**2 / path.t - 2 * pull * taken_back + pull**2 * path.C
+    residual = np.sqrt(np.maximum(ssr, 0.0) / (path.t - 2))
+    # The residuals' variance is σ² (1 − e^{−2λ}) / 2λ, which is σ² where λ = 0.
+    spread = np.where(pull == 0, 1.0, 2 * rate / (moving * (1 + a)))
+    process = Process(a, rate, mean, residual * np.sqrt(spread), residual)
+    return process, -pull * np.sqrt(path.C) / residual
 
 
-def _reverts(process: ou.Process) -> np.ndarray:
+def _reverts(process: Process) -> np.ndarray:
     """Which fits have a pull to a mean, as an OU process has."""
     return np.isfinite(process.rate) & (process.rate > 0)
 

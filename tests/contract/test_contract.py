@@ -126,12 +126,13 @@ def forms(record: Any) -> Any:
 
 
 def play(policy: Policy, xp: Any, dtype: str) -> list[Any]:
-    """States and infos of a few rounds; somebody is silent and somebody rejected in each."""
+    """States and infos of a few rounds; somebody is silent and somebody rejected in each, and in
+    the third everyone is rejected."""
     rng = np.random.default_rng(7)
     updates = rng.normal(0.1, 0.3, (ROUNDS, CLIENTS, SIZE)).astype(dtype)
     updates[:, :, 0] = 0  # this weight never moves
     norms = rng.uniform(0.1, 2.0, (ROUNDS, CLIENTS)).astype(np.float32)
-    norms[:, 1] = np.nan
+    norms[:, 1] = norms[2] = np.nan
 
     def one_round(state: Any, updates: Any, norms: Any) -> Any:
         config = server.open(policy, state.memory, CLIENTS)

@@ -65,15 +65,6 @@ def test_add_scaled(size: int, donate: bool) -> None:
         np.testing.assert_array_equal(total, before)
 
 
-@sizes
-def test_norm(size: int) -> None:
-    x = np.random.default_rng(size).standard_normal(size).astype(np.float32)
-    exact = np.linalg.norm(x.astype(np.float64))
-    assert float(arrays.norm(x)) == pytest.approx(exact, rel=1e-6)
-    twice = arrays.norm_of(lambda pair: pair[0] + pair[1], (x, x))
-    assert float(twice) == pytest.approx(2 * exact, rel=1e-6)
-
-
 @pytest.mark.parametrize("xp", [np, jnp])
 def test_a_norm_over_many_weights_does_not_stall(xp: Any) -> None:
     """One running float32 sum would stop at 2²⁴ equal squares; a norm may lose 1e-5 at most."""

@@ -47,17 +47,12 @@ def test_the_public_model_comes_to_weights_that_stand_still(text: str) -> None:
     assert state.public.dtype == np.float32
 
 
-def test_both_sides_make_the_same_model_of_the_bytes_and_jax_does() -> None:
-    codec, theta, public = parse("full+down=eden:0.5").down, weights(5000), weights(5000, 1)
-    code = downlink.difference(codec, theta, public, KEY)
-    sent = codecs.to_bytes(codec, code, 5000)
-    assert len(sent) == codec.nbytes(5000)
-    ours = downlink.moved(codec, public, code, KEY)
-    theirs = downlink.moved(codec, public, codecs.from_bytes(codec, sent, 5000), KEY)
-    np.testing.assert_array_equal(ours, theirs)
-    publish = jax.jit(lambda theta, public, key: downlink.moved(
-        codec, public, downlink.difference(codec, theta, public, key), key))  # fmt: skip
-    np.testing.assert_allclose(publish(theta, public, KEY), ours, atol=1e-5)
+def test_jax_publishes_the_same() -> None:
+    policy = parse("full+down=eden:0.5")
+    state = server.init(policy, weights(5000))._replace(public=weights(5000, 1))
+    compiled = jax.jit(lambda state, key: downlink.publish(policy, state, key).public)
+    ours = downlink.publish(policy, state, KEY).public
+    np.testing.assert_allclose(compiled(state, KEY), ours, atol=1e-5)
 
 
 def a_round(policy: Policy, state: Any, trained: np.ndarray) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taciturn.core.codecs import Codec, eden, from_bytes, groups, hadamard, peaks, shares, to_bytes
+from taciturn.core.codecs import Codec, from_bytes, hadamard, peaks, shares, to_bytes
 from taciturn.errors import InputError
 
 BLOCK = hadamard.BLOCK
@@ -76,7 +76,8 @@ def test_numpy_and_jax_write_the_same_bytes_of_a_few_blocks_of_many() -> None:
 @pytest.mark.parametrize(
     ("length", "size", "nbytes"),
     [("4kB", 10**6, 4_000), ("1%", 10**6, 40_000), (0.1, 10**6, 12_500), ("32B", 10**10, 32),
-     ("1%", 100, 32), (2, 10_000, 3_078), (32, 65, 260), ("200%", 999, 3_996)],
+     ("1%", 100, 32), ("2kB", 10_000, 1_542), (2, 10_000, 3_078), (32, 65, 260),
+     ("200%", 999, 3_996)],
 )  # fmt: skip
 def test_a_length_is_bytes_or_a_share_or_bits_per_weight(
     length: Any, size: int, nbytes: int
@@ -99,15 +100,6 @@ def test_any_bytes_of_any_length_are_an_update_or_an_error(data: Any) -> None:
     assert (update.shape, update.dtype) == ((size,), np.float32)
 
 
-def test_nothing_in_a_code_grows_with_the_model() -> None:
-    for nbytes in (32, 4_000):
-        slots, listed, room = shares.layout(10**9, nbytes)
-        assert listed
-        assert slots >= nbytes // 16
-        assert room > 0
-        assert groups.groups(nbytes).nbytes(10**9) <= nbytes
-
-
 # What is decoded.
 
 
@@ -119,18 +111,6 @@ def test_the_error_is_what_is_declared(size: int, nbytes: int, count: int) -> No
     codec, update = LENGTHS.at(nbytes), uneven(-(-size // BLOCK), 0.0)[:size]
     assert shares.layout(size, nbytes).listed == (size // nbytes > 600)
     assert error_of(codec, update, count) == pytest.approx(codec.error(size), rel=0.05)
-
-
-def test_the_figures_that_people_read() -> None:
-    assert LENGTHS.at(400).error(10**6) == pytest.approx(392, rel=0.01)
-    assert LENGTHS.at(4_000).error(10**6) == pytest.approx(34.4, rel=0.01)
-    assert LENGTHS.at(4_000).error(138_000_000) == pytest.approx(5_923, rel=0.01)
-
-
-def test_norms_about_a_border_between_two_steps_cost_a_fifth_at_most() -> None:
-    """Half of the blocks are then taken to be longer than the others."""
-    update, codec = 100 * uneven(16, 0.0), LENGTHS.at(300)
-    assert error_of(codec, update, 20) < 1.2 * codec.error(len(update))
 
 
 @pytest.mark.parametrize(("nbytes", "most", "spread"), [(50, 6, 0.0), (1_000, 24, 1.0)])
@@ -184,18 +164,6 @@ def test_the_weights_of_a_large_model_in_4_kb() -> None:
         assert low <= np.sqrt(own) <= high
         found.append((own - 2 * np.vecdot(read, update) + square) / square)
     assert np.mean(found) == pytest.approx(codec.error(size - nothing), rel=0.1)
-
-
-# What bits are spent for.
-
-
-@pytest.mark.parametrize("spread", [0.0, 1.0])
-@pytest.mark.parametrize("bits", [0.02, 0.5])
-def test_with_as_many_bytes_the_error_is_below_that_of_signs(bits: float, spread: float) -> None:
-    """Of blocks that are alike, by a sixth at the least; of blocks that differ, by a third."""
-    update, most = uneven(64, spread), 0.84 if spread == 0 else 0.65
-    ours = LENGTHS.at(eden(bits).nbytes(len(update)))
-    assert error_of(ours, update) < most * error_of(eden(bits), update)
 
 
 @given(

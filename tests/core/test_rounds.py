@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 from taciturn.core import client, server, tally
+from taciturn.core.codecs import peaks, top_k
 from taciturn.core.messages import Message
 from taciturn.core.policy import parse
 from taciturn.core.rules import ClientStats
@@ -135,6 +137,20 @@ def test_a_round_in_which_nobody_counts_changes_nothing(stand_in: str) -> None:
     assert after.memory == state.memory
 
 
+def test_where_nobody_counts_the_optimiser_takes_no_step() -> None:
+    eager = server.Optimizer(
+        lambda weights: (weights,), lambda slots, mean, weights, donate: (weights + 1, (mean + 1,))
+    )
+    policy = parse("full+ignore")
+    state = server.init(policy, np.zeros(2, np.float32), eager)
+
+    def close(state: Any) -> Any:
+        return server.close(policy, state, tally.start(state.weights), eager)[0]
+
+    for after in (close(state), jax.jit(close)(state)):
+        jax.tree.map(np.testing.assert_array_equal, after, state)
+
+
 def test_all_silent_and_ignored_moves_nothing_and_the_threshold_is_learned() -> None:
     """Else a threshold above all norms would stay there for good."""
     policy, state = begin("adaptive,k=0+ignore")
@@ -170,6 +186,36 @@ def test_random_speaks_below_its_probability_and_full_whatever_it_has_to_say() -
     _, info = play(policy, state, [(1, [0.0, 0.0])])
     assert info.spoke == 1
     assert math.isnan(info.threshold)
+
+
+# What a client says.
+
+
+def test_a_client_that_knows_its_norm_decides() -> None:
+    rule = parse("fixed:0.5").rule
+    context = rule.init(3, None)
+    for norm, speaks in ((0.5, False), (0.6, True)):
+        assert client.decide(rule, ClientStats(norm), context) == (speaks, norm, 1.0, 0)
+    broken = client.decide(rule, ClientStats(math.inf), context)
+    assert math.isnan(broken.norm)
+    assert not broken.speaks
+    for amount, p, nbytes in (("500B", 1.0, 464), ("40B", 0.5, 32)):  # of 476, and half of 32
+        rule = parse(f"budget:{amount},per=client").rule
+        told = client.decide(rule, ClientStats(0.5, 0.4), rule.broadcast(rule.init(1000, None), 2))
+        assert told == (True, 0.5, p, nbytes)
+
+
+def test_what_a_codec_leaves_out_is_added_to_the_next_update() -> None:
+    codec, key, update = top_k(0.5, feedback=True), np.zeros(2, np.uint32), np.array([3.0, 4.0])
+    message, kept = client.through(Message(1, 5.0, update), codec, key, np.array([2.0, 0.0]))
+    assert message.encoded_norm == math.hypot(5, 4)
+    np.testing.assert_array_equal(message.update, [5, 0])
+    np.testing.assert_array_equal(kept, [0, 4])
+    long, _ = client.through(Message(1, 10.0, np.ones(100), nbytes=70), peaks(), key)
+    assert long.nbytes == 66  # four bits for each of 128 weights, and their scale
+    silent, still = client.through(Message(1, 5.0, None), codec, key, kept)
+    assert silent.update is None
+    assert still is kept
 
 
 # Clients that lie, and clients that broke.
@@ -238,22 +284,21 @@ def test_memory_is_reused_where_it_is_donated_and_there_alone() -> None:
     for _ in range(3):
         state, _ = play(policy, state, FIRST)
     config = server.open(policy, state.memory, ASKED)
-    message = Message(1, 5.0, np.array([3.0, 4.0]))
+    speaks = Message(1, 5.0, np.array([3.0, 4.0]))
 
-    def hear(donate: bool) -> Any:
+    def close(donate: bool) -> Any:
         heard = tally.start(state.weights)
-        for m in (message, message, Message(2, 0.05, None)):
-            heard = tally.add(heard, m, config, donate=donate)
-        return heard
+        for message in (speaks, speaks, Message(2, 0.05, None)):
+            heard = tally.add(heard, message, config, donate=donate)
+        spoken = heard.spoken.copy()
+        after, _ = server.close(policy, state, heard, donate=donate)
+        assert donate or (heard.spoken == spoken).all()
+        return after
 
-    weights, path, heard = state.weights, state.memory.stand_in, hear(False)
-    before = [np.copy(x) for x in (weights, *path[1:], heard.spoken)]
-    kept, _ = server.close(policy, state, heard)
-    for array, copy in zip((weights, *path[1:], heard.spoken), before, strict=True):
-        np.testing.assert_array_equal(array, copy)
-    given, _ = server.close(policy, state, hear(True), donate=True)
-    np.testing.assert_array_equal(kept.weights, given.weights)
-    for a, b in zip(kept.memory.stand_in, given.memory.stand_in, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert given.weights is weights
-    assert given.memory.stand_in.Q is path.Q
+    before = jax.tree.map(np.copy, state)
+    kept = close(donate=False)
+    jax.tree.map(np.testing.assert_array_equal, state, before)
+    given = close(donate=True)
+    jax.tree.map(np.testing.assert_array_equal, kept, given)
+    assert given.weights is state.weights
+    assert given.memory.stand_in.Q is state.memory.stand_in.Q

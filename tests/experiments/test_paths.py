@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import taciturn
 from experiments.paper import paths
@@ -26,6 +27,23 @@ def test_an_ou_process_is_recognised_and_others_are_not():
     assert found["rate_median"] == pytest.approx(0.05, rel=0.1)
     assert paths.measure(walk(0.0))["unit_root_rejected_share"] < 15
     assert paths.measure(walk(0.05, heavy=True))["increments_normal_share"] < 5
+
+
+def test_the_fit_is_least_squares():
+    """Its σ is that in continuous time: √(SSR / (t − 2)) = σ √((1 − a²) / 2λ)."""
+    found = walk(0.5, 100, 3).paths
+    process, t_values = paths.fit(found)
+    for k, x in enumerate(found.T):
+        line = stats.linregress(x[:-1], x[1:])
+        sigma = np.sqrt(np.sum((x[1:] - line.slope * x[:-1] - line.intercept) ** 2) / 98)
+        rate = -np.log(line.slope)
+        expected = (line.slope, rate, line.intercept / (1 - line.slope),
+                    sigma / np.sqrt((1 - line.slope**2) / (2 * rate)), sigma)  # fmt: skip
+        assert [each[k] for each in process] == pytest.approx(expected, rel=1e-6)
+        assert t_values[k] == pytest.approx((line.slope - 1) / line.stderr, rel=1e-6)
+    swinging, _ = paths.fit(np.cumsum([[0.0], [1.0], [-2.0], [3.0], [-3.5]], axis=0))
+    assert swinging.a < 0
+    assert np.isnan(swinging.rate)
 
 
 def test_a_control_has_the_fitted_medians():

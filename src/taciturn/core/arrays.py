@@ -22,17 +22,9 @@ Scalar = Any  # a Python number or a 0-d array
 BLOCK = 1 << 17
 
 
-def namespace(x: Array) -> Any:
-    """The array library of `x`."""
-    try:
-        return x.__array_namespace__()
-    except AttributeError:
-        raise InputError(f"Weights must be an array, got {type(x).__name__}.") from None
-
-
-def library(number: Scalar) -> Any:
-    """The array library of a number; NumPy for a number of Python's."""
-    return namespace(number) if hasattr(number, "__array_namespace__") else np
+def namespace(x: Array | Scalar) -> Any:
+    """The array library of `x`; NumPy for a number of Python's."""
+    return x.__array_namespace__() if hasattr(x, "__array_namespace__") else np
 
 
 def one_if(condition: Any) -> Any:
@@ -44,10 +36,11 @@ def one_if(condition: Any) -> Any:
 
 def check_flat(weights: Array) -> None:
     """Raises unless `weights` is one flat vector of floating-point numbers."""
-    xp = namespace(weights)
+    if not hasattr(weights, "__array_namespace__"):
+        raise InputError(f"Weights must be an array, got {type(weights).__name__}.")
     if weights.ndim != 1:
         raise InputError(f"Weights must be one flat vector, got shape {tuple(weights.shape)}.")
-    if not xp.isdtype(weights.dtype, "real floating"):
+    if not namespace(weights).isdtype(weights.dtype, "real floating"):
         raise InputError(f"Weights must be floating-point numbers, got {weights.dtype}.")
 
 
@@ -96,8 +89,8 @@ def add_scaled(total: Array, scale: Scalar, x: Array, *, donate: bool = False) -
 
     def work(part: slice) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
-            for cut in _cuts(part):
-                out[cut] = total[cut] + scale * x[cut].astype(total.dtype, copy=False)
+            for cut, (before, more) in _blocks((total, x), part):
+                out[cut] = before + scale * more.astype(total.dtype, copy=False)
 
     in_parallel(work, len(total))
     return out
@@ -180,8 +173,8 @@ def or_zero(known: Array, x: Array) -> Array:
 
 
 def largest_where(holds: Callable[[Array], Array], bits: int, xp: Any) -> Array:
-    """The largest number of so many bits of which something holds, found bit by bit; it has to hold
-    of all smaller ones but 0 too."""
+    """The largest number of so many bits of which something holds, found bit by bit. Whatever holds
+    of a number must hold of all smaller ones but 0."""
     found = xp.zeros((), dtype=xp.int32)
     for place in reversed(range(bits)):
         higher = found | (1 << place)
@@ -197,6 +190,8 @@ def ratio(x: Any, y: Any, empty: float = 0.0) -> Any:
 
 def select(condition: Scalar, new: Any, old: Any) -> Any:
     """`new` where the condition holds and `old` where not, for every entry of a record."""
+    if isinstance(condition, np.bool):
+        return new if condition else old
     pairs = zip(leaves_of(new), leaves_of(old), strict=True)
     return rebuilt(old, (namespace(condition).where(condition, a, b) for a, b in pairs))
 
@@ -204,15 +199,9 @@ def select(condition: Scalar, new: Any, old: Any) -> Any:
 def _blocks(record: Any, part: slice) -> Iterator[tuple[slice, Any]]:
     """The record with its vectors cut to the blocks of a part, and where they were cut."""
     leaves = leaves_of(record)
-    for cut in _cuts(part):
-        block = (leaf[cut] if _is_vector(leaf) else leaf for leaf in leaves)
-        yield cut, rebuilt(record, block)
-
-
-def _cuts(part: slice) -> Iterator[slice]:
-    """The blocks of a part."""
     for low in range(part.start, part.stop, BLOCK):
-        yield slice(low, min(low + BLOCK, part.stop))
+        cut = slice(low, min(low + BLOCK, part.stop))
+        yield cut, rebuilt(record, (leaf[cut] if _is_vector(leaf) else leaf for leaf in leaves))
 
 
 def _apart(new: Any, before: list[Any], own: int) -> Any:

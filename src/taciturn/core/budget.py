@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from taciturn.checks import choice
 from taciturn.core.amounts import Amount
-from taciturn.core.arrays import Scalar, library, namespace
+from taciturn.core.arrays import Scalar, namespace
 from taciturn.core.codecs.peaks import LEAST
 from taciturn.core.messages import OVERHEAD
 from taciturn.core.rules import ClientStats, Rule
@@ -125,12 +125,12 @@ def doubt(rule: Rule, size: int, cohort: int, rounds: int) -> str:
 
 def _planned(state: Budget, asked: Scalar) -> Scalar:
     """Bytes of a round in which so many are asked, headers and all, before its place in the run."""
-    xp = library(asked)
+    xp = namespace(asked)
     return xp.maximum(state.each * asked, state.least * xp.ones_like(asked))
 
 
 def _rates(state: Budget, asked: Scalar) -> Rates:
-    xp = library(state.debt)
+    xp = namespace(state.debt)
     typical = xp.asarray(state.typical)
     planned = _planned(state, xp.asarray(asked, dtype=typical.dtype)) * _pace(state)
     mean = xp.maximum(planned / asked - OVERHEAD, 1.0) * xp.exp(-_GAIN * state.debt)
@@ -141,13 +141,13 @@ def _rates(state: Budget, asked: Scalar) -> Rates:
 
 def _bytes(own: ClientStats, context: Rates) -> Scalar:
     wanted = own.examples * own.norm * context.scale + context.flat
-    return library(wanted).minimum(wanted, context.most)
+    return namespace(wanted).minimum(wanted, context.most)
 
 
 def _nbytes(own: ClientStats, context: Rates) -> Scalar:
     """In sixteen steps for every factor of 2, so that rounding hardly ever decides."""
     wanted = _bytes(own, context)
-    xp = library(wanted)
+    xp = namespace(wanted)
     wanted = xp.astype(xp.asarray(xp.clip(wanted, LEAST, _MOST_BYTES)), xp.float32)
     step = ((wanted.view(xp.uint32) >> 19) << 19).view(xp.float32)
     return xp.astype(step, xp.int32)
@@ -155,12 +155,12 @@ def _nbytes(own: ClientStats, context: Rates) -> Scalar:
 
 def _probability(own: ClientStats, context: Rates) -> Scalar:
     p = _bytes(own, context) / LEAST
-    return library(p).clip(p, _FLOOR, 1.0)
+    return namespace(p).clip(p, _FLOOR, 1.0)
 
 
 def _pace(state: Budget) -> Scalar:
     """What a round may spend, in means; a run that goes on stays at the last."""
-    xp = library(state.rounds)
+    xp = namespace(state.rounds)
     rounds, run = xp.asarray(state.rounds), xp.asarray(state.run)
     passed = xp.clip((rounds + 0.5) / xp.where(run > 0, run, 1.0), 0.0, 1.0)
     return xp.where(run > 0, _FIRST + (_LAST - _FIRST) * passed, 1.0)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taciturn.core import arrays
-from taciturn.core.arrays import Array, Scalar, check_flat, library
+from taciturn.core.arrays import Array, Scalar, check_flat, namespace
 from taciturn.core.codecs import Codec
 from taciturn.core.codecs.codec import Code
 from taciturn.core.messages import Message
@@ -15,16 +15,9 @@ from taciturn.errors import InputError
 
 
 def respond(
-    rule: Rule,
-    weights: Array,
-    trained: Array,
-    examples: float,
-    context: Any,
-    uniform: Scalar,
-    *,
-    loss: Scalar = math.nan,
-    silence: Scalar = 0,
-) -> Message:
+    rule: Rule, weights: Array, trained: Array, examples: float, context: Any, uniform: Scalar, *,
+    loss: Scalar = math.nan, silence: Scalar = 0,
+) -> Message:  # fmt: skip
     """The message of a client that trained on n_k `examples`, from `weights` to `trained`.
 
     `context` came with the weights; `uniform`, `loss` and `silence` are as in `ClientStats`.
@@ -59,7 +52,7 @@ def decide(rule: Rule, stats: ClientStats, context: Any) -> Decision:
 
     One whose norm is not finite stays silent and reports NaN, which the server rejects.
     """
-    xp = library(stats.norm)
+    xp = namespace(stats.norm)
     norm = xp.asarray(stats.norm)
     finite = xp.isfinite(norm)
     chance = 1.0 if rule.probability is None else rule.probability(stats, context)

@@ -31,11 +31,6 @@ from taciturn.core.policy import Policy
 from taciturn.core.server import ServerState
 
 
-def difference(codec: Codec, weights: Array, public: Array, key: Array) -> Code:
-    """What the server sends: C(θ − P)."""
-    return codec.encode(weights - public, key)
-
-
 def moved(codec: Codec, public: Array, code: Code, key: Array) -> Array:
     """P after a message, on either side."""
     xp = namespace(public)
@@ -47,7 +42,7 @@ def publish(policy: Policy, state: ServerState, key: Array) -> ServerState:
     """The server's state after its message; unchanged without a codec for the way down."""
     if not policy.has_public:
         return state
-    code = difference(policy.down, state.weights, state.public, key)
+    code = policy.down.encode(state.weights - state.public, key)
     return state._replace(public=moved(policy.down, state.public, code, key))
 
 

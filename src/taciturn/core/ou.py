@@ -22,7 +22,6 @@ References:
   Welford. Note on a method for calculating corrected sums of squares and products, 1962.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -40,18 +39,6 @@ class Trajectory(NamedTuple):
     Q: Array  # Σ d²
 
 
-class Process(NamedTuple):
-    """A fitted OU process, weight by weight."""
-
-    a: Array  # â, the share of a deviation that is left after a step
-    rate: Array  # λ = −ln â, infinite where â = 0; NaN where â < 0
-    mean: Array  # μ, where the path drifts to, counted from its start x_0; NaN where â = 1
-    volatility: Array  # σ of the process in continuous time; NaN before t = 3 and where â ≤ 0
-    # Deviation of the residuals, √(SSR / (t − 2)), NaN before t = 3. The paper divides by t − 1;
-    # two parameters are fitted, so t − 2 is right.
-    residual: Array
-
-
 def init(weights: Array) -> Trajectory:
     """A path that has not moved."""
     zero = zeros(weights)
@@ -66,6 +53,7 @@ def step(path: Trajectory, d: Array) -> Trajectory:
     return Trajectory(t, path.x + d, m, path.C + away**2 * (1 - 1 / t), path.Q + d * d)
 
 
+@np.errstate(all="ignore")
 def predict(path: Trajectory, constrained: bool = True) -> Array:
     """Δ̂, the step that the fit expects next.
 
@@ -78,37 +66,9 @@ def predict(path: Trajectory, constrained: bool = True) -> Array:
       Δ̂, and 0 before t = 2, where the path never moved and where the formula overflows.
     """
     xp = namespace(path.x)
-    pull = _pull(path, constrained)
+    pull = (path.Q / 2 + path.x * (path.m - path.x / 2)) / path.C  # 1 − â
+    if constrained:
+        pull = xp.clip(pull, 0.0, 1.0)
     expected = path.x / xp.maximum(path.t, 1.0) - pull * (path.x - path.m)
     # Where C = 0, â is 0/0, but for rounding: a fused product makes something over 0 of it.
     return or_zero((path.C > 0) & xp.isfinite(expected), expected)
-
-
-def fit(path: Trajectory, constrained: bool = True) -> Process:
-    """λ, μ, σ and the residual deviation of the path, for reading."""
-    xp, nan = namespace(path.x), math.nan
-    t = xp.maximum(path.t, 1.0)
-    pull = xp.where(path.C > 0, _pull(path, constrained), nan)
-    a, moving = 1 - pull, xp.where(pull != 0, pull, nan)
-    finite_rate = -xp.log(xp.where(a > 0, a, nan))
-    mean = path.m + path.x / t / moving
-    ssr = path.Q - path.x * path.x / t - 2 * pull * _taken_back(path) + pull * pull * path.C
-    residual = xp.sqrt(xp.maximum(ssr, 0.0) / xp.maximum(t - 2, 1.0))
-    residual = xp.where(path.t > 2, residual, nan)
-    # (1 − e^{−2λ}) / 2λ is 1 where λ = 0.
-    spread = xp.where(pull == 0, 1.0, 2 * finite_rate / (moving * (1 + a)))
-    rate = xp.where(a == 0, math.inf, finite_rate)
-    return Process(a, rate, mean, residual * xp.sqrt(spread), residual)
-
-
-def _taken_back(path: Trajectory) -> Array:
-    """−C_xd."""
-    return path.Q / 2 + path.x * (path.m - path.x / 2)
-
-
-@np.errstate(all="ignore")
-def _pull(path: Trajectory, constrained: bool) -> Array:
-    """1 − â, the share of a deviation that is taken back in a step; anything where C = 0."""
-    xp = namespace(path.x)
-    pull = _taken_back(path) / path.C
-    return xp.clip(pull, 0.0, 1.0) if constrained else pull

@@ -194,7 +194,7 @@ def import_files(paths: Iterable[Path]) -> None:
     """Runs Python files that register parts."""
     seen: set[str] = set()
     for path in paths:
-        name = f"imported {path.stem}"  # which is no module's that is there
+        name = f"imported {path.stem}"  # no module has a name with a space
         if path.suffix != ".py" or not path.is_file():
             raise InputError(f"`--import` takes Python files, {path} is none.")
         if name in seen:
@@ -231,8 +231,7 @@ def parse_part(kind: str, text: str) -> Any:
     missing = [p.name for p in parameters.values()
                if p.default is p.empty and p.name not in arguments]  # fmt: skip
     if missing:
-        like = "1%" if name == "budget" else "0.5"
-        raise InputError(f"`{name}` needs `{missing[0]}`, as in `{name}:{like}`.")
+        raise InputError(f"`{name}` needs `{missing[0]}`, as in `{name}:1`.")
     part = factories[name](**arguments)
     if not isinstance(part, _TYPES[kind]) or part.name != name:
         raise InputError(f"`{name}` must make a {kind} of that name, got {part!r}.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from taciturn.checks import flag, number, whole
-from taciturn.core.arrays import Array, Scalar, library, namespace, ratio
+from taciturn.core.arrays import Array, Scalar, namespace, ratio
 from taciturn.core.parts import Part
 from taciturn.core.tally import Tally
 from taciturn.errors import InputError, UnknownName
@@ -233,7 +233,7 @@ def optimal(share: float, floor: float = 0.05) -> Rule:
 
     def probability(stats: ClientStats, context: Chances) -> Scalar:
         p = stats.examples * stats.norm * context.scale
-        return library(p).clip(p, context.floor, 1.0)
+        return namespace(p).clip(p, context.floor, 1.0)
 
     def learn(state: Sampling, tally: Tally) -> Sampling:
         weighed = tally.norms.weight * tally.norms.mean
@@ -276,8 +276,6 @@ def _median(x: Array) -> Scalar:
     xp = namespace(x)
     if not x.shape[0]:
         return xp.zeros((), dtype=x.dtype)[()]
-    known = ~xp.isnan(x)
-    ordered = xp.sort(xp.where(known, x, math.inf))
-    count = xp.sum(known, dtype=xp.int32)
-    middle = ordered[xp.maximum(count - 1, 0) // 2]
+    count = xp.sum(~xp.isnan(x), dtype=xp.int32)
+    middle = xp.sort(x)[xp.maximum(count - 1, 0) // 2]  # NaN is sorted behind all numbers
     return xp.where(count > 0, middle, 0.0)[()]

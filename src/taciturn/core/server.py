@@ -7,8 +7,8 @@ for message in messages:
     heard = tally.add(heard, message, config, policy.codec)
 state, info = server.close(policy, state, heard)
 
-`close` is `learn`, which makes the mean update of the tally and remembers, and `step`, which moves
-the weights by it. Where somebody else takes the step, as in Flower, there is `learn` alone.
+`close` is `learn`, which makes the mean update of the tally and remembers, and the step of an
+optimiser. Where somebody else takes that step, as in Flower, there is `learn` alone.
 """
 
 import math
@@ -24,16 +24,12 @@ from taciturn.core.tally import RoundConfig, Tally
 
 
 class Optimizer(NamedTuple):
-    """What the server does with the mean update.
+    """What the server does with the mean update."""
 
-    Attributes:
-      init: `(weights) -> state`.
-      apply: `(state, mean update, weights, donate) -> (weights, state)`.
-      choose: `(condition, new, old) -> state`, traced, for a state that is no tuple of arrays.
-    """
-
-    init: Callable[[Array], Any]
+    init: Callable[[Array], Any]  # (weights) -> state
+    # (state, mean update, weights, donate) -> (weights, state)
     apply: Callable[[Any, Array, Array, bool], tuple[Array, Any]]
+    # (condition, new, old) -> state, traced; for a state that is no tuple of arrays
     choose: Callable[[Scalar, Any, Any], Any] = select
 
 
@@ -122,6 +118,9 @@ def learn(
         tally.norms.mean, tally.norms.deviation(), tally.nbytes,
     )  # fmt: skip
     heard, rule = tally.norms.weight > 0, policy.rule.learn(memory.rule, tally)
+    rule = select(heard, rule, memory.rule)
+    if isinstance(counts, np.bool) and not counts:  # a plain number: nothing is traced
+        return arrays.zeros(tally.spoken), ServerMemory(rule, memory.stand_in), info
 
     def move(record: tuple[Array, Any]) -> tuple[Array, Any]:
         spoken, before = record
@@ -131,48 +130,22 @@ def learn(
         mean = spoken / divisor
         return mean, stand_in.learn(before, mean)
 
-    if isinstance(counts, np.bool):  # a plain number: nothing is traced
-        rule = rule if heard else memory.rule
-        if not counts:
-            return arrays.zeros(tally.spoken), ServerMemory(rule, memory.stand_in), info
-        mean, learned = arrays.in_blocks(move, (tally.spoken, memory.stand_in), donate=donate)
-        return mean, ServerMemory(rule, learned), info
-    # Under JAX both ways are computed and one is chosen.
-    mean, learned = move((tally.spoken, memory.stand_in))
-    rule, learned = select(heard, rule, memory.rule), select(counts, learned, memory.stand_in)
-    return arrays.or_zero(counts, mean), ServerMemory(rule, learned), info
-
-
-def step(
-    optimizer: Optimizer,
-    slots: Any,
-    weights: Array,
-    mean: Array,
-    counts: Scalar,
-    *,
-    donate: bool = False,
-) -> tuple[Array, Any]:
-    """The weights moved by the mean update, and the optimiser's state; both stay if nobody counts.
-
-    `slots` is that state before. With `donate`, NumPy may reuse the memory of all.
-    """
-    if isinstance(counts, np.bool):
-        return optimizer.apply(slots, mean, weights, donate) if counts else (weights, slots)
-    moved, new = optimizer.apply(slots, mean, weights, donate)
-    return select(counts, moved, weights), optimizer.choose(counts, new, slots)
+    mean, learned = arrays.in_blocks(move, (tally.spoken, memory.stand_in), donate=donate)
+    return mean, ServerMemory(rule, select(counts, learned, memory.stand_in)), info
 
 
 def close(
-    policy: Policy,
-    state: ServerState,
-    tally: Tally,
-    optimizer: Optimizer | None = None,
-    *,
+    policy: Policy, state: ServerState, tally: Tally, optimizer: Optimizer | None = None, *,
     donate: bool = False,
-) -> tuple[ServerState, RoundInfo]:
-    """The state after a round: `learn`, then `step`; without an optimiser, plain averaging."""
+) -> tuple[ServerState, RoundInfo]:  # fmt: skip
+    """The state after a round: `learn`, and the weights moved by the mean update if anyone counts;
+    without an optimiser, by plain averaging. With `donate`, NumPy may reuse the memory of all."""
     mean, memory, info = learn(policy, state.memory, tally, donate=donate)
-    weights, slots = step(
-        optimizer or averaging(), state.optimizer, state.weights, mean, info.counts, donate=donate
-    )
+    plain, optimizer = isinstance(info.counts, np.bool), optimizer or averaging()
+    if plain and not info.counts:
+        return state._replace(memory=memory), info
+    weights, slots = optimizer.apply(state.optimizer, mean, state.weights, donate)
+    if not plain:  # under JAX the step is made in any case
+        weights = select(info.counts, weights, state.weights)
+        slots = optimizer.choose(info.counts, slots, state.optimizer)
     return ServerState(weights, memory, slots, state.public), info

@@ -12,7 +12,7 @@ from taciturn.core.parts import Part
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class StandIn(Part):
-    """Estimates the update of a client that stays silent.
+    """Estimates the update of a client that stays silent; as it comes, 0, and it remembers nothing.
 
     Attributes:
       init: `(weights) -> state`, a tuple of vectors like the weights and of scalars.
@@ -24,9 +24,9 @@ class StandIn(Part):
         update for every client.
     """
 
-    init: Callable[[Array], Any]
-    predict: Callable[[Any], Array]
-    learn: Callable[[Any, Array], Any]
+    init: Callable[[Array], Any] = lambda weights: ()
+    predict: Callable[[Any], Array] = lambda state: 0.0
+    learn: Callable[[Any, Array], Any] = lambda state, mean: state
     counts: bool = True
     capped: bool = False
     own: bool = False
@@ -50,12 +50,12 @@ def ou(mode: str = "constrained", cap: bool = False) -> StandIn:
 
 def zero() -> StandIn:
     """A silent client's model is taken to be the one it was sent: Δ̂ = 0."""
-    return StandIn("zero", init=_nothing, predict=lambda state: 0.0, learn=_same)
+    return StandIn("zero")
 
 
 def ignore() -> StandIn:
     """A silent client is left out of the mean and of its weights."""
-    return StandIn("ignore", init=_nothing, predict=lambda state: 0.0, learn=_same, counts=False)
+    return StandIn("ignore", counts=False)
 
 
 class Last(NamedTuple):
@@ -81,12 +81,4 @@ def own() -> StandIn:
       Chen, Giannakis, Sun, Yin. LAG: Lazily Aggregated Gradient for Communication-Efficient
       Distributed Learning, 2018.
     """
-    return StandIn("own", init=_nothing, predict=lambda state: 0.0, learn=_same, own=True)
-
-
-def _nothing(weights: Array) -> tuple[()]:
-    return ()
-
-
-def _same(state: Any, mean: Array) -> Any:
-    return state
+    return StandIn("own", own=True)

@@ -1,8 +1,8 @@
 """The tally: the sums over clients that are all the server needs of a round.
 
-Tallies merge: any grouping of the clients gives the same step, memory does not grow with the
-cohort, and secure aggregation can deliver them. Only a rule that says so, `Rule.each`, is given
-every client's norm beside the sums.
+Clients are added in any order, one by one or as a group whose sums are known: memory does not grow
+with the cohort, and secure aggregation can deliver the sums. Only a rule that says so, `Rule.each`,
+is given every client's norm beside them.
 """
 
 import math
@@ -68,18 +68,13 @@ def start(weights: Array, each: bool = False) -> Tally:
 
 
 def add(
-    tally: Tally,
-    message: Message,
-    config: RoundConfig,
-    codec: Codec = _EXACT,
-    *,
-    last: Array | None = None,
-    donate: bool = False,
-) -> Tally:
+    tally: Tally, message: Message, config: RoundConfig, codec: Codec = _EXACT, *,
+    last: Array | None = None, donate: bool = False,
+) -> Tally:  # fmt: skip
     """The tally with one more client in it.
 
     A message that is not finite, that weighs nothing, or whose norm does not fit its update is
-    counted as rejected and changes nothing else. Compiled programs have `of`.
+    counted as rejected and changes nothing else. Whole groups, and compiled programs, have `of`.
 
     Args:
       tally: what was heard so far.
@@ -89,32 +84,37 @@ def add(
       last: what this client said last, for a stand-in that needs it (`StandIn.own`).
       donate: lets NumPy write the new sums over those of `tally`.
     """
-    update = message.update
-    if update is not None and update.shape != tally.spoken.shape:
+    update, spoken, xp = message.update, tally.spoken, namespace(tally.spoken)
+    if update is not None and update.shape != spoken.shape:
         raise InputError(
-            f"An update must have {tally.spoken.shape[0]} weights like the model, "
+            f"An update must have {spoken.shape[0]} weights like the model, "
             f"got shape {tuple(update.shape)}."
         )
-    spoken, xp = tally.spoken, namespace(tally.spoken)
     examples, norm_, chance = (
         xp.asarray(number, dtype=spoken.dtype)
         for number in (message.examples, message.norm, message.probability)
     )
     with np.errstate(over="ignore", invalid="ignore"):
-        accepted = _accepted(examples, norm_) & (chance > 0) & (chance <= 1)
+        right = (chance > 0) & (chance <= 1)
         if update is not None:
             norm_, fitting = _checked_norm(message, codec, norm_)
-            accepted = accepted & fitting
-            if accepted:
-                spoken = add_scaled(spoken, examples / chance, update, donate=donate)
-    one = of(
-        spoken, examples[None], xp.where(accepted, norm_, math.nan)[None],
-        xp.asarray([update is not None]), config, chance[None],
-        each=tally.each is not None, nbytes=xp.asarray([message.nbytes]),
+            right = right & fitting
+        one = of(
+            spoken, examples[None], xp.where(right, norm_, math.nan)[None],
+            xp.asarray([update is not None]), config, chance[None],
+            each=tally.each is not None, nbytes=xp.asarray([message.nbytes]),
+        )  # fmt: skip
+        if one.n_spoke:
+            spoken = add_scaled(spoken, examples / chance, update, donate=donate)
+        if last is not None:
+            spoken = add_scaled(spoken, one.examples_silent, last, donate=donate)
+    added = {name: getattr(tally, name) + getattr(one, name) for name in Tally._fields[1:-3]}
+    return Tally(
+        spoken, **added,
+        norms=_merged(tally.norms, one.norms),
+        norms_unweighted=_merged(tally.norms_unweighted, one.norms_unweighted),
+        each=None if tally.each is None else xp.concat([tally.each, one.each]),
     )  # fmt: skip
-    if last is not None:
-        one = one._replace(spoken=add_scaled(spoken, one.examples_silent, last, donate=donate))
-    return _merge_counts(tally, one)
 
 
 def _checked_norm(message: Message, codec: Codec, reported: Scalar) -> tuple[Scalar, Scalar]:
@@ -135,22 +135,10 @@ def fits(codec: Codec, reported: Scalar, actual: Scalar, size: int) -> Scalar:
     return namespace(actual).isfinite(actual) & (low <= actual) & (actual <= high)
 
 
-def merge(a: Tally, b: Tally) -> Tally:
-    """The tally of the clients of both."""
-    return _merge_counts(a, b._replace(spoken=add_scaled(a.spoken, 1.0, b.spoken)))
-
-
 def of(
-    spoken: Array,
-    examples: Array,
-    norms: Array,
-    spoke: Array,
-    config: RoundConfig,
-    probabilities: Array | None = None,
-    *,
-    each: bool = False,
-    nbytes: Array | None = None,
-) -> Tally:
+    spoken: Array, examples: Array, norms: Array, spoke: Array, config: RoundConfig,
+    probabilities: Array | None = None, *, each: bool = False, nbytes: Array | None = None,
+) -> Tally:  # fmt: skip
     """The tally of a group of clients whose Σ n·Δ/p is known.
 
     Args:
@@ -231,19 +219,7 @@ def _moments(weight: Array, x: Array) -> Moments:
     return Moments(total, mean, xp.sum(weight * (x - mean) ** 2))
 
 
-def _merge_counts(a: Tally, b: Tally) -> Tally:
-    """The scalars of `a` and `b` together; the sum over updates is that of `b`."""
-    added = {name: getattr(a, name) + getattr(b, name) for name in Tally._fields[1:-3]}
-    kept = a.each is not None and b.each is not None
-    return Tally(
-        b.spoken, **added,
-        norms=_merge_moments(a.norms, b.norms),
-        norms_unweighted=_merge_moments(a.norms_unweighted, b.norms_unweighted),
-        each=namespace(a.each).concat([a.each, b.each]) if kept else None,
-    )  # fmt: skip
-
-
-def _merge_moments(a: Moments, b: Moments) -> Moments:
+def _merged(a: Moments, b: Moments) -> Moments:
     """Chan, Golub, LeVeque, 1979."""
     weight = a.weight + b.weight
     share = ratio(b.weight, weight)

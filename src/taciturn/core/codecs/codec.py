@@ -41,18 +41,12 @@ class Form(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """Of a codec whose codes can have any length.
+    """Of a codec whose codes can have any length."""
 
-    Attributes:
-      at: `(bytes) -> codec`, the one whose codes have so many bytes.
-      fit: `(size, bytes) -> bytes` of the longest code for so many weights that has no more; the
-        number may be traced.
-      through: `(update, key, bytes) -> decoded`, what is decoded of a code of so many bytes, a
-        number that `fit` gives and that is traced.
-    """
-
-    at: Callable[[int], "Codec"]
+    at: Callable[[int], "Codec"]  # the codec whose codes have so many bytes
+    # (size, bytes) -> bytes of the longest code that has no more; the number may be traced
     fit: Callable[[int, Any], Any]
+    # (update, key, bytes) -> what is decoded of a code of so many; a traced number that `fit` gave
     through: Callable[[Array, Array, Any], Array]
 
 

@@ -49,7 +49,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
 
     Args:
       bits: for each weight. Below 1, that share of the rotated coordinates has one.
-      feedback: whether clients keep what was left out and add it to what they say next.
+      feedback: the scale of least error, for the way down.
     """
     feedback = flag("feedback", feedback)
     bits = number("bits", bits, 0.02, 4.0, "[0.02, 4]")
@@ -71,7 +71,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
         least = _LEAST * LEVELS[1][0] * count / math.sqrt(block) if whole == 1 else 0.0
 
         def work(x: Array, first: int) -> tuple[Array, Array]:
-            r = hadamard.rotate(x, key, hadamard.numbers(x, first))
+            r = hadamard.rotate(x, key, first)
             squares = xp.sum(x * x, axis=1)
             chosen = r if places is None else xp.take(r, places, axis=1)
             index, level = _quantize(chosen, squares, block, whole)
@@ -97,7 +97,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
             values = values * scales[first : first + rows.shape[0], None]
             if places is not None:
                 values = _spread(values, places, block)
-            return (hadamard.rotate_back(values, key, hadamard.numbers(values, first)),)
+            return (hadamard.rotate_back(values, key, first),)
 
         (turned,) = by_rows(work, index)
         return xp.reshape(turned, (-1,))[:size]
@@ -126,18 +126,13 @@ def _norm_range(norm: Scalar, size: int, bits: float, feedback: bool) -> tuple[S
     return 0.99 * (1.0 if whole else sure / least) * norm, 1.01 * norm / (least * part)
 
 
-def rows(update: Array, key: Array, three: Scalar, four: Scalar) -> Array:
-    """What is decoded of a code with 2 bits, or with 3 or 4 where these are so, which may be
-    traced: blocks to be rotated back."""
+def rows(update: Array, key: Array, bits: Scalar) -> Array:
+    """What is decoded of a code with 2, 3 or 4 bits, which may be traced: blocks to be rotated
+    back."""
     xp, x = namespace(update), hadamard.cut(update)
-    r, squares = hadamard.rotate(x, key, hadamard.numbers(x)), xp.sum(x * x, axis=1)
-    rms = xp.sqrt(squares / x.shape[1])[:, None]
-    unit = r / xp.where(rms > 0, rms, 1.0)
-    two, *more = (_borders(bits) for bits in (2, 3, 4))
-    borders, steps = (
-        xp.where(four, xp.asarray(d), xp.where(three, xp.asarray(c), xp.asarray(b)))
-        for b, c, d in zip(two, *more, strict=True)
-    )
+    r, squares = hadamard.rotate(x, key), xp.sum(x * x, axis=1)
+    unit = _in_deviations(r, squares, x.shape[1])
+    borders, steps = xp.asarray(np.array([_borders(bits) for bits in (2, 3, 4)]))[bits - 2]
     q = xp.zeros_like(r) - xp.sum(steps) / 2
     for i in range(borders.shape[0]):
         q = q + xp.where(unit > borders[i], steps[i], 0.0)
@@ -152,9 +147,9 @@ def _drawn(scales: Array, key: Array) -> Array:
 
 def _borders(bits: int) -> tuple[np.ndarray, np.ndarray]:
     """Borders between levels, and by how much a level rises there; as many as 4 bits have."""
-    levels, missing = _signed(bits), 15 - (2**bits - 1)
-    borders = np.append((levels[1:] + levels[:-1]) / 2, np.full(missing, np.inf))
-    return borders.astype(np.float32), np.append(np.diff(levels), np.zeros(missing, np.float32))
+    levels, missing = _signed(bits), (0, 16 - 2**bits)
+    borders = np.pad((levels[1:] + levels[:-1]) / 2, missing, constant_values=np.inf)
+    return borders, np.pad(np.diff(levels), missing)
 
 
 def scale(squares: Array, along: Array, least: Scalar) -> Array:
@@ -187,13 +182,18 @@ def _quantize(r: Array, squares: Array, block: int, bits: int) -> tuple[Array, A
         positive = r > 0
         level = xp.asarray(LEVELS[1][0], dtype=r.dtype)
         return xp.astype(positive, xp.uint8), xp.where(positive, level, -level)
-    rms = xp.sqrt(squares / block)[:, None]
-    unit = r / xp.where(rms > 0, rms, 1.0)
-    levels = _signed(bits)
+    unit, levels = _in_deviations(r, squares, block), _signed(bits)
     index = xp.zeros(r.shape, dtype=xp.uint8)
     for border in (levels[1:] + levels[:-1]) / 2:
         index = index + xp.astype(unit > float(border), xp.uint8)
     return index, xp.take(xp.asarray(levels, dtype=r.dtype), xp.astype(index, xp.int32))
+
+
+def _in_deviations(r: Array, squares: Array, block: int) -> Array:
+    """The coordinates over their block's rms."""
+    xp = namespace(r)
+    rms = xp.sqrt(squares / block)[:, None]
+    return r / xp.where(rms > 0, rms, 1.0)
 
 
 def _signed(bits: int) -> np.ndarray:

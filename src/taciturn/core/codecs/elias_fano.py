@@ -29,10 +29,9 @@ def lengths(count: Any, size: int) -> tuple[Any, Any]:
     return packed_bytes(count * low_bits(count, size), 1), packed_bytes(_row(count, size), 1)
 
 
-def forms(count: int, size: int) -> tuple[Form, Form]:
+def forms(count: int, size: int) -> tuple[Form, ...]:
     """Of the lower and the upper bits of so many positions below `size`."""
-    low, upper = lengths(count, size)
-    return Form("u1", (low,)), Form("u1", (upper,))
+    return tuple(Form("u1", (length,)) for length in lengths(count, size))
 
 
 def write(positions: Array, size: int) -> tuple[Array, Array]:
@@ -60,7 +59,7 @@ def read(low: Array, upper: Array, count: int, size: int) -> Array:
 
 
 def repeated(times: Array, count: int) -> Array:
-    """The first `count` positions, each as often as `times` says; filled up with one that is none.
+    """The first `count` positions, each as often as `times` says; filled up with `len(times)`.
 
     The i-th of them is where the sum of `times` first reaches i + 1.
     """

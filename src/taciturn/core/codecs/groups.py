@@ -116,7 +116,8 @@ def _decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
         return (hadamard.rotate_back(q, key, numbers[first : first + q.shape[0]]),)
 
     (turned,) = by_rows(back, rows)
-    return hadamard.put(turned, numbers, size)
+    # A block that does not exist is the last one, and dropped.
+    return xp.reshape(put(numbers, turned, (blocks + 1, block)), (-1,))[:size]
 
 
 def rows(update: Array, key: Array, nbytes: Scalar) -> Array:
@@ -125,7 +126,8 @@ def rows(update: Array, key: Array, nbytes: Scalar) -> Array:
     block, blocks = hadamard.block_of(size), hadamard.cut(update)
     shared = share_out(hadamard.squares(update), size, nbytes)
     depths, chances = draw(*shared, size, nbytes, key)
-    found = _find(blocks, hadamard.numbers(blocks), depths, chances, key)
+    numbers = xp.arange(blocks.shape[0], dtype=xp.int32)
+    found = _find(blocks, numbers, depths, chances, key)
     place = xp.asarray(_shuffled(block).argsort().astype(np.int32))[None, :]
     sent = (depths < NONE)[:, None]
     groups = xp.full_like(depths, block) >> xp.where(depths < NONE, depths, 0)
@@ -145,7 +147,8 @@ def _norm_range(norm: Scalar, size: int, nbytes: int) -> tuple[Scalar, Scalar]:
 
 @functools.lru_cache(maxsize=1024)
 def _error(size: int, nbytes: int) -> float:
-    """Of normal weights: of two depths, or of chances, what as many blocks are given."""
+    """The expected error of normal weights, whose blocks are all alike: it follows from the depths
+    and chances that these are given."""
     block, blocks = hadamard.block_of(size), hadamard.blocks_of(size)
     shared = share_out(np.ones(blocks, np.float32), size, nbytes)
     depths, chances = draw(*shared, size, nbytes, np.zeros(2, np.uint32))

@@ -8,7 +8,6 @@ import functools
 
 import numpy as np
 
-from taciturn.core import arrays
 from taciturn.core.arrays import Array, by_rows, in_rows, namespace
 from taciturn.core.hashing import SIGNS, bits_at, fold
 
@@ -56,24 +55,12 @@ def take(vector: Array, numbers: Array) -> Array:
     return found
 
 
-def put(rows: Array, numbers: Array, size: int) -> Array:
-    """A vector with these blocks, and 0 elsewhere; those that do not exist are dropped."""
-    filled = arrays.put(numbers, rows, (blocks_of(size) + 1, block_of(size)))
-    return namespace(rows).reshape(filled, (-1,))[:size]
-
-
-def numbers(rows: Array, first: int = 0) -> Array:
-    """The numbers of blocks that follow each other, from the first on."""
-    xp = namespace(rows)
-    return xp.arange(first, first + rows.shape[0], dtype=xp.int32)
-
-
-def rotate(x: Array, key: Array, which: Array) -> Array:
-    """Blocks (count, block), turned; `which` are their numbers."""
+def rotate(x: Array, key: Array, which: Array | int = 0) -> Array:
+    """Blocks (count, block), turned; `which` are their numbers, or the first of those in a row."""
     return _turn(_flip(x, key, which))
 
 
-def rotate_back(x: Array, key: Array, which: Array) -> Array:
+def rotate_back(x: Array, key: Array, which: Array | int = 0) -> Array:
     """What `rotate` turned, as it was."""
     return _flip(_turn(x), key, which)
 
@@ -92,10 +79,11 @@ def _turn(x: Array) -> Array:
     return xp.reshape(turned, x.shape)
 
 
-def _flip(x: Array, key: Array, which: Array) -> Array:
+def _flip(x: Array, key: Array, which: Array | int) -> Array:
     """The blocks with half of all entries negated: one bit of the key's stream for each."""
-    xp = namespace(x)
-    words = x.shape[1] // 32 or 1
+    xp, words = namespace(x), x.shape[1] // 32 or 1
+    if isinstance(which, int):
+        which = xp.arange(which, which + x.shape[0], dtype=xp.uint32)
     inside = xp.arange(words, dtype=xp.uint32)[None, :]
     counter = xp.reshape(xp.astype(which, xp.uint32)[:, None] * words + inside, (-1,))
     drawn = bits_at(fold(key, SIGNS), counter)

@@ -88,6 +88,7 @@ def through(update: Array, key: Array, nbytes: Any) -> Array:
     xp, size, update = namespace(update), update.shape[0], single(update)
     rows = groups.rows(update, key, nbytes)
     more = [nbytes >= codec.nbytes(size) for codec in _LONGER]
-    rows = xp.where(more[0], eden_rows(update, key, more[1], more[2]), rows)
-    read = hadamard.rotate_back(rows, key, hadamard.numbers(rows))
+    bits = 2 + one_if(more[1]) + one_if(more[2])
+    rows = xp.where(more[0], eden_rows(update, key, bits), rows)
+    read = hadamard.rotate_back(rows, key)
     return xp.where(more[-1], update, xp.reshape(read, (-1,))[:size])

@@ -36,8 +36,7 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
 
     Args:
       bits: for each weight.
-      feedback: whether clients keep what was left out and add it to what they say next; weights
-        then go to the nearest level.
+      feedback: the nearest level and the scale of least error, for the way down.
     """
     feedback = flag("feedback", feedback)
     is_whole = isinstance(bits, float) and bits.is_integer()
