@@ -13,11 +13,11 @@ from taciturn.core import tally
 from taciturn.core.arrays import add_scaled
 from taciturn.core.arrays import norm as norm_of
 from taciturn.core.codecs import Codec, float32, from_bytes
-from taciturn.core.tally import RoundConfig, Tally
+from taciturn.core.tally import RoundConfig
 from taciturn.errors import InputError
 from taciturn.federation.layout import Arrays, Layout, measure
 from taciturn.federation.protocol import Request
-from taciturn.federation.replies import NOTHING, Limits, Reply, Traffic
+from taciturn.federation.replies import Limits, Reply, Traffic
 
 _MOST_NOISE = 0.9  # of a square that is taken for noise: it is an expectation
 
@@ -34,7 +34,7 @@ class Round:
     asked: set[str]  # the clients' nodes
     must_speak: set[str]  # those of them that may not be silent
     log: logging.Logger
-    down: Traffic = NOTHING
+    down: Traffic = field(default_factory=Traffic)
 
 
 @dataclass
@@ -49,7 +49,7 @@ class RoundReplies:
     rejected: int = 0
     reasons: list[str] = field(default_factory=list)  # why
     missing: int = 0
-    up: Traffic = NOTHING
+    up: Traffic = field(default_factory=Traffic)
     noise: float = 0.0  # the share of codecs and draws in the square of the mean update
 
     @property
@@ -60,21 +60,6 @@ class RoundReplies:
         self.rejected += 1
         self.reasons.append(f"{reason}")
         self.log.warning("Taciturn: the reply of node %s is rejected: %s", node, reason)
-
-    def tally(self, total: np.ndarray, now: Round) -> Tally:
-        """What was heard, with the sum of the speakers' updates."""
-        everyone, asked = self.everyone, now.request
-        examples, norms, chances = (
-            np.asarray([getattr(reply, name) for reply in everyone], total.dtype)
-            for name in ("examples", "norm", "probability")
-        )
-        spoke = np.arange(len(everyone)) < len(self.speakers)
-        nbytes = np.asarray([reply.charged(asked) for reply in everyone])
-        tallied = tally.of(
-            total, examples, norms, spoke, now.config, chances, each=asked.rule.each,
-            nbytes=nbytes,
-        )  # fmt: skip
-        return tallied._replace(n_rejected=tallied.n_rejected + self.rejected)
 
 
 def hear(replies: Iterable[Reply], now: Round) -> RoundReplies:
@@ -175,7 +160,7 @@ def add_up(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool = Fals
     longest = now.limits.longest(heard.speakers, silent)
     for reply, norm in zip(heard.silent, silent, strict=True):
         reply.norm = min(norm, longest)  # what stands in for it may be as long as it says it is
-    if now.limits.bound_norms(heard.speakers, silent):
+    if now.limits.shorten(heard.speakers, longest):
         _sum(heard, now, total, keep)  # once more, with the shortened updates
         for reply in heard.speakers:
             reply.norm *= reply.scale

@@ -63,8 +63,10 @@ class Layout(NamedTuple):
             rest.append(layer)
             if is_buffer or layer.dtype.kind in "iub":
                 averaged.add(name)
-        variances = variances_of(arrays) & averaged if buffers else ()
-        return cls(tuple(layers), tuple(rest), frozenset(averaged), frozenset(variances))
+        named = {name for name in averaged if _VARIANCE.search(name)}
+        variances = averaged & (named | {name for _, name in _numbered(arrays)})
+        return cls(tuple(layers), tuple(rest), frozenset(averaged),
+                   frozenset(variances if buffers else ()))  # fmt: skip
 
     @property
     def size(self) -> int:
@@ -113,12 +115,6 @@ def buffers_of(arrays: Arrays) -> list[str]:
     """Names, or patterns of names, of a model's buffers."""
     named = [one for one in _BUFFERS if any(fnmatchcase(name, one) for name in arrays)]
     return named + [name for pair in _numbered(arrays) for name in pair]
-
-
-def variances_of(arrays: Arrays) -> set[str]:
-    """The names of arrays that are variances, if they are buffers."""
-    named = {name for name in arrays if _VARIANCE.search(name)}
-    return named | {variance for _, variance in _numbered(arrays)}
 
 
 def _numbered(arrays: Arrays) -> Iterator[tuple[str, str]]:

@@ -30,9 +30,6 @@ class Traffic(NamedTuple):
     full: int = 0  # of all together if everyone had sent their weights whole
 
 
-NOTHING = Traffic()
-
-
 @dataclass
 class Reply:
     """What a client said, as its engine reads it; `check` finds out the rest."""
@@ -45,7 +42,7 @@ class Reply:
     remark: str | None = None  # why the reply is not as it was asked for
     name: str = ""  # that of its metrics, where an engine has one
     message: Any = None  # as it came
-    traffic: Traffic = NOTHING  # its bytes
+    traffic: Traffic = field(default_factory=Traffic)  # its bytes
     error: str | None = None  # what the engine says of a node that failed
     problem: str | None = None  # why the reply cannot be read
     examples: float = 0.0  # n_k; `Limits` bounds it
@@ -207,10 +204,8 @@ class Limits:
                     dtype = reply.arrays[name].dtype
                     reply.arrays = {**reply.arrays, name: values.astype(dtype)}
 
-    def bound_norms(self, speakers: Sequence[Reply], silent: Sequence[float]) -> bool:
-        """Sets the `scale` of updates that are too long beside the others and the norms of the
-        silent. Returns whether there are any."""
-        most = self.longest(speakers, silent)
+    def shorten(self, speakers: Sequence[Reply], most: float) -> bool:
+        """Sets the `scale` of updates that are longer than that; whether there are any."""
         for reply in speakers:
             if reply.length > most:
                 self.log.info("Taciturn: the update of node %s has the norm %g, too long beside "

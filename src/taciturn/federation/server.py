@@ -103,7 +103,7 @@ class Server:
         """The state in the folder, of a run that began with this model, and its results so far."""
         if self.store is None:
             return None, {}
-        if not self.store.exists():
+        if not self.store.path.exists():
             return None, self.store.results.load(-1)  # what a first round left that was lost
         state, results = self.store.load(arrays)
         rule = self.memory.rule
@@ -157,7 +157,16 @@ class Server:
 
     def learn(self, now: Round, heard: RoundReplies) -> tuple[np.ndarray, server.RoundInfo]:
         """The mean update, and what people look at; `info.counts` says whether the model moves."""
-        tallied = heard.tally(self._total, now)
+        everyone, asked, total = heard.everyone, now.request, self._total
+        examples, norms, chances = (
+            np.asarray([getattr(reply, name) for reply in everyone], total.dtype)
+            for name in ("examples", "norm", "probability")
+        )
+        spoke = np.arange(len(everyone)) < len(heard.speakers)
+        nbytes = np.asarray([reply.charged(asked) for reply in everyone])
+        tallied = tally.of(total, examples, norms, spoke, now.config, chances,
+                           each=asked.rule.each, nbytes=nbytes)  # fmt: skip
+        tallied = tallied._replace(n_rejected=tallied.n_rejected + heard.rejected)
         tallied = tally.with_absent(tallied, self.stood_in(heard), now.config)
         # By default, all who are asked are enough.
         least = self.min_clients or min(3 if self.compares else 1, len(now.asked))

@@ -83,10 +83,7 @@ class Store:
         self.results = ResultsLog(folder / "results.jsonl")
         self._table: runs.GrowingTable | None = None
         self._columns: set[str] = set()
-        self._path = folder / "state.json"
-
-    def exists(self) -> bool:
-        return self._path.exists()
+        self.path = folder / "state.json"
 
     def save(self, model: Arrays, own: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Saves everything that the next round needs, and an engine's own beside it."""
@@ -98,7 +95,7 @@ class Store:
         self.results.add(last["round"], ROW, last)
         weights = {f"model/{name}": array for name, array in model.items()}
         runs.write_arrays(self.folder / file, values | weights)
-        runs.write_json(self._path, {
+        runs.write_json(self.path, {
             "taciturn": __version__, "layout": _LAYOUT, "task": server.engine.lower(),
             "round": last["round"], "policy": str(server.policy), "steps": self._steps,
             "seed": server.seed, "arrays": file, "model": list(model),
@@ -136,7 +133,7 @@ class Store:
 
         Raises unless they fit this run, which begins with this model.
         """
-        server, about = self._server, runs.read_json(self._path)
+        server, about = self._server, runs.read_json(self.path)
         self._check(about)
         values: dict[str, Any] = dict(runs.read_arrays(self.folder / about["arrays"]))
         model = {name: values.pop(f"model/{name}") for name in about["model"]}
@@ -164,7 +161,7 @@ class Store:
         layout = about.get("layout") if isinstance(about, dict) else None
         if layout != _LAYOUT:
             raise RunError(
-                f"{self._path} cannot be read: it is of another version of Taciturn than "
+                f"{self.path} cannot be read: it is of another version of Taciturn than "
                 f"{__version__}. Use a new folder."
             )
         if about["policy"] != str(self._server.policy):

@@ -180,11 +180,9 @@ def key_of(seed: int, version: int) -> np.ndarray:
 
 def _caught_up(kept: ArrayRecord, sent: ArrayRecord, about: Any, had: int) -> ArrayRecord:
     """The public model that messages make of the one that a node had."""
-    layout, codec = (
-        Layout.of(arrays_of(kept), about["exclude"]),
-        parse_part("codec", about["codec"]),
-    )
-    codec, versions = least_error(codec), range(about["since"], about["version"])
+    layout = Layout.of(arrays_of(kept), about["exclude"])
+    codec = least_error(parse_part("codec", about["codec"]))
+    versions = range(about["since"], about["version"])
     length, data = codec.nbytes(layout.size), records.view(sent[_MESSAGES]).tobytes()
     if len(data) != length * len(versions):
         raise InputError(f"the messages have {len(data)} bytes")
