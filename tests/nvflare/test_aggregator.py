@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import federation as flower
 import numpy as np
@@ -13,7 +12,10 @@ from loop import Loop, changed, who
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
+from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.app_event_type import AppEventType
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.fuel.utils import fobs
 
 from taciturn import TaciturnError, runs
@@ -178,13 +180,20 @@ def test_a_result_of_another_round_is_not_taken():
     ours = loop("full", 2)
     ours.run(1)
     ours.context.set_peer_context(who("0"))
+    task = FLModelUtils.to_shareable(FLModel(params=model(), current_round=1))
+    ours.put(AppConstants.TRAIN_SHAREABLE, task)
+    ours.fire(AppEventType.BEFORE_TRAIN_TASK)
     for of_round, taken in ((1, True), (0, False), (None, False)):
         ours.aggregator.reset_stats()
-        ours.aggregator._round.request = SimpleNamespace(round=2)
         result = DXO(DataKind.WEIGHTS, model()).to_shareable()
         result.add_cookie(AppConstants.CONTRIBUTION_ROUND, of_round)
         assert ours.aggregator.accept(result, ours.context) is taken
         assert len(ours.aggregator._replies) == taken
+    ours.aggregator.reset_stats()
+    nonsense = Shareable()
+    nonsense.add_cookie(AppConstants.CONTRIBUTION_ROUND, 1)
+    assert ours.aggregator.accept(nonsense, ours.context)
+    assert "not a valid DXO" in ours.aggregator._replies[0].problem
 
 
 NORMALISED = {"bn.running_mean": np.zeros(8, "f4"), "bn.running_var": np.ones(8, "f4"),
@@ -256,7 +265,7 @@ def test_a_folder_of_another_policy_ends_the_job_with_one_line(tmp_path, monkeyp
     monkeypatch.setattr(Taciturn, "system_panic", lambda self, why, context: said.append(why))
     loop("full+eden:1", 2, folder=tmp_path)
     assert len(said) == 1
-    assert "holds a run with the policy full" in said[0]
+    assert "holds a run of full around NVFlare, this one is of full+eden:1" in said[0]
 
 
 def test_a_mean_that_is_not_finite_is_not_handed_on(caplog):

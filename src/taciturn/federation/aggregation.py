@@ -3,9 +3,8 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -138,14 +137,12 @@ def mean_of(replies: list[Reply], layout: Layout) -> Reply:
     """A reply with the means of metrics and of arrays that always travel, and the weight of all."""
     total = sum(reply.examples for reply in replies)
 
-    def mean(values: list[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-        shares = [reply.examples / total for reply in replies]
-        return {name: np.asarray(sum(np.multiply(one[name], share)
-                                     for one, share in zip(values, shares, strict=True)))
-                for name in values[0]}  # fmt: skip
+    def mean(name: str, values: str) -> np.ndarray:
+        return np.asarray(sum(np.multiply(getattr(reply, values)[name], reply.examples / total)
+                              for reply in replies))  # fmt: skip
 
-    metrics = {name: x.tolist() for name, x in mean([reply.metrics for reply in replies]).items()}
-    arrays = mean([layout.rest_of(reply.arrays) for reply in replies])
+    metrics = {name: mean(name, "metrics").tolist() for name in replies[0].metrics}
+    arrays = {layer.name: mean(layer.name, "arrays") for layer in layout.rest}
     return Reply("", metrics, arrays, name=replies[0].name, examples=total)
 
 

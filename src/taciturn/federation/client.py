@@ -25,7 +25,7 @@ class Residual(NamedTuple):
 
     accepted: np.ndarray  # of all codes that the server took
     next: np.ndarray  # of these and the last one
-    round: int  # in which the last one was made
+    round: Any  # in which the last one was made
 
 
 class Answer(NamedTuple):

@@ -13,11 +13,12 @@ _ENOUGH = 10  # rounds after which a run that saves little says so
 _PATIENCE = 10  # times that a node is asked and not heard before the log says so
 
 
-# What the history keeps of a round; an app's own columns have other names.
-COUNTS = ("asked", "spoke", "silent", "rejected", "errors", "missing", "bytes_up", "bytes_always",
-          "overhead_up", "bytes_up_full", "bytes_down", "overhead_down",
-          "bytes_down_full")  # fmt: skip
-COLUMNS = {"round", *COUNTS, "threshold", "norm_mean", "norm_std"}
+# Of `row`; an app's own columns have other names.
+_COLUMNS = {
+    "round", "asked", "spoke", "silent", "rejected", "errors", "missing", "threshold", "norm_mean",
+    "norm_std", "bytes_up", "bytes_always", "overhead_up", "bytes_up_full", "bytes_down",
+    "overhead_down", "bytes_down_full",
+}  # fmt: skip
 
 
 def row(now: Round, heard: RoundReplies, info: RoundInfo) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     for key, value in metrics.items():
         if isinstance(value, int | float) and not math.isnan(value):
             name = key if key.startswith(prefix) else prefix + key
-            columns[f"app_{name}" if name in COLUMNS else name] = float(value)
+            columns[f"app_{name}" if name in _COLUMNS else name] = float(value)
     return columns
 
 

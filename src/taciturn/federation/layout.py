@@ -171,17 +171,6 @@ def difference(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.
     return found
 
 
-def move(before: Sequence[np.ndarray], flat: np.ndarray, out: Sequence[np.ndarray]) -> None:
-    """Writes a model, a vector per layer, that an update has moved to `out`."""
-
-    def work(part: slice) -> None:
-        with np.errstate(over="ignore"):  # what is not finite is not taken
-            for i, cut, at in _segments(before, part):
-                np.add(before[i][cut], flat[at], out=out[i][cut], casting="same_kind")
-
-    in_parallel(work, len(flat))
-
-
 def measure(
     sent: Sequence[np.ndarray],
     trained: Sequence[Sequence[np.ndarray]],

@@ -26,7 +26,7 @@ from taciturn.federation.history import Nodes
 from taciturn.federation.layout import Arrays, Layout, buffers_of
 from taciturn.federation.protocol import Request
 from taciturn.federation.replies import Limits, Reply
-from taciturn.federation.state import Results, Saved, Store
+from taciturn.federation.state import Found, Results, Store
 from taciturn.track import Tracker
 
 _NAMED = 6  # arrays that are named in the log
@@ -68,7 +68,6 @@ class Server:
         self.store = None if folder is None else Store(Path(folder), self, steps)
         about = {"policy": str(policy), "inner": steps[0]}
         self._tracker = None if track is None else Tracker(track, Path(folder or "."), about)
-        self._round: Round | None = None
         self._layout: Layout | None = None  # this and what follows: known when the model is
         self._whole: tuple[str, ...] = ()  # patterns of arrays that always travel
         self.memory: Any = None
@@ -99,13 +98,13 @@ class Server:
         self.memory = server.remember(self.policy, self._total, self.rounds)
         return layout
 
-    def find(self, arrays: Arrays) -> tuple[Saved | None, Results]:
+    def find(self, arrays: Arrays) -> tuple[Found | None, Results]:
         """The state in the folder, of a run that began with this model, and its results so far."""
         if self.store is None:
             return None, {}
         if not self.store.path.exists():
             return None, self.store.results.load(-1)  # what a first round left that was lost
-        state, results = self.store.load(arrays)
+        found, results = self.store.load(arrays)
         rule = self.memory.rule
         if isinstance(rule, budget.Budget) and self.rounds and rule.run != self.rounds:
             self.log.warning("Taciturn: the run had %d rounds and now has %d: bytes are spread "
@@ -113,7 +112,7 @@ class Server:
             rule = budget.extended(self.policy.rule, rule, self._total.size, self.rounds)
             self.memory = self.memory._replace(rule=rule)
         self.log.info("Taciturn: going on after round %d of %d.", self.done, self.rounds)
-        return state, results
+        return found, results
 
     def open(self, round: int, arrays: Arrays, cohort: int, weighted_by: str) -> Round:
         """A round in which so many clients are asked to train from these arrays."""

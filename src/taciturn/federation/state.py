@@ -1,9 +1,8 @@
 """The state of a server: saved after every round, and found again by the next start.
 
-The arrays of round t lie in `state-<t>.safetensors`, and `state.json` names them: whenever a server
-dies, it points at a whole round. The row of the round, and what an engine's own results have of it,
-were appended to `results.jsonl` before. `metrics.csv` is for readers alone. A folder has one server
-at a time.
+`state.json` names the arrays of the last round, `state-<t>.safetensors`: whenever a server dies, it
+points at a whole one. The row of the round, and what an engine's own results have of it, were
+appended to `results.jsonl` before. `metrics.csv` is for readers alone.
 """
 
 import json
@@ -12,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from taciturn.core.arrays import leaves_of, rebuilt
 from taciturn.core.policy import spell
 from taciturn.core.server import ServerMemory
 from taciturn.errors import RunError
-from taciturn.federation.history import COUNTS, Node, Nodes
+from taciturn.federation.history import Node, Nodes
 from taciturn.federation.layout import Arrays
 from taciturn.summary import summarise
 
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
 ROW = "row"  # the kind of a round's row in the results; others are an engine's
 Results = Mapping[str, dict[int, dict[str, Any]]]  # by kind and round
+# What an engine finds: the model, its own arrays and numbers, and what it added to `state.json`.
+Found = tuple[Arrays, dict[str, Any], dict[str, Any]]
 _LAYOUT = 4  # of the folder
 _PARTS = ServerMemory._fields
 
@@ -65,14 +66,6 @@ class ResultsLog:
         if kept != there:
             runs.write_text(self.path, kept)
         return found
-
-
-class Saved(NamedTuple):
-    """What an engine finds in a folder."""
-
-    model: Arrays
-    values: dict[str, Any]  # its own arrays and numbers
-    about: dict[str, Any]  # what it added to `state.json`
 
 
 class Store:
@@ -128,7 +121,7 @@ class Store:
         else:
             self._table.rewrite(last)
 
-    def load(self, initial: Arrays) -> tuple[Saved, Results]:
+    def load(self, initial: Arrays) -> tuple[Found, Results]:
         """Gives the server its state, and returns the rest of it and the results so far.
 
         Raises unless they fit this run, which begins with this model.
@@ -154,7 +147,7 @@ class Store:
         server.nodes = Nodes({node: Node(**one) for node, one in about["nodes"].items()})
         self._write_row(new=False)
         self._tidy(about["arrays"])
-        return Saved(model, values, about), results
+        return (model, values, about), results
 
     def _check(self, about: Any) -> None:
         """Raises unless the folder is of this version, policy and strategy."""
@@ -164,15 +157,11 @@ class Store:
                 f"{self.path} cannot be read: it is of another version of Taciturn than "
                 f"{__version__}. Use a new folder."
             )
-        if about["policy"] != str(self._server.policy):
+        there = (about["policy"], *about["steps"])
+        if there != (here := (str(self._server.policy), *self._steps)):
             raise RunError(
-                f"{self.folder} holds a run with the policy {about['policy']}, "
-                f"this one has {self._server.policy}."
-            )
-        if about["steps"] != self._steps:
-            raise RunError(
-                f"{self.folder} holds a run of {' around '.join(about['steps'])}, this one has "
-                f"{' around '.join(self._steps)}: what one has learned means nothing to the other."
+                f"{self.folder} holds a run of {' around '.join(there)}, this one is of "
+                f"{' around '.join(here)}: what one has learned means nothing to the other."
             )
 
     def _part(self, part: str, form: Any, values: Mapping[str, Any]) -> Any:
@@ -195,7 +184,8 @@ class Store:
         runs.write_arrays(self.folder / "weights.safetensors", model)
         if nodes:
             runs.write_csv(self.folder / "nodes.csv", nodes.rows(last["round"]))
-        total = {key: sum(row.get(key, 0) for row in history) for key in COUNTS}
+        total = {key: sum(row.get(key, 0) for row in history) for key, value in last.items()
+                 if isinstance(value, int) and key != "round"}  # fmt: skip
         columns = {key: np.array([[row.get(key, np.nan) for row in history]]) for key in last}
         runs.write_json(
             self.folder / "summary.json",

@@ -15,7 +15,6 @@ from flwr.serverapp.strategy import Strategy
 from flwr.serverapp.strategy.dp_adaptive_clipping import DifferentialPrivacyAdaptiveBase
 from flwr.serverapp.strategy.dp_fixed_clipping import DifferentialPrivacyFixedClippingBase
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
-from flwr.supercore import log
 
 from taciturn.errors import InputError
 from taciturn.flower.records import arrays_of, record_of
@@ -28,7 +27,7 @@ _TREES = (flower.FedXgbBagging, flower.FedXgbCyclic)
 _THE_MODEL = "current_arrays"
 # Flower's own lines.
 _ROUND, _ROUNDS = "[ROUND %s/%s]", "\t├── Number of rounds: %d"
-_RECEIVED = "%s: Received %s results and %s failures"
+RECEIVED = "%s: Received %s results and %s failures"
 _AVERAGING = (flower.FedAvg, flower.FedAdagrad, flower.FedAdam, flower.FedAvgM, flower.FedYogi)
 
 
@@ -222,15 +221,10 @@ def counting_on(done: int, total: int) -> Iterator[None]:
         yield
 
 
-def received(results: int, failures: int) -> None:
-    """Flower's line about the replies of a round."""
-    log(logging.INFO, _RECEIVED, "aggregate_train", results, failures)
-
-
 @contextmanager
 def received_already() -> Iterator[None]:
     """A block in which a strategy does not count what it was handed."""
-    with _filtered(lambda record: record.msg != _RECEIVED):
+    with _filtered(lambda record: record.msg != RECEIVED):
         yield
 
 

@@ -1,9 +1,8 @@
 """The way down on Flower's wire: nodes keep the public model, and get the messages since.
 
-A request has the public model whole, as ordinary arrays, or the messages that make it of what the
-node has, and in either case a record that says which version it is. The reply says the version that
-the node has now and a checksum of it: the server never assumes what a node has. What a node keeps
-lies in its `context.state`. `taciturn.core.downlink` has the functions of both sides.
+A request has the public model whole, or the messages that make it of what the node has, and in
+either case its version. The reply says the version that the node has now and a checksum of it: the
+server never assumes what a node has. What a node keeps lies in its `context.state`.
 
 Flower stores that state after it has sent the reply. Where the state is large and rounds are short,
 the next request meets the state before: such a node is sent the messages since the version before.
@@ -26,8 +25,8 @@ from taciturn.core.codecs import Codec, from_bytes, to_bytes
 from taciturn.core.hashing import DOWN
 from taciturn.core.policy import Policy, least_error, parse_part, spell
 from taciturn.errors import InputError
-from taciturn.federation import protocol
 from taciturn.federation.layout import Layout, difference
+from taciturn.federation.protocol import key_of
 from taciturn.flower import records
 from taciturn.flower.records import arrays_of, record_of
 
@@ -109,7 +108,7 @@ class Downlink:
         self.weights, size = weights, self.layout.size
         before, after = (self.layout.views(arrays_of(x)) for x in (self.public, weights))
         ahead = difference(before, after)
-        key = key_of(self.seed, self.version)
+        key = key_of(self.seed, DOWN, self.version)
         sent = to_bytes(self.codec, self.codec.encode(ahead, key), size)
         self.public = _moved(self.codec, self.layout, self.public, sent, key, weights)
         self.version, self.sum = self.version + 1, None
@@ -173,11 +172,6 @@ def checksum(record: ArrayRecord, layout: Layout) -> int:
     return found
 
 
-def key_of(seed: int, version: int) -> np.ndarray:
-    """The key of the message that follows this version."""
-    return protocol.key_of(seed, DOWN, version)
-
-
 def _caught_up(kept: ArrayRecord, sent: ArrayRecord, about: Any, had: int) -> ArrayRecord:
     """The public model that messages make of the one that a node had."""
     layout = Layout.of(arrays_of(kept), about["exclude"])
@@ -188,7 +182,7 @@ def _caught_up(kept: ArrayRecord, sent: ArrayRecord, about: Any, had: int) -> Ar
         raise InputError(f"the messages have {len(data)} bytes")
     for i, version in enumerate(versions):
         if version >= had:
-            one, key = data[i * length : (i + 1) * length], key_of(about["seed"], version)
+            one, key = data[i * length : (i + 1) * length], key_of(about["seed"], DOWN, version)
             kept = _moved(codec, layout, kept, one, key, kept)
     return ArrayRecord({name: sent[name] if name in sent else kept[name] for name in kept})
 

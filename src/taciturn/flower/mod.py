@@ -3,7 +3,7 @@
 from logging import WARNING
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.supercore import log
 
@@ -15,9 +15,9 @@ from taciturn.federation.client import Residual
 from taciturn.federation.layout import Layout
 from taciturn.federation.protocol import Request
 from taciturn.flower import downlink, protocol
-from taciturn.flower.records import arrays_of
+from taciturn.flower.records import arrays_of, record_of
 
-_RESIDUAL = "taciturn.residual"  # the records of a node's state
+_RESIDUAL = "taciturn.residual"  # the record of a node's state
 
 
 def speak(rule: Rule | str | None = None) -> Mod:
@@ -106,24 +106,15 @@ def _answer(
     layout = Layout.of(before, asked.exclude)
     if missing := [layer for layer in layout.names if layer not in trained]:
         raise InputError(f"`{missing[0]}` is not in it")
+    kept = context.state.array_records.get(_RESIDUAL) if asked.codec.feedback else None
     found = client.answer(
         asked, layout.views(before), layout.views(arrays_of(trained)), metrics,
-        f"{reply.metadata.src_node_id}", own, _kept(context) if asked.codec.feedback else None,
+        f"{reply.metadata.src_node_id}", own, None if kept is None else Residual(**arrays_of(kept)),
     )  # fmt: skip
     if found.residual is not None:
-        kept, last, round = found.residual
-        context.state[_RESIDUAL] = ArrayRecord({"accepted": Array(kept), "next": Array(last)})
-        context.state[f"{_RESIDUAL}.round"] = MetricRecord({"round": round})
+        context.state[_RESIDUAL] = record_of(found.residual._asdict())
     if asked.coded or not found.speaks:
         del content[name]
         if arrays := {key: trained[key] for key in trained if key not in layout.names}:
             content[name] = ArrayRecord(arrays)
     protocol.write_report(content, found.report, found.code, form)
-
-
-def _kept(context: Context) -> Residual | None:
-    """What codes have left out on this node."""
-    if (kept := context.state.array_records.get(_RESIDUAL)) is None:
-        return None
-    said = context.state.metric_records[f"{_RESIDUAL}.round"]["round"]
-    return Residual(kept["accepted"].numpy(), kept["next"].numpy(), int(said))

@@ -16,7 +16,7 @@ from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE as CHUNK
 
 from taciturn.errors import InputError
 from taciturn.federation import layout
-from taciturn.federation.layout import Layer, Layout
+from taciturn.federation.layout import Layout
 
 _HEAD = 4096  # bytes in which the header of an array must lie
 
@@ -66,28 +66,17 @@ def array_of(data: bytes) -> Array:
     return Array(str(dtype), shape, "numpy.ndarray", data)
 
 
-def _empty_file(layer: Layer) -> io.BytesIO:
-    """A file of NumPy's for an array, at the place where its numbers go; these are 0."""
-    head = io.BytesIO()
-    about = {"descr": np.lib.format.dtype_to_descr(layer.dtype), "fortran_order": False,
-             "shape": layer.shape}  # fmt: skip
-    np.lib.format.write_array_header_1_0(head, about)
-    file = io.BytesIO(bytes(head.tell() + layer.size * layer.dtype.itemsize))
-    file.write(head.getvalue())
-    return file
-
-
 def moved(model: Layout, record: Mapping[str, Array], flat: np.ndarray) -> dict[str, Array]:
-    """The weights of `record` moved by an update, computed in the bytes that are sent: no copy."""
-    files = [_empty_file(layer) for layer in model.layers]
-    after = [np.frombuffer(file.getbuffer(), layer.dtype, layer.size, file.tell())
-             for file, layer in zip(files, model.layers, strict=True)]  # fmt: skip
-    layout.move(model.views(arrays_of(record)), flat, after)
-    after.clear()  # once nobody looks into these bytes, `getvalue` hands them out without a copy
-    return {
-        layer.name: Array(str(layer.dtype), layer.shape, "numpy.ndarray", file.getvalue())
-        for file, layer in zip(files, model.layers, strict=True)
-    }
+    """The weights of `record` moved by an update, written array by array: no second model lies in
+    memory."""
+    found, start = {}, 0
+    for layer, before in zip(model.layers, model.views(arrays_of(record)), strict=True):
+        with np.errstate(over="ignore"):  # what is not finite is not taken
+            after = np.add(before, flat[start : start + layer.size], casting="same_kind",
+                           dtype=layer.dtype)  # fmt: skip
+        found[layer.name] = Array(after.reshape(layer.shape))
+        start += layer.size
+    return found
 
 
 def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:

@@ -102,7 +102,7 @@ class Taciturn(Strategy, Server):
         self._form: tuple[str, ...] = ()  # of the metrics in the round before
         self._with_mod: set[str] = set()  # nodes that understood a request since this start
         self._evaluating: set[str] = set()
-        self._round: FlowerRound | None = None
+        self._round: FlowerRound  # since `configure_train`
         self._downlink: downlink.Downlink | None = None
 
     def summary(self) -> None:
@@ -150,15 +150,15 @@ class Taciturn(Strategy, Server):
     def _find(self, initial: ArrayRecord) -> tuple[ArrayRecord, Results]:
         """The model to begin with, and the results so far."""
         self._begin(initial)
-        state, results = self.find(arrays_of(initial))
-        if state is None:
+        found, results = self.find(arrays_of(initial))
+        if found is None:
             return initial, results
-        self._state.load(state.values, state.about["inner"])
-        self._form = tuple(state.about["form"])
-        model = record_of(state.model)
+        model, values, about = record_of(found[0]), *found[1:]
+        self._state.load(values, about["inner"])
+        self._form = tuple(about["form"])
         if self._downlink is None:
             return model, results
-        self._downlink.go_on(self.done, self.seed, model, state.values)
+        self._downlink.go_on(self.done, self.seed, model, values)
         return self._downlink.public, results
 
     def _begin(self, initial: ArrayRecord) -> None:
@@ -208,7 +208,7 @@ class Taciturn(Strategy, Server):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Fills in the silent and lets the inner strategy aggregate."""
-        now = self._now("aggregate_train")
+        now = self._round
         averages = compatibility.averages(self.inner)
         read = (self._read(message, now) for message in replies)
         heard = self.hear(now, read, keep=not averages)
@@ -231,7 +231,7 @@ class Taciturn(Strategy, Server):
             arrays, metrics = inner_replies.step(
                 self.inner, heard, now, mean, handed, self._needs, self.compares
             )
-        compatibility.received(heard.results, heard.errors)
+        log(INFO, compatibility.RECEIVED, "aggregate_train", heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
         row = self.note(now, heard, info, metrics)
         metrics.update(
@@ -247,11 +247,6 @@ class Taciturn(Strategy, Server):
             self.store.results.add(row["round"], _METRICS[0], metrics)
             self.store.save(arrays_of(model), values, {"form": self._form, "inner": kinds})
         return arrays, metrics
-
-    def _now(self, called: str) -> FlowerRound:
-        if self._round is None:
-            raise InputError(f"`configure_train` must be called before `{called}`.")
-        return self._round
 
     def _read(self, message: Message, now: FlowerRound) -> Reply:
         """The reply in a message."""
@@ -305,7 +300,7 @@ class Taciturn(Strategy, Server):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """The inner strategy's metrics, of replies that can be put together."""
-        server_round, now = server_round + self.done, self._now("aggregate_evaluate")
+        server_round, now = server_round + self.done, self._round
         messages = list(replies)
         found = [self._read(message, now) for message in messages if not message.has_error()]
         heard, key = RoundReplies(self.log), now.request.weighted_by

@@ -5,7 +5,7 @@ step, whichever one it is.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -134,9 +134,9 @@ class Taciturn(ModelAggregator):
         server.rounds = getattr(controller, first) + getattr(controller, count)
         arrays = arrays_of(params)
         server.begin(arrays)
-        state, _ = server.find(arrays)
-        if state is not None:
-            params.update({name: like(state.model[name], params[name]) for name in params})
+        found, _ = server.find(arrays)
+        if found is not None:
+            params.update({name: like(found[0][name], params[name]) for name in params})
             setattr(controller, first, server.done)
             setattr(controller, count, max(server.rounds - server.done, 0))
 
@@ -147,8 +147,8 @@ class Taciturn(ModelAggregator):
         if self._round is None or self._round.request.round != round:
             self._params = from_shareable(task).data
             clients = [client.name for client in fl_ctx.get_engine().get_clients()]
-            asked = getattr(_runner(fl_ctx).current_wf.controller, "num_clients", None)
-            cohort = min(asked or len(clients), len(clients))
+            sampled = getattr(_runner(fl_ctx).current_wf.controller, "num_clients", None)
+            cohort = min(sampled or len(clients), len(clients))
             arrays = arrays_of(self._params)
             self._round, self._replies = server.open(round, arrays, max(1, cohort), WEIGHT), []
             known = {name: server.nodes[name] for name in clients}
@@ -169,40 +169,23 @@ class Taciturn(ModelAggregator):
         of_round = shareable.get_cookie(AppConstants.CONTRIBUTION_ROUND)
         if now is None or of_round != now.request.round - 1:
             return False
-        model = FLModelUtils.from_shareable(shareable, fl_ctx)
-        model.meta["client_name"] = fl_ctx.get_peer_context().get_identity_name()
-        self.accept_model(model)
+        node = fl_ctx.get_peer_context().get_identity_name()
+        self._take(node, now, lambda: FLModelUtils.from_shareable(shareable, fl_ctx))
         return True
 
     def accept_model(self, model: FLModel) -> None:
-        """Reads a result; what is wrong with it is said when the round ends."""
+        """Takes a result; what is wrong with it is said when the round ends."""
         if self._round is not None:
-            self._replies.append(self._read(model, self._round))
+            self._take(f"{model.meta['client_name']}", self._round, lambda: model)
 
-    def _read(self, model: FLModel, now: Round) -> Reply:
-        reply = Reply(f"{model.meta.get('client_name')}")
-        params, meta = dict(model.params or {}), dict(model.meta)
-        payload, packed = 0, b""
+    def _take(self, node: str, now: Round, result: Callable[[], FLModel]) -> None:
+        reply = Reply(node)
         try:
-            reply.metrics = metrics_of(meta, model.metrics)
-            remark = meta.get(REMARK)
-            reply.remark = None if remark is None else f"{remark}"[:300]
-            if ANSWER in params:
-                packed = _bytes(params.pop(ANSWER))
-                reply.report, _, reply.code = unpack(packed)
-            arrays = arrays_of(params)
-            payload = len(reply.code) + sum(array.nbytes for array in arrays.values())
-            if reply.report is None and model.params_type == ParamsType.DIFF:
-                arrays = {name: _moved(now, name, change) for name, change in arrays.items()}
-            reply.arrays = arrays
-        except InputError as error:
-            reply.problem = f"{error}"
-        said = {name: x for name, x in reply.metrics.items() if isinstance(x, int | float)}
-        own = len(packed) - len(reply.code) + len(fobs.dumps([list(params), said]))
-        always = sum(array.nbytes for array in now.layout.rest_of(reply.arrays).values())
-        whole = sum(array.nbytes for array in now.sent.values())
-        reply.traffic = Traffic(payload, always, own, whole + own)
-        return reply
+            _read(reply, result(), now)
+        except Exception as error:  # whatever a client sends, it does not end the job
+            said = "" if isinstance(error, InputError) else f"It cannot be read: {type(error)}: "
+            reply.problem = f"{said}{error}"[:300]
+        self._replies.append(reply)
 
     def aggregate_model(self) -> FLModel:
         """The mean update; no parameters where the model stays."""
@@ -210,7 +193,7 @@ class Taciturn(ModelAggregator):
         if now is None:
             return FLModel(ParamsType.DIFF, {})
         heard = server.hear(now, self._replies)
-        self._replies = []
+        self._round, self._replies = None, []
         mean, info = server.learn(now, heard)
         metrics: dict[str, Any] = {}
         params: dict[str, Any] = {}
@@ -264,10 +247,24 @@ def _aborted(fl_ctx: FLContext) -> bool:
     return signal is not None and bool(signal.triggered)
 
 
-def _bytes(value: Any) -> bytes:
-    if not isinstance(value, bytes):
-        raise InputError(f"Its answer must be bytes, got {type(value).__name__}.")
-    return value
+def _read(reply: Reply, model: FLModel, now: Round) -> None:
+    """Reads a result, or raises."""
+    params, packed = dict(model.params or {}), b""
+    if (remark := model.meta.get(REMARK)) is not None:
+        reply.remark = f"{remark}"[:300]
+    reply.metrics = metrics_of(model.meta, model.metrics)
+    if ANSWER in params:
+        packed = params.pop(ANSWER)
+        reply.report, _, reply.code = unpack(packed)
+    arrays = arrays_of(params)
+    payload = len(reply.code) + sum(array.nbytes for array in arrays.values())
+    if reply.report is None and model.params_type == ParamsType.DIFF:
+        arrays = {name: _moved(now, name, change) for name, change in arrays.items()}
+    reply.arrays = arrays
+    own = len(packed) - len(reply.code) + len(fobs.dumps([list(params), reply.metrics]))
+    always = sum(array.nbytes for array in now.layout.rest_of(arrays).values())
+    whole = sum(array.nbytes for array in now.sent.values())
+    reply.traffic = Traffic(payload, always, own, whole + own)
 
 
 def _moved(now: Round, name: str, change: np.ndarray) -> np.ndarray:
