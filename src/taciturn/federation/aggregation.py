@@ -30,9 +30,9 @@ class Round:
     layout: Layout  # of the model
     limits: Limits  # how far a reply can move the mean
     sent: Arrays  # what clients train from
-    asked: set[str]  # the clients' nodes
-    must_speak: set[str]  # those of them that may not be silent
     log: logging.Logger
+    asked: set[str] = field(default_factory=set)  # the clients' nodes
+    must_speak: set[str] = field(default_factory=set)  # those of them that may not be silent
     down: Traffic = field(default_factory=Traffic)
 
 

@@ -29,12 +29,12 @@ class Residual(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What leaves a node."""
+    """What leaves a node, and what it keeps."""
 
     speaks: bool
     report: Report
-    code: bytes  # of the update; none in silence, and where weights are sent as they are
-    residual: Residual | None  # to keep; None without feedback, and in silence
+    code: bytes = b""  # of the update; none in silence, and where weights are sent as they are
+    residual: Residual | None = None  # to keep; None without feedback, and in silence
 
 
 def answer(
@@ -56,7 +56,7 @@ def answer(
         speaks = speaks and bool(own.speaks(stats._replace(uniform=_uniform()), state))
         report = report._replace(own=max(getattr(state, "probability", 1.0), _LEAST))
     if not (asked.coded and speaks):
-        return Answer(speaks, report, b"", None)
+        return Answer(speaks, report)
     left_out = None
     if asked.codec.feedback:
         left_out = np.zeros(size, np.float32)
@@ -66,7 +66,7 @@ def answer(
     sent = client.encode(asked.codec, update, key, left_out, int(decision.nbytes))
     code = to_bytes(sent.codec, sent.code, size)
     if left_out is None or sent.residual is None:
-        return Answer(True, report, code, None)
+        return Answer(True, report, code)
     report = report._replace(encoded_norm=float(sent.norm or 0.0))
     return Answer(True, report, code, Residual(left_out, sent.residual, asked.round))
 
@@ -79,9 +79,8 @@ def _stats(asked: Request, norm: float, metrics: Mapping[str, Any]) -> ClientSta
         if figure in asked.rule.looks_at:
             value = metrics.get(name)
             if not isinstance(value, int | float):
-                raise InputError(
-                    f"`{asked.rule.name}` looks at the {figure}: report it as `{name}`"
-                )
+                rule = asked.rule.name
+                raise InputError(f"`{rule}` looks at the {figure}: report it as `{name}`")
             stats = stats._replace(**{figure: float(value)})
     return stats
 

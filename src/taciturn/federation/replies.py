@@ -167,12 +167,9 @@ class Limits:
     log: logging.Logger = log
 
     def bound_weights(self, found: Sequence[Reply], weighted_by: str) -> None:
-        """Bounds what each reply weighs by so many times the lower median, and what a silent one
-        weighs by twice the median: it did not say itself what stands in for it.
-
-        A speaker weighs n/p, beside what all would weigh if they had spoken; a silent client
-        weighs n, beside all n.
-        """
+        """Bounds what each reply weighs by so many times the lower median, and a silent one by
+        twice that: it did not say itself what stands in for it. A speaker's n/p is beside what all
+        would weigh if they had spoken, a silent one's n beside all n."""
         if math.isinf(self.weight) or not found:
             return
         speaking = median_low([reply.examples / reply.probability for reply in found])

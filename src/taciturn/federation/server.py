@@ -56,7 +56,10 @@ class Server:
         self.seed = secrets.randbits(62) if seed is None else whole("seed", seed, 0, 2**62)
         self.log = log or logging.getLogger("taciturn")
         averaged = policy.rule != rules.full() and not compares
-        weight, norm = _limit("weight_limit", weight_limit), _limit("norm_limit", norm_limit)
+        weight, norm = (
+            math.inf if limit is None else number(name, limit, 1.0, math.inf, "[1, inf]")
+            for name, limit in (("weight_limit", weight_limit), ("norm_limit", norm_limit))
+        )
         self.limits = Limits(
             weight, norm if averaged else math.inf, averaged and not policy.stand_in.counts,
             self.log,
@@ -130,10 +133,8 @@ class Server:
         request = Request(
             rule, config.context, self.policy.codec, self._whole, weighted_by, self.seed, round
         )
-        return Round(
-            config=config, request=request, layout=layout, limits=self.limits, sent=arrays,
-            asked=set(), must_speak=set(), log=self.log,
-        )  # fmt: skip
+        return Round(config=config, request=request, layout=layout, limits=self.limits,
+                     sent=arrays, log=self.log)  # fmt: skip
 
     def ask(self, now: Round, node: str) -> Request:
         """What a node is asked."""
@@ -216,7 +217,3 @@ class Server:
         if self._tracker is not None:
             named = {key: value for key, value in figures.items() if key != "round"}
             self._tracker.add(str(self.policy), [(round, named)])
-
-
-def _limit(name: str, value: float | None) -> float:
-    return math.inf if value is None else number(name, value, 1.0, math.inf, "[1, inf]")

@@ -77,9 +77,7 @@ def refuse(inner: Strategy) -> None:
             "`aggregate_train`."
         )
     if isinstance(inner, _TREES):
-        raise InputError(
-            f"{type(inner).__name__} collects trees: there is no mean to stand in for."
-        )
+        raise InputError(f"{type(inner).__name__} collects trees: there is no mean of them.")
     _refuse_central_privacy(inner)
 
 

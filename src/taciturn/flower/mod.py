@@ -34,9 +34,7 @@ def speak(rule: Rule | str | None = None) -> Mod:
         as under `optimal` and `budget`, clients with `fixed` answer with an error.
     """
     own = parse_part("rule", rule) if isinstance(rule, str) else rule
-    if own is not None and (
-        not isinstance(own, Rule) or own.name not in ("full", "fixed", "random")
-    ):
+    if own is not None and getattr(own, "name", "") not in ("full", "fixed", "random"):
         raise InputError(
             f"A client's own rule must need nobody else: full, fixed or random, got {rule!r}."
         )

@@ -1,10 +1,9 @@
 """What strategy and mod tell each other: a record in the request, and an entry in the reply.
 
-Each record of a message costs 150 bytes in Flower. A reply therefore has the app's metrics, the
-mod's numbers and the code in one: a ConfigRecord, because only these hold bytes. Names of metrics
-travel once: a request has those that the server heard in the round before, and a client that
-reports the same sends numbers alone. And a node asks for each array of a model by itself, with 2 kB
-of HTTP headers: clients that are known to have the mod are sent many arrays as one.
+Each record of a message costs 150 bytes in Flower: a reply has the app's metrics, the mod's numbers
+and the code in one ConfigRecord, because only these hold bytes. Names of metrics travel once: a
+request has those of the round before, and a client that reports the same sends numbers alone. A
+node asks for each array with 2 kB of HTTP headers: those with the mod are sent many as one.
 """
 
 import struct
@@ -110,10 +109,8 @@ def metrics_of(content: RecordDict) -> dict[str, Any]:
 
 
 def read_reply(reply: Reply, content: RecordDict, form: tuple[str, ...] = ()) -> Any:
-    """Reads the reply to a request with this `form`; what the node has of the public model.
-
-    Raises an `InputError` that says what is wrong with it.
-    """
+    """What a node has of the public model; the rest of what it says to a request with this `form`
+    is put into `reply`. Raises an `InputError` that says what is wrong with it."""
     found = metrics_of(content)
     if len(found) != 1 or len(content.array_records) > 1:
         raise InputError(

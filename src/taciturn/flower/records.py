@@ -32,11 +32,9 @@ def record_of(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
 
 
 def view(array: Array) -> np.ndarray:
-    """The array of a record, which shares its memory.
-
-    `Array.numpy` copies: at fifty million weights that is most of a round. NumPy reads the header;
-    nothing is unpickled, and nothing is allocated whatever the header says.
-    """
+    """The array of a record, which shares its memory: at fifty million weights a copy, as of
+    `Array.numpy`, is most of a round. NumPy reads the header; nothing is unpickled, and nothing is
+    allocated whatever the header says."""
     try:
         if array.stype != "numpy.ndarray":
             raise ValueError("it must be written by NumPy")
