@@ -69,6 +69,10 @@ def test_a_federation_in_which_everything_dies_ends_and_counts_nothing_twice(tmp
     job = ["--policy", "full+eden:1", "--rounds", f"{rounds}", "--folder", str(folder),
            "--script-args=--garbage " + bad]  # fmt: skip
     with Federation(tmp_path / "nvflare") as federation:
+        # What a site can require, as the guide has it: its filters are before those of the job.
+        page = (HERE.parents[1] / "docs" / "nvflare.md").read_text("utf-8")
+        required = re.search(r"```json\n(.*?)```", page, re.DOTALL)[1]
+        (federation.kits / SITES[0] / "local" / "privacy.json").write_text(required)
         federation.start()
         federation.submit("first", *job)
         wait_until("two rounds are saved", lambda: saved(folder) >= 2, 90)
