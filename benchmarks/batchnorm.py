@@ -1,7 +1,7 @@
 """Networks with BatchNorm under the default policy, beside plain Flower.
 
     python benchmarks/batchnorm.py [--seeds 3] [--rounds 40] [--jobs N] [--json FILE]    measures
-    python benchmarks/batchnorm.py --wire              a SuperLink and four SuperNodes, ten rounds
+    python benchmarks/batchnorm.py --wire              a SuperLink, four SuperNodes, 20 rounds
     python benchmarks/batchnorm.py --table             writes the table of docs/production.md
 
 Eight nodes with 320 drawn digits each (`taciturn.load("glyphs")`), every node with writers of its

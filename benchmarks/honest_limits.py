@@ -39,7 +39,7 @@ from taciturn.flower.strategy import DEFAULT
 from taciturn.settings import Settings
 from taciturn.sim import draws
 from taciturn.sim.defaults import fill_in
-from taciturn.sim.local import flat_model
+from taciturn.sim.model import flat_model
 from taciturn.sim.reference import Trainer
 from taciturn.tasks.task import with_test
 

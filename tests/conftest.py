@@ -85,6 +85,27 @@ def taciturn(
     return call
 
 
+@pytest.fixture
+def loud(taciturn: Callable[..., tuple[int, str, str]]) -> Iterator[Callable[[str], None]]:
+    """Writes parts.py with a rule `loud` that speaks where a condition holds; it does not stay."""
+    from taciturn.core import policy
+
+    def write(condition: str) -> None:
+        policy.RULES.pop("loud", None)  # as in a new process
+        Path("parts.py").write_text(
+            "import taciturn\n"
+            "def loud(share: float = 1.0) -> taciturn.Rule:\n"
+            "    return taciturn.Rule('loud', (('share', share),), init=lambda *_: (share,),\n"
+            f"        speaks=lambda own, context: {condition},\n"
+            "        learn=lambda state, tally: state, looks_at=('norm',))\n"
+            "taciturn.register('rule', loud)\n"
+        )
+
+    yield write
+    policy.RULES.pop("loud", None)
+    policy.OWN.clear()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") is None or os.environ.get("TACITURN_GPU_TESTS") == "cpu":
         return

@@ -52,7 +52,7 @@ MUTANTS = [
            "random_bits(fold(key, LEVELS), (size,))",
            "random_bits(fold(key * 0, LEVELS), (size,))"),
     Mutant("what was left out forgotten in silence", "sim/client_state.py", "sim/test_cohorts.py",
-           "jnp.where(said[runs][..., None], new, table[place])",
+           "jnp.where(said[self.runs][..., None], new, table[place])",
            "new"),
     Mutant("a checkpoint that forgets the optimiser", "sim/serialization.py",
            "sim/test_checkpoint.py",

@@ -183,9 +183,9 @@ MAY_IMPORT = {
     "federation": "checks core runs summary track",
     "flower": "checks core federation",
     "nvflare": "core federation",
-    "report": "settings progress track summary core data tasks sim files runs",
-    "studies": "settings core data tasks sim report files runs summary",
-    "frontier": "settings core tasks sim report runs studies",
+    "report": "settings progress summary core data tasks sim files runs",
+    "studies": "settings progress track core data tasks sim report files runs summary",
+    "frontier": "settings core tasks sim report runs studies summary",
 }
 LIGHT = {"checks": (), "files": (), "core": (), "data": (), "runs": ("safetensors",)}  # and NumPy
 ONLY_HERE = {"flwr": "flower", "nvflare": "nvflare", "tyro": "cli"}

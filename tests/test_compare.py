@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,23 +15,38 @@ import pytest
 from test_resume import assert_same_files, every_round_is_saved, stop_after_two_rounds
 
 import taciturn as package
-from taciturn import runs
+from taciturn import cli, runs
 from taciturn.errors import InputError, RunError
-from taciturn.settings import points, read_values
-from taciturn.studies.difference import difference
-from taciturn.summary import summarise
+from taciturn.report.units import score_text
+from taciturn.settings import Settings, points, read_values
+from taciturn.studies import comparison
+from taciturn.summary import difference, summarise
 from taciturn.tasks import load
 
 ARMS = ["full", "random:0.5+ignore"]
 SMALL = ["synthetic", "--rounds", "3", "--cohort", "3"]
+GIVEN: dict[str, Any] = {"rounds": 3, "cohort": 3, "clip": math.inf, "seeds": (4, 2)}
 
 
-def test_arms_are_compared_seed_by_seed_with_the_first(taciturn: Any) -> None:
-    options = ["compare", *SMALL, "--arms", "; ".join(ARMS), "--seeds", "3"]
-    code, out, _ = taciturn(*options, "--out", "a")
-    assert code == 0
-    histories = package.compare("synthetic", {a: a for a in ARMS}, rounds=3, cohort=3, seeds=3)
-    arms = runs.read_json(Path("a/summary.json"))["arms"]
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison."""
+    folder = tmp_path_factory.mktemp("compared") / "a"
+    options = ["--arms", "; ".join(ARMS), "--clip", "inf", "--seeds", "4", "2", "--quiet"]
+    cli.main(["compare", *SMALL, *options, "--out", str(folder)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def histories() -> dict[str, Any]:
+    """The same comparison in Python."""
+    return package.compare("synthetic", {arm: arm for arm in ARMS}, **GIVEN)
+
+
+def test_arms_are_compared_seed_by_seed_with_the_first(
+    taciturn: Any, compared: Path, histories: dict[str, Any]
+) -> None:
+    arms = runs.read_json(compared / "summary.json")["arms"]
     assert list(arms) == ARMS
     found = {arm: figures["accuracy"] for arm, figures in arms.items()}
     for arm, history in histories.items():
@@ -40,9 +55,10 @@ def test_arms_are_compared_seed_by_seed_with_the_first(taciturn: Any) -> None:
     wanted = difference(np.array(found[ARMS[1]]), np.array(found[ARMS[0]]))
     assert figures["difference"] == pytest.approx(wanted._asdict())
     assert "difference" not in arms[ARMS[0]]
-    assert "half of its 95 % interval" in out
-    # The report says the same of the same run.
-    for shown in (out, taciturn("report", "a")[1]):
+    # What is shown at the end, and the report of the same run, say the same.
+    for shown in (taciturn("resume", str(compared))[1],
+                  taciturn("report", str(compared), "-o", "x.html")[1]):  # fmt: skip
+        assert "half of its 95 % interval" in shown
         line = next(line for line in shown.splitlines() if line.startswith(ARMS[1]))
         for text in (
             f"{wanted.mean:+.2f} ± {wanted.half:.2f}",
@@ -51,17 +67,6 @@ def test_arms_are_compared_seed_by_seed_with_the_first(taciturn: Any) -> None:
             f"{figures['upload_share']:.3g} %",
         ):
             assert text in line
-
-
-def test_where_numbers_are_predicted_accuracies_do_not_differ(taciturn: Any) -> None:
-    rows = [f"{i % 3},{i},{i + 0.5}" for i in range(30)]
-    Path("t.csv").write_text("\n".join(["who,x,y", *rows]))
-    table = ["table", "--data", "t.csv", "--client", "who", "--label", "y"]
-    options = ["--arms", "; ".join(ARMS), "--rounds", "2", "--cohort", "2", "--seeds", "2"]
-    code, out, _ = taciturn("compare", *table, *options, "--plain", "--out", "a")
-    assert code == 0
-    assert "loss" in out
-    assert "difference" not in out
 
 
 def test_a_difference_is_the_mean_and_students_interval() -> None:
@@ -104,30 +109,33 @@ def test_the_noise_floor_is_measured_and_reported(
     assert_same_files(Path("a"), Path("b"))
 
 
-def test_the_folders_own_configuration_runs_the_same_again(taciturn: Any) -> None:
-    options = ["--arms", ARMS[1], "--clip", "inf", "--seeds", "4", "2"]
-    assert taciturn("compare", *SMALL, *options, "--out", "a")[0] == 0
-    config = tomllib.loads(Path("a/config.toml").read_text())
-    assert (config["arms"], config["seeds"], config["task"]) == (ARMS[1], [4, 2], "synthetic")
+def test_the_folders_own_configuration_runs_the_same_again(taciturn: Any, compared: Path) -> None:
+    config = tomllib.loads((compared / "config.toml").read_text())
+    assert (config["arms"], config["seeds"], config["task"]) == (
+        "; ".join(ARMS), [4, 2], "synthetic",
+    )  # fmt: skip
     assert config["devices"] == len(jax.devices())
-    assert taciturn("run", "--config", "a/config.toml", "--out", "b")[0] == 0
-    assert_same_files(Path("b"), Path("a"))
     Path("c").mkdir()  # of a run that was stopped before its first checkpoint
-    Path("c/config.toml").write_bytes(Path("a/config.toml").read_bytes())
+    shutil.copy(compared / "config.toml", "c")
     assert taciturn("resume", "c")[0] == 0
-    assert_same_files(Path("c"), Path("a"))
+    assert_same_files(Path("c"), compared)
 
 
-def test_what_is_given_counts_more_than_the_file(taciturn: Any) -> None:
+def test_what_is_given_counts_more_than_the_file(
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def start(values: dict[str, Any], *_: Any) -> tuple[Path, dict[str, Any]]:
+        asked.update(values)
+        return Path("runs"), {}
+
+    monkeypatch.setattr(comparison, "start", start)
     Path("c.toml").write_text('task = "glyphs"\nrounds = 9\nseeds = [1, 2]\nlr = 0.3\n')
-    code, out, _ = taciturn(
-        "run", *SMALL, "--config", "c.toml", "--policy", "full", "--seed", "7", "--json"
-    )
-    assert code == 0
-    summary = json.loads(out)
-    assert (summary["task"], summary["rounds"], summary["seeds"]) == ("synthetic", 3, [7])
-    config = tomllib.loads((Path(summary["run"]) / "config.toml").read_text())
-    assert config["lr"] == 0.3
+    options = ("--config", "c.toml", "--policy", "full", "--seed", "7", "--json")
+    assert taciturn("run", *SMALL, *options)[0] == 0
+    wanted = {"task": "synthetic", "rounds": 3, "seed": 7, "seeds": Settings.seeds, "lr": 0.3}
+    assert {name: asked[name] for name in wanted} == wanted
 
 
 def names_in(folder: str) -> set[str]:
@@ -144,9 +152,8 @@ def test_a_sweep_has_a_folder_for_every_point_and_goes_on(
     names = {"config.toml", "summary.json", "lr=0.1", "lr=0.3"}
     assert names_in("a") == names
     assert tomllib.loads(Path("a/config.toml").read_text())["lr"] == [0.1, 0.3]
-    single = package.simulate("synthetic", "full", rounds=3, cohort=3, lr=0.3)
     points = runs.read_json(Path("a/summary.json"))["points"]
-    assert points["lr=0.3"]["accuracy_mean"] == pytest.approx(100 * single.accuracy[0, -1])
+    assert points["lr=0.3"] == runs.read_json(Path("a/lr=0.3/summary.json"))
 
     # A list in a file is the same; stopped in the first point, it goes on with all.
     every_round_is_saved(monkeypatch)
@@ -173,10 +180,12 @@ def test_values_have_the_types_of_the_plan() -> None:
             read_values(bad)
 
 
-def test_runs_are_listed_with_their_state(taciturn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_listed_with_their_state(
+    taciturn: Any, compared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("runs/none").mkdir(parents=True)
     assert taciturn("runs")[1] == "There are no runs in runs.\n"
-    assert taciturn("run", *SMALL, "--arms", "; ".join(ARMS), "--out", "runs/done")[0] == 0
+    shutil.copytree(compared, "runs/done")
     config = Path("runs/done/config.toml").read_text().replace("; ".join(ARMS), "full")
     for name in ("stopped", "running", "federation"):
         Path("runs", name).mkdir()
@@ -190,7 +199,7 @@ def test_runs_are_listed_with_their_state(taciturn: Any, monkeypatch: pytest.Mon
         code, out, _ = taciturn("runs")
     assert code == 0
     arms = runs.read_json(Path("runs/done/summary.json"))["arms"].values()
-    full, part = (f"{a['accuracy_mean']:.2f} % {a['upload_share']:.3g} %" for a in arms)
+    full, part = (f"{score_text(arm)} {arm['upload_share']:.3g} %" for arm in arms)
     assert [" ".join(line.split()) for line in out.splitlines()] == [
         "run task state arm accuracy of full",
         "runs/running synthetic running full",
@@ -209,34 +218,29 @@ def test_runs_are_listed_with_their_state(taciturn: Any, monkeypatch: pytest.Mon
         assert name in cells
 
 
-def test_the_model_comes_back(taciturn: Any) -> None:
-    options = ["--arms", "; ".join(ARMS), "--seeds", "4", "2"]
-    assert taciturn("compare", *SMALL, *options, "--out", "a")[0] == 0
+def test_the_model_comes_back(compared: Path, histories: dict[str, Any], tmp_path: Path) -> None:
     task = load("synthetic")
-    histories = package.compare(task, {arm: arm for arm in ARMS}, rounds=3, cohort=3, seeds=(4, 2))
     expected = histories[ARMS[1]].weights[1], histories["full"].weights[0]
     # By default the first that is not full communication, and the lowest seed.
-    models = package.load_model("a"), package.load_model("a", arm="full", seed=4, task=task)
+    models = (package.load_model(compared),
+              package.load_model(compared, arm="full", seed=4, task=task))  # fmt: skip
     for model, weights in zip(models, expected, strict=True):
         np.testing.assert_array_equal(jax.flatten_util.ravel_pytree(model)[0], weights)
-    right, one = task.metrics(models[0], task.test)["accuracy"]
-    accuracy = histories[ARMS[1]].accuracy[1, -1]
-    assert float(right.sum() / one.sum()) == pytest.approx(accuracy)
     for wrong, message in (
         ({"arm": "ful"}, "no arm called `ful`"),
         ({"seed": 3}, r"`seed` must be one of \[2, 4\], got 3"),
         ({"task": load("glyphs")}, "The model of `glyphs` has other arrays"),
     ):
         with pytest.raises(InputError, match=message):
-            package.load_model("a", **wrong)
-    Path("a/summary.json").unlink()
-    with pytest.raises(RunError, match="`taciturn resume a` goes on"):
-        package.load_model("a")
+            package.load_model(compared, **wrong)
+    shutil.copy(compared / "config.toml", tmp_path)
+    with pytest.raises(RunError, match="was stopped before its end"):
+        package.load_model(tmp_path)
 
 
-def test_a_history_as_a_frame_of_pandas() -> None:
+def test_a_history_as_a_frame_of_pandas(histories: dict[str, Any]) -> None:
     pytest.importorskip("pandas")
-    history = package.simulate("synthetic", "adaptive+ou", rounds=3, cohort=3, seeds=(4, 2))
+    history = histories[ARMS[1]]
     frame = history.to_pandas()
     assert list(frame.columns[:3]) == ["arm", "seed", "round"]
     last = frame[frame["round"] == 3]["accuracy"]

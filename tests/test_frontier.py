@@ -10,11 +10,10 @@ import pytest
 from test_resume import every_round_is_saved, stop_after_two_rounds
 
 from taciturn import runs
-from taciturn.core import policy
 from taciturn.core.policy import parse
 from taciturn.frontier import folder, front, picture
+from taciturn.frontier.folder import GRID, SMALLER
 from taciturn.frontier.front import Frontier, Scores
-from taciturn.frontier.policies import GRID, SMALLER
 from taciturn.settings import read_config
 from taciturn.tasks import load
 from taciturn.tasks.task import with_test
@@ -53,48 +52,36 @@ def test_a_call_finishes_what_was_stopped_and_adds_to_the_table(
     assert float(shown["accuracy %"]) == pytest.approx(own["accuracy_mean"], 1e-5)
     assert float(shown["upload %"]) == pytest.approx(own["upload_share"], 1e-5)
     assert float(found["power of choice"]["upload %"]) > 100  # losses are uploaded too
+    assert taciturn(*SMALL, "--policies", "full")[0] == 0
+    assert set(rows()) == set(found)  # what is there keeps its name
     code, _, err = taciturn(*SMALL, "--lr", "0.3")
     assert (code, err) == (1, "taciturn: a has other runs: lr is 0.1 there and 0.3 here. "
                               "Choose another `--out`.\n")  # fmt: skip
 
 
-def test_runs_of_a_part_that_did_something_else_are_not_shown(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    request.addfinalizer(policy.OWN.clear)
-    monkeypatch.setitem(policy.RULES, "one", None)  # what is registered does not stay
-    del policy.RULES["one"]
-    part = (
-        "import taciturn\n"
-        "def one():\n"
-        "    return taciturn.Rule('one', (), init=lambda *_: (1.0,),\n"
-        "        speaks=lambda own, context: own.norm > LEAST * context[0],\n"
-        "        learn=lambda state, tally: state, looks_at=('norm',))\n"
-        "taciturn.register('rule', one)\n"
-    )
-    asked = (*SMALL, "--import", "one.py", "--policies", "one+ignore")
-    Path("one.py").write_text(part.replace("LEAST", "0.1"))
-    assert taciturn(*asked)[0] == 0
-    assert taciturn(*asked)[0] == 0
-    policy.RULES.pop("one")  # as in a new process
-    Path("one.py").write_text(part.replace("LEAST", "0.2"))
+def test_runs_of_a_part_that_did_something_else_are_not_shown(taciturn: Any, loud: Any) -> None:
+    asked = (*SMALL, "--import", "parts.py", "--policies", "loud,share=0.1+ignore")
+    for _ in range(2):
+        loud("own.norm > context[0]")
+        assert taciturn(*asked)[0] == 0
+    loud("own.norm > 2 * context[0]")
     code, _, err = taciturn(*asked)
     assert (code, err.partition(" is ")[0]) == (
-        1, "taciturn: a has other runs: the arm one+ignore",
+        1, "taciturn: a has other runs: the arm loud,share=0.1+ignore",
     )  # fmt: skip
 
 
 def test_a_small_model_has_smaller_budgets_and_what_cannot_be_kept_is_left_out(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+    taciturn: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(folder, "GRID", {"full": "full", "chosen": "full"})
     monkeypatch.setattr(folder, "OWN", {"chosen": {"choice": 101}})
     monkeypatch.setattr(folder, "SMALLER", {"budget:3%": "budget:3%"})
-    code, _, err = taciturn(*SMALL)
+    code, *_ = taciturn(*SMALL)
     assert (code, comparisons()) == (0, ["full"])
-    lines = [line for line in err.splitlines() if "left out" in line]
-    assert lines[0].startswith("budget:3% is left out: the budget of 3% cannot be kept")
-    assert lines[1].startswith("chosen is left out: `choice` must be")
+    first, second = caplog.messages
+    assert first.startswith("budget:3% is left out: the budget of 3% cannot be kept")
+    assert second.startswith("chosen is left out: `choice` must be")
 
 
 def test_another_files_results_are_never_shown(taciturn: Any) -> None:
@@ -104,13 +91,16 @@ def test_another_files_results_are_never_shown(taciturn: Any) -> None:
     for path, shift in ((table, 0), (other, 1)):
         lines = [f"{i % 12},{i % 7},{one + shift:.3f}" for i, one in enumerate(y)]
         path.write_text("\n".join(["0,1,2", *lines]) + "\n")
-    asked = ("frontier", "table", "--client", "0", "--label", "2", "--policies", "full",
+    asked = ("frontier", "table", "--client", "0", "--label", "2", "--policies", "adaptive+ou",
              "--rounds", "2", "--seed", "1")  # fmt: skip
     assert taciturn(*asked, "--data", "table.csv")[0] == 0
-    assert rows("frontier-results/table/table.csv").keys() == {"full"}
-    (full,) = rows("frontier-results/table/table.csv").values()
+    found = rows("frontier-results/table/table.csv")
+    assert found.keys() == {"full", "silence, OU"}
+    full = found["full"]
     task = load("table", data=table, client="0", label="2")
-    loss = runs.read_json(Path("frontier-results/table/1/summary.json"))["loss_mean"]
+    summary = runs.read_json(Path("frontier-results/table/1/summary.json"))
+    loss = summary["arms"]["full"]["loss_mean"]
+    assert "difference" not in summary["arms"]["adaptive+ou"]  # of accuracies
     explained = 100 * (1 - loss / with_test(task)[1].examples["y"].var())
     assert float(full["explained variance %"]) == pytest.approx(explained, 1e-4)
     assert explained < 0
@@ -121,13 +111,17 @@ def test_another_files_results_are_never_shown(taciturn: Any) -> None:
     assert "nosuch.csv" in taciturn(*asked, "--data", "nosuch.csv")[2]
 
 
-def made(**policies: tuple[float, float]) -> Frontier:
+def scores(share: float, end: float) -> Scores:
     """Three seeds that end at a score and a little about it, after a share of all bytes."""
-    arms = {}
-    for name, (end, share) in ({"full": (80, 100)} | policies).items():
-        ends = end + np.array([-0.1, 0.0, 0.1])
-        sent = np.array([[0.5, 1.0]] * 3) * share / 100 * FULL_BYTES
-        arms[name] = Scores((0, 1, 2), np.stack([ends - 3, ends], axis=1), sent)
+    ends = end + np.array([-0.1, 0.0, 0.1])
+    sent = np.array([[0.5, 1.0]] * 3) * share / 100 * FULL_BYTES
+    return Scores((0, 1, 2), np.stack([ends - 3, ends], axis=1), sent)
+
+
+def made(**policies: tuple[float, float]) -> Frontier:
+    """Policies by their score and the share of all bytes."""
+    ends = {"full": (80, 100)} | policies
+    arms = {name: scores(share, end) for name, (end, share) in ends.items()}
     return Frontier("X", "accuracy", 10, arms)
 
 
@@ -137,16 +131,17 @@ def test_the_front_is_what_nobody_beats() -> None:
         ({"a": (1, 5), "b": (1, 5)}, {"a", "b"}),
         ({"a": (2, 6), "b": (3, 5), "c": (1, 4)}, {"a", "c"}),
     ):
-        assert front.pareto(ends) == expected
+        found = Frontier("X", "accuracy", 10, {name: scores(*end) for name, end in ends.items()})
+        assert {point.name for point in front.points(found) if point.on_front} == expected
 
 
 def test_a_row_has_the_gap_the_share_and_the_bytes_until_the_mean_gets_there() -> None:
     found = made(budget=(80, 1), rival=(79, 10))
     full, rival, budget = front.table(found).rows
     assert [row[0] for row in (full, rival, budget)] == ["full", "rival", "**budget**"]
-    assert rival[2:6] == ("-1.00 ± 0.00", rival[3], "39.3 KiB", None)
+    assert rival[2:6] == ("-1.00 ± 0.00", rival[3], "40.24 kB", None)
     assert str(rival[3]) == "10.0 ± 0.0"
-    assert rival[6:] == ("19.65 KiB", "19.65 KiB", None)  # 72 and 76 of 80, and never 79.2
+    assert rival[6:] == ("20.12 kB", "20.12 kB", None)  # 72 and 76 of 80, and never 79.2
     seeds = found.arms["rival"]._replace(seeds=(1, 2, 3))
     assert str(found._replace(arms={**found.arms, "rival": seeds}).gap("rival")) == "-1.10 ± 0.00"
 
@@ -166,6 +161,8 @@ def test_the_picture_has_ten_policies_at_their_bytes_and_score() -> None:
     assert {"full", "budget", "low: 60.0 %"} < names
     assert len(names) == 10
     axes.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not any(box.count_overlaps(boxes[:i]) for i, box in enumerate(boxes))
     for line in marks.values():
         box = line.get_window_extent()
         assert all(axes.bbox.contains(*corner) for corner in box.padded(4).get_points())

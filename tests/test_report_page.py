@@ -1,4 +1,4 @@
-"""The page of run folders, and the server that shows it live; how it looks is in test_browser."""
+"""`taciturn report` and `watch`: page, picture, and server; how a page looks is in test_browser."""
 
 import base64
 import html
@@ -15,10 +15,12 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from PIL import Image
 
 from taciturn import cli, runs
 from taciturn.errors import InputError
-from taciturn.report import colours, page, series, units, watch
+from taciturn.report import colours, page, plots, series, units, watch
 
 POLICY = "adaptive,k=0+ou"
 
@@ -80,7 +82,7 @@ def test_curves_and_shades_are_those_of_the_rounds(folder):
     assert x.tolist() == list(range(2, 41, 2))
     assert y == pytest.approx([2 * t + 0.5 for t in range(2, 41, 2)])
     uploaded, same = lines(shown, "accuracy-upload")[POLICY]
-    assert uploaded == pytest.approx([t * 20160 / 2**20 for t in range(2, 41, 2)])
+    assert uploaded == pytest.approx([t * 20160 / 1e6 for t in range(2, 41, 2)])
     assert same == pytest.approx(y)
     assert set(lines(shown, "spoke")[POLICY][1]) == {50}
     assert set(lines(shown, "bits")[POLICY][1]) == {16}
@@ -127,8 +129,8 @@ def test_the_tables_have_payload_and_overhead_and_what_was_written_at_the_end(fo
     }  # fmt: skip
     head, _, policy = cells(shown, "Bytes of every arm")
     assert dict(zip(head, policy, strict=True)) == {
-        "arm": POLICY, "payload up": "781.2 KiB", "overhead up": "6.25 KiB",
-        "payload down": "1.526 MiB", "overhead down": "6.25 KiB", "upload of full": "50.2 %",
+        "arm": POLICY, "payload up": "800 kB", "overhead up": "6.4 kB",
+        "payload down": "1.6 MB", "overhead down": "6.4 kB", "upload of full": "50.2 %",
         "both ways of full": "75.1 %",
     }  # fmt: skip
     assert 'title="800,000 bytes"' in shown["tables"]
@@ -156,17 +158,19 @@ def test_the_saving_is_said_first(tmp_path):
 
 
 def test_ticks_of_bytes_are_few_and_round():
-    assert [*units.byte_axis(1000, 9 * 1024).values()] == ["1 KiB", "2 KiB", "5 KiB"]
-    assert [*units.byte_axis(150 * 1024, 3 << 20).values()] == [
-        "200 KiB", "500 KiB", "1 MiB", "2 MiB",
+    assert [*units.byte_axis(1000, 9000).values()] == ["1 kB", "2 kB", "5 kB"]
+    assert [*units.byte_axis(150e3, 3e6).values()] == [
+        "200 kB", "500 kB", "1 MB", "2 MB",
     ]  # fmt: skip
-    assert [*units.byte_axis(5000, 1 << 24).values()] == ["10 KiB", "100 KiB", "1 MiB", "10 MiB"]
+    assert [*units.byte_axis(5000, 16e6).values()] == ["10 kB", "100 kB", "1 MB", "10 MB"]
 
 
 def test_uploads_are_counted_until_shares_of_what_full_reached(tmp_path):
     slow = make(tmp_path / "run", rows("full"), rows("random:0.5+ignore", best=0.75))
     head, full, policy = cells(content(slow), "Upload until an accuracy")
     assert head == ["arm", "72 %", "76 %", "79.2 %"]
+    better = make(tmp_path / "better", rows("full"), rows("random:0.5+ignore", best=0.9))
+    assert cells(content(better), "Upload until an accuracy")[0] == head
     assert full[1] == f"{units.byte_text(36 * 40160)}, round 36"
     # 38 rounds: 71.25 %
     assert policy[1:3] == [f"{units.byte_text(40 * 20160)}, round 40", "not reached"]
@@ -190,6 +194,7 @@ def test_the_folder_of_a_sweep_is_the_folders_in_it(tmp_path, folder, capsys):
     cli.main(["report", str(tmp_path / "sweep"), str(folder), "-o", str(tmp_path / "x.html")])
     shown = capsys.readouterr().out
     assert all(name in shown for name in ("lr=0.1: full", "lr=0.3: full", "run: full"))
+    assert "instead of" not in shown  # runs may differ in more than their policies
     assert (
         watch.Source([tmp_path / "sweep"])
         .content()["subtitle"]
@@ -333,7 +338,54 @@ def test_several_runs_overlay(folder, tmp_path):
 def test_an_arm_keeps_its_colour():
     alone = colours.colours(["adaptive+ou"])["adaptive+ou"]
     others = [f"random:{i}+zero" for i in range(30)]
-    assert colours.colours([*others, "adaptive+ou", "full"])["adaptive+ou"] == alone
+    assert colours.colours([*others[:10], "adaptive+ou", "full"])["adaptive+ou"] == alone
     few = colours.colours([*others[:8], "full"])
     assert (len(set(few.values())), few["full"]) == (9, colours.GREY)
     assert few[others[0]] == colours.colours([others[0]])[others[0]]
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are written."""
+    found, save = [], Figure.savefig
+
+    def savefig(self, *arguments, **options):
+        found.append(self)
+        return save(self, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return found
+
+
+def test_table_and_picture(tmp_path, capsys, drawn):
+    nothing = float("nan")
+    folder = make(tmp_path, *(rows(POLICY, seed, 2, threshold=nothing, norm_mean=nothing)
+                              for seed in (0, 1)))  # fmt: skip
+    cli.main(["report", str(folder), "-o", str(folder / "report.png")])
+    assert "80.50 ± 0.71 %" in capsys.readouterr().out
+    with Image.open(folder / "report.png") as picture:
+        assert (picture.format, picture.size) == ("PNG", (1210, 880))  # 11 × 8 inches at 110
+    by_upload, by_round, spoke, nbytes = drawn[0].axes
+    # Tested after the second round alone, and never a threshold or a norm.
+    for axes, x, y in (
+        (by_round, [2], [80.5]),
+        (by_upload, [40_320 / 1000], [80.5]),
+        (spoke, [1, 2], [50, 50]),
+    ):
+        (line,) = axes.get_lines()
+        assert line.get_xdata() == pytest.approx(x)
+        assert line.get_ydata() == pytest.approx(y)
+    assert nbytes.get_title("left").startswith("Bytes up and down")
+    assert [len(axes.collections) for axes in drawn[0].axes] == [1] * 4  # shades, not of dots
+    assert [tick.get_text() for tick in by_upload.get_xticklabels()] == ["30 kB", "40 kB"]
+    (legend,) = drawn[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == [POLICY]
+
+
+def test_the_picture_has_losses_and_norms_where_there_is_nothing_else(tmp_path, drawn):
+    table = rows("full", rounds=2, accuracy=float("nan"), loss=0.5)
+    plots.draw(series.read(make(tmp_path, table)), tmp_path / "report.png")
+    by_upload, by_round, _, norms = drawn[0].axes
+    found = [axes.get_lines()[0].get_ydata() for axes in (by_round, by_upload, norms)]
+    np.testing.assert_allclose(found, [[0.5, 0.5], [0.5, 0.5], [1, 1]])
+    assert by_round.get_title("left").startswith("Loss by round")

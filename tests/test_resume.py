@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from test_cli import SMALL
 
-from taciturn import runs
+from taciturn import cli, runs
 from taciturn.core import policy
 from taciturn.progress import Progress
 from taciturn.report import terminal
@@ -68,10 +68,17 @@ def assert_same_files(one: Path, other: Path) -> None:
     assert summaries[0] == summaries[1]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("whole") / "whole"
+    cli.main(["run", *OPTIONS, "--quiet", "--out", str(folder)])
+    return folder
+
+
 def test_a_run_that_is_stopped_says_how_to_go_on_and_does(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+    taciturn: Any, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert taciturn("run", *OPTIONS, "--out", "whole")[0] == 0
     stop_after_two_rounds(monkeypatch, signal.SIGTERM)
     code, out, err = taciturn("run", *OPTIONS, "--out", "a")
     assert (code, out) == (128 + signal.SIGTERM, "")
@@ -80,36 +87,35 @@ def test_a_run_that_is_stopped_says_how_to_go_on_and_does(
     code, out, _ = taciturn("resume", "a")
     assert code == 0
     assert out.endswith("Results are in a\n")
-    assert_same_files(Path("a"), Path("whole"))
+    assert_same_files(Path("a"), whole)
 
     Path("a/checkpoint-4.safetensors").write_text("killed before it was removed")
     code, again, err = taciturn("resume", "a")
     assert (code, again, err) == (0, out, "a is complete.\n")
-    assert_same_files(Path("a"), Path("whole"))
+    assert_same_files(Path("a"), whole)
 
 
+@pytest.mark.parametrize("name", ["weights.safetensors", "summary.json"])
 def test_a_full_disk_at_the_end_loses_nothing(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, taciturn: Any, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert taciturn("run", *OPTIONS, "--out", "whole")[0] == 0
     real = os.replace
-    for name in ("weights.safetensors", "report.png", "summary.json"):
 
-        def full(source: Any, target: Any, name: str = name) -> None:
-            if str(target).endswith(name):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            real(source, target)
+    def full(source: Any, target: Any) -> None:
+        if str(target).endswith(name):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(source, target)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", full)
-            code, _, err = taciturn("run", *OPTIONS, "--out", name[0])
-        assert code == 1
-        assert err.splitlines()[-1] == (
-            f"taciturn: {name[0]}/{name} cannot be written: No space left on device. "
-            f"`taciturn resume {name[0]}` goes on."
-        )
-        assert taciturn("resume", name[0])[0] == 0
-        assert_same_files(Path(name[0]), Path("whole"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        code, _, err = taciturn("run", *OPTIONS, "--out", "a")
+    assert code == 1
+    assert err.splitlines()[-1] == (
+        f"taciturn: a/{name} cannot be written: No space left on device. "
+        "`taciturn resume a` goes on."
+    )
+    assert taciturn("resume", "a")[0] == 0
+    assert_same_files(Path("a"), whole)
 
 
 SCRIPT = """
@@ -155,26 +161,15 @@ def test_killed_with_nine_again_and_again_it_ends_where_it_would_have(tmp_path: 
 
 
 def test_own_parts_are_imported_kept_and_not_changed_unseen(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    taciturn: Any, loud: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request.addfinalizer(policy.OWN.clear)
-    monkeypatch.setitem(policy.RULES, "loud", None)  # what is registered does not stay
-    del policy.RULES["loud"]
-    part = Path("parts.py")
-    part.write_text(
-        "import taciturn\n"
-        "def loud(share: float = 1.0) -> taciturn.Rule:\n"
-        "    return taciturn.Rule('loud', (('share', share),), init=lambda *_: (share,),\n"
-        "        speaks=lambda own, context: own.norm > context[0],\n"
-        "        learn=lambda state, tally: state, looks_at=('norm',))\n"
-        "taciturn.register('rule', loud)\n"
-    )
+    loud("own.norm > context[0]")
     asked = ("run", *OPTIONS[:-2], "--import", "parts.py", "--policy", "loud,share=0.1+ignore")
     assert taciturn(*asked, "--out", "whole")[0] == 0
     stop_after_two_rounds(monkeypatch)
     assert taciturn(*asked, "--out", "a")[0] == 130
     policy.RULES.pop("loud")  # as in a new process
-    part.unlink()
+    Path("parts.py").unlink()
     kept = Path("a/imported/parts.py")
     text = kept.read_text()
     kept.write_text(text.replace("own.norm >", "own.norm <"))

@@ -13,7 +13,7 @@ from taciturn.settings import Settings
 
 def done(arm, round, accuracy=math.nan, seeds=(0,)):
     return Progress(arm, None, round, accuracy, spoke=5 * round, asked=10 * round,
-                    bytes_up=1024 * round, seeds=seeds)  # fmt: skip
+                    bytes_up=1000 * round, seeds=seeds)  # fmt: skip
 
 
 class Clock:
@@ -40,10 +40,10 @@ def test_a_log_file_gets_lines_at_intervals():
                 live(done(arm, t, accuracy=t / 200 if t >= 20 else math.nan))
     lines = file.getvalue().splitlines()
     assert lines[:2] == ["compiling a program of 6 runs",
-                         "full: round 10/100, spoke 50 %, up 10 KiB, 01:30 left"]  # fmt: skip
-    same = "accuracy 10.0 %, spoke 50 %, up 20 KiB, 01:20 left"
+                         "full: round 10/100, spoke 50 %, up 10 kB, left 01:30"]  # fmt: skip
+    same = "accuracy 10.0 %, spoke 50 %, up 20 kB, left 01:20"
     assert lines[4] == f"adaptive+ou: round 20/100, {same}"
-    assert lines[-1] == "adaptive+ou: round 100/100, accuracy 50.0 %, spoke 50 %, up 100 KiB"
+    assert lines[-1] == "adaptive+ou: round 100/100, accuracy 50.0 %, spoke 50 %, up 100 kB"
     assert len(lines) == 1 + 2 * 10
 
 
@@ -52,7 +52,7 @@ def test_where_seeds_run_one_after_another_rounds_are_those_of_all():
     for clock.now, seed in ((100.0, 3), (200.0, 5)):
         live(done("full", 50, seeds=(seed,)))
     last = file.getvalue().splitlines()[-1]
-    assert last == "full: round 150/200, spoke 50 %, up 50 KiB, 00:50 left"
+    assert last == "full: round 150/200, spoke 50 %, up 50 kB, left 00:50"
 
 
 @pytest.mark.parametrize("width", [60, 100])
@@ -66,7 +66,7 @@ def test_a_terminal_has_a_line_per_arm_that_fits(width):
     live._console.print(live._table())
     head, full, other = file.getvalue().splitlines()
     assert head.split() == ["round", "accuracy", "spoke", "up", "left"]
-    assert " ".join(full.split()).endswith("61/100 75.0 % 50 % 61 KiB 00:39")
+    assert " ".join(full.split()).endswith("61/100 75.0 % 50 % 61 kB 00:39")
     assert max(map(len, (head, full, other))) <= width
     if width == 100:
         assert "▁" * 13 + "██" in full
@@ -118,16 +118,21 @@ def test_models_that_predict_numbers_have_a_loss(capsys):
 
 
 def test_what_is_saved_is_said_below_the_table(capsys):
-    full = FIGURES | {"upload_share": 100.0, "upload_bytes": 2047.0}
+    full = FIGURES | {"upload_share": 100.0, "upload_bytes": 1999.0}
     few = FIGURES | {"accuracy_mean": 49.0, "upload_bytes": 99.0, "upload_share": 5.0}
-    saved = "few uploaded 100 B instead of 2 KiB, and ends 1.00 points below full."
-    found = " ".join(printed(capsys, full=full, some=FIGURES | {"upload_share": 9.0}, few=few))
+    low = few | {"accuracy_mean": 48.9, "upload_share": 4.0}
+    saved = "few uploaded 100 B instead of 2 kB, and ends 1.00 points below full."
+    arms = {"full": full, "some": FIGURES | {"upload_share": 9.0}, "few": few, "low": low}
+    found = " ".join(printed(capsys, **arms))
     assert f"{saved} With one seed, differences of a point may be chance" in found
     assert "million" not in found
-    default = few | {"rule": "budget", "upload_bytes": 39_760.0, "upload_overhead_bytes": 240.0}
-    found = " ".join(printed(capsys, full=full, budget=default))
+    # The recommended policy is named wherever it ends, unless it saves nothing.
+    budget = low | {"upload_bytes": 39_760.0, "upload_overhead_bytes": 240.0}
+    found = " ".join(printed(capsys, **arms, budget=budget))
+    assert "budget uploaded 40 kB instead of 2 kB, and ends 1.10 points below full." in found
     assert "A model of a million weights would need as many bytes: 0.1 % of its upload." in found
-    for arms in ({"full": full}, {"a": FIGURES, "few": few},
+    assert saved in " ".join(printed(capsys, **arms, budget=budget | {"upload_share": 100.0}))
+    for arms in ({"full": full}, {"a": FIGURES, "few": few}, {"full": full, "low": low},
                  {"full": full, "few": few | {"accuracy_mean": None}}):  # fmt: skip
         assert "instead of" not in " ".join(printed(capsys, **arms))
 

@@ -1,11 +1,11 @@
 """An experiment with a reason for every setting, and how it is run piece by piece."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.common import pieces, plain
+from experiments.common import pieces
 from experiments.common.pieces import Options, Say
 from experiments.common.results import Results, content, results_of
 from taciturn.core.policy import parse
@@ -54,23 +54,22 @@ class Experiment:
     own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     file: str | None = None
 
-    def plain(
-        self,
-        arms: Mapping[str, str] | None = None,
-        seeds: int | None = None,
-        rounds: int | None = None,
-    ) -> plain.Experiment:
-        """The same without reasons, with all or some of the arms."""
-        settings = {name: setting.value for name, setting in self.settings.items()}
-        if rounds is not None:
-            settings["rounds"] = rounds
-        options = {name: setting.value for name, setting in self.options.items()}
-        arms = self.arms if arms is None else arms
-        own = {name: self.own[name] for name in arms if name in self.own}
-        return plain.Experiment(
-            self.name, self.title, self.task, options, settings, arms, seeds or self.seeds,
-            self.side_by_side, own,
-        )  # fmt: skip
+    @property
+    def values(self) -> dict[str, Any]:
+        """The settings without reasons."""
+        return {name: setting.value for name, setting in self.settings.items()}
+
+    @property
+    def task_options(self) -> dict[str, Any]:
+        """The options of the task without reasons."""
+        return {name: setting.value for name, setting in self.options.items()}
+
+    def side_by_side_arms(self) -> Iterator[tuple[Mapping[str, Any], dict[str, str]]]:
+        """The arms that can run side by side, each time with the settings that are theirs alone."""
+        yield {}, {name: text for name, text in self.arms.items() if name not in self.own}
+        for name in self.arms:
+            if name in self.own:
+                yield self.own[name], {name: self.arms[name]}
 
     def groups(self, seeds: int | None = None) -> Iterator[tuple[int, dict[str, str]]]:
         """Arms that have as many seeds, the matched ones after those that they are matched to."""
@@ -88,10 +87,14 @@ class Experiment:
         """All runs of the experiment; those that its file lacks are made."""
         if self.file is not None:
             options = options._replace(data=self._data(options.data))
+        settings = dict(self.settings)
+        if rounds is not None:
+            settings["rounds"] = settings["rounds"]._replace(value=rounds)
         for count, arms in self.groups(seeds):
             texts = {arm: self._policy(arm, options.folder) for arm in arms}
             again = [arm for arm in options.again if arm in arms]
-            pieces.run(self.plain(texts, count, rounds), options._replace(again=again), say)
+            part = replace(self, arms=texts, seeds=count, settings=settings)
+            pieces.run(part, options._replace(again=again), say)
         return self.read(options.folder)
 
     def read(self, folder: Path) -> Results:
@@ -99,7 +102,7 @@ class Experiment:
         path = folder / f"{self.name}.json"
         if not path.exists():
             raise RunError(f"{path} is missing: the experiment {self.name} has not been run.")
-        return results_of(self.plain(), content(path))
+        return results_of(self, content(path))
 
     def missing(self, folder: Path) -> dict[str, int]:
         """How many seeds each arm lacks; arms that lack none are left out."""

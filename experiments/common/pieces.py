@@ -6,25 +6,30 @@ with checkpoints. A run is known by its policy and its seed, so that a command t
 on where it was, and one that asks for more seeds runs what is missing.
 """
 
+from __future__ import annotations
+
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from experiments.common.plain import Experiment
 from experiments.common.results_file import ResultsFile
 from taciturn import runs
 from taciturn.core.policy import parse
-from taciturn.errors import InputError, Stopped
+from taciturn.errors import Stopped
 from taciturn.report import terminal
 from taciturn.settings import Settings
-from taciturn.sim import compare, fill_in, infeasible
+from taciturn.sim import compare, fill_in
 from taciturn.sim.history import History
+from taciturn.studies.comparison import left_out
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
+
+if TYPE_CHECKING:
+    from experiments.common.experiment import Experiment
 
 Say = Callable[[str], None]
 
@@ -49,14 +54,18 @@ def run(experiment: Experiment, options: Options, say: Say) -> None:
         file = ResultsFile(experiment, options.folder, options.precision)
         file.forget(options.again)
         task: Task | None = None
-        for own, policies in experiment.groups():
+        for own, policies in experiment.side_by_side_arms():
             missing = file.missing(policies, own)
             if not missing:
                 continue
             if task is None:
-                task = load(experiment.task, data=options.data, **experiment.options)
+                task = load(experiment.task, data=options.data, **experiment.task_options)
                 file.check_data(task)
-            for arm, why in _left_out(task, policies, file.settings, own).items():
+            given = Settings(**{**file.settings, **own})
+            if not own:  # these must fit the task
+                fill_in(given, task)
+            parsed = {arm: parse(text) for arm, text in policies.items()}
+            for arm, why in left_out(given, task, parsed).items():
                 if missing.pop(arm, None):
                     say(f"{experiment.title}: {arm} left out: {why}")
             most = _most(experiment, options, len(policies))
@@ -69,20 +78,6 @@ def run(experiment: Experiment, options: Options, say: Say) -> None:
                     shutil.rmtree(folder, ignore_errors=True)
                 file.add(*_piece(task, texts, seeds, file.settings | dict(own), folder), own)
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _left_out(
-    task: Task, policies: Mapping[str, str], settings: Mapping[str, Any], own: Mapping[str, Any]
-) -> dict[str, str]:
-    """Why arms cannot be run: their own settings do not fit the task, or budgets cannot be kept."""
-    try:
-        fill_in(Settings(**{**settings, **own}), task)
-    except InputError as error:
-        if not own:
-            raise
-        return dict.fromkeys(policies, str(error))
-    parsed = {name: parse(text) for name, text in policies.items()}
-    return infeasible(task, parsed, settings["cohort"], settings["rounds"])
 
 
 def _most(experiment: Experiment, options: Options, arms: int) -> tuple[int, int]:

@@ -1,15 +1,19 @@
 """What came out of an experiment: its JSON file as arrays, over seeds."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from experiments.common.plain import Experiment
 from taciturn import runs
 from taciturn.core import messages
 from taciturn.errors import RunError
+
+if TYPE_CHECKING:
+    from experiments.common.experiment import Experiment
 
 ACCURACY, EXPLAINED = "accuracy", "explained variance"
 

@@ -1,16 +1,17 @@
 """The file of an experiment: its settings, its data, and a run for every arm and seed."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common.plain import Experiment
 from experiments.common.results import content
 from taciturn import runs
 from taciturn.core.policy import parse
@@ -19,6 +20,9 @@ from taciturn.errors import InputError, RunError
 from taciturn.report.versions import versions
 from taciturn.sim.history import History
 from taciturn.tasks.task import Task, with_test
+
+if TYPE_CHECKING:
+    from experiments.common.experiment import Experiment
 
 
 class ResultsFile:
@@ -34,10 +38,10 @@ class ResultsFile:
         there = content(self.path) if self.path.exists() else {}
         usual = "bfloat16" if jax.default_backend() == "gpu" else "float32"
         usual = there["settings"]["precision"] if there else usual
-        self.settings = {"precision": precision or usual} | dict(experiment.settings)
+        self.settings = {"precision": precision or usual} | experiment.values
         described = {
             "experiment": experiment.name,
-            "task": {"name": experiment.task} | dict(experiment.options),
+            "task": {"name": experiment.task} | experiment.task_options,
             "settings": self.settings,
         }
         fresh: dict[str, Any] = {"weights": None, "pieces": [], "runs": []}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from experiments.common.experiment import Experiment, Setting
-from taciturn.frontier.policies import GRID, OWN
+from taciturn.frontier.folder import GRID, OWN
 
 # What long runs have: full, the recommended policy, what it is made of, and the nearest rivals.
 FEW = (

@@ -8,8 +8,8 @@ from experiments.frontier.experiments import MAIN
 from taciturn.errors import RunError
 from taciturn.frontier import front
 from taciturn.frontier.front import Frontier, Scores
-from taciturn.frontier.policies import FULL
 from taciturn.studies.table import Table
+from taciturn.summary import FULL
 
 _SETTINGS = ("epochs", "batch", "lr")
 # Further forms of a rival: each experiment's own table has them.

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from experiments.common.results import Arm, Results
-from taciturn.studies.difference import difference
+from taciturn.summary import difference
 
 ROUNDS = 100  # of the main table
 TARGET = 0.9  # of the final accuracy of full communication, to which bytes and rounds are counted

@@ -24,7 +24,8 @@ from experiments.common.experiment import Setting
 from experiments.common.results_file import describe
 from taciturn.core import ou
 from taciturn.report.versions import versions
-from taciturn.sim.local import flat_model, make_step
+from taciturn.sim.local import make_step
+from taciturn.sim.model import flat_model
 from taciturn.studies.table import Table
 from taciturn.tasks import load
 from taciturn.tasks.task import with_test
@@ -90,7 +91,7 @@ def train(data: Path | None = None, seed: int = 0) -> Paths:
     start_key, order_key = jax.random.split(jax.random.key(seed))
     start = model.init(start_key)
     names, chosen = _choose(model.unravel(start), number["chosen"], seed)
-    step = make_step(task, optax.scale(-1.0))
+    step = make_step(task, model, optax.scale(-1.0))
     size = clients.longest // number["batch"] * number["batch"]
     order = jax.vmap(lambda key: jax.random.permutation(key, clients.longest)[:size])(
         jax.random.split(order_key, number["epochs"])

@@ -269,7 +269,7 @@ def _by_cohort(
                       was.get(_printed_as(arm), {}).get(cohort)]  # fmt: skip
         if any(cell is not None for cell in cells[::2]):
             rows.append((label(arm), *cells))
-    rounds = SHAKESPEARE.plain().settings["rounds"]
+    rounds = SHAKESPEARE.values["rounds"]
     return Table(f"Shakespeare: {what} after {rounds} rounds, by N.", columns, rows)
 
 

@@ -110,10 +110,7 @@ def _requirements(extra: str) -> list[str]:
     for requirement, _, marker in (line.partition(";") for line in known):
         if re.search(rf"""extra *== *['"]{extra}['"]""", marker):
             included = re.fullmatch(r"taciturn *\[(.+)\]", requirement.strip())
-            if included is None:
-                found.append(requirement.strip())
-            else:
-                found += [
-                    one for name in included[1].split(",") for one in _requirements(name.strip())
-                ]
+            names = included[1].split(",") if included else []
+            found += [one for name in names for one in _requirements(name.strip())]
+            found += [] if included else [requirement.strip()]
     return list(dict.fromkeys(found))

@@ -22,7 +22,7 @@ from taciturn.errors import WriteError
 log = logging.getLogger("taciturn")
 
 _PAUSE = 0.2  # seconds between two looks at a lock that another process holds
-_LOOK = 0.02  # seconds that a process at most holds a lock that it only looks at
+_LOOK = 0.02  # seconds, at most, for which a process holds a lock to see whether it is free
 _SUFFIX = ".taciturn"  # of temporary files: what is swept away must be ours
 
 if sys.platform == "win32":

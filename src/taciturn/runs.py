@@ -178,14 +178,14 @@ class StreamedTable:
         opened = self._open("r+b", size, found)
         opened.truncate(size)
         opened.seek(size)
-        return _dicts(data.decode())
+        return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
 
     def add(self, columns: Iterable[np.ndarray]) -> None:
         """Adds rows, given by column, in the order of the header."""
         self._write(_csv(_rows(columns)))
 
     def settle(self) -> tuple[int, str]:
-        """Brings the file onto the disk; its size and checksum, for `go_on`."""
+        """The size and checksum of the file, once all of it is on the disk: for `go_on`."""
         assert self._file is not None
         os.fsync(self._file.fileno())
         return self._size, self._hash.hexdigest()
@@ -224,11 +224,7 @@ def _csv(rows: Iterable[Sequence[Any]]) -> str:
 
 def read_csv(path: Path) -> list[dict[str, str]]:
     """The rows of a table that are whole: the last one may be being written."""
-    return _dicts(whole_rows(path))
-
-
-def _dicts(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text, newline="")))
+    return list(csv.DictReader(io.StringIO(whole_rows(path), newline="")))
 
 
 def whole_rows(path: Path) -> str:
@@ -244,8 +240,8 @@ def whole_rows(path: Path) -> str:
 
 def write_toml(path: Path, values: Mapping[str, Any]) -> None:
     """A flat table of strings, numbers, flags and lists of these; what is None is left out."""
-    text = require("tomli_w", "sim").dumps({k: v for k, v in values.items() if v is not None})
-    write_text(path, text)
+    known = {name: value for name, value in values.items() if value is not None}
+    write_text(path, require("tomli_w", "sim").dumps(known))
 
 
 def write_arrays(

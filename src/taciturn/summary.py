@@ -6,9 +6,12 @@ are those of the last test, in %, and their ± is the sample standard deviation 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+FULL, RECOMMENDED = "full", "budget"  # what all are compared with; the policy to begin with
+MARGIN = 0.5  # points of accuracy within which two arms count as level
 
 
 def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -39,6 +42,30 @@ def summarise(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "traffic_share": _share(payload + overhead + down, up_full + down_full),
         "threshold_mean": _mean(thresholds),
     }
+
+
+class Difference(NamedTuple):
+    """Of two arms, over seeds: its mean and half the width of its 95 % interval."""
+
+    mean: float
+    half: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.2f}" + f" ± {self.half:.2f}" * bool(np.isfinite(self.half))
+
+
+def difference(
+    first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray
+) -> Difference:
+    """first − second, seed by seed: both arms have the same clients and batches."""
+    from scipy import stats  # which neither a report nor Flower needs
+
+    apart = np.subtract(first, second)
+    count = len(apart)
+    if count < 2:
+        return Difference(float(apart.mean()), np.inf)
+    half = stats.t.ppf(0.975, count - 1) * apart.std(ddof=1) / np.sqrt(count)
+    return Difference(float(apart.mean()), float(half))
 
 
 def noise_floor(accuracy: Sequence[float], nudged: Sequence[float]) -> dict[str, float]:

@@ -23,7 +23,7 @@ def result(experiment=EMNIST, constant=None, **ends):
         )  # fmt: skip
     data = {} if constant is None else {"constant": constant}
     settings = {"rounds": 100, "cohort": 10}
-    return Results(experiment.plain(), settings, 1000, arms, [], data)
+    return Results(experiment, settings, 1000, arms, [], data)
 
 
 def test_a_run_has_collapsed_far_below_full_or_at_a_constant_answer():

@@ -152,7 +152,8 @@ def assert_same(ours: taciturn.History, theirs: taciturn.History, tolerance: flo
     assert ours.weights.shape == theirs.weights.shape
     assert np.isfinite(ours.weights).all()
     assert distance(ours.weights, theirs.weights) < tolerance
-    for name in ("spoke", "rejected", "missing", "bytes_up", "overhead_up"):
+    for name in ("spoke", "rejected", "missing", "bytes_up", "overhead_up", "bytes_down",
+                 "bytes_down_silos", "overhead_down"):  # fmt: skip
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
     for name, counts in ours.participation._asdict().items():
         np.testing.assert_array_equal(counts, getattr(theirs.participation, name), name)

@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from small_tasks import SEVERAL, assert_identical, program_of, tiny
+from small_tasks import SEVERAL, assert_identical, assert_same, program_of, tiny
 
 import taciturn
 from taciturn import runs
 from taciturn.errors import RunError, Stopped, WriteError
 from taciturn.progress import Compiling, Progress
 from taciturn.sim import checkpoint, devices, engine
+from taciturn.sim.serialization import pack, unpack
 from taciturn.tasks.task import Task
 
 TINY = tiny()
@@ -101,8 +103,8 @@ def moments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Pa
 
 # Arms, settings, and at how many moments the run is killed.
 CASES: dict[str, tuple[tuple[str, ...], dict[str, Any], int]] = {
-    "every part": (EVERY_PART, {"kept_messages": 4}, 12),
-    "adam": (tuple(SEVERAL), {"server_optimizer": "adam", "server_lr": 0.1}, 8),
+    "every part": (EVERY_PART, {"kept_messages": 4, "server_optimizer": "adam",
+                                 "server_lr": 0.1}, 14),
     "choice": (("adaptive,k=0+ou", "full"), {"choice": 4, "dropout": 0.2}, 6),
     "plain": (("adaptive,k=0+ou", "optimal:0.5+own+eden:1+down=eden:1"),
               {"plain": True, "server_optimizer": "adam", "seeds": (3,), "lanes": None}, 5),
@@ -179,12 +181,18 @@ def test_lanes_stay_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert after.lanes == before.lanes
 
 
-def test_groups_that_memory_made_go_on(
+def test_runs_that_do_not_fit_go_in_groups_which_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(devices, "memory", lambda: 1)
     arms = {name: name for name in ("adaptive,k=0+last", "full")}
+    together = run(None, arms, devices=1)
+    assert not caplog.messages
+    monkeypatch.setattr(devices, "memory", lambda: 1)
     wanted = run(None, arms, devices=1)
+    assert any("2 runs side by side need" in message for message in caplog.messages)
+    for name in arms:
+        assert wanted[name].seeds == (3, 5)
+        assert_same(wanted[name], together[name], 1e-6)
     # Four runs, one after another: in the second round of the third, with one to come.
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, arms, devices=1, progress=stop_after(2 * ROUNDS + 2))
@@ -343,3 +351,14 @@ def test_checkpoints_are_as_rare_as_they_are_dear(monkeypatch: pytest.MonkeyPatc
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with runs.claimed(tmp_path), pytest.raises(RunError, match="is in use: another process"):
         run(tmp_path)
+
+
+def test_every_leaf_comes_back_as_what_it_was() -> None:
+    """A number that came back as an array would be rounded in another way."""
+    tree = {"number": 0.5, "scalar": np.float32(0.1), "array": np.ones(2), "jax": jnp.ones(2),
+            "narrow": np.ones(2, jnp.bfloat16)}  # fmt: skip
+    found = unpack(tree, pack(tree))
+    for name, leaf in tree.items():
+        assert type(found[name]) is type(leaf), name
+        assert np.asarray(found[name]).dtype == np.asarray(leaf).dtype, name
+        np.testing.assert_array_equal(found[name], leaf, name)

@@ -29,9 +29,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gone and slow": {"lanes": 1, "dropout": 0.3, "stragglers": 0.5, "prox": 0.5, "lr_decay": 0.9},
     "choice": {"choice": 5, "dropout": 0.2, "lanes": 2},
     "momentum to adam": {"epochs": 2, "client_optimizer": "momentum", "lr": 0.05,
-                         "server_optimizer": "adam"},
+                         "lr_schedule": "step", "server_optimizer": "adam"},
     "down, adam to momentum": {"down": "eden:1", "client_optimizer": "adam", "lr": 0.02,
-                               "server_optimizer": "momentum", "dropout": 0.3, "lanes": 40},
+                               "server_optimizer": "momentum", "dropout": 0.3, "lanes": 1,
+                               "kept_messages": 1},
 }  # fmt: skip
 
 
@@ -59,6 +60,32 @@ def test_every_two_of_rule_stand_in_codec_and_options_are_the_plain_loop(number:
             nbytes = taciturn.parse(text).codec.nbytes(history.size)
             np.testing.assert_array_equal(history.bytes_up, history.spoke * nbytes)
     assert any(history.participation.silent.sum() > 0 for history in found.values())
+
+
+def test_budgets_are_the_plain_loop_and_kept() -> None:
+    """To the byte, where codes have many lengths, some are silent and some never answer."""
+    texts = "budget", "budget:400B+ou", "full+peaks:2", "budget:20%+zero", "budget:3kB,per=run+own"
+    arms = {text: text for text in texts}
+    settings: dict[str, Any] = {"cohort": 4, "lanes": 1, "dropout": 0.3}
+    task = load("synthetic")
+    found = assert_agree(task, arms, rounds=8, seeds=2, **settings)
+    for text in texts:
+        if text.startswith("budget:"):
+            lengths = found[text].bytes_up / np.maximum(found[text].spoke, 1)
+            assert len(np.unique(lengths)) > 3, text
+    assert found[texts[-1]].participation.silent.sum() > 0
+    settings["dropout"] = 1e-6  # the same program
+    longer = taciturn.compare(task, arms, rounds=60, seeds=2, **settings)["budget:400B+ou"]
+    sent = (longer.bytes_up + longer.overhead_up).sum(1)
+    np.testing.assert_allclose(sent, 60 * 400, rtol=0.1)
+
+
+def test_a_budget_that_cannot_be_kept_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    arms = {text: text for text in ("full", "budget:2%", "budget:12%")}
+    taciturn.compare("synthetic", arms, rounds=1, cohort=2, plain=True)
+    (told,) = (r.getMessage() for r in caplog.records if r.name == "taciturn")
+    assert told.startswith("budget:2%: ")
+    assert "101 weights" in told
 
 
 def test_stand_ins_and_codecs_make_a_difference() -> None:

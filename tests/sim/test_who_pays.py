@@ -15,7 +15,7 @@ from small_tasks import tiny
 import taciturn
 from taciturn.errors import InputError
 from taciturn.sim import draws, participation
-from taciturn.sim.local import worst_tenth
+from taciturn.sim.evaluation import worst_tenth
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
 from taciturn.studies import comparison
 from taciturn.tasks.task import with_test
@@ -118,20 +118,16 @@ def test_counts_of_several_parts_add_up() -> None:
 
 
 def test_a_folder_keeps_a_row_for_each_client(tmp_path: Path) -> None:
-    arrays = {
-        "x": np.random.default_rng(0).normal(size=(40, 3)).astype("f4"),
-        "y": np.arange(40) % 2,
-        "client": np.repeat(["ann", "bob, jr", "cy", "di"], 10),
-    }
-    np.savez(tmp_path / "own.npz", **arrays)
-    values = {
-        "task": "npz", "data": tmp_path / "own.npz", "arms": "full; random:0.5+ignore",
-        "rounds": 4, "cohort": 2, "seeds": 2,
-    }  # fmt: skip
+    names = {"ann", "bob, jr", "cy", "di"}
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype("f4")
+    own = tmp_path / "own.npz"
+    np.savez(own, x=x, y=np.arange(40) % 2, client=np.repeat(sorted(names), 10))
+    values = {"task": "npz", "data": own, "arms": "full; random:0.5+ignore", "plain": True,
+              "rounds": 4, "cohort": 2, "seeds": 2}  # fmt: skip
     folder, _ = comparison.start(values, tmp_path / "run", comparison.Told(quiet=True))
     with open(folder / "clients.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {row["name"] for row in rows} <= {"ann", "bob, jr", "cy", "di"}
+    assert {row["name"] for row in rows} <= names
     assert {(row["arm"], row["seed"]) for row in rows} == {
         (arm, seed) for arm in ("full", "random:0.5+ignore") for seed in "01"
     }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from taciturn.cli.command import Command, tell
+from taciturn.cli.command import Command
 from taciturn.cli.run import Simulation
 from taciturn.core.policy import import_files
 from taciturn.errors import require
@@ -48,12 +49,11 @@ class Frontier(TaskOptions, Settings, Command):
         import jax
 
         from taciturn.frontier import folder, front, picture
-        from taciturn.frontier.policies import GRID
         from taciturn.sim import prepare
         from taciturn.studies import figure
 
         if self.task == "list":
-            sys.stdout.write("".join(f"{name:<30} {text}\n" for name, text in GRID.items()))
+            sys.stdout.write("".join(f"{name:<30} {text}\n" for name, text in folder.GRID.items()))
             return
         import_files(self.imports)
         values = {f.name: getattr(self, f.name) for f in fields(Plan) if hasattr(self, f.name)}
@@ -63,8 +63,21 @@ class Frontier(TaskOptions, Settings, Command):
         if self.precision is None:
             values["precision"] = "bfloat16" if jax.default_backend() == "gpu" else "float32"
         out = self.out or Path("frontier-results", self.task)
-        found = folder.complete(values, self.policies, out, tell)
+        found = folder.complete(values, self._named(folder.GRID, folder.OWN), out)
         table = front.table(found)
         made = [table.write(out / "table.csv")]
         made += figure.write(picture.draw(found, self.trails), out, "figure")
         sys.stdout.write("\n".join([table.title, "", table.text(), *map(str, made)]) + "\n")
+
+    def _named(self, grid: Mapping[str, str], own: Collection[str]) -> dict[str, str] | None:
+        """The policies that were asked for, by their names in the grid where they have one; those
+        with settings of their `own` by these names alone."""
+        from taciturn.studies.comparison import policies_of
+
+        if self.policies is None:
+            return None
+        parts = [part.strip() for part in self.policies.split(";")]
+        texts = "; ".join(part for part in parts if part not in grid)
+        names = {policy: name for name, policy in grid.items() if name not in own}
+        found = {name: grid[name] for name in parts if name in grid}
+        return found | {names.get(one, one): one for one in (policies_of(texts) if texts else ())}

@@ -14,15 +14,15 @@ from taciturn.cli.command import Command, File, tell
 from taciturn.core.policy import Policy, import_files, parse, parse_part
 from taciturn.errors import InputError, require
 from taciturn.settings import TOGETHER, Plan, read_config, read_values
+from taciturn.summary import FULL, RECOMMENDED
 from taciturn.track import library
 
-RECOMMENDED = "budget"
 _Task = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TASK")]
 _Sweep = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,VALUE …")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told(Command):
+class Output(Command):
     """Options of the commands that run something: how people learn of it."""
 
     json: bool = False
@@ -57,7 +57,7 @@ class Told(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Simulation(Plan, Told):
+class Simulation(Plan, Output):
     """What `run` and `compare` have in common: a plan, where it is from, and where it goes."""
 
     rare = frozenset((
@@ -141,26 +141,21 @@ class Run(Simulation):
 
     def policies(self) -> str:
         """The policy that was asked for, and what it is compared with, which stands first."""
-        parts, texts = (self.rule, self.stand_in), ["full"] if self.baseline else []
-        if self.budget is not None:
-            if (self.policy, *parts) != (None, None, None):
-                raise InputError(
-                    "`--budget` takes the place of `--policy`, `--rule` and `--stand-in`."
-                )
-            texts.append(str(parse(f"budget:{self.budget}")))
-        elif self.policy is not None:
-            if parts != (None, None):
-                raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
-            texts.append(str(parse(self.policy)))
-        elif parts == (None, None) and self.arms is not None:
+        no_parts = (self.rule, self.stand_in) == (None, None)
+        if self.budget is not None and not (no_parts and self.policy is None):
+            raise InputError("`--budget` takes the place of `--policy`, `--rule` and `--stand-in`.")
+        if self.policy is not None and not no_parts:
+            raise InputError("`--policy` takes the place of `--rule` and `--stand-in`.")
+        policy = self.policy if self.budget is None else f"budget:{self.budget}"
+        if policy is not None:
+            texts = [str(parse(policy))]
+        elif no_parts and self.arms is not None:
             return self.arms
         else:
-            rule = "adaptive" if self.rule is None else self.rule
-            stand_in = "ou" if self.stand_in is None else self.stand_in
-            texts.append(str(Policy(parse_part("rule", rule), parse_part("stand-in", stand_in))))
-            if parts == (None, None) and self.baseline:
-                texts.append(RECOMMENDED)
-        return "; ".join(dict.fromkeys(texts))
+            rule = parse_part("rule", "adaptive" if self.rule is None else self.rule)
+            stand_in = parse_part("stand-in", "ou" if self.stand_in is None else self.stand_in)
+            texts = [str(Policy(rule, stand_in)), *[RECOMMENDED] * (no_parts and self.baseline)]
+        return "; ".join(dict.fromkeys([FULL] * self.baseline + texts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +174,7 @@ class Compare(Simulation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resume(Told):
+class Resume(Output):
     """Go on with a run that was stopped, killed, or ran out of disk.
 
     It ends where it would have ended without that, to the last bit.

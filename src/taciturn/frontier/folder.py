@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,50 +15,70 @@ from taciturn import runs
 from taciturn.core.policy import parse
 from taciturn.errors import InputError, RunError
 from taciturn.frontier.front import Frontier, Scores
-from taciturn.frontier.policies import FULL, GRID, OWN, SMALL, SMALLER, named
 from taciturn.report import series
 from taciturn.settings import Plan, read_config
-from taciturn.sim import fill_in, infeasible
-from taciturn.sim.checkpoint import identity, what_differs
-from taciturn.sim.local import flat_model
+from taciturn.sim.identity import identity, what_differs
+from taciturn.sim.model import flat_model
 from taciturn.studies import comparison
+from taciturn.summary import FULL, RECOMMENDED
 from taciturn.tasks.check import metric_names
 from taciturn.tasks.task import Task, with_test
+
+log = logging.getLogger("taciturn")
+
+# The recommended policy and its rivals; experiments/frontier/README.md says whose ideas they are.
+GRID = {
+    FULL: "full",
+    RECOMMENDED: "budget",
+    "budget:20kB": "budget:20kB",
+    "budget:10kB": "budget:10kB",
+    "silence + EDEN 0.1": "adaptive+ignore+eden:0.1",
+    "silence, OU": "adaptive+ou",
+    "silence, ignored": "adaptive+ignore",
+    "LAG-style reuse": "adaptive+own",
+    "EDEN 2 bits": "full+eden:2",
+    "EDEN 1 bit": "full+eden:1",
+    "EDEN 0.5 bits": "full+eden:0.5",
+    "EDEN 0.1 bits": "full+eden:0.1",
+    "QSGD 4 bits": "full+quantize:4",
+    "QSGD 2 bits": "full+quantize:2",
+    "sparse ternary 1 %": "full+sparse_ternary:0.01",
+    "sparse ternary 1 %, feedback": "full+sparse_ternary:0.01,feedback=true",
+    "optimal sampling 30 %": "optimal:0.3+zero",
+    "optimal sampling 30 %, OU": "optimal:0.3+ou",
+    "optimal sampling 30 %, last": "optimal:0.3+last",
+    "FedPAQ": "random:0.5+ignore+quantize:4",
+    "power of choice": "full",
+}
+# Of a model with so few weights the default may upload more than a tenth: smaller amounts as well.
+SMALL, SMALLER = 10_000, {"budget:10%": "budget:10%", "budget:3%": "budget:3%"}
+# Settings that an arm has beside the others'; it then runs by itself.
+OWN: Mapping[str, Mapping[str, Any]] = {"power of choice": {"choice": 30}}
 
 _Arm = tuple[str, int | None]  # a policy, and how many clients are asked for their loss
 
 
-def complete(
-    values: Mapping[str, Any], policies: str | None, folder: Path, say: Callable[[str], None]
-) -> Frontier:
+def complete(values: Mapping[str, Any], policies: dict[str, str] | None, folder: Path) -> Frontier:
     """What all comparisons in a folder came to; policies that none of them has are run first.
 
     These are one comparison, and those with settings of their own another one. What was stopped is
-    finished by the next call, whatever that asks for.
-
-    Args:
-      values: the fields of a plan, but for policies.
-      policies: as `named` takes them; None for the built-in grid.
-      folder: of the comparisons, all with the same identity.
-      say: called with a line where a policy cannot be run.
+    finished by the next call, whatever that asks for. `policies` are by their names, None for the
+    built-in grid, and `values` the other fields of a plan.
     """
-    arms = GRID if policies is None else {FULL: FULL} | named(policies)
     ((plan, task, _),) = comparison.prepare(values).values()
-    if policies is None and flat_model(task).size < SMALL:
-        arms = GRID | SMALLER
+    smaller = SMALLER if flat_model(task).size < SMALL else {}
+    asked = GRID | smaller if policies is None else {FULL: FULL} | policies
+    names: dict[_Arm, str] = {}
+    for name, text in (asked | GRID).items():
+        names.setdefault((text, OWN.get(name, {}).get("choice", plan.choice)), name)
     variance, about = _variance(task), folder / "identity.json"
     with runs.claimed(folder) if about.exists() else runs.create(folder, task.name):
-        _claim(about, identity(task, {}, plan))
-        plans = {
-            path.parent: Plan(**read_config(path)) for path in folder.glob("[0-9]*/config.toml")
-        }
+        plans = {below.parent: Plan(**read_config(below))
+                 for below in folder.glob("[0-9]*/config.toml")}  # fmt: skip
         there = {arm for own in plans.values() for arm in _arms(own)}
-        names = {(text, _choice(name, plan)): name
-                 for name, text in reversed((GRID | arms).items())}  # fmt: skip
-        asked = [(text, _choice(name, plan)) for name, text in arms.items()]
-        missing = {arm: names[arm] for arm in asked if arm not in there}
+        missing = {arm: name for arm, name in names.items() if name in asked and arm not in there}
         free = (folder / str(n) for n in itertools.count(1) if not (folder / str(n)).exists())
-        plans |= zip(free, _plans(missing, plan, task, say), strict=False)
+        plans |= zip(free, _plans(missing, plan, task), strict=False)
         every = {text: parse(text) for own in plans.values() for text, _ in _arms(own)}
         _claim(about, identity(task, every, plan) | {"arms": {}})
         found = {}
@@ -65,11 +86,10 @@ def complete(
             mine = replace(plan, arms=own.arms, choice=own.choice)
             ready = comparison.Ready(mine, task, comparison.policies_of(str(own.arms)))
             with comparison.saying_how("The same command goes on."):
-                comparison.run_below(ready, below, comparison.Told())
+                comparison.run_below(ready, below)
             read = series.read(below)
             for text, choice in _arms(own):
-                name = names.get((text, choice), text)
-                found[name] = _scores(read[text], plan, variance)
+                found[names.get((text, choice), text)] = _scores(read[text], plan, variance)
     measure = "accuracy" if variance is None else "explained variance"
     return Frontier(task.name, measure, plan.cohort, found)
 
@@ -83,28 +103,17 @@ def _claim(about: Path, now: dict[str, Any]) -> None:
     runs.write_json(about, there)
 
 
-def _choice(name: str, plan: Plan) -> int | None:
-    """How many clients an arm of this name asks for their loss."""
-    return OWN.get(name, {}).get("choice", plan.choice)
-
-
 def _arms(plan: Plan) -> list[_Arm]:
     return [(text, plan.choice) for text in comparison.policies_of(str(plan.arms))]
 
 
-def _plans(
-    arms: Mapping[_Arm, str], plan: Plan, task: Task, say: Callable[[str], None]
-) -> Iterator[Plan]:
+def _plans(arms: Mapping[_Arm, str], plan: Plan, task: Task) -> Iterator[Plan]:
     """The plans that run these arms, which have names; says which cannot be run."""
     for choice in dict.fromkeys(choice for _, choice in arms):
         own, policies = replace(plan, choice=choice), {t: parse(t) for t, c in arms if c == choice}
-        left_out = infeasible(task, policies, plan.cohort, plan.rounds)
-        try:
-            fill_in(own, task, policies=policies.values())
-        except InputError as error:
-            left_out = dict.fromkeys(policies, str(error))
+        left_out = comparison.left_out(own, task, policies)
         for text, why in left_out.items():
-            say(f"{arms[text, choice]} is left out: {why}")
+            log.warning("%s is left out: %s", arms[text, choice], why)
         if texts := [text for text in policies if text not in left_out]:
             yield replace(own, arms="; ".join(texts))
 

@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taciturn.frontier.policies import FULL, RECOMMENDED
 from taciturn.report.page import SHARES
 from taciturn.report.units import byte_text
-from taciturn.studies.difference import Difference, difference
 from taciturn.studies.table import Spread, Table
+from taciturn.summary import FULL, RECOMMENDED, Difference, difference
 
 
 class Scores(NamedTuple):
@@ -52,38 +51,23 @@ class Point(NamedTuple):
 
 def points(found: Frontier) -> list[Point]:
     """Full communication, and then the other policies, those that upload most first."""
-    ends = {
-        name: (float(arm.uploaded[:, -1].mean()), float(arm.score[:, -1].mean()))
-        for name, arm in found.arms.items()
-    }
-    front = pareto(ends)
-    made = [Point(name, score, sent, name in front) for name, (sent, score) in ends.items()]
+    ends = {name: (float(arm.uploaded[:, -1].mean()), float(arm.score[:, -1].mean()))
+            for name, arm in found.arms.items()}  # fmt: skip
+    made = []
+    for name, end in ends.items():
+        no_worse = [one for one in ends.values() if one[0] <= end[0] and one[1] >= end[1]]
+        made.append(Point(name, end[1], end[0], on_front=set(no_worse) == {end}))
     return sorted(made, key=lambda point: (point.name != FULL, -point.uploaded))
 
 
-def pareto(ends: Mapping[str, tuple[float, float]]) -> set[str]:
-    """Those of (bytes, score) that no other beats in one without losing in the other."""
-
-    def beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
-        return one != other and one[0] <= other[0] and one[1] >= other[1]
-
-    return {name for name, end in ends.items() if not any(beats(o, end) for o in ends.values())}
-
-
-def reached(arm: Scores, score: float) -> float | None:
-    """Bytes until the first test at which the mean over seeds is at least `score`."""
-    found = np.flatnonzero(arm.score.mean(0) >= score)
-    return float(arm.uploaded[:, found[0]].mean()) if len(found) else None
-
-
 def table(found: Frontier) -> Table:
-    """Score and upload of every policy, and the worst tenth of clients where runs have it."""
+    """Score and upload of every policy, the bytes until shares of what full communication reached,
+    and the worst tenth of clients where runs have it."""
     arms, goal = found.arms.values(), found.arms[FULL].score[:, -1].mean()
-    shares = SHARES if goal > 0 else ()  # 90 % of what is below 0 is more than that
+    goals = [share * goal for share in SHARES if goal > 0]  # 90 % of less than 0 is more
     columns = ("policy", f"{found.measure} %", "− full", "upload %", "bytes", "front",
-               *(f"to {100 * share:g} %" for share in shares),
+               *(f"to {100 * share:g} %" for share in SHARES[: len(goals)]),
                *["worst tenth %"] * any(arm.worst_tenth is not None for arm in arms))  # fmt: skip
-    goals = [share * goal for share in shares]
     rows = [_row(point, found, goals)[: len(columns)] for point in points(found)]
     seeds = max(len(arm.seeds) for arm in arms)
     title = f"{found.title}, {found.cohort} clients in a round, {seeds} seed{'s' * (seeds > 1)}."
@@ -92,7 +76,7 @@ def table(found: Frontier) -> Table:
 
 def _row(point: Point, found: Frontier, goals: list[float]) -> tuple[Any, ...]:
     arm, share = found.arms[point.name], found.share(point.name)
-    ends = [reached(arm, goal) for goal in goals]
+    until = [arm.uploaded[:, arm.score.mean(0) >= goal] for goal in goals]  # (seeds, tests)
     return (
         f"**{point.name}**" if point.name == RECOMMENDED else point.name,
         Spread(arm.score[:, -1]),
@@ -100,6 +84,6 @@ def _row(point: Point, found: Frontier, goals: list[float]) -> tuple[Any, ...]:
         Spread(share, 1 if share.mean() >= 10 else 2 if share.mean() >= 1 else 3),
         byte_text(point.uploaded),
         "●" if point.on_front else None,
-        *(None if sent is None else byte_text(sent) for sent in ends),
+        *(byte_text(sent[:, 0].mean()) if sent.size else None for sent in until),
         None if arm.worst_tenth is None else Spread(arm.worst_tenth),
     )

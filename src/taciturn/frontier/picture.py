@@ -4,14 +4,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from taciturn.frontier.front import Frontier, Point, points
-from taciturn.frontier.policies import FULL, RECOMMENDED
 from taciturn.report.colours import colours
+from taciturn.report.plots import log_ticks
 from taciturn.report.units import byte_axis
-from taciturn.studies.difference import MARGIN
-from taciturn.studies.figure import Label, place_labels
+from taciturn.studies.figure import place_names
+from taciturn.summary import FULL, MARGIN, RECOMMENDED
 
 _MOST_BELOW = 3.0  # points below full communication that are shown, or as many as above
 _MOST = 10  # policies that a picture has: with more, names do not find room
+_PAPER = {"boxstyle": "square,pad=0", "fc": "white", "ec": "none", "alpha": 0.9}  # below names
 
 
 def draw(frontier: Frontier, trails: bool = False) -> Figure:
@@ -28,18 +29,20 @@ def draw(frontier: Frontier, trails: bool = False) -> Figure:
     tones = colours([point.name for point in found])
     level = float(frontier.arms[FULL].score[:, -1].mean())
     lowest = _zoom(axes, found, level)
-    labels = []
+    names = []
     for point in found:
-        arm, tone, end = frontier.arms[point.name], tones[point.name], point.score
-        mark = "v" if end < lowest else "*" if point.name == RECOMMENDED else "o"
+        arm, tone, is_low = frontier.arms[point.name], tones[point.name], point.score < lowest
+        is_star = point.name == RECOMMENDED and not is_low
+        at = point.uploaded, max(point.score, lowest)
         if trails:
             axes.plot(arm.uploaded.mean(0), arm.score.mean(0), color=tone, lw=0.9, alpha=0.35)
-        axes.plot(
-            point.uploaded, max(end, lowest), marker=mark, ms=17 if mark == "*" else 7,
-            color=tone, mec="white", mew=0.8, ls="", zorder=4,
-        )  # fmt: skip
-        name = f"{point.name}: {end:.1f} %" if end < lowest else point.name
-        labels.append(Label(name, point.uploaded, max(end, lowest), tone, mark == "*"))
+        axes.plot(*at, marker="v" if is_low else "*" if is_star else "o", ms=17 if is_star else 7,
+                  color=tone, mec="white", mew=0.8, ls="", zorder=4)  # fmt: skip
+        names.append(axes.annotate(
+            f"{point.name}: {point.score:.1f} %" if is_low else point.name, at, xytext=(0, 0),
+            textcoords="offset points", va="center", color=tone, size=9, zorder=5, bbox=_PAPER,
+            weight="bold" if is_star else "normal", in_layout=False,
+        ))  # fmt: skip
     front = sorted((p.uploaded, p.score) for p in found if p.on_front)
     front.append((axes.get_xlim()[1], front[-1][1]))  # more bytes give no more
     axes.plot(*zip(*front, strict=True), color="0.45", lw=1, ls="--", zorder=2,
@@ -51,20 +54,17 @@ def draw(frontier: Frontier, trails: bool = False) -> Figure:
     axes.set_title(f"{frontier.title}{some}")
     axes.grid(alpha=0.25)
     figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
-    place_labels(axes, labels)
+    place_names(axes, names)
     return figure
 
 
 def _zoom(axes: Axes, found: list[Point], level: float) -> float:
     """Shows the zone that decides, as far below full communication as above; where it ends."""
-    ends = [point.score for point in found]
-    sent = [point.uploaded for point in found]
+    ends, sent = ([getattr(point, what) for point in found] for what in ("score", "uploaded"))
     lowest = max(level - max(_MOST_BELOW, max(ends) - level), min(*ends, level - 2 * MARGIN))
     height = max(ends) - lowest
     axes.set_ylim(lowest - 0.05 * height, max(ends) + 0.15 * height)
-    axes.set_xscale("log")
     ticks = byte_axis(min(sent) / 4, max(sent) * 4)
-    axes.set_xticks(list(ticks), list(ticks.values()))
-    axes.set_xticks([], minor=True)
+    log_ticks(axes, list(ticks), list(ticks.values()))
     axes.set_xlim(min(sent) / 4, max(sent) * 4)
     return lowest

@@ -8,6 +8,8 @@ second line is dashed. Tones are such that they can be read on white and on blac
 import zlib
 from collections.abc import Sequence
 
+from taciturn.summary import FULL
+
 GREY = "#808080"
 # Okabe and Ito's colours, which people who see colours differently can tell apart, and five more.
 _PALETTE = (
@@ -33,7 +35,7 @@ def colours(policies: Sequence[str]) -> dict[str, str]:
         wanted = _KNOWN.get(policy, zlib.crc32(policy.encode()))
         tones = [_PALETTE[(wanted + i) % len(_PALETTE)] for i in range(len(_PALETTE))]
         free = [tone for tone in tones if tone not in found.values()]
-        found.setdefault(policy, GREY if policy == "full" else (free or tones)[0])
+        found.setdefault(policy, GREY if policy == FULL else (free or tones)[0])
     return found
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from taciturn.report.colours import styles
 from taciturn.report.series import Series
 from taciturn.report.units import byte_axis, unit
+from taciturn.summary import FULL
 
 _POINTS = 500  # of a curve: about as many as a screen has
 _STRETCHES = 50  # of rounds, where means are drawn
@@ -47,8 +48,8 @@ class Panel(NamedTuple):
 
 
 def width(s: Series, line: Line) -> float:
-    """Of a line. Full communication's is wide, so that none that lies on it hides it."""
-    return 3.5 if s.arm == "full" and line.dash is None else 1.5
+    """The width of a line; full communication's is wide, so that no line upon it hides it."""
+    return 3.5 if s.arm == FULL and line.dash is None else 1.5
 
 
 def planned(arms: Sequence[Series]) -> list[tuple[Panel, list[list[Line]]]]:

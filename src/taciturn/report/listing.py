@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from taciturn import runs
 from taciturn.errors import RunError
 from taciturn.report import series
-from taciturn.report.terminal import folded
+from taciturn.report.terminal import fitting
 from taciturn.report.units import percent, score_text
 from taciturn.settings import TOGETHER
 
 _FILES = ("config.toml", "state.json")  # of a simulation, and of a federation
-_FOLDED = 16  # what arms, and settings, have at the least of the width
+_WIDE = 1000  # characters, which no table needs
 _NO_SETTINGS = ("task", "arms", "devices")
 _DEEP = 3  # folders below each other: those of sweeps lie in theirs
 
@@ -40,39 +38,24 @@ def show(folder: Path) -> None:
     if not rows:
         console.print(f"There are no runs in {folder}.", highlight=False)
         return
-    widths = {heading: 2 + max(len(heading), *(len(row[heading]) for row in rows))
-              for heading in rows[0]}  # fmt: skip
+    columns = {heading: [row[heading] for row in rows] for heading in rows[0]}
     if not any(differ):
-        del widths["settings"]
-    # What is the longest can be read in several lines, cut between names; the report has the share.
-    long: list[str] = [heading for heading in ("settings", "arm") if heading in widths]
-    others = sum(widths.values()) - sum(widths[heading] for heading in long)
-    if others + len(long) * _FOLDED > console.width:
-        others -= widths.pop("of full")
-    room = max(_FOLDED, (console.width - others) // len(long) - 2)
-    for heading in long:
-        for row in rows:
-            row[heading] = folded(row[heading], room)
-        lines = [len(line) for row in rows for line in row[heading].split("\n")]
-        widths[heading] = 2 + max(len(heading), *lines)
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in widths:
-        is_number = heading in ("accuracy", "of full")
-        table.add_column(heading, no_wrap=True, justify="right" if is_number else "left")
-    for row in rows:
-        table.add_row(*(Text(row[heading]) for heading in widths))
-    Console(width=max(console.width, sum(widths.values()))).print(table, highlight=False)
+        del columns["settings"]
+    folds = [heading for heading in ("settings", "arm") if heading in columns]
+    table = fitting(columns, console.width, folds, ["of full"])
+    # On a narrow screen lines are broken, and nothing is cut.
+    Console(width=max(console.width, _WIDE)).print(table, highlight=False)
 
 
 def _differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """For each run, the settings that other runs of its task have otherwise."""
     known: dict[Any, set[str]] = defaultdict(set)
-    names = list(dict.fromkeys(name for config in configs for name in config))
+    names = {name for config in configs for name in config}
     for config in configs:
         for name in names:
             known[config.get("task"), name].add(str(config.get(name)))
     return [
-        ", ".join(f"{name}={config[name]}".replace(", ", " ") for name in config
+        ", ".join(f"{name}={value}".replace(", ", " ") for name, value in config.items()
                   if name not in _NO_SETTINGS and len(known[config.get("task"), name]) > 1)
         for config in configs
     ]  # fmt: skip
@@ -89,14 +72,13 @@ def _rows(folder: Path, config: Mapping[str, Any], differs: str) -> list[Row]:
         swept = [name for name, value in config.items()
                  if isinstance(value, list) and name not in TOGETHER]  # fmt: skip
         arms = {f"{policies} over {', '.join(swept)}" if swept else policies: summary}
-    first = {"run": str(folder), "task": str(task), "state": _state(folder, summary, state),
+    about = {"run": str(folder), "task": str(task), "state": _state(folder, summary, state),
              "settings": differs}  # fmt: skip
-    rows = [dict.fromkeys(first, "") | {
+    return [(about if i == 0 else dict.fromkeys(about, "")) | {
         "arm": policy,
         "accuracy": score_text(figures) if "accuracy_mean" in figures else "",
         "of full": percent(figures.get("upload_share"), ".3g"),
-    } for policy, figures in arms.items()]  # fmt: skip
-    return [rows[0] | first, *rows[1:]]
+    } for i, (policy, figures) in enumerate(arms.items())]  # fmt: skip
 
 
 def _state(folder: Path, summary: Mapping[str, Any], state: Mapping[str, Any]) -> str:
@@ -118,15 +100,14 @@ def _began(folder: Path) -> float:
 def _runs(folder: Path, deep: int) -> Iterator[Path]:
     if any((folder / name).exists() for name in _FILES):
         yield folder
-    if deep:
-        for below in folder.iterdir():
-            if below.is_dir() and not below.is_symlink():
-                yield from _runs(below, deep - 1)
+    for below in folder.iterdir() if deep else ():
+        if below.is_dir() and not below.is_symlink():
+            yield from _runs(below, deep - 1)
 
 
 def _read(read: Callable[[Path], Any], path: Path) -> dict[str, Any]:
     """What a file has; nothing where it is missing or damaged."""
     with suppress(RunError):
-        found = read(path)
-        return found if isinstance(found, dict) else {}
+        if isinstance(found := read(path), dict):
+            return found
     return {}

@@ -17,7 +17,8 @@ from taciturn import __version__
 from taciturn.report import figures, series
 from taciturn.report.colours import styles
 from taciturn.report.series import Series
-from taciturn.report.units import byte_text, percent, score_text
+from taciturn.report.units import byte_text, difference_text, percent, score_text
+from taciturn.summary import FULL
 
 SHARES = (0.9, 0.95, 0.99)  # of the best accuracy, to which uploads are counted
 _NAMED = 5  # policies, at the most, in a title
@@ -62,7 +63,7 @@ def content(
                  for name, (colour, dash) in zip(arms, looks, strict=True)],
         "panels": figures.panels(arms),
         "tables": "".join(f"<section><h2>{escape(title)}</h2>{html}</section>"
-                          for title, html in sections.items()),
+                          for title, html in sections.items() if html),
         "ended": all(map(series.summary, folders)),
     }  # fmt: skip
 
@@ -103,7 +104,7 @@ def _targets(arms: Mapping[str, Series]) -> tuple[list[float], str]:
             if np.isfinite(mean := s["accuracy"].mean(0)).any()}  # fmt: skip
     if not best:
         return [], ""
-    full = [name for name in best if arms[name].arm == "full"]
+    full = [name for name in best if arms[name].arm == FULL]
     name = max(full or best, key=best.__getitem__)
     shares = ", ".join(f"{100 * share:g}" for share in SHARES)
     why = f", until {shares} % of the best of {name}, {best[name]:.2f} %"
@@ -121,8 +122,8 @@ def _title(arms: Mapping[str, Series], folders: Sequence[Path], names: Sequence[
 def _savings(arms: Mapping[str, Series], looks: Sequence[tuple[str, str]]) -> Iterator[str]:
     """What each policy uploads of what full communication does, and how far it ends from that."""
     for (name, s), look in zip(arms.items(), looks, strict=True):
-        summary, beside = s.summary(), arms.get(f"{name.removesuffix(s.arm)}full")
-        if s.arm == "full" or summary["upload_share"] is None:
+        summary, beside = s.summary(), arms.get(f"{name.removesuffix(s.arm)}{FULL}")
+        if s.arm == FULL or summary["upload_share"] is None:
             continue
         told, full = score_text(summary), beside.summary() if beside else {}
         if summary["accuracy"] and full.get("accuracy"):
@@ -130,7 +131,7 @@ def _savings(arms: Mapping[str, Series], looks: Sequence[tuple[str, str]]) -> It
             if len(s.seeds) == 1:
                 told += " with one seed"
             elif "difference" in summary and "difference" not in full:  # from the first policy
-                told = "{mean:+.2f} ± {half:.2f} points".format(**summary["difference"])
+                told = f"{difference_text(summary)} points"
         elif full:
             told += f", full {score_text(full, '')}"
         share = percent(summary["upload_share"], ".3g")
@@ -153,11 +154,12 @@ def _range(numbers: list[Any]) -> str:
 
 def _figures(s: Series) -> Row:
     summary = s.summary()
+    floor = summary.get("noise_floor")
     speakers = float(((s["bytes_up_full"] - s["overhead_up"]) * s["spoke"] / s["asked"]).sum())
     return {
         "accuracy" if summary["accuracy"] else "loss": score_text(summary, ""),
-        "difference": _text(summary.get("difference"), "{0[mean]:+.2f} ± {0[half]:.2f}"),
-        "noise floor": _text(summary.get("noise_floor"), "{0[mean]:.2f} points"),
+        "difference": difference_text(summary),
+        "noise floor": "{mean:.2f} points".format(**floor) if floor else "",
         "worst tenth": percent(summary["worst_tenth"], ".2f"),
         "spoke": percent(summary["spoke_share"], ".1f"),
         "silent: small": percent(s.ended.get("silent_small"), ".1f"),
@@ -193,22 +195,23 @@ def _upload_until(s: Series, accuracies: Sequence[float]) -> Row:
 
 def _about(folders: Sequence[Path], names: list[str]) -> dict[str, str]:
     """Settings, versions and commands, a column for each folder."""
-    found = {}
-    versions = [series.summary(folder).get("versions", {}) for folder in folders]
-    for title, columns in (("Settings", [*map(_settings, folders)]), ("Versions", versions)):
+
+    def beside(columns: Sequence[Mapping[str, Any]]) -> str:
         rows = []
         for key in dict.fromkeys(key for column in columns for key in column):
             values = [escape(_value(column.get(key, ""))) for column in columns]
             name = escape(key) if len(set(values)) == 1 else f"<strong>{escape(key)}</strong>"
             if any(values):
                 rows.append({"": name} | dict(zip(map(escape, names), values, strict=True)))
-        if rows:
-            found[title] = _table(rows, kind="about")
+        return _table(rows, kind="about") if rows else ""
+
     commands = [f"<pre>{escape(command(config))}</pre>"
                 for config in map(series.config, folders) if config]  # fmt: skip
-    if commands:
-        found["The same again"] = "".join(dict.fromkeys(commands))
-    return found
+    return {
+        "Settings": beside([*map(_settings, folders)]),
+        "Versions": beside([series.summary(folder).get("versions", {}) for folder in folders]),
+        "The same again": "".join(dict.fromkeys(commands)),
+    }
 
 
 def _settings(folder: Path) -> dict[str, Any]:
@@ -222,10 +225,6 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(_value, value))
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
-
-
-def _text(value: Any, form: str) -> str:
-    return "" if value is None else form.format(value)
 
 
 def _bytes(count: float) -> str:
@@ -243,9 +242,8 @@ def _table(rows: list[Row], kind: str = "figures") -> str:
     headings = dict.fromkeys(heading for row in rows for heading in row)
     first, *others = [one for one in headings if any(row.get(one) for row in rows)]
     head = "".join(f"<th>{heading}</th>" for heading in (first, *others))
-    body = ""
-    for row in rows:
-        cells = "".join(f"<td>{row.get(one, '')}</td>" for one in others)
-        body += f"<tr><th>{row[first]}</th>{cells}</tr>"
+    body = "".join(f"<tr><th>{row[first]}</th>"
+                   + "".join(f"<td>{row.get(one, '')}</td>" for one in others) + "</tr>"
+                   for row in rows)  # fmt: skip
     table = f"<table class={kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="wide">{table}</div>'

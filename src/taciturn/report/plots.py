@@ -1,6 +1,6 @@
 """A picture of run folders: the first figures of their page."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,7 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
         axes.set_xlabel(panel.x)
         axes.yaxis.set_major_formatter(f"{{x:g}}{panel.y_axis.get('ticksuffix', '')}")
         if "type" in panel.x_axis:
-            axes.set_xscale("log")
-            axes.set_xticks(panel.x_axis["tickvals"], panel.x_axis["ticktext"])
-            axes.set_xticks([], minor=True)
+            log_ticks(axes, panel.x_axis["tickvals"], panel.x_axis["ticktext"])
         else:
             axes.locator_params(axis="x", integer=True)
         if "rangemode" in panel.y_axis:
@@ -48,3 +46,10 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
     with files.atomic_write(path, "wb") as file:
         figure.savefig(file, dpi=110, format="png", metadata={"Software": None})
     return path
+
+
+def log_ticks(axes: Any, ticks: Sequence[float], texts: Sequence[str]) -> None:
+    """Makes the x-axis logarithmic, with these ticks alone."""
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, texts)
+    axes.set_xticks([], minor=True)

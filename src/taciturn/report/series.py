@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 
 from taciturn import runs
 from taciturn.errors import RunError
-from taciturn.summary import summarise
+from taciturn.summary import FULL, summarise
 
 _COUNTS = ("spoke", "asked", "rejected", "bytes_up", "overhead_up", "bytes_up_full", "bytes_down",
            "overhead_down", "bytes_down_full")  # fmt: skip
@@ -73,7 +74,7 @@ def read(folder: Path) -> dict[str, Series]:
     ended = summary(folder).get("arms", {})
     found = {name: _series(name, table["arm"] == i, table, ended.get(name, {}))
              for i, name in enumerate(names)}  # fmt: skip
-    return dict(sorted(found.items(), key=lambda one: one[0] != "full"))
+    return dict(sorted(found.items(), key=lambda one: one[0] != FULL))
 
 
 def _series(
@@ -107,19 +108,12 @@ def _table(text: str) -> tuple[list[str], dict[str, np.ndarray]]:
         return [], {}
     own = columns[columns.index(_LAST) + 1 :] if _LAST in columns else []
     used = {name: columns.index(name) for name in (*needed, _LAST, *own) if name in columns}
-    for _ in range(2):  # twice, because what is found does not overlap
-        body = body.replace(",,", ",nan,")
-    body = body.replace(",\n", ",nan\n")
     numbers: dict[str, int] = {}
     rows = np.loadtxt(
-        io.StringIO(body),
-        delimiter=",",
-        quotechar='"',
-        comments=None,
-        ndmin=2,
-        usecols=list(used.values()),
+        io.StringIO(re.sub(r",(?=[,\n])", ",nan", body)), delimiter=",", quotechar='"',
+        comments=None, ndmin=2, usecols=list(used.values()),
         converters={used["arm"]: lambda name: numbers.setdefault(name, len(numbers))},
-    )
+    )  # fmt: skip
     return list(numbers), dict(zip(used, rows.T.copy(), strict=True))
 
 

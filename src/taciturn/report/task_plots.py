@@ -70,7 +70,7 @@ _rows_of = jax.jit(lambda clients, client, indices: clients.batch(client, indice
 
 
 def _batch(clients: Clients, client: int, rows: int) -> Any:
-    """All rows of a client. Asked for at the length of the longest, so that one shape does."""
+    """All rows of a client, asked for at the length of the longest: one program does for all."""
     indices = np.minimum(np.arange(clients.longest), rows - 1)
     batch = _rows_of(clients, jnp.int32(client), jnp.asarray(indices))
     return jax.tree.map(lambda leaf: np.asarray(leaf)[:rows], batch)

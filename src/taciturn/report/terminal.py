@@ -19,15 +19,15 @@ from rich.text import Text
 from taciturn.core.messages import OVERHEAD
 from taciturn.progress import Compiling
 from taciturn.progress import Progress as Done
-from taciturn.report.units import byte_text, percent, score_text
+from taciturn.report.units import byte_text, difference_text, percent, score_text
 from taciturn.settings import Settings
+from taciturn.summary import RECOMMENDED
 
 _SHORTEST, _LONGEST = 10.0, 600.0  # seconds between lines in a file
-_SPARK, _LEAST_SPARK = 24, 12  # cells of a spark line: where there is room, and beside long names
 _NAMES = 16  # what policies have at the least of a table's width
+_LEVEL = 1.0  # points below full communication from which on an arm's upload is no saving
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_HEADINGS = {"round": "round {}", "accuracy": "accuracy {}", "spoke": "spoke {}", "up": "up {}",
-             "left": "{} left"}  # of a column; and how a line of a log has it  # fmt: skip
+_HEADINGS = ("round", "accuracy", "spoke", "up", "left")
 
 Figures = Mapping[str, Any]  # of an arm, as `summary.json` has them
 
@@ -76,8 +76,8 @@ class Live:
         if ended or (is_last and now - self._written >= pause):
             self._written = now
             for name, arm in self._arms.items():
-                figures = zip(_HEADINGS.values(), arm.figures(now), strict=True)
-                if words := [form.format(figure) for form, figure in figures if figure]:
+                figures = zip(_HEADINGS, arm.figures(now), strict=True)
+                if words := [f"{heading} {figure}" for heading, figure in figures if figure]:
                     self._write(f"{name}: {', '.join(words)}")
 
     def _write(self, line: str) -> None:
@@ -85,22 +85,18 @@ class Live:
             self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     def _table(self) -> Table:
-        now = self._clock()
-        rows = [arm.figures(now) for arm in self._arms.values()]
-        needed = sum(2 + max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True))
-        left = self._console.width - needed - 2
-        most = left - _LEAST_SPARK if left - _LEAST_SPARK >= _NAMES else max(left, 10)
-        names = min(max(map(cell_len, self._arms)), most)
-        room = min(_SPARK, max(0, left - names))
+        now, width = self._clock(), self._console.width
+        room = 24 if width >= 100 else 12 if width >= 80 else 0  # of a spark line
         table = Table(box=None, header_style="dim", pad_edge=False)
-        table.add_column("", overflow="ellipsis", no_wrap=True, style="bold", max_width=names)
+        table.add_column("", style="bold")  # names give way where there is too little room
         if room:
             table.add_column("", no_wrap=True)
         for heading in _HEADINGS:
             table.add_column(heading, justify="right", no_wrap=True)
-        for (name, arm), figures in zip(self._arms.items(), rows, strict=True):
-            drawn = arm.state[:room] if arm.done is None else spark(arm.accuracies, room)
-            table.add_row(Text(name), *([drawn] if room else []), *figures)
+        for name, arm in self._arms.items():
+            drawn = spark(arm.accuracies, room) if arm.done else arm.state
+            cells = [drawn] * bool(room) + arm.figures(now)
+            table.add_row(Text(name, no_wrap=True, overflow="ellipsis"), *cells)
         return table
 
 
@@ -108,45 +104,44 @@ class _Arm:
     """How far an arm is."""
 
     def __init__(self, rounds: int, seeds: Sequence[int]) -> None:
+        self._rounds, self._seeds = rounds, seeds
         self.state = "waiting"
         self.done: Done | None = None
-        self.accuracies: list[tuple[float, float]] = []  # after which share of all rounds
+        self.accuracies: list[tuple[float, float]] = []  # each after a share of all rounds
         self.share = 0.0  # of them, that is done
-        self._ended, self._of = 0, rounds  # of all seeds where some run after others
-        self._rounds, self._seeds = rounds, seeds
         self._first: tuple[float, float] | None = None  # when a share was heard of first
 
     def add(self, done: Done, now: float) -> None:
-        self.done, self._ended = done, done.round
-        side_by_side, every = len(done.seeds), len(self._seeds)
-        if side_by_side < every:
-            before = self._seeds.index(done.seeds[0])
-            self._ended = before * self._rounds + side_by_side * done.round
-            self._of = every * self._rounds
-        self.share = self._ended / self._of
+        self.done = done
+        ended, of = self._progress(done)
+        self.share = ended / of
         self._first = self._first or (now, self.share)
         if not math.isnan(done.accuracy):
             self.accuracies.append((self.share, done.accuracy))
 
+    def _progress(self, done: Done) -> tuple[int, int]:
+        """How many rounds are done, of how many: of all seeds, where some run after others."""
+        if len(done.seeds) == len(self._seeds):
+            return done.round, self._rounds
+        before = self._seeds.index(done.seeds[0]) * self._rounds
+        return before + len(done.seeds) * done.round, len(self._seeds) * self._rounds
+
     def figures(self, now: float) -> list[str]:
         """A cell for each of the headings."""
         done = self.done
-        if done is None:
+        if done is None or self._first is None:
             return [""] * len(_HEADINGS)
+        left, (began, first) = "", self._first
+        if first < self.share < 1:
+            seconds = round((now - began) / (self.share - first) * (1 - self.share))
+            left = str(datetime.timedelta(seconds=seconds)).removeprefix("0:")
         return [
-            f"{self._ended}/{self._of}",
+            "{}/{}".format(*self._progress(done)),
             "" if math.isnan(done.accuracy) else f"{100 * done.accuracy:.1f} %",
             f"{100 * done.spoke / done.asked:.0f} %",
             byte_text(done.bytes_up),
-            self._left(now),
+            left,
         ]
-
-    def _left(self, now: float) -> str:
-        if self._first is None or self.share in (1, self._first[1]):
-            return ""
-        began, share = self._first
-        seconds = round((now - began) / (self.share - share) * (1 - self.share))
-        return str(datetime.timedelta(seconds=seconds)).removeprefix("0:")
 
 
 def spark(values: Sequence[tuple[float, float]], width: int) -> str:
@@ -174,8 +169,17 @@ def print_table(
     Arms of several runs are not compared: they may differ in more than their policies.
     """
     console = Console()
+    shown = {"arm": list(arms)} | _columns(list(arms.values()))
     floors = [figures["noise_floor"] for figures in arms.values() if figures.get("noise_floor")]
-    console.print(_table(arms, floors, title, console.width))
+    if floors:
+        for heading, cells in shown.items():
+            cells.append("noise floor" if heading == "arm" else "")
+        shown["accuracy"][-1] = f"{np.mean([floor['mean'] for floor in floors]):.2f} points"
+    # What is left out is on the page.
+    table = fitting(shown, console.width, ["arm"], ["overhead", "payload"], title)
+    if floors:
+        table.rows[-1].style = "dim"
+    console.print(table)
     notes = [_saved(arms) if one_run else "", _counts(list(arms.values()))]
     if floors:
         most = max(one["most"] for one in floors)
@@ -192,32 +196,38 @@ def print_table(
             console.print(text, highlight=False, soft_wrap=True)
 
 
-def _table(
-    arms: Mapping[str, Figures], floors: Sequence[Mapping[str, float]], title: str, width: int
+def fitting(
+    columns: Mapping[str, Sequence[str]],
+    width: int,
+    folds: Sequence[str],
+    spare: Sequence[str],
+    title: str = "",
 ) -> Table:
-    """A row for every arm, and one for the noise floor, in lines of at most `width` characters."""
-    columns = _columns(list(arms.values()))
-    if floors:
-        columns["accuracy"].append(f"{np.mean([floor['mean'] for floor in floors]):.2f} points")
-    widths = {heading: 2 + max(map(cell_len, [*heading.split("\n"), *cells]))
+    """A table of at most `width` characters, where that is possible, from cells by heading.
+
+    The cells of columns that fold, as names of policies, can have several lines; columns up to the
+    last of these have text. Where there is no room, those to spare are left out in their order.
+    """
+    gap = 2  # between columns
+    widths = {heading: gap + max(map(cell_len, "\n".join([heading, *cells]).split("\n")))
               for heading, cells in columns.items()}  # fmt: skip
-    names = max(map(cell_len, arms))
-    for heading in ("overhead", "payload"):  # the page has them all
-        if sum(widths.values()) + min(names, _NAMES) > width:
-            del widths[heading]
-    room = max(_NAMES, width - sum(widths.values()))
+    least = {heading: min(widths[heading], gap + _NAMES) for heading in folds}
+    for heading in spare:
+        if sum((widths | least).values()) > gap + width:
+            widths.pop(heading, None)
+    rest = sum(wide for heading, wide in widths.items() if heading not in folds)
+    room = max(_NAMES, (gap + width - rest) // len(folds) - gap)
     table = Table(box=None, header_style="bold", pad_edge=False, title=title or None,
                   title_justify="left")  # fmt: skip
-    high = "\n" * any("\n" in heading for heading in widths)  # the others stand on the second line
-    table.add_column(f"{high}arm", overflow="fold")
-    for heading in widths:
-        shown = heading if "\n" in heading else high + heading
-        table.add_column(shown, justify="right", no_wrap=True)
-    for i, name in enumerate(arms):
-        table.add_row(Text(folded(name, room)), *(columns[heading][i] for heading in widths))
-    if floors:
-        cells = (columns[heading][-1] if heading == "accuracy" else "" for heading in widths)
-        table.add_row("noise floor", *cells, style="dim")
+    high, order = any("\n" in heading for heading in widths), list(widths)
+    for i, heading in enumerate(order):
+        below = heading if "\n" in heading or not high else f"\n{heading}"
+        is_text = i <= order.index(folds[-1])
+        table.add_column(below, justify="left" if is_text else "right", overflow="fold",
+                         no_wrap=heading not in folds)  # fmt: skip
+    for row in zip(*(columns[heading] for heading in order), strict=True):
+        table.add_row(*(Text(folded(cell, room) if heading in folds else cell)
+                        for heading, cell in zip(order, row, strict=True)))  # fmt: skip
     return table
 
 
@@ -225,25 +235,20 @@ def _columns(arms: Sequence[Figures]) -> dict[str, list[str]]:
     """Headings, and a cell for every arm; only what some arm has, or differs in."""
     known = [f for f in arms if f["accuracy_mean"] is not None or f.get("loss_mean") is not None]
     numbers = known and all(f["accuracy_mean"] is None for f in known)  # models predict numbers
-    found: dict[str, list[str]] = {}
-    if len({f["rounds"] for f in arms}) > 1:
-        found["rounds"] = [f"{f['rounds']}" for f in arms]
-    if numbers:
-        found["loss"] = [score_text(f, "") for f in arms]
-    else:
-        found["accuracy"] = [score_text(f) for f in arms]
-    if any("difference" in f for f in arms):
-        found["difference"] = ["{mean:+.2f} ± {half:.2f}".format(**d) if (d := f.get("difference"))
-                               else "" for f in arms]  # fmt: skip
-    if any(f.get("worst_tenth") is not None for f in arms):
-        found["worst\ntenth"] = [percent(f.get("worst_tenth"), ".1f") for f in arms]
-    found["spoke"] = [percent(f["spoke_share"], ".1f") for f in arms]
-    found["payload"] = [byte_text(f["upload_bytes"]) for f in arms]
-    found["overhead"] = [byte_text(f["upload_overhead_bytes"]) for f in arms]
-    found["of full"] = [percent(f["upload_share"], ".3g") for f in arms]
-    if any(f["download_share"] not in (None, 100.0) for f in arms):
-        found["both\nways"] = [percent(f["traffic_share"], ".3g") for f in arms]
-    return found
+    lengths, short = {f["rounds"] for f in arms}, {f["download_share"] for f in arms} - {None, 100}
+    cells: dict[str, Callable[[Figures], str]] = {
+        "rounds": lambda f: f"{f['rounds']}" if len(lengths) > 1 else "",
+        "loss" if numbers else "accuracy": lambda f: score_text(f, "" if numbers else "loss "),
+        "difference": difference_text,
+        "worst\ntenth": lambda f: percent(f.get("worst_tenth"), ".1f"),
+        "spoke": lambda f: percent(f["spoke_share"], ".1f"),
+        "payload": lambda f: byte_text(f["upload_bytes"]),
+        "overhead": lambda f: byte_text(f["upload_overhead_bytes"]),
+        "of full": lambda f: percent(f["upload_share"], ".3g"),
+        "both\nways": lambda f: percent(f["traffic_share"], ".3g") if short else "",
+    }
+    columns = {heading: [cell(f) for f in arms] for heading, cell in cells.items()}
+    return {heading: column for heading, column in columns.items() if any(column)}
 
 
 def folded(policies: str, room: int) -> str:
@@ -258,31 +263,35 @@ def folded(policies: str, room: int) -> str:
 
 
 def _saved(arms: Mapping[str, Figures]) -> str:
-    """What the policy with the least upload saves, beside full communication."""
+    """What the recommended policy saves beside full communication; where it did not run, that with
+    the least upload among those that end level with full communication."""
     (first, full), *others = arms.items()
-    tested = all(figures["accuracy_mean"] is not None for figures in arms.values())
-    if full["upload_share"] != 100 or not others or not tested:
+    if full["upload_share"] != 100 or any(f["accuracy_mean"] is None for f in arms.values()):
         return ""
-    name, least = min(others, key=lambda one: one[1]["upload_share"])
-    sent, whole = (byte_text(f["upload_bytes"] + f["upload_overhead_bytes"]) for f in (least, full))
+    level = [(name, f) for name, f in others
+             if f["accuracy_mean"] >= full["accuracy_mean"] - _LEVEL]  # fmt: skip
+    default = [(name, f) for name, f in others if name == RECOMMENDED and f["upload_share"] < 100]
+    chosen = default or level
+    if not chosen:
+        return ""
+    name, least = min(chosen, key=lambda one: one[1]["upload_share"])
+    sent, whole = (f["upload_bytes"] + f["upload_overhead_bytes"] for f in (least, full))
     points = least["accuracy_mean"] - full["accuracy_mean"]
     told = f"{abs(points):.2f} points {'below' if points < 0 else 'above'}"
     told = "level with" if abs(points) < 0.005 else told
-    chance = "" if len(full["seeds"]) > 1 else (
-        " With one seed, differences of a point may be chance: try `--seeds 5`."
-    )  # fmt: skip
-    text = f"{name} uploaded {sent} instead of {whole}, and ends {told} {first}."
-    return text + chance + _large(least)
-
-
-def _large(figures: Figures) -> str:
-    """What the default would upload of a model with a million weights: as many bytes."""
-    sent = figures["upload_bytes"] + figures["upload_overhead_bytes"]
-    messages = figures["upload_overhead_bytes"] / OVERHEAD
+    text = (
+        f"{name} uploaded {byte_text(sent)} instead of {byte_text(whole)}, and ends {told} {first}."
+    )
+    if len(full["seeds"]) == 1:
+        text += " With one seed, differences of a point may be chance: try `--seeds 5`."
+    # The default sends as many bytes whatever the size of the model.
+    messages = least["upload_overhead_bytes"] / OVERHEAD
     share = 100 * sent / (messages * (4e6 + OVERHEAD)) if messages else 0.0
-    if figures.get("rule") != "budget" or figures["upload_share"] < share:
-        return ""
-    return f" A model of a million weights would need as many bytes: {share:.2g} % of its upload."
+    if name == RECOMMENDED and share <= least["upload_share"]:
+        text += (
+            f" A model of a million weights would need as many bytes: {share:.2g} % of its upload."
+        )
+    return text
 
 
 def _counts(arms: Sequence[Figures]) -> str:

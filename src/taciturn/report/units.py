@@ -3,18 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+from taciturn.summary import Difference
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
 _TICKS = 7  # of an axis, whose texts find room beside each other
 
 
 def unit(size: float) -> tuple[float, str]:
-    """Bytes of the largest binary unit that is not larger, and its name."""
-    power = sum(size >= 1024**power for power in range(1, len(_UNITS)))
-    return 1024.0**power, _UNITS[power]
+    """The largest unit that is not larger than `size`: how many bytes it has, and its name."""
+    power = sum(size >= 1000**power for power in range(1, len(_UNITS)))
+    return 1000.0**power, _UNITS[power]
 
 
 def byte_text(count: float) -> str:
-    """A number of bytes: 4.49 GiB."""
+    """A number of bytes: 4.49 GB."""
     size, name = unit(count)
     return f"{count / size:.4g} {name}"
 
@@ -35,11 +37,17 @@ def score_text(figures: Mapping[str, Any], loss: str = "loss ") -> str:
     return "not tested" if mean is None else f"{loss}{mean:.4g}"
 
 
+def difference_text(figures: Mapping[str, Any]) -> str:
+    """The difference to the first arm with its interval; empty where there is none."""
+    found = figures.get("difference")
+    return "" if found is None else str(Difference(**found))
+
+
 def byte_axis(least: float, most: float) -> dict[float, str]:
-    """Where a logarithmic axis of bytes has its ticks, and what they say: 1, 2, 5, 10, … of a unit;
-    on a long one, where these would touch, 1, 10, 100."""
-    for steps in ((1, 2, 5, 10, 20, 50, 100, 200, 500), (1, 10, 100)):
-        ticks = [times * 1024.0**power for power in range(len(_UNITS)) for times in steps]
+    """Where a logarithmic axis of bytes has its ticks, and what they say: 1, 2, 3, …, 10, 20, …; on
+    a long one, where these would touch, 1, 2, 5, 10, or 1, 10, 100."""
+    for steps in (range(1, 10), (1, 2, 5), (1,)):
+        ticks = [step * 10.0**power for power in range(15) for step in steps]
         ticks = [tick for tick in ticks if least <= tick <= most]
         if len(ticks) <= _TICKS:
             break

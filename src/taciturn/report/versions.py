@@ -3,7 +3,7 @@
 import functools
 import platform
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import jax
@@ -15,18 +15,13 @@ _CHECKOUT = Path(__file__).parents[3]  # where the package lies in `src`
 
 def versions() -> dict[str, str | None]:
     """Device, Python, the package and its commit, and the packages that matter."""
-    found: dict[str, str | None] = {
+    return {
         "device": f"{len(jax.devices())} × {jax.devices()[0].device_kind}",
         "python": platform.python_version(),
         "taciturn": __version__,
         "commit": commit(),
+        **{package: version(package) for package in ("numpy", "jax", "optax", "equinox")},
     }
-    for package in ("numpy", "jax", "optax", "equinox"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 from taciturn.errors import InputError, RunError
 from taciturn.report import page, series
 
-_REST = 10  # times as long as reading took is waited before folders are read again
+_REST = 10  # times as long as reading took, folders are left alone before they are read again
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 

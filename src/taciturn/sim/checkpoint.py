@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
-import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from taciturn import runs
@@ -31,10 +27,11 @@ from taciturn.errors import RunError, Stopped, WriteError
 from taciturn.progress import Chunk, Compiling, Group
 from taciturn.settings import Settings
 from taciturn.signals import noted
-from taciturn.sim import codecs, history, local
+from taciturn.sim import history
+from taciturn.sim.identity import identity, what_differs
+from taciturn.sim.model import flat_model
 from taciturn.sim.participation import Participation
 from taciturn.sim.serialization import Packed, pack
-from taciturn.tasks.task import with_test
 
 log = logging.getLogger("taciturn")
 
@@ -72,7 +69,7 @@ class Checkpoints:
     def __init__(
         self, folder: Path, task: Any, policies: Mapping[str, Policy], settings: Settings
     ) -> None:
-        self._folder, self._settings, self._size = folder, settings, local.flat_model(task).size
+        self._folder, self._settings, self._size = folder, settings, flat_model(task).size
         self._tested = history.tested_columns(task)
         self._columns = (*history.MEASURED, *history.COUNTED, *self._tested)
         about = identity(task, policies, settings)
@@ -87,21 +84,20 @@ class Checkpoints:
 
         Both are empty where nothing was saved: the table then begins anew.
         """
-        problems: list[tuple[Path, str]] = []
+        problems: dict[Path, str] = {}
         for path in reversed(_checkpoints(self._folder)):
             try:
                 found = self._read(path)
             except RunError as error:
-                problems.append((path, f"{error}".rstrip(".")))
+                problems[path] = f"{error}".rstrip(".")
                 continue
-            for bad, problem in problems:
-                aside = bad.with_suffix(".unusable")
-                bad.rename(aside)
+            for bad, problem in problems.items():
+                aside = bad.rename(bad.with_suffix(".unusable"))
                 told = "%s: %s is used, that one is now called %s"
                 log.warning(told, problem, path.name, aside.name)
             return found
-        if problems:
-            raise RunError(f"{problems[0][1]}, and there is no other checkpoint that can be used.")
+        for problem in problems.values():
+            raise RunError(f"{problem}, and there is no other checkpoint that can be used.")
         self._table.begin(("arm", "seed", "round", *self._columns))
         return [], []
 
@@ -139,14 +135,14 @@ class Checkpoints:
                 arrays[f"{i}/participation/{name}"] = counts
             if own.weights is not None:
                 arrays[f"{i}/weights"] = own.weights
-        state = Packed({}, {}) if chunk.weights is not None else pack(chunk.group.state)
-        last = len(self._groups) - 1
-        arrays |= {f"{last}/state{name}": array for name, array in state.arrays.items()}
+        state = pack(None if chunk.weights is not None else chunk.group.state)
+        arrays |= {f"{i}/state{name}": array for name, array in state.arrays.items()}
         groups = [own.group for (own,) in self._groups]
+        waiting = [group._replace(state=None) for group in chunk.waiting]
         content = {
             "about": self._about,
             "table": self._table.settle(),
-            "groups": [group._asdict() | {"state": None} for group in (*groups, *chunk.waiting)],
+            "groups": [group._asdict() for group in (*groups, *waiting)],
             "kinds": state.kinds,
         }
         done = sum(group.done for group in groups)
@@ -160,25 +156,18 @@ class Checkpoints:
         content, arrays = runs.read_checked(path)
         if what := what_differs(content["about"], self._about):
             raise RunError(f"{path} is of another run: {what}")
-        groups = [
-            Group(tuple(entry["arms"]), tuple(entry["seeds"]), entry["done"], entry["lanes"])
-            for entry in content["groups"]
-        ]
         rows = iter(self._table.go_on(*content["table"]))
-        parts: list[dict[str, np.ndarray]] = [{} for _ in groups]
-        for name, array in arrays.items():
-            i, _, rest = name.partition("/")
-            parts[int(i)][rest] = array
         found, left = [], []
-        for group, part in zip(groups, parts, strict=True):
+        for i, entry in enumerate(content["groups"]):
+            arms, seeds = tuple(entry["arms"]), tuple(entry["seeds"])
+            group = Group(arms, seeds, entry["done"], entry["lanes"])
             if group.done:
-                found.append(self._chunk(group, rows, part))
+                found.append(self._chunk(group, rows, _below(f"{i}/", arrays)))
             if group.done < self._settings.rounds:
-                state = {name.removeprefix("state"): array for name, array in part.items()
-                         if name.startswith("state")}  # fmt: skip
-                left.append(group._replace(state=Packed(state, content["kinds"])))
+                state = Packed(_below(f"{i}/state", arrays), content["kinds"])
+                left.append(group._replace(state=state))
         self._groups = [[chunk] for chunk in found]
-        self._saved = sum(group.done for group in groups)
+        self._saved = sum(chunk.group.done for chunk in found)
         return found, left
 
     def _chunk(
@@ -199,10 +188,9 @@ class Checkpoints:
 
     def _rows(self, chunk: Chunk) -> list[np.ndarray]:
         """The columns of the table: a row per round, arm and seed, in this order."""
-        arms, seeds = chunk.group.arms, chunk.group.seeds
-        count = len(chunk.seconds)
-        settings, missing = self._settings, chunk.columns["missing"]
-        around = history.traffic(settings.cohort, self._size, missing, settings.choice or 0)
+        arms, seeds, count = chunk.group.arms, chunk.group.seeds, len(chunk.seconds)
+        asked, choice = self._settings.cohort, self._settings.choice or 0
+        around = history.traffic(asked, self._size, chunk.columns["missing"], choice)
         columns = {**chunk.columns, **around}
         labels = [
             np.tile(np.repeat(arms, len(seeds)), count),
@@ -224,96 +212,12 @@ def _checkpoints(folder: Path) -> list[Path]:
     return [found[number] for number in sorted(filter(str.isdecimal, found), key=int)]
 
 
+def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays whose names begin so, by the rest of their names."""
+    found = {name: array for name, array in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): array for name, array in found.items()}
+
+
 def _pause(cost: float) -> float:
     """Seconds to the next checkpoint, where one costs so many."""
     return min(_LONGEST, cost / _SHARE)
-
-
-def _checksum(arrays: Any) -> int:
-    """That of all arrays of a pytree."""
-    found = 0
-    for leaf in jax.tree.leaves(arrays):
-        if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.random.key_data(leaf)
-        if hasattr(leaf, "dtype"):
-            found = zlib.crc32(np.atleast_1d(np.ascontiguousarray(leaf)).view(np.uint8).data, found)
-    return found
-
-
-def _doing(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dict[str, str]:
-    """What a task, the optimisers and parts of one's own do, as checksums of what JAX traces.
-
-    Other versions of JAX, and other devices, may trace something else of the same functions.
-    """
-    model, transformation = local.flat_model(task), local.client_optimizer(settings)
-    weights = jax.ShapeDtypeStruct((model.size,), jnp.zeros(0).dtype)
-    mask = jax.ShapeDtypeStruct((settings.batch,), bool)
-    where = jax.ShapeDtypeStruct((settings.batch,), jnp.int32)
-    key, client = jax.eval_shape(lambda: (jax.random.key(0), jnp.int32(0)))
-    clients, test = with_test(task)
-    server = local.server_optimizer(settings.server_optimizer, 1.0)
-
-    def step(weights: Any, client: Any, where: Any, mask: Any, key: Any) -> Any:
-        params = model.unravel(weights)
-        one = local.make_step(task, transformation, settings.precision)
-        batch = clients.batch(client, where)
-        return one(params, transformation.init(params), batch, mask, key, 1.0, 1.0, 1.0)
-
-    def test_rows(weights: Any) -> Any:
-        rows = jax.tree.map(lambda array: array[:1], test.examples)
-        return task.metrics(model.unravel(weights), rows)
-
-    def move(weights: Any, mean: Any) -> Any:
-        return server.apply(server.init(weights), mean, weights, False)
-
-    traced: dict[str, tuple[Any, Any]] = {
-        "the first weights": (model.init, (key,)),
-        "a local step": (step, (weights, client, where, mask, key)),
-        "a test": (test_rows, (weights,)),
-        "the server's step": (move, (weights, weights)),
-    }
-    found = {"jax": jax.__version__, "device": jax.devices()[0].platform}
-    for name, (function, arguments) in traced.items():
-        found[name] = _sum_of(jax.make_jaxpr(function)(*arguments))
-    for arm, policy in policies.items():
-        if own := [_sum_of(jaxpr) for jaxpr in codecs.traced(policy, task)]:
-            found[f"the arm {arm}"] = "".join(own)
-    return found
-
-
-def _sum_of(jaxpr: Any) -> str:
-    text = re.sub(r" at 0x[0-9a-f]+", "", str(jaxpr.jaxpr))
-    return f"{zlib.crc32(text.encode()):08x}{_checksum(jaxpr.consts):08x}"
-
-
-def identity(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dict[str, Any]:
-    """All that decides what comes out of a simulation, as JSON gives it back."""
-    return {
-        "task": task.name,
-        "clients": task.clients.population,
-        "rows of the longest client": task.clients.longest,
-        "hold_out": task.hold_out,
-        "the checksum of the data": _checksum((task.clients, task.test, task.test_clients)),
-        "what it does": _doing(task, policies, settings),
-        **{field.name: _as_json(getattr(settings, field.name)) for field in fields(Settings)},
-        "arms": {name: str(policy) for name, policy in policies.items()},
-    }
-
-
-def what_differs(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What is another one in two identities; empty where they are one."""
-    there, here = dict(there), dict(here)
-    then, now = there.pop("what it does"), here.pop("what it does")
-    if all(then[name] == now[name] for name in ("jax", "device")):
-        there, here = there | then, here | now
-    for key, value in here.items():
-        if (other := there.get(key)) != value:
-            return f"{key} is {other} there and {value} here"
-    return ""
-
-
-def _as_json(value: Any) -> Any:
-    """A setting as JSON gives it back."""
-    if value is None or isinstance(value, str | int | float):
-        return "inf" if value == math.inf else value
-    return list(value) if type(value) is tuple else "a transformation of Optax"

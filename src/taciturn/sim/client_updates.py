@@ -17,7 +17,8 @@ from taciturn.core import arrays, client, tally
 from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
 from taciturn.core.rules import ClientStats
-from taciturn.sim import client_state, draws
+from taciturn.sim import draws
+from taciturn.sim.client_state import ClientTable
 
 
 class Cohorts(NamedTuple):
@@ -37,8 +38,8 @@ class RoundInputs(NamedTuple):
     uniforms: jax.Array  # (seeds, cohort)
     keys: draws.RoundKeys  # (seeds,)
     who: Cohorts  # (seeds, cohort)
-    silence: Any  # (runs, cohort); None where no rule looks at it
-    residuals: Any  # what clients kept, (`Collector.keeping`, cohort, size); None where nothing is
+    silence: Any  # how many times running, (runs, cohort); None where no rule looks at it
+    residuals: Any  # what clients kept, a part of the table `Collector.keeping`
 
 
 class Item(NamedTuple):
@@ -53,15 +54,12 @@ class Item(NamedTuple):
 
 
 class Spoken(NamedTuple):
-    """Updates and the clients that they are of, one per lane or slot."""
+    """Updates, one per lane or slot."""
 
+    item: Item  # whose they are
     updates: Any  # (lanes, size)
     weight: jax.Array  # n/p
     nbytes: jax.Array  # of the code, where the rule says so
-    run: jax.Array
-    seed: jax.Array
-    slot: jax.Array
-    client: jax.Array
 
 
 class RoundSums(NamedTuple):
@@ -71,10 +69,10 @@ class RoundSums(NamedTuple):
     sums: Any
     norms: jax.Array  # (runs, cohort)
     said: jax.Array  # who spoke, (runs, cohort)
-    chances: Any  # of having spoken, (runs, cohort); None where no rule has any
-    nbytes: Any  # of their codes, (runs, cohort); None where no rule gives each its own number
+    chances: jax.Array  # of having spoken, (runs, cohort)
+    nbytes: jax.Array  # of their codes where the rule says so, (runs, cohort)
     left: Any  # what codecs left out, like `RoundInputs.residuals`; 0 of the silent
-    last: Any  # what was decoded, (`Collector.repeating`, cohort, size); None where no run needs it
+    last: Any  # what was decoded, a part of the table `Collector.repeating`
     taken: Any  # how many slots are; None where no codec loses anything, and in the end
     slots: Spoken | None  # updates that wait, with what the clients had kept
 
@@ -85,18 +83,16 @@ class Collector:
     Attributes:
       policies: one per arm.
       size: how many weights the model has.
-      looked_at: the fields of a client's stats that any rule looks at.
-      keeping: the runs whose clients keep what their codec left out.
-      repeating: the runs in which a silent client's own last update stands in for it.
+      keeping: of the runs whose clients keep what their codec left out.
+      repeating: of the runs in which a silent client's own last update stands in for it.
     """
 
     def __init__(self, policies: tuple[Policy, ...], seeds: int, cohort: int, size: int) -> None:
         self.policies, self.seeds, self.cohort, self.size = policies, seeds, cohort, size
         self.runs = len(policies) * seeds
-        self.looked_at = {name for policy in policies for name in policy.rule.looks_at}
         keeps = [p.codec.feedback and p.codec.error(size) > 0 for p in policies]
-        self.keeping = np.flatnonzero(np.repeat(keeps, seeds))
-        self.repeating = np.flatnonzero(np.repeat([p.stand_in.own for p in policies], seeds))
+        self.keeping = ClientTable(np.repeat(keeps, seeds))
+        self.repeating = ClientTable(np.repeat([p.stand_in.own for p in policies], seeds))
         # A policy for each lossy codec that does something else, and which arms have that.
         prints = [(fingerprint(p.codec), p.rule.nbytes is None) for p in policies]
         self._codecs = [
@@ -114,38 +110,32 @@ class Collector:
         if self._codecs:
             sums, empty = [jnp.zeros((self.runs, size), dtype)], jnp.zeros((lanes, size), dtype)
             none = jnp.zeros(lanes, jnp.int32)
-            taken, slots = jnp.int32(0), Spoken(empty, empty[:, 0], *[none] * 5)
-        rules = [policy.rule for policy in self.policies]
+            taken, slots = jnp.int32(0), Spoken(Item(*[none] * 6), empty, empty[:, 0], none)
         return RoundSums(
-            sums, norms=table, said=whole,
-            chances=table if any(rule.probability is not None for rule in rules) else None,
-            nbytes=whole if any(rule.nbytes is not None for rule in rules) else None,
+            sums, norms=table, said=whole, chances=table, nbytes=whole,
             left=jax.tree.map(jnp.zeros_like, work.residuals),
-            last=client_state.empty(self.repeating, self.cohort, size, dtype),
-            taken=taken, slots=slots,
+            last=self.repeating.empty(self.cohort, size, dtype), taken=taken, slots=slots,
         )  # fmt: skip
 
     def hear(
-        self, heard: RoundSums, item: Item, ended: jax.Array, updates: list[jax.Array], loss: Any,
-        work: RoundInputs,
+        self, heard: RoundSums, item: Item, ended: jax.Array, updates: list[jax.Array],
+        loss: jax.Array, work: RoundInputs,
     ) -> RoundSums:  # fmt: skip
         """The sums with the clients in them whose lanes have `ended`.
 
         `updates` are the Δ of all lanes, layer by layer, (lanes, …) each; `loss` is their mean
-        training loss, or None where no rule looks at it.
+        training loss.
         """
         norms = jax.vmap(_norm)(updates)
         weight = work.who.examples[item.seed, item.slot].astype(norms.dtype)
-        stats = ClientStats(norms, work.uniforms[item.seed, item.slot], examples=weight)
-        if loss is not None:
-            stats = stats._replace(loss=loss)
+        stats = ClientStats(norms, work.uniforms[item.seed, item.slot], loss, examples=weight)
         if work.silence is not None:
             stats = stats._replace(silence=work.silence[item.run, item.slot])
         decision = self._decide(item, stats, work)
         row = jnp.where(ended, item.run, self.runs)  # out of bounds, and dropped
 
-        def note(table: Any, values: Any) -> Any:
-            return None if table is None else table.at[row, item.slot].set(values, mode="drop")
+        def note(table: jax.Array, values: jax.Array) -> jax.Array:
+            return table.at[row, item.slot].set(values, mode="drop")
 
         heard = heard._replace(
             norms=note(heard.norms, norms),
@@ -153,8 +143,8 @@ class Collector:
             chances=note(heard.chances, decision.probability),
             nbytes=note(heard.nbytes, decision.nbytes),
         )
-        speaks, weight = ended & decision.speaks, weight / decision.probability
-        spoken = Spoken(updates, weight, decision.nbytes, *item[:4])
+        speaks = ended & decision.speaks
+        spoken = Spoken(item, updates, weight / decision.probability, decision.nbytes)
         if heard.slots is None:
             return self._sum(heard, spoken, speaks)
         # XLA would put together what it needs of the layers again and again.
@@ -184,21 +174,19 @@ class Collector:
         """Adds what was spoken, layer by layer, where no codec loses anything."""
         pairs = zip(heard.sums, spoken.updates, strict=True)
         sums = [self._add(total, spoken._replace(updates=layer), speaks) for total, layer in pairs]
-        last = heard.last
-        if last is not None:
-            whole = jnp.concatenate(spoken.updates, axis=1)
-            last = client_state.write(last, self.repeating, spoken, whole, speaks)
+        whole = jnp.concatenate(spoken.updates, axis=1)  # left out by XLA where nobody needs it
+        last = self.repeating.write(heard.last, spoken.item, whole, speaks)
         return heard._replace(sums=sums, last=last)
 
     def _add(self, sums: jax.Array, spoken: Spoken, counts: jax.Array) -> jax.Array:
         """The runs' sums with n·Δ/p of the clients that count."""
-        updates = spoken.updates
+        updates, run = spoken.updates, spoken.item.run
         scaled = in_lanes(counts, spoken.weight[:, None] * updates, jnp.zeros_like(updates))
         if len(counts) == 1:
-            return sums.at[spoken.run[0]].add(scaled[0])
+            return sums.at[run[0]].add(scaled[0])
         # A product with a one-hot matrix: a scatter-add would sum in an order of its own each time
         # on a GPU.
-        chosen = jax.nn.one_hot(spoken.run, self.runs, axis=0, dtype=sums.dtype)
+        chosen = jax.nn.one_hot(run, self.runs, axis=0, dtype=sums.dtype)
         return sums + jnp.matmul(chosen, scaled, precision="highest")
 
     def _wait(
@@ -214,7 +202,7 @@ class Collector:
         first = jnp.where(crowded, 0, heard.taken)
         place = jnp.where(speaks, first + jnp.cumsum(speaks) - 1, lanes)  # out of bounds, dropped
         if work.residuals is not None:
-            kept = client_state.read(work.residuals, self.keeping, spoken)
+            kept = self.keeping.read(work.residuals, spoken.item)
             spoken = spoken._replace(updates=spoken.updates + kept)
         slots = jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), heard.slots,
                              spoken)  # fmt: skip
@@ -227,13 +215,13 @@ class Collector:
         """
         waiting = heard.slots
         assert waiting is not None
-        taken = jnp.arange(len(waiting.run)) < heard.taken
+        item = waiting.item
+        taken = jnp.arange(len(item.run)) < heard.taken
         decoded, fits = self._decode(waiting, taken, work)
-        lost = waiting.updates - decoded
-        left = client_state.write(heard.left, self.keeping, waiting, lost, taken)
-        last = client_state.write(heard.last, self.repeating, waiting, decoded, fits)
-        wrong = jnp.where(taken & ~fits, waiting.run, self.runs)  # out of bounds: dropped
-        norms = heard.norms.at[wrong, waiting.slot].set(jnp.nan, mode="drop")
+        left = self.keeping.write(heard.left, item, waiting.updates - decoded, taken)
+        last = self.repeating.write(heard.last, item, decoded, fits)
+        wrong = jnp.where(taken & ~fits, item.run, self.runs)  # out of bounds: dropped
+        norms = heard.norms.at[wrong, item.slot].set(jnp.nan, mode="drop")
         decoded = in_lanes(fits, decoded, jnp.zeros_like(decoded))
         total = self._add(heard.sums[0], waiting._replace(updates=decoded), fits)
         return heard._replace(sums=[total], norms=norms, left=left, last=last)
@@ -242,9 +230,10 @@ class Collector:
         self, waiting: Spoken, taken: jax.Array, work: RoundInputs
     ) -> tuple[jax.Array, jax.Array]:
         """What the server decodes of each update, and which of those in taken slots fit."""
-        arm = waiting.run // self.seeds
-        keys = jax.tree.map(lambda k: k[waiting.seed], work.keys)
-        keys = jax.vmap(draws.codec_key)(keys, waiting.client)
+        item = waiting.item
+        arm = item.run // self.seeds
+        keys = jax.tree.map(lambda k: k[item.seed], work.keys)
+        keys = jax.vmap(draws.codec_key)(keys, item.client)
         decoded, fits = waiting.updates, taken
         for policy, arms in self._codecs:
             own = jnp.asarray(arms)[arm] & taken

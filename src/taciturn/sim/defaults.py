@@ -43,15 +43,14 @@ def fill_in(settings: _S, task: Task, plain: bool = False, policies: Iterable[Po
             raise InputError(f"`{name}` is the engine's: the plain loop (`plain`) has none.")
     if "devices" in filled:
         mesh(filled["devices"])
-    population = task.clients.population
-    filled["cohort"] = whole("cohort", settings.cohort)
-    if filled["cohort"] > population:
+    population, cohort = task.clients.population, whole("cohort", settings.cohort)
+    if cohort > population:
         raise InputError(
-            f"`cohort` must be at most the population of {population} clients, "
-            f"got {settings.cohort}."
+            f"`cohort` must be at most the population of {population} clients, got {cohort}."
         )
+    filled["cohort"] = cohort
     if settings.choice is not None:
-        filled["choice"] = _choice(settings.choice, filled["cohort"], task, policies)
+        filled["choice"] = _choice(settings.choice, cohort, task, policies)
     seeds = _seeds(settings)
     filled["rounds"] = whole("rounds", settings.rounds, most=MOST_ROUNDS // len(seeds))
     return replace(settings, seeds=seeds, seed=None, **filled)

@@ -1,7 +1,6 @@
 """The machine: devices, memory, and where compiled programs are kept."""
 
 import contextlib
-import functools
 import os
 from typing import Any
 
@@ -16,9 +15,16 @@ def prepare() -> None:
     """Sets JAX up for simulations: every core a device, and compiled programs kept on disk.
 
     The command line calls it. Nothing else in this package changes JAX's configuration; a script or
-    a notebook that wants the same calls it first, before anything uses JAX.
+    a notebook that wants the same calls it first, before anything uses JAX. A cache of programs
+    that somebody has set up stays.
     """
-    keep_compiled_programs()
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir is None:
+        folder = sources.cache_folder() / "compiled"
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            jax.config.update("jax_compilation_cache_dir", str(folder))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     use_cores()
 
 
@@ -87,18 +93,3 @@ def least(number: int) -> int:
     # In two halves: without float64 or int64, JAX has no number that holds bytes of memory.
     said = multihost_utils.process_allgather(np.array(divmod(number, 1 << 31), np.int32))
     return min(int(high) * (1 << 31) + int(low) for high, low in said.reshape(-1, 2))
-
-
-@functools.cache
-def keep_compiled_programs() -> None:
-    """Turns on JAX's persistent compilation cache, unless the user has set one up."""
-    config: Any = jax.config
-    if config.jax_compilation_cache_dir is not None:
-        return
-    folder = sources.cache_folder() / "compiled"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -54,7 +54,13 @@ def cohort(
 def candidates(keys: RoundKeys, examples: jax.Array, size: int) -> jax.Array:
     """`size` different clients in the order of their draw, each in proportion to its examples.
 
-    The largest of log n_k + Gumbel noise are draws without replacement; takes memory for all.
+    Power of choice, π_pow-d of the paper, asks d = `size` clients for their loss, and those with
+    the largest train. The largest of log n_k + Gumbel noise are draws without replacement; takes
+    memory for all.
+
+    References:
+      Cho, Wang, Joshi. Client Selection in Federated Learning: Convergence Analysis and
+      Power-of-Choice Selection Strategies, 2020.
     """
     noise = jax.random.gumbel(keys.cohort, examples.shape, examples.dtype)
     return jax.lax.top_k(jnp.log(examples) + noise, size)[1].astype(jnp.int32)

@@ -26,12 +26,11 @@ from taciturn.core.policy import Policy
 from taciturn.errors import InputError, RunError
 from taciturn.progress import Chunk, Compiling, Group
 from taciturn.settings import Settings
-from taciturn.sim import devices, draws, plan
+from taciturn.sim import devices, draws, participation, plan
 from taciturn.sim.client_updates import Cohorts
 from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.history import DOWNLOADED, as_recorded, bytes_up, downloads, tested_columns
+from taciturn.sim.history import recorded, tested_columns
 from taciturn.sim.lanes import Numbers, Schedule
-from taciturn.sim.participation import count as count_participation
 from taciturn.sim.rounds import CHUNK, REAL, WHOLE, Given, RoundMetrics, Rounds, SimState
 from taciturn.sim.serialization import unpack
 from taciturn.tasks.clients import Clients, Generated
@@ -64,7 +63,9 @@ def stream(
             some = replace(some, lanes=group.lanes)
         structures = tuple(map(structure_of, own.values()))
         try:
-            functions = fingerprint(_functions(task))
+            clients = task.clients
+            drawn = (clients.rows, clients.example) if isinstance(clients, Generated) else ()
+            functions = fingerprint((task.init, task.loss, task.metrics, task.cohort, *drawn))
             program = _program(task, functions, structures, jnp.zeros(0).dtype, some.form)
             for record in program.run(own, some, group):
                 if isinstance(record, Chunk):
@@ -75,15 +76,11 @@ def stream(
                 raise RunError(f"{error} since they were stopped.") from None
             log.warning("%s: they go in two groups, one after the other", error)
             _program.cache_clear()  # their lanes take memory
-            waiting[:0] = _halves(group)
-
-
-def _halves(group: Group) -> list[Group]:
-    """The runs of a group in two: half of the arms each, or half of the seeds of the only arm."""
-    which = "arms" if len(group.arms) > 1 else "seeds"
-    names = getattr(group, which)
-    middle = len(names) // 2
-    return [group._replace(**{which: some}) for some in (names[:middle], names[middle:])]
+            which = "arms" if len(group.arms) > 1 else "seeds"
+            names = getattr(group, which)
+            middle = len(names) // 2
+            halves = names[:middle], names[middle:]
+            waiting[:0] = [group._replace(**{which: half}) for half in halves]
 
 
 class _TooLarge(Exception):
@@ -115,13 +112,6 @@ def _program(
 ) -> Program:
     """The program for all that it depends on: what the task's functions do too, and JAX's dtype."""
     return Program(task, [structure.policy for structure in structures], form)
-
-
-def _functions(task: Task) -> tuple[Any, ...]:
-    """All functions of a task that a program is traced from."""
-    clients = task.clients
-    drawn = (clients.rows, clients.example) if isinstance(clients, Generated) else ()
-    return (task.init, task.loss, task.metrics, task.cohort, *drawn)
 
 
 @functools.lru_cache(maxsize=1)
@@ -170,12 +160,15 @@ class Program:
                 if settings.choice is not None:
                     planned, asking = self._chosen(states, given, done)
                 elif planned is None or done % _PLANNED == 0:
-                    planned = self._drawn(given, done)
-                cohorts = jax.tree.map(functools.partial(_rows, start=done % _PLANNED), planned)
+                    rounds = np.arange(_PLANNED, dtype=np.int32) + done // _PLANNED * _PLANNED
+                    planned = jax.tree.map(np.asarray, self._draw(given, rounds))
+                # A chunk's rows; past the end, the last one again.
+                rows = np.minimum(done % _PLANNED + np.arange(CHUNK), len(planned.rows) - 1)
+                cohorts = Cohorts(*(array[rows] for array in planned))
                 count = self._next_count(done, settings, pace)
-                states, seen, missed, took = self._train(states, given, done, count, cohorts)
+                states, seen, took = self._train(states, given, done, count, cohorts)
                 asked = Cohorts(*(array[:count].swapaxes(0, 1) for array in cohorts))
-                columns = self._columns(seen, missed, asked, done, settings.kept_messages)
+                columns = self._columns(seen, asked, done, settings)
                 done, pace = done + count, (took + asking) / count
                 if settings.evaluates(done - 1):
                     result = self._evaluate(self._weights(states), test)
@@ -188,19 +181,19 @@ class Program:
                 np.full(count, pace),
                 self.size,
                 weights=np.stack([np.asarray(w) for w in self._weights(states)]) if last else None,
-                participation=count_participation(
-                    settings.all_seeds, asked.clients, asked.examples, self._by_arm(seen)
+                participation=participation.count(
+                    settings.all_seeds, asked.clients, asked.examples,
+                    seen.answers.swapaxes(0, 1).reshape(len(arms), -1),
                 ),
-            )
+            )  # fmt: skip
 
     def _start(
         self, arms: Mapping[str, Policy], given: Given, group: Group, rounds: int
     ) -> SimState:
         """The states that the group's next round begins with."""
-        population = given.clients.population
-        rules = tuple(
-            _spread(policy.rule.init(self.size, rounds), self.seeds) for policy in arms.values()
-        )
+        population, dtype = given.clients.population, jnp.zeros(0).dtype
+        first = tuple(policy.rule.init(self.size, rounds) for policy in arms.values())
+        rules = jax.tree.map(lambda number: np.full(self.seeds, number, dtype), first)
         forms = self._begin.eval_shape(given.keys, rules, population)
         self._check_memory(forms, population)
         if not group.done:
@@ -211,12 +204,6 @@ class Program:
     def _weights(states: SimState) -> tuple[jax.Array, ...]:
         """The weights of every arm, (seeds, size) each: those that clients would get next."""
         return tuple(downlink.trained_from(state) for state in states.servers)
-
-    def _drawn(self, given: Given, done: int) -> Cohorts:
-        """The cohorts of the `_PLANNED` rounds among which the next one is."""
-        first = done - done % _PLANNED
-        rounds = np.arange(first, first + _PLANNED, dtype=np.int32)
-        return jax.tree.map(np.asarray, self._draw(given, rounds))
 
     def _chosen(self, states: SimState, given: Given, done: int) -> tuple[Cohorts, float]:
         """The cohorts of the next round, which depend on the only arm's weights, and seconds."""
@@ -230,9 +217,8 @@ class Program:
 
     def _train(
         self, states: SimState, given: Given, done: int, count: int, cohorts: Cohorts
-    ) -> tuple[SimState, RoundMetrics, np.ndarray, float]:
-        """The next `count` rounds: the states after them, their metrics, how many messages
-        those who download had missed, (rounds, seeds, clients), and seconds."""
+    ) -> tuple[SimState, RoundMetrics, float]:
+        """The state after the next `count` rounds, what was seen of them, and seconds."""
         arguments = (
             states, given, np.int32(done), np.int32(count), cohorts, self._schedule(cohorts, count),
         )  # fmt: skip
@@ -240,48 +226,40 @@ class Program:
             arguments = self._compile(arguments)
         assert self._chunk is not None
         began = time.perf_counter()
-        states, seen, missed = jax.block_until_ready(self._chunk(*arguments))
+        states, seen = jax.block_until_ready(self._chunk(*arguments))
         took = time.perf_counter() - began
-        if missed is None:  # all that download get the model
-            missed = np.zeros((CHUNK, self.seeds, self.form.choice or self.cohort), np.int32)
-        seen, missed = jax.tree.map(lambda array: np.asarray(array)[:count], (seen, missed))
-        return states, seen, missed, took
+        return states, jax.tree.map(lambda array: np.asarray(array)[:count], seen), took
 
     def _columns(
-        self, seen: RoundMetrics, missed: np.ndarray, asked: Cohorts, first: int, kept: int | None
+        self, seen: RoundMetrics, asked: Cohorts, first: int, settings: Settings
     ) -> dict[str, np.ndarray]:
         """What was recorded of the rounds from `first` on, (arms, seeds, rounds) each."""
-        columns = dict(zip(WHOLE, np.moveaxis(seen.whole, (3, 0), (0, 3)), strict=True))
-        columns |= dict(zip(REAL, np.moveaxis(seen.real, (3, 0), (0, 3)), strict=True))
-        shape, nbytes = columns["spoke"].shape, columns.pop("nbytes")
-        columns["bytes_up"] = np.stack([
-            bytes_up(policy, self.size, *of_arm)
-            for policy, *of_arm in zip(self.policies, columns["spoke"], nbytes, strict=True)
-        ])  # fmt: skip
-        columns["missing"] = np.broadcast_to((asked.examples == 0).sum(-1), shape)
-        missed = missed.swapaxes(0, 1)
-        down = [downloads(policy, self.size, missed, first, kept) for policy in self.policies]
-        columns |= {name: np.stack([each[name] for each in down]) for name in DOWNLOADED}
-        return as_recorded(columns | {name: np.full(shape, np.nan) for name in self.tested})
-
-    def _by_arm(self, seen: RoundMetrics) -> np.ndarray:
-        """What clients answered, (arms, seeds, rounds, cohort)."""
-        by_run = np.moveaxis(seen.answers, 0, 1)
-        return by_run.reshape(len(self.policies), self.seeds, *by_run.shape[1:])
+        found = dict(zip(WHOLE, np.moveaxis(seen.whole, (3, 0), (0, 3)), strict=True))
+        found |= dict(zip(REAL, np.moveaxis(seen.real, (3, 0), (0, 3)), strict=True))
+        found["missing"] = np.broadcast_to((asked.examples == 0).sum(-1), found["spoke"].shape)
+        if seen.missed is not None:
+            missed = seen.missed.swapaxes(0, 1)
+        else:  # all that download get the model
+            downloading = settings.choice or self.cohort
+            missed = np.zeros((*found["spoke"].shape[1:], downloading), np.int32)
+        kept = settings.kept_messages
+        return recorded(self.policies, self.size, found, missed, first, kept, self.tested)
 
     def _check_memory(self, states: SimState, population: int) -> None:
         """Raises where the servers' states, and what is kept of clients, leave no room."""
-        collector, servers = self.rounds.collector, 2 * devices.bytes_of(states.servers)
+        servers = 2 * devices.bytes_of(states.servers)
         needed, most = servers, devices.least(devices.memory())
-        feedback = "With feedback every client keeps what was left out", "a codec without feedback"
-        own = "With `own` the server keeps what every client said last", "another stand-in"
-        for table, runs, (why, instead) in (
-            (states.residuals, collector.keeping, feedback),
-            (states.last, collector.repeating, own),
-        ):
+        for table, why, instead in (
+            (states.residuals, "With feedback every client keeps what was left out",
+             "a codec without feedback"),
+            (states.last, "With `own` the server keeps what every client said last",
+             "another stand-in"),
+        ):  # fmt: skip
+            if table is None:
+                continue
             needed += devices.bytes_of(table)
-            alone = servers / self.runs + devices.bytes_of(table) / max(1, len(runs))
-            if table is not None and alone > 0.9 * most:
+            alone = servers / self.runs + devices.bytes_of(table) / table.shape[0]
+            if alone > 0.9 * most:
                 raise InputError(
                     f"{why}: {population:,} clients × {self.size:,} weights need "
                     f"{alone / 2**30:.1f} GiB and there are {most / 2**30:.1f}. Fewer clients, or "
@@ -346,14 +324,3 @@ class Program:
             )  # fmt: skip
             *others, count, cohorts, _ = arguments
             arguments = (*others, count, cohorts, self._schedule(cohorts, int(count)))
-
-
-def _spread(state: Any, count: int) -> Any:
-    """A state of Python numbers as one of arrays, the same for every seed."""
-    dtype = jnp.zeros(0).dtype
-    return jax.tree.map(lambda number: np.full(count, number, dtype), state)
-
-
-def _rows(array: np.ndarray, start: int) -> np.ndarray:
-    """The `CHUNK` rows from `start` on; past the end, the last one again."""
-    return array[np.minimum(np.arange(start, start + CHUNK), len(array) - 1)]

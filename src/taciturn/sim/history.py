@@ -1,6 +1,6 @@
 """What a simulation leaves behind."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,8 +131,7 @@ class History:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per seed and round, counted from 1; accuracies in %, as in `summary`."""
-        table = self._table()
-        del table["arm"]
+        table = {name: column for name, column in self._table().items() if name != "arm"}
         rows = zip(*(column.tolist() for column in table.values()), strict=True)
         return [dict(zip(table, row, strict=True)) for row in rows]
 
@@ -156,15 +155,14 @@ class History:
                          for name, column in self.columns().items()}  # fmt: skip
 
 
-DOWNLOADED = ("bytes_down", "bytes_down_silos")
-MEASURED = ("spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std", "bytes_up",
-            *DOWNLOADED)  # fmt: skip
+BYTES = ("bytes_up", "bytes_down", "bytes_down_silos")
+MEASURED = ("spoke", "rejected", "missing", "threshold", "norm_mean", "norm_std", *BYTES)
 COUNTED = ("asked", "overhead_up", "bytes_up_full", "overhead_down", "bytes_down_full")
 TESTED = ("accuracy", "loss", "worst_tenth")
 COLUMNS = (*MEASURED, *COUNTED, *TESTED)
 _TAKEN = ("arm", "seed", "round", "worst_tenth", *MEASURED, *COUNTED)  # for a task's metrics
-_WHOLE: dict[str, Any] = {"spoke": np.int32, "rejected": np.int32, "missing": np.int32}
-_WHOLE |= dict.fromkeys(("bytes_up", *DOWNLOADED), np.int64)
+_WHOLE: dict[str, Any] = dict.fromkeys(("spoke", "rejected", "missing"), np.int32)
+_WHOLE |= dict.fromkeys(BYTES, np.int64)
 
 
 def tested_columns(task: Task) -> tuple[str, ...]:
@@ -176,13 +174,6 @@ def tested_columns(task: Task) -> tuple[str, ...]:
                 f"A metric of task `{task.name}` must have a name of its own, `{name}` is taken."
             )
     return (*TESTED, *(name for name in names if name not in TESTED))
-
-
-def bytes_up(policy: Policy, size: int, spoke: np.ndarray, nbytes: np.ndarray) -> np.ndarray:
-    """Bytes of updates where so many spoke; `nbytes` are theirs where the rule gives them."""
-    if policy.rule.nbytes is not None:
-        return np.asarray(nbytes, np.int64)
-    return np.asarray(spoke, np.int64) * policy.codec.nbytes(size)
 
 
 def traffic(cohort: int, size: int, missing: np.ndarray, choice: int = 0) -> dict[str, np.ndarray]:
@@ -205,19 +196,35 @@ def traffic(cohort: int, size: int, missing: np.ndarray, choice: int = 0) -> dic
     }
 
 
-def downloads(
-    policy: Policy, size: int, missed: np.ndarray, first: int, kept: int | None
-) -> dict[str, np.ndarray]:
-    """Bytes of what clients download in the rounds from `first` on, (…, rounds) each.
+def recorded(
+    policies: Iterable[Policy], size: int, seen: Mapping[str, Any], missed: np.ndarray, first: int,
+    kept: int | None, tested: Iterable[str],
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """The columns of the rounds from `first` on, (arms, seeds, rounds) each, not tested yet.
 
-    `missed` is how many messages each client lacked that downloads, (…, rounds, clients), and
-    `kept` how many messages the server keeps.
+    Args:
+      policies: one per arm.
+      size: how many weights the model has.
+      seen: the figures of `RoundInfo`, and how many are `missing`.
+      missed: how many messages each client lacked that downloads, (seeds, rounds, clients).
+      kept: how many messages the server keeps.
+      tested: the columns that a test fills in.
     """
-    each = downlink.download_bytes(policy.down, missed, size, kept)
     # Silos are told of every round; before the first there is nothing to tell.
-    last = np.minimum(first + np.arange(missed.shape[-2]), 1)[:, None]
-    told = downlink.download_bytes(policy.down, np.broadcast_to(last, missed.shape), size, kept)
-    return {"bytes_down": each.sum(-1), "bytes_down_silos": told.sum(-1)}
+    last = np.minimum(first + np.arange(missed.shape[1]), 1)[:, None]
+    told = np.broadcast_to(last, missed.shape)
+    counted = []
+    for policy, spoke, nbytes in zip(policies, seen["spoke"], seen["nbytes"], strict=True):
+        own = policy.rule.nbytes is not None  # else all codes have one length
+        up = nbytes if own else np.asarray(spoke, np.int64) * policy.codec.nbytes(size)
+        ways = (downlink.download_bytes(policy.down, lacked, size, kept).sum(-1)
+                for lacked in (missed, told))  # fmt: skip
+        counted.append((up, *ways))
+    columns = {name: seen[name] for name in MEASURED if name in seen}
+    columns |= dict(zip(BYTES, map(np.stack, zip(*counted, strict=True)), strict=True))
+    return as_recorded(
+        columns | {name: np.full(np.shape(seen["spoke"]), np.nan) for name in tested}
+    )
 
 
 def as_recorded(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:

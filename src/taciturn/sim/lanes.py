@@ -7,6 +7,7 @@ is no work on padding, and memory grows with lanes and runs, not with cohorts.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,21 +26,11 @@ from taciturn.sim.client_updates import (
     in_lanes,
     over_lanes,
 )
-from taciturn.sim.local import Model
+from taciturn.sim.model import Model
 from taciturn.tasks.clients import Clients
 
-
-class Numbers(NamedTuple):
-    """What a run can differ in without being another program: fields of its `Settings`."""
-
-    lr: Any
-    clip: Any
-    server_lr: Any
-    lr_decay: Any
-    rounds: Any
-    dropout: Any
-    stragglers: Any
-    prox: Any
+# What a run can differ in without being another program: fields of its `Settings`.
+Numbers = namedtuple("Numbers", "lr clip server_lr lr_decay rounds dropout stragglers prox")
 
 
 class Schedule(NamedTuple):
@@ -57,7 +48,7 @@ class Lanes(NamedTuple):
     step: jax.Array  # of the item they are at
     params: Any  # a pytree: a flat vector would be cut up and put together again in every step
     slots: Any  # of the client's optimiser
-    loss: Any  # summed over the steps; None where no rule looks at it
+    loss: jax.Array  # summed over the steps
     heard: RoundSums
 
 
@@ -87,21 +78,18 @@ class LaneTrainer:
 
     def train(self) -> RoundSums:
         """What was heard on all devices when all items are trained."""
-        work, collector, begins = self.work, self.collector, self.schedule.begins
+        work, begins = self.work, self.schedule.begins
         params, slots = self.begin(self.item(begins))
         ends = np.cumsum([layer.shape[1] for layer in jax.eval_shape(self.layers, params)])
         thetas = jnp.split(work.thetas, ends[:-1], axis=1)
-        loss = jnp.zeros(self.lanes, work.thetas.dtype) if "loss" in collector.looked_at else None
-        first = Lanes(
-            begins, jnp.zeros(self.lanes, jnp.int32), params, slots, loss,
-            collector.begin(thetas, self.lanes, work),
-        )  # fmt: skip
+        step, loss = jnp.zeros(self.lanes, jnp.int32), jnp.zeros(self.lanes, work.thetas.dtype)
+        heard = self.collector.begin(thetas, self.lanes, work)
         last = jax.lax.while_loop(
             lambda state: jnp.any(state.pointer < self.schedule.ends),
             lambda state: self.until_next_end(state, thetas),
-            first,
+            Lanes(begins, step, params, slots, loss, heard),
         )
-        return jax.lax.psum(collector.end(last.heard, work), "lanes")
+        return jax.lax.psum(self.collector.end(last.heard, work), "lanes")
 
     def until_next_end(self, state: Lanes, thetas: list[jax.Array]) -> Lanes:
         """Steps all lanes until one has finished an item, and hears it."""
@@ -118,8 +106,7 @@ class LaneTrainer:
         ended = active & (left == steps)
         pairs = zip(self.layers(params), thetas, strict=True)
         updates = [new - old[item.run] for new, old in pairs]
-        mean_loss = None if loss is None else loss / item.steps
-        heard = self.collector.hear(state.heard, item, ended, updates, mean_loss, self.work)
+        heard = self.collector.hear(state.heard, item, ended, updates, loss / item.steps, self.work)
         pointer = state.pointer + ended
         if not self.one_each:
             params, slots = jax.tree.map(
@@ -127,8 +114,7 @@ class LaneTrainer:
                 self.begin(self.item(pointer)),
                 (params, slots),
             )
-        step = jnp.where(ended, 0, state.step + steps)
-        loss = None if loss is None else jnp.where(ended, 0.0, loss)
+        step, loss = jnp.where(ended, 0, state.step + steps), jnp.where(ended, 0.0, loss)
         return Lanes(pointer, step, params, slots, loss, heard)
 
     def local_step(self, item: Item, step: jax.Array, params: Any, slots: Any, loss: Any) -> Any:
@@ -144,7 +130,7 @@ class LaneTrainer:
         params, slots, its_loss = self.step(
             params, slots, rows, mask, key, now.lr, now.clip, now.prox
         )
-        return params, slots, None if loss is None else loss + its_loss.astype(loss.dtype)
+        return params, slots, loss + its_loss.astype(loss.dtype)
 
     def item(self, pointer: jax.Array) -> Item:
         """The items that lanes are at; past their end, the last one."""

@@ -1,23 +1,23 @@
-"""Local training: one mini-batch step, the optimisers by name, and testing.
+"""Local training: one mini-batch step, and the optimisers by name.
 
 Shared by the compiled engine and the plain loop: what they differ in, and are checked against each
 other for, is everything around it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.flatten_util import ravel_pytree
 
 from taciturn.core.server import Optimizer, averaging
 from taciturn.errors import InputError, UnknownName
 from taciturn.settings import Settings
+from taciturn.sim.model import Model
 from taciturn.tasks.clients import Batch
-from taciturn.tasks.task import Task, Tested
+from taciturn.tasks.task import Task
 
 # Without a learning rate, which is a number of the run and not part of the compiled program.
 # Adam and Yogi as in Reddi et al., Adaptive Federated Optimization, 2021.
@@ -92,64 +92,18 @@ def learning_rate(lr: Any, decay: Any, schedule: str, round: Any, rounds: Any) -
     return lr * jnp.asarray(decay) ** round * SCHEDULES[schedule](round / rounds)
 
 
-class Model(NamedTuple):
-    """A task's model, with its weights as a pytree for training and as a flat vector elsewhere."""
-
-    init: Callable[[jax.Array], jax.Array]
-    ravel: Callable[[Any], jax.Array]
-    unravel: Callable[[jax.Array], Any]
-    size: int
-
-
-def flat_model(task: Task) -> Model:
-    """The task's model and the way between its two forms."""
-    ways = []
-
-    def flatten(key: jax.Array) -> jax.Array:
-        vector, unravel = ravel_pytree(task.init(key))
-        ways.append(unravel)
-        return vector
-
-    vector = jax.eval_shape(flatten, jax.eval_shape(lambda: jax.random.key(0)))  # only traced
-    unravel = ways[0]
-    if not vector.size or not jnp.issubdtype(vector.dtype, jnp.floating):
-        raise InputError(f"Task `{task.name}` has no floating-point weights.")
-
-    def ravel(params: Any) -> jax.Array:
-        return ravel_pytree(params)[0]
-
-    return Model(lambda key: ravel(task.init(key)), ravel, unravel, vector.size)
-
-
-def named_weights(task: Task, seeds: Sequence[int], weights: np.ndarray) -> dict[str, np.ndarray]:
-    """The weights of every seed, (seeds, size), as the arrays of the model by their names in it."""
-    model = flat_model(task)
-    return {
-        f"seed{seed}{jax.tree_util.keystr(path)}": np.asarray(leaf)
-        for seed, own in zip(seeds, weights, strict=True)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(model.unravel(own))
-    }
-
-
-def model_of(task: Task, seed: int, weights: Mapping[str, np.ndarray]) -> Any:
-    """The model of a seed, from what `named_weights` gave."""
-    form = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    paths, structure = jax.tree_util.tree_flatten_with_path(form)
-    try:
-        leaves = [weights[f"seed{seed}{jax.tree_util.keystr(path)}"] for path, _ in paths]
-    except KeyError as error:
-        raise InputError(f"The model of `{task.name}` has other arrays: {error}.") from None
-    return jax.tree_util.tree_unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
-
-
 def make_step(
-    task: Task, transformation: optax.GradientTransformation, precision: str = "float32"
+    task: Task,
+    model: Model,
+    transformation: optax.GradientTransformation,
+    precision: str = "float32",
 ) -> Any:
     """One local step: `(params, slots, batch, mask, key, lr, clip, prox) -> (params, slots, loss)`.
 
-    The gradient of the mean loss over the examples that `mask` keeps, scaled down to a global norm
-    of `clip` where it is longer, goes through the client's optimiser. With precision `bfloat16` the
-    loss is computed in it; weights and updates stay as they are.
+    `params` are weights as `model.unravel` gives them. The gradient of the mean loss over the
+    examples that `mask` keeps, scaled down to a global norm of `clip` where it is longer, goes
+    through the client's optimiser. With precision `bfloat16` the loss is computed in it; weights
+    and updates stay as they are.
     """
     transformation = optax.with_extra_args_support(transformation)
 
@@ -161,7 +115,7 @@ def make_step(
         )
 
     def mean_loss(params: Any, batch: Batch, mask: jax.Array, key: jax.Array) -> jax.Array:
-        losses = task.loss(narrow(params), narrow(batch), key)
+        losses = task.loss(narrow(model.whole(params)), narrow(batch), key)
         losses = losses.astype(jnp.promote_types(losses.dtype, jnp.float32))
         mask = mask.astype(losses.dtype)
         return jnp.sum(losses * mask) / jnp.sum(mask)
@@ -176,55 +130,3 @@ def make_step(
         return params, slots, loss
 
     return step
-
-
-class Sums(NamedTuple):
-    """What a test adds up: pairs of a sum of values and a sum of weights."""
-
-    metrics: dict[str, tuple[jax.Array, jax.Array]]
-    # The accuracy's pair of every client with test examples; None where nobody knows whose they are
-    clients: tuple[jax.Array, jax.Array] | None
-
-    def scores(self) -> dict[str, jax.Array]:
-        """The mean of every metric, and the accuracy of the worst tenth of clients."""
-        found = {name: value / weight for name, (value, weight) in self.metrics.items()}
-        missing = jnp.full_like(found["accuracy"], jnp.nan)
-        worst = missing if self.clients is None else worst_tenth(*self.clients)
-        return found | {"worst_tenth": worst}
-
-
-def worst_tenth(right: jax.Array, weight: jax.Array) -> jax.Array:
-    """The mean accuracy of the tenth of the clients that fares worst, one client at the least."""
-    count = right.shape[-1]
-    return jnp.mean(jnp.sort(right / weight, axis=-1)[..., : -(-count // 10)], axis=-1)
-
-
-def make_evaluate(task: Task, model: Model, batch: int) -> Any:
-    """`(weights, test, starts) -> Sums`, for a test set as in `Tested`.
-
-    Over the batches of so many examples that begin at `starts`; what lies beyond the end of the
-    test set counts nothing.
-    """
-
-    def evaluate(weights: jax.Array, test: Tested, starts: jax.Array) -> Sums:
-        params, last = model.unravel(weights), test.total - 1
-
-        def one(clients: Any, start: jax.Array) -> Any:
-            rows = start + jnp.arange(batch)
-            inside, rows = rows <= last, jnp.minimum(rows, last)
-            part = jax.tree.map(lambda a: jnp.asarray(a)[rows], test.examples)
-            unknown = jnp.full(batch, jnp.nan)  # what a task need not tell
-            found = {"accuracy": (unknown, unknown), "loss": (unknown, unknown)}
-            found |= task.metrics(params, part)
-            found = jax.tree.map(lambda each: each * inside, found)
-            if clients is not None:
-                whose = jnp.asarray(test.whose)[rows]
-                clients = jax.tree.map(lambda sums, each: sums.at[whose].add(each.astype(
-                    sums.dtype)), clients, found["accuracy"])  # fmt: skip
-            return clients, jax.tree.map(jnp.sum, found)
-
-        none = None if test.clients is None else jnp.zeros(test.clients.shape, jnp.float32)
-        clients, sums = jax.lax.scan(one, none if none is None else (none, none), starts)
-        return Sums(jax.tree.map(lambda each: jnp.sum(each, axis=0), sums), clients)
-
-    return evaluate

@@ -22,8 +22,9 @@ from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
 from taciturn.sim import draws, local
 from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.history import as_recorded, bytes_up, downloads, tested_columns
-from taciturn.sim.local import Model
+from taciturn.sim.evaluation import make_scores
+from taciturn.sim.history import recorded, tested_columns
+from taciturn.sim.model import Model, flat_model
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE, count
 from taciturn.sim.serialization import unpack
 from taciturn.tasks.clients import Clients
@@ -50,16 +51,10 @@ def stream(
 
     `groups` are what is left of a simulation that goes on; all of it by default.
     """
-    model = local.flat_model(task)
-    clients, test = with_test(task)
-    trainer = Trainer(task, model, clients, settings)
-    sums, tested = jax.jit(local.make_evaluate(task, model, test.total)), tested_columns(task)
-
-    def evaluate(weights: np.ndarray) -> dict[str, float]:
-        with jax.default_matmul_precision(trainer.precision):
-            found = sums(weights, test, np.zeros(1, np.int32))
-        return {name: float(score) for name, score in found.scores().items()}
-
+    model = flat_model(task)
+    clients, _ = with_test(task)
+    trainer, tested = Trainer(task, model, clients, settings), tested_columns(task)
+    scores = make_scores(task)
     runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
     for i, run in enumerate(runs):
         (arm,), (seed,) = run.arms, run.seeds
@@ -67,15 +62,19 @@ def stream(
         carried = unpack(one.begin(), run.state) if run.done else one.begin()
         for t in range(run.done, settings.rounds):
             began = time.perf_counter()
-            carried, row, answers = one.round(t, carried)
+            carried, seen, missed, answers = one.round(t, carried)
             seconds = time.perf_counter() - began
+            columns = recorded([one.policy], model.size, seen, missed, t, settings.kept_messages,
+                               tested)  # fmt: skip
             weights = downlink.trained_from(carried.server)
-            scores = evaluate(weights) if settings.evaluates(t) else {}
-            row |= {name: scores.get(name, np.nan) for name in tested}
+            if settings.evaluates(t):
+                with jax.default_matmul_precision(trainer.precision):
+                    for name, score in scores(weights).items():
+                        columns[name][:] = score
             yield Chunk(
                 # Copies, because clients write into what they remember.
                 run._replace(done=t + 1, state=SimState(carried.server, *map(copy, carried[1:]))),
-                as_recorded({name: [[[value]]] for name, value in row.items()}),
+                columns,
                 np.array([seconds]),
                 model.size,
                 waiting=tuple(runs[i + 1 :]),
@@ -105,8 +104,9 @@ class _Run:
         versions = np.zeros(population, np.int32) if policy.has_public else None
         return SimState(state, silence, residuals, versions, last)
 
-    def round(self, t: int, carried: SimState) -> tuple[SimState, dict[str, Any], Answers]:
-        """The state after round t, what was recorded of it, and who answered what.
+    def round(self, t: int, carried: SimState) -> tuple[SimState, dict[str, Any], Any, Answers]:
+        """The state after round t, what was seen of it and how many messages clients had missed,
+        as in `history.recorded`, and who answered what.
 
         What is kept of clients is written over.
         """
@@ -143,16 +143,10 @@ class _Run:
         # τ_{t+1}, θ_{t+1}, and the sums updated with the step; then P_{t+1}.
         state, info = server.close(policy, state, heard, self.optimizer)
         state = downlink.publish(policy, state, np.asarray(draws.downlink_key(keys)))
-        row = self.recorded(info, t, missed) | {"missing": settings.cohort - there.sum()}
-        return carried._replace(server=state), row, (cohort, examples * there, answers[None])
-
-    def recorded(self, info: server.RoundInfo, t: int, missed: np.ndarray) -> dict[str, Any]:
-        """The columns of round t, in which clients that download had missed so many messages."""
-        size, row = self.trainer.model.size, info._asdict()
-        del row["silent"], row["counts"]
-        row["bytes_up"] = bytes_up(self.policy, size, row["spoke"], row.pop("nbytes"))
-        sent = downloads(self.policy, size, missed[None], t, self.settings.kept_messages)
-        return row | {name: column.item() for name, column in sent.items()}
+        found = info._asdict() | {"missing": settings.cohort - there.sum()}
+        seen = {name: np.array([[[number]]]) for name, number in found.items()}
+        answered = (cohort, examples * there, answers[None])
+        return carried._replace(server=state), seen, missed[None, None], answered
 
     def answer(
         self, carried: SimState, public: np.ndarray, k: Any, slot: int, examples: float,
@@ -183,7 +177,7 @@ class Trainer:
         self.task, self.model, self.clients, self.settings = task, model, clients, settings
         self.transformation = local.client_optimizer(settings)
         self.precision = PRECISIONS[settings.precision]
-        self.step = jax.jit(local.make_step(task, self.transformation, settings.precision))
+        self.step = jax.jit(local.make_step(task, model, self.transformation, settings.precision))
         self.batch = jax.jit(self._batch)
         self.rows = jax.jit(type(clients).batch)
         self.metrics = jax.jit(task.metrics)
@@ -207,19 +201,13 @@ class Trainer:
 
     def loss(self, weights: np.ndarray, k: jax.Array) -> float:
         """The mean loss over all rows of a client, dropout off."""
-        params, sums = self.model.unravel(jnp.asarray(weights)), np.zeros(2)
+        params, sums = self.model.of(jnp.asarray(weights)), np.zeros(2)
         n = int(self.clients.rows_of(k[None])[0])
         for start in range(0, n, self.settings.batch):
             indices = np.arange(start, min(start + self.settings.batch, n))
             value, weight = self.metrics(params, self.rows(self.clients, k, indices))["loss"]
             sums += float(value.sum()), float(weight.sum())
         return sums[0] / sums[1] if sums[1] else np.nan
-
-    def steps(self, rows: int, slot: int, keys: draws.RoundKeys) -> int:
-        """How many local steps a client with so many rows does before time is up."""
-        settings = self.settings
-        steps = jnp.full(settings.cohort, settings.epochs * -(-rows // settings.batch))
-        return int(draws.local_steps(keys, steps, settings.stragglers)[slot])
 
     def __call__(
         self, weights: np.ndarray, k: jax.Array, slot: int, keys: draws.RoundKeys, t: int
@@ -229,7 +217,9 @@ class Trainer:
         lr = local.learning_rate(
             settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds
         )
-        steps, size, total = self.steps(n, slot, keys), settings.batch, 0.0
+        size, total = settings.batch, 0.0
+        whole = jnp.full(settings.cohort, settings.epochs * -(-n // size))
+        steps = int(draws.local_steps(keys, whole, settings.stragglers)[slot])  # until time is up
         trained = self.model.unravel(jnp.asarray(weights))
         slots = self.transformation.init(trained)
         # An epoch's batches; its last one holds what is left.

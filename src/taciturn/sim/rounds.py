@@ -7,21 +7,21 @@ compiles them and calls them from the host.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from taciturn.core import downlink, server, tally
 from taciturn.core.policy import Policy
 from taciturn.settings import Settings
-from taciturn.sim import client_state, draws, local
-from taciturn.sim.choice import make_loss_sums
+from taciturn.sim import draws, local
 from taciturn.sim.client_updates import Cohorts, Collector, RoundInputs, RoundSums
+from taciturn.sim.evaluation import make_evaluate, make_loss_sums
 from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
+from taciturn.sim.model import flat_model
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task, Tested
@@ -50,6 +50,8 @@ class RoundMetrics(NamedTuple):
     whole: Any  # the fields `WHOLE` of `RoundInfo`
     real: Any  # `REAL`
     answers: Any  # what every client answered, as in `participation`, (rounds, runs, cohort)
+    # How many messages each client had missed, (rounds, seeds, cohort); None without public models
+    missed: Any
 
 
 class SimState(NamedTuple):
@@ -57,9 +59,9 @@ class SimState(NamedTuple):
 
     servers: tuple[server.ServerState, ...]  # per arm, (seeds, …) each
     silence: Any  # (runs, population)
-    residuals: Any  # (`Collector.keeping`, population, size)
+    residuals: Any  # the table `Collector.keeping`
     versions: Any  # (seeds, population)
-    last: Any  # (`Collector.repeating`, population, size)
+    last: Any  # the table `Collector.repeating`
 
 
 class Rounds:
@@ -70,10 +72,10 @@ class Rounds:
         self.seeds, self.cohort = len(form.all_seeds), form.cohort
         self.runs = len(policies) * self.seeds
         self.on_cpu = mesh.devices.flat[0].platform == "cpu"
-        self.model = local.flat_model(task)
+        self.model = flat_model(task)
         self.collector = Collector(tuple(policies), self.seeds, self.cohort, self.model.size)
         optimizer = local.client_optimizer(form)
-        step = local.make_step(task, optimizer, form.precision)
+        step = local.make_step(task, self.model, optimizer, form.precision)
         fixed = self.model, step, optimizer, self.collector, form.batch
         self.trainer = functools.partial(LaneTrainer, *fixed)
         self.test_batch = _TEST_BATCH if self.on_cpu else _TEST_BATCH_ON_GPU
@@ -152,46 +154,40 @@ class Rounds:
             jax.vmap(functools.partial(first, policy=policy))(weights, rule)
             for policy, rule in zip(self.policies, rules, strict=True)
         )
-        looks = "silence" in self.collector.looked_at
+        looks = any("silence" in policy.rule.looks_at for policy in self.policies)
         public = any(policy.has_public for policy in self.policies)
         of_clients = population, self.model.size, weights.dtype
         return SimState(
             servers,
             silence=jnp.zeros((self.runs, population), jnp.int32) if looks else None,
-            residuals=client_state.empty(self.collector.keeping, *of_clients),
+            residuals=self.collector.keeping.empty(*of_clients),
             versions=jnp.zeros((self.seeds, population), jnp.int32) if public else None,
-            last=client_state.empty(self.collector.repeating, *of_clients),
+            last=self.collector.repeating.empty(*of_clients),
         )
 
     def train(
         self, states: SimState, given: Given, first: jax.Array, count: jax.Array, cohorts: Cohorts,
         schedule: Schedule,
-    ) -> Any:  # fmt: skip
-        """Trains `count` rounds from round `first` on.
-
-        Returns the states, the metrics of these rounds, and how many messages each client had
-        missed, (rounds, seeds, cohort), or None where no arm has a public model.
-        """
+    ) -> tuple[SimState, RoundMetrics]:  # fmt: skip
+        """The states after `count` rounds from round `first` on, and the metrics of these."""
         shape, dtype = (CHUNK, len(self.policies), self.seeds), states.servers[0].weights.dtype
         seen = RoundMetrics(
             jnp.zeros((*shape, len(WHOLE)), int),
             jnp.zeros((*shape, len(REAL)), dtype),
             jnp.zeros((CHUNK, self.runs, self.cohort), jnp.int8),
+            None if states.versions is None else jnp.zeros_like(cohorts.clients),
         )
-        missed = None if states.versions is None else jnp.zeros_like(cohorts.clients)
 
-        def one(i: jax.Array, carry: Any) -> Any:
-            states, seen, missed = carry
+        def one(i: jax.Array, carry: tuple[SimState, RoundMetrics]) -> Any:
+            states, seen = carry
             who, now = jax.tree.map(lambda a: a[i], (cohorts, schedule))
             if self.form.choice is not None:  # they were drawn by what they weigh
                 who = who._replace(examples=jnp.sign(who.examples))
-            if missed is not None:
-                had = jnp.take_along_axis(states.versions, who.clients, axis=1)
-                missed = missed.at[i].set(first + i - had)
             states, row = self._round(states, given, first + i, who, now)
-            return states, jax.tree.map(lambda old, new: old.at[i].set(new), seen, row), missed
+            return states, jax.tree.map(lambda old, new: old.at[i].set(new), seen, row)
 
-        return jax.lax.fori_loop(0, count, one, (states, seen, missed))
+        found: tuple[SimState, RoundMetrics] = jax.lax.fori_loop(0, count, one, (states, seen))
+        return found
 
     def _round(
         self, states: SimState, given: Given, round: jax.Array, who: Cohorts, schedule: Schedule
@@ -202,66 +198,63 @@ class Rounds:
             jax.vmap(lambda s, policy=policy: server.open(policy, s.memory, self.cohort))(state)
             for policy, state in zip(self.policies, states.servers, strict=True)
         ]
-        work = self._work(states, keys, configs, who)
-        base = given.numbers
-        lr = local.learning_rate(base.lr, base.lr_decay, self.form.lr_schedule, round, base.rounds)
-        numbers = base._replace(lr=lr)
-        specs = Schedule(WHOLLY, SPLIT, SPLIT), WHOLLY, WHOLLY, WHOLLY
-        train = self.on_devices(lambda *round: self.trainer(*round).train(), *specs)
-        heard = train(schedule, work, numbers, given.clients)
-        there = jnp.tile(who.examples > 0, (len(self.policies), 1))
-        said = (heard.said > 0) & there
-        last = client_state.rows_of(states.last, self.collector.repeating, who.clients)
-        optimizer = local.server_optimizer(self.form.server_optimizer, numbers.server_lr)
-        closed = [
-            self._close(arm, states.servers[arm], configs[arm], work, heard, said, there, last,
-                        optimizer)
-            for arm in range(len(self.policies))
-        ]  # fmt: skip
-        answers = jnp.where(said, SPOKE, SILENT).astype(jnp.int8)
-        answers = jnp.where(there & jnp.isfinite(heard.norms), answers, jnp.int8(NO_ANSWER))
-        remembered = self._remember(states, work, heard, said, there, round)
-        servers, infos = zip(*closed, strict=True)
-        whole, real = (
-            jnp.stack([jnp.column_stack([getattr(info, n) for n in names]) for info in infos])
-            for names in (WHOLE, REAL)
-        )
-        return remembered._replace(servers=servers), RoundMetrics(whole, real, answers)
-
-    def _work(
-        self, states: SimState, keys: draws.RoundKeys, configs: Sequence[tally.RoundConfig],
-        who: Cohorts,
-    ) -> RoundInputs:  # fmt: skip
-        """What lanes need to know of a round."""
-        silence = states.silence
-        return RoundInputs(
+        work = RoundInputs(
             thetas=jnp.concatenate([downlink.trained_from(state) for state in states.servers]),
             contexts=tuple(config.context for config in configs),
             uniforms=jax.vmap(lambda key: draws.uniforms(key, self.cohort))(keys),
             keys=keys,
             who=who,
-            silence=None if silence is None else silence[self._whose(who)],
-            residuals=client_state.rows_of(states.residuals, self.collector.keeping, who.clients),
+            silence=None if states.silence is None else states.silence[self._places(who)],
+            residuals=self.collector.keeping.of(states.residuals, who.clients),
         )
+        numbers = given.numbers
+        lr = local.learning_rate(
+            numbers.lr, numbers.lr_decay, self.form.lr_schedule, round, numbers.rounds
+        )
+        specs = Schedule(WHOLLY, SPLIT, SPLIT), WHOLLY, WHOLLY, WHOLLY
+        train = self.on_devices(lambda *round: self.trainer(*round).train(), *specs)
+        heard: RoundSums = train(schedule, work, numbers._replace(lr=lr), given.clients)
+        there = self._of_runs(who.examples > 0)
+        heard = heard._replace(said=(heard.said > 0) & there)
+        optimizer = local.server_optimizer(self.form.server_optimizer, numbers.server_lr)
+        closed = [
+            self._close(arm, states, config, work, heard, optimizer)
+            for arm, config in enumerate(configs)
+        ]
+        servers, infos = zip(*closed, strict=True)
+        whole, real = (
+            jnp.stack([jnp.column_stack([getattr(info, n) for n in names]) for info in infos])
+            for names in (WHOLE, REAL)
+        )
+        answers = jnp.where(heard.said, SPOKE, SILENT).astype(jnp.int8)
+        answers = jnp.where(there & jnp.isfinite(heard.norms), answers, jnp.int8(NO_ANSWER))
+        missed = None
+        if states.versions is not None:
+            missed = round - jnp.take_along_axis(states.versions, who.clients, axis=1)
+        states = self._remember(states._replace(servers=servers), work, heard, round)
+        return states, RoundMetrics(whole, real, answers, missed)
 
-    def _whose(self, who: Cohorts) -> tuple[jax.Array, jax.Array]:
+    def _of_runs(self, of_seeds: jax.Array) -> jax.Array:
+        """What is the same in all arms, (seeds, cohort), for every run."""
+        return jnp.tile(of_seeds, (len(self.policies), 1))
+
+    def _places(self, who: Cohorts) -> tuple[jax.Array, jax.Array]:
         """Where the clients of all runs are in a table of (runs, population)."""
-        return jnp.arange(self.runs)[:, None], jnp.tile(who.clients, (len(self.policies), 1))
+        return jnp.arange(self.runs)[:, None], self._of_runs(who.clients)
 
     def _close(
-        self, arm: int, state: server.ServerState, config: tally.RoundConfig, work: RoundInputs,
-        heard: RoundSums, said: jax.Array, there: jax.Array, last: Any, optimizer: server.Optimizer,
+        self, arm: int, states: SimState, config: tally.RoundConfig, work: RoundInputs,
+        heard: RoundSums, optimizer: server.Optimizer,
     ) -> tuple[server.ServerState, server.RoundInfo]:  # fmt: skip
         """The servers of an arm after a round, seeds side by side, and what people look at."""
         policy, own = self.policies[arm], slice(arm * self.seeds, (arm + 1) * self.seeds)
-        examples = work.who.examples
-        norms, sums, said = heard.norms[own], heard.sums[own], said[own]
-        chances = heard.chances[own] if policy.rule.probability else None
-        nbytes = heard.nbytes[own] if policy.rule.nbytes else None
+        examples, sums = work.who.examples, heard.sums[own]
+        norms, said, chances = heard.norms[own], heard.said[own], heard.chances[own]
         if policy.stand_in.own:
             weight = jax.vmap(tally.stands_in_for)(examples, norms, said, chances)
-            rows = np.searchsorted(self.collector.repeating, np.arange(own.start, own.stop))
-            sums = sums + jnp.einsum("rc,rcs->rs", weight, last[rows], precision="highest")
+            repeating = self.collector.repeating
+            last = repeating.of(states.last, work.who.clients)[repeating.rows[own]]
+            sums = sums + jnp.einsum("rc,rcs->rs", weight, last, precision="highest")
 
         def close(state: Any, config: Any, key: Any, gone: Any, clients: Any) -> Any:
             heard = tally.of(config=config, each=policy.rule.each, **clients)
@@ -270,40 +263,40 @@ class Rounds:
             state, info = server.close(policy, state, heard, optimizer)
             return downlink.publish(policy, state, draws.downlink_key(key)), info
 
-        gone = jnp.sum(~there[own], axis=1, dtype=jnp.int32)
+        gone = jnp.sum(examples <= 0, axis=1, dtype=jnp.int32)
         clients = {"spoken": sums, "examples": examples, "norms": norms, "spoke": said,
-                   "probabilities": chances, "nbytes": nbytes}  # fmt: skip
+                   "probabilities": chances, "nbytes": heard.nbytes[own]}  # fmt: skip
         found: tuple[server.ServerState, server.RoundInfo] = jax.vmap(close)(
-            state, config, work.keys, gone, clients
+            states.servers[arm], config, work.keys, gone, clients
         )
         return found
 
     def _remember(
-        self, states: SimState, work: RoundInputs, heard: RoundSums, said: jax.Array,
-        there: jax.Array, round: jax.Array,
-    ) -> SimState:  # fmt: skip
+        self, states: SimState, work: RoundInputs, heard: RoundSums, round: jax.Array
+    ) -> SimState:
         """The state with what is kept of each client after a round."""
-        who, silence, versions = work.who, states.silence, states.versions
+        who, said, silence, versions = work.who, heard.said, states.silence, states.versions
+        there = who.examples > 0
         if silence is not None:
-            silence = silence.at[self._whose(who)].set(jnp.where(said, 0, work.silence + there))
+            new = jnp.where(said, 0, work.silence + self._of_runs(there))
+            silence = silence.at[self._places(who)].set(new)
         if versions is not None:  # those who answer have the version of this round
-            had = jnp.take_along_axis(versions, who.clients, axis=1)
-            now = jnp.where(who.examples > 0, round, had)
-            versions = versions.at[jnp.arange(self.seeds)[:, None], who.clients].set(now)
+            seed = jnp.arange(self.seeds)[:, None]
+            versions = versions.at[seed, who.clients].max(jnp.where(there, round, 0))
         keeping, repeating = self.collector.keeping, self.collector.repeating
         counted = said & jnp.isfinite(heard.norms)
         return states._replace(
             silence=silence,
-            residuals=client_state.put(states.residuals, keeping, who.clients, said, heard.left),
+            residuals=keeping.put(states.residuals, who.clients, said, heard.left),
             versions=versions,
-            last=client_state.put(states.last, repeating, who.clients, counted, heard.last),
+            last=repeating.put(states.last, who.clients, counted, heard.last),
         )
 
     def test(self, weights: tuple[jax.Array, ...], test: Tested) -> dict[str, jax.Array]:
         """What was tested, (arms, seeds) each; devices share the test set."""
         batch, count = min(test.total, self.test_batch), self.mesh.devices.size
         starts = jnp.arange(0, -(-test.total // (batch * count)) * batch * count, batch)
-        sums = local.make_evaluate(self.task, self.model, batch)
+        sums = make_evaluate(self.task, self.model, batch)
 
         def share(weights: jax.Array, test: Tested, starts: jax.Array) -> Any:
             result = jax.lax.map(lambda w: sums(w, test, starts), weights)

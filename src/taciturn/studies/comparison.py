@@ -12,7 +12,7 @@ import functools
 import re
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,21 +24,21 @@ import numpy as np
 from taciturn import runs
 from taciturn.core.policy import Policy, import_files, parse
 from taciturn.errors import InputError, RunError, Stopped, UnknownName, WriteError
+from taciturn.progress import Compiling, Progress, Tell
 from taciturn.report import plots, series
-from taciturn.report.callbacks import following
+from taciturn.report.terminal import Live
 from taciturn.report.versions import versions
 from taciturn.settings import Plan, Settings, points, read_config
-from taciturn.sim import History, fill_in, follow
+from taciturn.sim import History, fill_in, follow, infeasible
 from taciturn.sim.checkpoint import remove_checkpoints
-from taciturn.sim.local import model_of, named_weights
+from taciturn.sim.model import model_of, named_weights
 from taciturn.sim.participation import table
-from taciturn.studies.difference import difference
-from taciturn.summary import noise_floor
+from taciturn.summary import FULL, difference, noise_floor
 from taciturn.tasks import load
 from taciturn.tasks.check import metric_names
 from taciturn.tasks.task import Task, how_tested
+from taciturn.track import Tracker
 
-BASELINE = "full"
 IMPORTED = "imported"  # the folder of copies of the Python files that a run imports
 NUDGED = "nudged"  # the folder of the runs that measure the noise floor
 
@@ -52,25 +52,47 @@ class Ready(NamedTuple):
 
 
 class Told(NamedTuple):
-    """How people learn of a run: see `report.callbacks.following`."""
+    """Who is told of a run while it goes on: the terminal or a log file, unless `quiet`, and the
+    tracker that `track` names."""
 
     quiet: bool = False
     track: str | None = None
 
+    @contextlib.contextmanager
+    def following(self, arms: Sequence[str], plan: Plan, folder: Path) -> Iterator[Tell]:
+        """A block with the function that tells them."""
+        with contextlib.ExitStack() as stack:
+            tells: list[Tell] = []
+            if not self.quiet:
+                tells.append(stack.enter_context(Live(arms, plan)))
+            if self.track is not None:
+                tracker = Tracker(self.track, folder, asdict(plan), plan.all_seeds)
+                tells.append(stack.enter_context(contextlib.closing(tracker)))
+                # What is wrong shows before compiling. Of the plain loop, a seed is a run.
+                for arm in () if plan.plain else arms:
+                    tracker.open(arm)
+
+            def tell(done: Progress | Compiling) -> None:
+                for one in tells:
+                    one(done)
+
+            yield tell
+
+
+TO_ALL = Told()
+
 
 def policies_of(text: str) -> dict[str, Policy]:
     """The arms of a text such as `full; adaptive+ou`."""
-    found = {}
+    found: dict[str, Policy] = {}
     for part in text.split(";"):
         try:
             policy = parse(part.strip())
         except InputError as error:
-            if ", " not in part:
-                raise
-            raise InputError(f"{error} Arms are separated by semicolons.") from None
-        if str(policy) in found:
+            hint = " Arms are separated by semicolons." if ", " in part else ""
+            raise InputError(f"{error}{hint}") from None
+        if found.setdefault(str(policy), policy) is not policy:
             raise InputError(f"The arm {policy} is there twice.")
-        found[str(policy)] = policy
     return found
 
 
@@ -127,15 +149,15 @@ def load_model(
         plan = Plan(**read_config(folder / "config.toml"))
         task = load(plan.task, **plan.task_options)
     there = list(dict.fromkeys(name.rpartition("/seed")[0] for name in weights))
-    arm = arm or next((name for name in there if name != BASELINE), BASELINE)
+    arm = arm or next((name for name in there if name != FULL), FULL)
     own = {name.removeprefix(f"{arm}/"): array for name, array in weights.items()
            if name.startswith(f"{arm}/seed")}  # fmt: skip
     if not own:
         raise UnknownName("arm", arm, there)
-    seeds = {int(re.match(r"seed(\d+)", name)[1]) for name in own}  # type: ignore[index]
-    seed = min(seeds) if seed is None else seed
+    seeds = sorted({int(re.match(r"seed(\d+)", name)[1]) for name in own})  # type: ignore[index]
+    seed = seeds[0] if seed is None else seed
     if seed not in seeds:
-        raise InputError(f"`seed` must be one of {sorted(seeds)}, got {seed}.")
+        raise InputError(f"`seed` must be one of {seeds}, got {seed}.")
     return model_of(task, seed, own)
 
 
@@ -154,7 +176,7 @@ def prepare(values: Mapping[str, Any]) -> dict[str, Ready]:
     ready = {}
     for label, point in points(values).items():
         plan = Plan(**point)
-        policies = policies_of(BASELINE if plan.arms is None else plan.arms)
+        policies = policies_of(FULL if plan.arms is None else plan.arms)
         task = open_task(plan.task, **plan.task_options)
         if plan.devices is None and not plan.plain:  # others add up in another order
             plan = replace(plan, devices=len(jax.devices()))
@@ -166,6 +188,16 @@ def prepare(values: Mapping[str, Any]) -> dict[str, Ready]:
     return ready
 
 
+def left_out(settings: Settings, task: Task, policies: Mapping[str, Policy]) -> dict[str, str]:
+    """Why policies cannot be run: settings that do not fit the task, or a budget that cannot be
+    kept; those that can are not in it."""
+    try:
+        fill_in(settings, task, policies=policies.values())
+    except InputError as error:
+        return dict.fromkeys(policies, str(error))
+    return infeasible(task, policies, settings.cohort, settings.rounds)
+
+
 def _config(values: Mapping[str, Any], ready: Mapping[str, Ready]) -> dict[str, Any]:
     """What runs the same again: all settings, also those that were left out.
 
@@ -173,8 +205,7 @@ def _config(values: Mapping[str, Any], ready: Mapping[str, Ready]) -> dict[str, 
     """
     plan = next(iter(ready.values())).plan
     found = asdict(plan) if len(ready) == 1 else {**values, "devices": plan.devices}
-    where = found["data"]
-    if isinstance(where, list):
+    if isinstance(where := found["data"], list):
         found["data"] = [str(path.absolute()) for path in where]
     elif where is not None:
         found["data"] = str(where.absolute())
@@ -200,7 +231,7 @@ def _run_all(ready: Mapping[str, Ready], folder: Path, told: Told) -> dict[str, 
     return summary
 
 
-def run_below(ready: Ready, folder: Path, told: Told) -> dict[str, Any]:
+def run_below(ready: Ready, folder: Path, told: Told = TO_ALL) -> dict[str, Any]:
     """Runs a plan in a folder within another one, from where it is; returns its summary."""
     with runs.claimed(folder):
         if not (folder / "config.toml").exists():
@@ -214,7 +245,7 @@ def _run(ready: Ready, folder: Path, told: Told) -> dict[str, Any]:
     if is_complete(folder):
         return _finished(folder)
     settings = Settings(**{field.name: getattr(plan, field.name) for field in fields(Settings)})
-    with following(list(policies), plan, folder, *told) as tell:
+    with told.following(list(policies), plan, folder) as tell:
         histories = follow(task, policies, settings, tell, plan.plain, folder)
     nudged = _nudged(ready, settings, folder / NUDGED, told) if plan.noise_floor else {}
     weights: dict[str, Any] = {}
@@ -223,9 +254,8 @@ def _run(ready: Ready, folder: Path, told: Told) -> dict[str, Any]:
         weights |= {f"{arm}/{name}": array for name, array in named.items()}
     runs.write_arrays(folder / "weights.safetensors", weights)
     participation = {arm: history.participation for arm, history in histories.items()}
-    runs.write_columns(
-        folder / "clients.csv", *table(participation, getattr(task.clients, "names", ()))
-    )
+    names = getattr(task.clients, "names", ())
+    runs.write_columns(folder / "clients.csv", *table(participation, names))
     plots.draw(series.read(folder), folder / "report.png", task.name)
     # The last file: with it a run is complete.
     runs.write_json(folder / "summary.json", _summary(task, histories, nudged, folder))
@@ -248,7 +278,7 @@ def _nudged(ready: Ready, settings: Settings, folder: Path, told: Told) -> dict[
     again = {f"{arm} (nudged)": policy for arm, policy in policies.items()}
     nudged = replace(settings, lr=nudged_rate(settings.lr))
     folder.mkdir(exist_ok=True)
-    with following(list(again), plan, folder, told.quiet) as tell:
+    with Told(told.quiet).following(list(again), plan, folder) as tell:
         found = follow(task, again, nudged, tell, plan.plain, folder)
     return dict(zip(policies, found.values(), strict=True))
 
@@ -266,13 +296,11 @@ def _summary(
         for figures in others:
             paired = difference(figures["accuracy"], reference["accuracy"])
             figures["difference"] = paired._asdict()
-    first = next((name for name in arms if name != BASELINE), BASELINE)
-    about = {"tested_on": how_tested(task)}
+    about = {"run": str(folder), "tested_on": how_tested(task)}
     if (encode := getattr(task, "encode", None)) is not None:
         about["columns"] = str(encode)
-    return {"task": task.name} | arms[first] | {
-        "run": str(folder), **about, "arms": arms, "versions": versions(),
-    }  # fmt: skip
+    first = next((name for name in arms if name != FULL), FULL)
+    return {"task": task.name, **arms[first], **about, "arms": arms, "versions": versions()}
 
 
 @contextlib.contextmanager

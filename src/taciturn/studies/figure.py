@@ -1,16 +1,20 @@
 """What figures share: files without a time in them, and names beside points."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
 from taciturn import files
+
+# Where a name may stand, in points from its point, and which end of it is there: near ones first.
+_PLACES = [((10, 0), "left"), ((0, 13), "center"), ((0, -13), "center"), ((-10, 0), "right")]
+_PLACES += [((right, up), end) for height in range(13, 70, 6) for up in (height, -height)
+            for right, end in ((0, "center"), (10, "left"), (-10, "right"))]  # fmt: skip
 
 
 def write(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -23,50 +27,21 @@ def write(figure: Figure, folder: Path, name: str) -> list[Path]:
     return paths
 
 
-class Label(NamedTuple):
-    """A name, the point that it belongs to, and how it is written."""
+def place_names(axes: Axes, names: Sequence[Annotation]) -> None:
+    """Moves names beside the points that they annotate, so that none covers another or a point.
 
-    text: str
-    x: float
-    y: float
-    colour: str
-    bold: bool = False
-
-
-def place_labels(axes: Axes, labels: Sequence[Label]) -> None:
-    """Writes names beside their points, so that none covers another or a point.
-
-    Places near a point are tried first. All ranges of the axes must be set before.
+    All ranges of the axes must be set before.
     """
-    figure = axes.figure
-    assert isinstance(figure, Figure)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
     figure.draw_without_rendering()
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    pixels = figure.dpi / 72  # of a point
-    dots = axes.transData.transform([(label.x, label.y) for label in labels])
-    taken = [Bbox.from_extents(*(dot - 5 * pixels), *(dot + 5 * pixels)) for dot in dots]
-    room = axes.get_window_extent(renderer)
-    for label, (x, y) in zip(labels, dots, strict=True):
-        text = axes.annotate(
-            label.text, (label.x, label.y), xytext=(0, 0), textcoords="offset points", va="center",
-            color=label.colour, fontsize=9, fontweight="bold" if label.bold else "normal",
-            zorder=5, bbox={"boxstyle": "square,pad=0", "fc": "white", "ec": "none", "alpha": 0.9},
-        )  # fmt: skip
-        size = text.get_window_extent(renderer)
-        for right, up in _offsets(size.width / pixels):
-            left, below = x + right * pixels, y + up * pixels - size.height / 2
-            box = Bbox.from_bounds(left, below, size.width, size.height)
-            inside = room.contains(box.x0, box.y0) and room.contains(box.x1, box.y1)
-            if inside and not any(box.overlaps(other) for other in taken):
+    points = axes.transData.transform([name.xy for name in names])
+    taken = [Bbox([point, point]).padded(5 * figure.dpi / 72) for point in points]
+    for name in names:
+        for offset, end in _PLACES:
+            name.set(position=offset, horizontalalignment=end)
+            box = name.get_window_extent()
+            inside = axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max)
+            if inside and not box.count_overlaps(taken):
                 break
         taken.append(box)
-        text.set_position((right, up))
-
-
-def _offsets(width: float) -> Iterator[tuple[float, float]]:
-    """Where a name of this width may begin, in points from its point: near ones first."""
-    right, middle, left = 10.0, -width / 2, -10.0 - width
-    yield from ((right, 0), (middle, 13), (middle, -13), (left, 0))
-    for height in range(13, 70, 6):
-        for up in (height, -height):
-            yield from ((middle, up), (right, up), (left, up))

@@ -1,0 +1,116 @@
+"""A task's model: its weights as a pytree for training, and as a flat vector elsewhere.
+
+Whole numbers and running statistics (`core/buffers.py`) in a model are no weights: a codec's noise
+or a step of an optimiser would make a variance negative. They stay as `init` makes them, and are
+neither sent nor part of any norm.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from taciturn.core.buffers import is_buffer
+from taciturn.errors import InputError
+from taciturn.tasks.check import check
+from taciturn.tasks.task import Task
+
+
+class Model(NamedTuple):
+    """The forms of a task's model.
+
+    Attributes:
+      init: `(key) -> vector`, the first weights.
+      ravel: `(pytree of weights) -> vector`.
+      unravel: the way back. The pytree is the model's, with None for what is no weight.
+      whole: `(pytree of weights) -> model`, as the task's functions take it.
+      size: how many weights there are.
+    """
+
+    init: Callable[[jax.Array], jax.Array]
+    ravel: Callable[[Any], jax.Array]
+    unravel: Callable[[jax.Array], Any]
+    whole: Callable[[Any], Any]
+    size: int
+
+    def of(self, vector: jax.Array) -> Any:
+        """The model with these weights."""
+        return self.whole(self.unravel(vector))
+
+
+def flat_model(task: Task) -> Model:
+    """The task's model and the ways between its forms."""
+    form = jax.eval_shape(lambda: task.init(jax.random.key(0)))  # only traced
+    paths, structure = jax.tree_util.tree_flatten_with_path(form)
+    unflatten = functools.partial(jax.tree_util.tree_unflatten, structure)
+    trained = [_is_weight(path, leaf) for path, leaf in paths]
+    ways = []
+
+    def split(key: jax.Array) -> tuple[Any, list[Any]]:
+        pairs = list(zip(jax.tree.leaves(task.init(key)), trained, strict=True))
+        weights = unflatten([leaf if own else None for leaf, own in pairs])
+        return weights, [None if own else leaf for leaf, own in pairs]
+
+    def flatten() -> jax.Array:
+        vector, unravel = ravel_pytree(split(jax.random.key(0))[0])
+        ways.append(unravel)
+        return vector
+
+    vector = jax.eval_shape(flatten)
+    if not vector.size or not jnp.issubdtype(vector.dtype, jnp.floating):
+        raise InputError(f"Task `{task.name}` has no floating-point weights.")
+    rest: list[Any] = [None] * len(trained)
+    if not all(trained):
+        rest = jax.jit(lambda: split(jax.random.key(0))[1])()
+
+    def whole(weights: Any) -> Any:
+        leaves = iter(jax.tree.leaves(weights))
+        return unflatten([next(leaves) if leaf is None else leaf for leaf in rest])
+
+    def ravel(weights: Any) -> jax.Array:
+        return ravel_pytree(weights)[0]
+
+    return Model(lambda key: ravel(split(key)[0]), ravel, ways[0], whole, vector.size)
+
+
+def _is_weight(path: Any, leaf: Any) -> bool:
+    name = jax.tree_util.keystr(path, simple=True, separator=".")
+    return leaf.dtype.kind not in "iub" and not is_buffer(name)
+
+
+def as_model(task: Task, weights: Any) -> Any:
+    """The task's model with these weights, such as `history.weights[0]`, to predict with."""
+    check(task)
+    model = flat_model(task)
+    weights = np.asarray(weights)
+    if weights.shape != (model.size,):
+        raise InputError(
+            f"`weights` must be one vector of {model.size}, the model of task `{task.name}`, got "
+            f"the shape {weights.shape}."
+        )
+    return model.of(jnp.asarray(weights))
+
+
+def named_weights(task: Task, seeds: Sequence[int], weights: np.ndarray) -> dict[str, np.ndarray]:
+    """The model of every seed, of whose weights, (seeds, size), as arrays by their names in it."""
+    model = flat_model(task)
+    return {
+        f"seed{seed}{jax.tree_util.keystr(path)}": np.asarray(leaf)
+        for seed, own in zip(seeds, weights, strict=True)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(model.of(own))
+    }
+
+
+def model_of(task: Task, seed: int, weights: Mapping[str, np.ndarray]) -> Any:
+    """The model of a seed, from what `named_weights` gave."""
+    form = jax.eval_shape(lambda: task.init(jax.random.key(0)))
+    paths, structure = jax.tree_util.tree_flatten_with_path(form)
+    try:
+        leaves = [weights[f"seed{seed}{jax.tree_util.keystr(path)}"] for path, _ in paths]
+    except KeyError as error:
+        raise InputError(f"The model of `{task.name}` has other arrays: {error}.") from None
+    return jax.tree_util.tree_unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
