@@ -21,8 +21,8 @@ test-slow: .venv/dev .venv/track  ## what needs servers, Chromium, trackers, rea
 	@echo "Federations first; the other slow tests run while they wait, and report after them."
 	@log="$$(mktemp)"; \
 	{ XLA_FLAGS= nice -n 19 $(BIN)/pytest $(SLOW) $(REAL) && \
-	  nice -n 19 $(BIN)/pytest -n 2 $(SLOW) --ignore tests/flower --ignore $(REAL); } > "$$log" 2>&1 & \
-	XLA_FLAGS= $(BIN)/pytest $(SLOW) tests/flower; federations=$$?; \
+	  nice -n 19 $(BIN)/pytest -n 2 $(SLOW) --ignore tests/flower --ignore tests/nvflare --ignore $(REAL); } > "$$log" 2>&1 & \
+	XLA_FLAGS= $(BIN)/pytest $(SLOW) tests/flower tests/nvflare; federations=$$?; \
 	wait $$!; others=$$?; cat "$$log"; rm -f "$$log"; \
 	[ $$federations = 0 ] && [ $$others = 0 ]
 

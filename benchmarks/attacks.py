@@ -44,8 +44,9 @@ from taciturn.core import client
 from taciturn.core.codecs import to_bytes
 from taciturn.core.policy import Policy
 from taciturn.core.rules import ClientStats
+from taciturn.federation import client as federation_client
+from taciturn.federation.protocol import Report, Request
 from taciturn.flower import Taciturn, compatibility, protocol, speak
-from taciturn.flower import mod as client_mod
 from taciturn.flower.strategy import COMPARED, DEFAULT
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
@@ -321,7 +322,7 @@ def play(strategy: Any, name: str, seed: int) -> tuple[float, list[int]]:
     policy = strategy.policy if quiet else None
     federation = Federation(ATTACKS[name], name in ON_BUFFERS, policy, seed)
     coin = np.random.default_rng((seed, 1))
-    client_mod._uniform = lambda: float(coin.random())  # of the system's entropy otherwise
+    federation_client._uniform = lambda: float(coin.random())  # of the system's entropy otherwise
     distances = []
 
     def evaluate(round: int, arrays: ArrayRecord) -> None:
@@ -355,9 +356,7 @@ def _reply(
     says = (claim.norm, claim.probability, claim.own) != (None, 1.0, 1.0)
     if quiet and (code or says or claim.update is None):
         norm = _norm(claim)
-        protocol.write_report(
-            content, protocol.Report(norm, norm, claim.probability, claim.own), code
-        )
+        protocol.write_report(content, Report(norm, norm, claim.probability, claim.own), code)
     return Message(content, reply_to=to)
 
 
@@ -370,13 +369,15 @@ def _norm(claim: Claim) -> float:
 def _code(to: Message, claim: Claim) -> bytes:
     """The update in the server's codec where the attack is on codes; else it is sent whole, as by a
     client without the mod."""
-    request = protocol.read_request(to.content[protocol.REQUEST])
+    request = Request.read(to.content[protocol.REQUEST])
     if not request.coded or (claim.nbytes is None and claim.cut is None):
         return b""
     stats = ClientStats(_norm(claim), examples=claim.examples)
     given = client.decide(request.rule, stats, request.context).nbytes
     update = claim.update.astype("f4")
-    sent = client.encode(request.codec, update, request.key(BAD), nbytes=int(claim.nbytes or given))
+    sent = client.encode(
+        request.codec, update, request.key(f"{BAD}"), nbytes=int(claim.nbytes or given)
+    )
     code = to_bytes(sent.codec, sent.code, SIZE)
     return code if claim.cut is None else claim.cut(code)
 

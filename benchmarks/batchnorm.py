@@ -43,8 +43,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from pages import PRODUCTION, RESULTS, ROOT, commit, put
 
 import taciturn
+from taciturn.federation import client
 from taciturn.flower import Taciturn, speak
-from taciturn.flower import mod as client_mod
 
 FILE, WIRE = RESULTS / "batchnorm.json", RESULTS / "batchnorm_wire.json"
 NODES, EXAMPLES, TESTED, BATCH, DIGITS = 8, 320, 2_000, 20, 10
@@ -251,7 +251,7 @@ def play(rounds: int, case: tuple[str, str, str, int]) -> dict[str, Any]:
     if text is not None:
         strategy = Taciturn(strategy, text, seed=seed)
     coin = np.random.default_rng((seed, 2))
-    client_mod._uniform = lambda: float(coin.random())  # of the system's entropy otherwise
+    client._uniform = lambda: float(coin.random())  # of the system's entropy otherwise
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
     federation, start = Federation(network, text is not None, seed), first(network, seed)
     tests = Tests(network)

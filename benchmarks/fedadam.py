@@ -29,7 +29,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from pages import RESULTS, commit
 from sklearn.datasets import load_digits
 
-from taciturn.flower import Taciturn, aggregation, speak
+from taciturn.federation import aggregation
+from taciturn.flower import Taciturn, speak
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 NODES, ROUNDS, STEPS, BATCH, RATE, TESTED = 8, 20, 10, 32, np.float32(0.1), 400

@@ -33,8 +33,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from pages import RESULTS, commit
 
 import taciturn
+from taciturn.federation import client
 from taciturn.flower import Taciturn, speak
-from taciturn.flower import mod as client_mod
 from taciturn.flower.strategy import DEFAULT
 from taciturn.settings import Settings
 from taciturn.sim import draws
@@ -92,7 +92,7 @@ class Federation:
     def play(self, strategy: Taciturn, rounds: int, seed: int) -> tuple[list[float], Counter]:
         """The accuracy after each round, and what was limited."""
         keys, coin, mod = draws.run_keys(seed), np.random.default_rng(seed), speak()
-        client_mod._uniform = lambda: float(coin.random())  # of the system's entropy otherwise
+        client._uniform = lambda: float(coin.random())  # of the system's entropy otherwise
         contexts = [Context(0, k, {}, RecordDict(), {}) for k in range(self.nodes)]
         arrays, accuracies = _record(np.asarray(self.model.init(keys.init))), []
         counter = Counter()

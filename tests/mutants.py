@@ -58,7 +58,7 @@ MUTANTS = [
            "sim/test_checkpoint.py",
            "packed.arrays[name], leaf)",
            "packed.arrays[name] * ('optimizer' not in name), leaf)"),
-    Mutant("a reply with NaN accepted", "flower/aggregation.py", "flower/test_replies.py",
+    Mutant("a reply with NaN accepted", "federation/aggregation.py", "flower/test_replies.py",
            "if not math.isfinite(actual) or not fits:",
            "if math.isfinite(actual) and not fits:"),
     Mutant("a lock not taken", "files.py", "test_files.py test_runs.py",

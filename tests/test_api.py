@@ -55,7 +55,7 @@ def test_public_names() -> None:
         "parse", "peaks", "prepare", "quantize", "random", "register", "regression", "simulate",
         "sparse_ternary", "table", "top_k", "zero",
     ]  # fmt: skip
-    rooms = {"core", "data", "flower", "models", "sim", "tasks"}
+    rooms = {"core", "data", "flower", "models", "nvflare", "sim", "tasks"}
     assert set(dir(taciturn)) == {*taciturn.__all__, *rooms}
     for name in taciturn.__all__:
         assert getattr(taciturn, name) is not None
@@ -180,13 +180,15 @@ MAY_IMPORT = {
     "models": "core",
     "tasks": "checks core data models",
     "sim": "checks settings progress signals summary core data tasks runs",
-    "flower": "checks core runs summary track",
+    "federation": "checks core runs summary track",
+    "flower": "checks core federation",
+    "nvflare": "core federation",
     "report": "settings progress summary core data tasks sim files runs",
     "studies": "settings progress track core data tasks sim report files runs summary",
     "frontier": "settings core tasks sim report runs studies summary",
 }
 LIGHT = {"checks": (), "files": (), "core": (), "data": (), "runs": ("safetensors",)}  # and NumPy
-ONLY_HERE = {"flwr": "flower", "tyro": "cli"}
+ONLY_HERE = {"flwr": "flower", "nvflare": "nvflare", "tyro": "cli"}
 
 
 def imports(path: Path) -> set[str]:

@@ -16,7 +16,8 @@ __version__ = "0.1.0"
 # The module of each public name is written once, in the stub that type checkers read.
 _STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8")
 _HOME = {name: home for home, name in re.findall(r"^from (\S+) import (\w+)", _STUB, re.MULTILINE)}
-_ROOMS = ("core", "data", "flower", "models", "sim", "tasks")  # modules, imported when used
+# Modules, imported when used.
+_ROOMS = ("core", "data", "flower", "models", "nvflare", "sim", "tasks")
 
 __all__ = sorted([*_HOME, "__version__"])
 

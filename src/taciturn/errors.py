@@ -63,16 +63,27 @@ class Stopped(TaciturnError):
         self.signal = signal
 
 
-def require(module: str, extra: str) -> ModuleType:
-    """The module, or an error that says which extra of the package brings it."""
+def require(module: str, extra: str, least: str = "0") -> ModuleType:
+    """The module, or an error that says which extra of the package brings it; also where its
+    version is below `least`."""
     try:
-        return importlib.import_module(module)
+        found = importlib.import_module(module)
     except ImportError as error:
         if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
             raise
         raise MissingExtra(
             f"`{module}` is not installed. `taciturn[{extra}]` needs it. {install(extra)}"
         ) from None
+    if least != "0":
+        from importlib.metadata import version  # slow to import, and hardly ever needed
+
+        here = version(module)
+        if [int(x) for x in here.split(".")[:2]] < [int(x) for x in least.split(".")]:
+            raise MissingExtra(
+                f"`taciturn.{extra}` needs {module} {least} or later, this is {here}. "
+                + install(extra)
+            )
+    return found
 
 
 def install(extra: str) -> str:

@@ -10,6 +10,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from taciturn.core import client, server, tally
 from taciturn.core.policy import parse
+from taciturn.federation.protocol import Request
+from taciturn.federation.replies import Reply
 from taciturn.flower import Taciturn, protocol, speak
 
 # Flower sets these where it starts an app; a message cannot be made without them.
@@ -158,14 +160,14 @@ def plain_loop(policy, wanted, rounds):
     state = server.init(policy, np.zeros(wanted.shape[1], np.float32), rounds=rounds)
     for t in range(1, rounds + 1):
         opened = server.open(policy, state.memory, len(wanted))
-        asked = protocol.Request(policy.rule, opened.context, policy.codec, (), "n", SEED, t)
+        asked = Request(policy.rule, opened.context, policy.codec, (), "n", SEED, t)
         heard = tally.start(state.weights)
         for k, target in enumerate(wanted):
             trained = state.weights + np.float32(0.5) * (target - state.weights)
             said = client.respond(
                 policy.rule, state.weights, trained, EXAMPLES[k], opened.context, 0.0
             )
-            read, kept[k] = client.through(said, policy.codec, asked.key(k), kept[k])
+            read, kept[k] = client.through(said, policy.codec, asked.key(f"{k}"), kept[k])
             heard = tally.add(heard, read, opened, policy.codec)
         state, info = server.close(policy, state, heard)
         spoke.append(int(info.spoke))
@@ -193,20 +195,23 @@ def bad(change):
     return tamper
 
 
-def said(reply: Message) -> protocol.Said:
-    """What a reply of the app `pulled` says beside its arrays."""
-    return read_said(reply.content)
-
-
-def read_said(content: RecordDict) -> protocol.Said:
+def said(reply: Message) -> Reply:
+    """What a reply of the app `pulled` says."""
     known = protocol.form_of("metrics", {"num-examples": 1, "train_loss": 0.0})
-    return protocol.read_said(content, known if protocol.PACKED in content else ())
+    form = known if protocol.PACKED in reply.content else ()
+    found = Reply("")
+    protocol.read_reply(found, reply.content, form)
+    return found
+
+
+def read_said(content: RecordDict) -> Reply:
+    return said(Message(content, 7, "train"))
 
 
 def restate(content: RecordDict, code: bytes | None = None, **changes: float) -> None:
     """Makes the mod say something else: other numbers, or another code."""
     found = read_said(content)
     del content[next(iter(protocol.metrics_of(content)))]
-    content[found.name] = found.metrics
+    content[found.name] = MetricRecord(found.metrics)
     report = found.report._replace(**changes)
     protocol.write_report(content, report, found.code if code is None else code)

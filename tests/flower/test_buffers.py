@@ -6,8 +6,10 @@ from federation import LocalGrid, Spy, app_of, bad, numpy, record
 from flwr.app import Array
 from flwr.serverapp import strategy as flower
 
-from taciturn.flower import Taciturn, buffers, mod
-from taciturn.flower.records import Layout
+from taciturn.federation import client
+from taciturn.federation.layout import Layout, buffers_of
+from taciturn.flower import Taciturn
+from taciturn.flower.records import arrays_of
 
 NODES, CHANNELS, OUTPUTS, ROUNDS, BATCHES = 8, 64, 200, 8, 5
 NAMES = MEAN, VAR, COUNT = "bn.running_mean", "bn.running_var", "bn.num_batches_tracked"
@@ -59,7 +61,7 @@ def plain():
 @pytest.mark.parametrize("policy", [None, "budget+down=eden:1", "optimal:0.5+ignore"])
 def test_means_and_variances_are_those_of_plain_flower(policy, inner, plain, monkeypatch):
     """Not those of a codec, of an optimiser's step, or of what stands in for the silent."""
-    monkeypatch.setattr(mod, "_uniform", np.random.default_rng(0).random)
+    monkeypatch.setattr(client, "_uniform", np.random.default_rng(0).random)
     strategy, model = run(inner, policy)
     assert [row["rejected"] for row in strategy.history] == [0] * ROUNDS
     np.testing.assert_allclose(model[MEAN], plain[MEAN], atol=1e-6)
@@ -70,10 +72,12 @@ def test_means_and_variances_are_those_of_plain_flower(policy, inner, plain, mon
 
 def test_arrays_that_travel_whole_are_named_and_counted(caplog):
     strategy, _ = run(flower.FedAvg, rounds=1)
-    whole = sum(len(start()[name].data) for name in NAMES)
-    assert f"3 of 4 arrays always travel whole, {whole:,} bytes in every reply: {MEAN}, {VAR}" in (
-        caplog.text
+    numbers = sum(start()[name].numpy().nbytes for name in NAMES)
+    assert (
+        f"3 of 4 arrays always travel whole, {numbers:,} bytes in every reply: {MEAN}, {VAR}"
+        in (caplog.text)
     )
+    whole = sum(len(start()[name].data) for name in NAMES)
     row = strategy.history[0]
     assert row["bytes_always"] == NODES * whole < row["bytes_up"]
 
@@ -132,6 +136,7 @@ FOUND = {
 @pytest.mark.parametrize("kind", FOUND)
 def test_buffers_are_found_by_names_and_by_counters(kind):
     arrays, expected, variances = FOUND[kind]
-    layout = Layout.of(arrays, (), buffers.patterns_of(arrays))
+    arrays = arrays_of(arrays)
+    layout = Layout.of(arrays, (), buffers_of(arrays))
     assert {name for name, _, dtype in layout.rest if dtype.kind == "f"} == expected
     assert layout.variances == variances

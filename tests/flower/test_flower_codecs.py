@@ -1,5 +1,6 @@
 """Codecs on the wire: what travels, what the server makes of it, and what it rejects."""
 
+import logging
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -20,9 +21,8 @@ from federation import (
     read_said,
     record,
     restate,
-    said,
 )
-from flwr.app import Array, MetricRecord
+from flwr.app import Array
 from flwr.serverapp import strategy as flower
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,8 +31,10 @@ from taciturn.core import messages as written
 from taciturn.core.codecs import Form, from_bytes, to_bytes
 from taciturn.core.policy import parse
 from taciturn.core.rules import Rule, Threshold
-from taciturn.flower import Taciturn, aggregation, mod, protocol
-from taciturn.flower.replies import Reply
+from taciturn.federation import aggregation, client
+from taciturn.federation.protocol import Request
+from taciturn.federation.replies import Reply
+from taciturn.flower import Taciturn, protocol
 
 SIZE = 300
 CODECS = ["float16", "bfloat16", "quantize:4", "eden:1", "eden:0.3", "top_k:0.1",
@@ -47,7 +49,7 @@ def run(policy, rounds=1, inner=flower.FedAvg, wanted=TARGETS, **options):
 
 def request(codec=CODED, **changes):
     policy = parse(codec)
-    return replace(protocol.Request(policy.rule, (), policy.codec, (), "n", SEED, 1), **changes)
+    return replace(Request(policy.rule, (), policy.codec, (), "n", SEED, 1), **changes)
 
 
 @pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
@@ -119,7 +121,7 @@ BUDGETS = {
 
 @pytest.mark.parametrize("text", BUDGETS)
 def test_a_budget_is_spent_and_its_model_is_that_of_the_plain_loop(text, monkeypatch):
-    monkeypatch.setattr(mod, "_uniform", lambda: 0.0)  # who may speak does, as in the loop
+    monkeypatch.setattr(client, "_uniform", lambda: 0.0)  # who may speak does, as in the loop
     strategy, result, _ = run(text, 4, norm_limit=None)
     expected, _, _ = plain_loop(text, TARGETS, 4)
     np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
@@ -131,7 +133,7 @@ def test_a_budget_is_spent_and_its_model_is_that_of_the_plain_loop(text, monkeyp
 
 def test_what_comes_whole_is_charged_as_what_the_mod_would_have_sent():
     """Not as nothing, and not as what it takes: the others could not make up for that."""
-    debts = [float(run("budget:12%", 3, mods=mods)[0]._memory.rule.debt) for mods in (None, [])]
+    debts = [float(run("budget:12%", 3, mods=mods)[0].memory.rule.debt) for mods in (None, [])]
     assert debts[1] == pytest.approx(debts[0], abs=0.5)
     assert debts[1] > -1
 
@@ -172,7 +174,6 @@ def test_a_code_that_is_too_long_for_one_object_is_an_array(monkeypatch):
     _, expected, _ = run(CODED, inner=Spy)
     monkeypatch.setattr(protocol, "CHUNK", 2)
     strategy, result, grid = run(CODED, inner=Spy)
-    assert {said(reply).code for reply in grid.received} == {b""}
     assert set(grid.received[0].content["arrays"]) == {protocol.CODE}
     assert strategy.history[0]["bytes_up"] >= NODES * parse(CODED).codec.nbytes(SIZE)
     np.testing.assert_array_equal(flat(result.arrays), flat(expected.arrays))
@@ -261,11 +262,14 @@ def test_a_code_that_nobody_asked_for_is_rejected():
 @given(data=st.binary(max_size=80), norm=st.floats(0, 1e3), as_long=st.booleans())
 def test_any_bytes_of_any_codec_are_rejected_or_counted(text, data, norm, as_long):
     """The sum of a round stays as it was, or gets an update of the norm that was reported."""
-    asked, heard, total = request(f"full+{text}"), aggregation.RoundReplies(), np.ones(SIZE)
+    asked, heard, total = (
+        request(f"full+{text}"),
+        aggregation.RoundReplies(logging.getLogger()),
+        np.ones(SIZE),
+    )
     length = asked.codec.nbytes(SIZE)
     data = (data * length)[:length].ljust(length, b"\0") if as_long else data
-    message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=BAD))
-    reply = Reply(message, "m", MetricRecord(), 20.0, code=data, norm=norm, encoded_norm=norm)
+    reply = Reply(f"{BAD}", {}, code=data, examples=20.0, norm=norm, encoded_norm=norm)
     now = SimpleNamespace(request=asked)
     counted = aggregation._add_coded(heard, reply, now, total, False)
     assert heard.rejected == (not counted)
@@ -315,13 +319,13 @@ def test_a_server_that_starts_again_draws_on(tmp_path):
 
 def test_keys_differ_between_rounds_and_nodes():
     others = [request(), request(round=2), request(seed=8), request(seed=SEED + 2**40)]
-    keys = {tuple(asked.key(node)) for asked in others for node in (1, 2, 1 + 2**40)}
+    keys = {tuple(asked.key(node)) for asked in others for node in ("1", "2", f"{1 + 2**40}")}
     assert len(keys) == 12
 
 
 def with_rule(monkeypatch, rule):
     """A policy with a rule of one's own, which both sides know."""
-    monkeypatch.setitem(protocol.parse_part.__globals__["RULES"], rule.name, lambda: rule)
+    monkeypatch.setitem(parse.__globals__["RULES"], rule.name, lambda: rule)
     return replace(parse("full+ignore"), rule=rule)
 
 
@@ -340,7 +344,7 @@ def test_a_rule_that_looks_at_the_loss_needs_one(monkeypatch, caplog):
     policy = with_rule(monkeypatch, worried)
     strategy, _, _ = run(policy)  # their losses are 1, 2, 3, 4 and 5
     assert strategy.history[0]["spoke"] == 3
-    monkeypatch.setattr(mod, "_LOSSES", ("nothing",))
+    monkeypatch.setattr(client, "_LOSSES", ("nothing",))
     strategy, _, _ = run(policy)
     assert strategy.history[0]["spoke"] == NODES
     assert "`worried` looks at the loss: report it as `nothing`" in caplog.text

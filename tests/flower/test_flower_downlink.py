@@ -67,7 +67,7 @@ def by_hand(text: str, rounds: int) -> tuple[np.ndarray, np.ndarray]:
         for target, n in zip(TARGETS, EXAMPLES, strict=True):
             mean += np.float32(n) * (np.float32(0.5) * (target - state.public))
         state = state._replace(weights=state.weights + mean / total)
-        state = core.publish(policy, state, downlink.key_of(SEED, t))
+        state = core.publish(policy, state, downlink.key_of(SEED, downlink.DOWN, t))
     return state.weights, state.public
 
 

@@ -2,7 +2,6 @@
 
 import math
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,11 +20,10 @@ from federation import (
     run,
     targets,
 )
-from flwr.app import MetricRecord
 from flwr.serverapp import strategy as flower
 
+from taciturn.federation.replies import Limits, Reply
 from taciturn.flower import Taciturn, speak
-from taciturn.flower.replies import Limits, Reply
 
 
 def weighing(examples):
@@ -78,10 +76,8 @@ def test_where_nobody_may_be_silent_nobody_is(caplog):
 
 
 def reply(node: int, spoke: bool, chance: float, examples: float = 100.0) -> Reply:
-    message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=node))
     weights = [np.zeros(1)] if spoke else None
-    return Reply(message, "m", MetricRecord(), examples, weights=weights, norm=1.0,
-                 probability=chance)  # fmt: skip
+    return Reply(f"{node}", {}, examples=examples, weights=weights, norm=1.0, probability=chance)
 
 
 @pytest.mark.parametrize(("speakers", "chance"), [(6, 0.6), (1, 0.05)])
@@ -244,7 +240,7 @@ def test_a_sparse_update_is_not_too_long_for_a_codec_that_keeps_it():
 def test_a_silent_node_that_claims_a_long_update_takes_no_bytes_from_the_others():
     """No threshold bounds what it claims under `budget`, where bytes follow the mean of n·m."""
     typical = [
-        float(run("budget:45B,per=client", tamper=silent(30, norm))[0]._memory.rule.typical)
+        float(run("budget:45B,per=client", tamper=silent(30, norm))[0].memory.rule.typical)
         for norm in (1.0, 1e12)
     ]
     assert typical[1] < 3 * typical[0]
@@ -270,14 +266,14 @@ def test_nobody_is_silent_for_ever(forget):
 
     strategy, _, _ = run(ALL_BELOW, 11, grid=LocalGrid(app, NODES) if forget else None)
     assert [row["spoke"] for row in strategy.history] == [5, 5, 0, 0, 0, 5, 0, 0, 0, 5, 0]
-    assert strategy.nodes[0].last_spoke == 10
-    assert (strategy.nodes[0].spoke, strategy.nodes[0].silent) == (4, 7)
+    assert strategy.nodes["0"].last_spoke == 10
+    assert (strategy.nodes["0"].spoke, strategy.nodes["0"].silent) == (4, 7)
     assert strategy.nodes.rows(11)[0]["rounds_since"] == 1
 
 
 def test_who_stays_silent_all_the_same_is_rejected_and_missed(caplog):
     strategy, _, _ = run(ALL_BELOW, 11, tamper=silent(30, 0.1))
     assert [row["rejected"] for row in strategy.history] == [0, 0, 0] + [1] * 8
-    assert (strategy.nodes[BAD].spoke, strategy.nodes[BAD].silent) == (0, 3)
+    assert (strategy.nodes[f"{BAD}"].spoke, strategy.nodes[f"{BAD}"].silent) == (0, 3)
     assert "It is silent, and `adaptive` says it must speak now" in caplog.text
     assert f"node {BAD} was asked 11 times, was silent 3 times and has never been" in caplog.text

@@ -13,6 +13,7 @@ from flwr.app import Error, Message, MetricRecord, RecordDict
 from taciturn import TaciturnError, adaptive
 from taciturn.core import server
 from taciturn.core.policy import parse
+from taciturn.federation.protocol import Report, Request
 from taciturn.flower import protocol, speak
 
 SENT = {"w": np.zeros((2, 2), np.float32), "b": np.zeros(3, np.float32)}
@@ -23,7 +24,7 @@ def request(policy="fixed:1", **changes):
     policy = parse(policy)
     memory = server.remember(policy, np.zeros(7, np.float32), 3)
     config = server.open(policy, memory, 2)
-    asked = protocol.Request(policy.rule, config.context, policy.codec, (), "num-examples", 0, 1)
+    asked = Request(policy.rule, config.context, policy.codec, (), "num-examples", 0, 1)
     return replace(asked, **changes)
 
 
@@ -59,7 +60,7 @@ def step(size, **others):
 @pytest.mark.parametrize("size", [0.5, 1.5])
 def test_an_update_leaves_with_its_norm_where_that_is_above_the_threshold(size):
     reply = ask(step(size))
-    assert said(reply).report == protocol.Report(size, size)
+    assert said(reply).report == Report(size, size)
     assert dict(said(reply).metrics) == {"num-examples": 5}
     if size < 1:
         assert list(reply.content) == ["metrics"]
@@ -141,7 +142,7 @@ def test_a_request_that_it_does_not_understand_makes_it_speak(change, problem, c
     reply = ask(step(0.5), **change)
     assert "arrays" in reply.content
     assert problem in caplog.text
-    assert problem in protocol.read_remark(reply.content)
+    assert problem in said(reply).remark
 
 
 def python(code):

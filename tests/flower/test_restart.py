@@ -14,8 +14,8 @@ from federation import NODES, LocalGrid, flat, model, pulled, record, targets
 from flwr.serverapp import strategy as flower
 from test_state import Killed
 
+from taciturn.federation import client
 from taciturn.flower import Taciturn, speak
-from taciturn.flower import mod as client_mod
 
 POLICIES = [
     "full", "adaptive,k=0.3+ou", "fixed:0.7+last", "adaptive,k=0.3,robust=true,at_most=2+ou",
@@ -28,7 +28,7 @@ def toss(message, context, call_next):
     """A mod around `speak`: a node's draw follows from round and node, not from the system."""
     draws = np.random.default_rng((message.content["config"]["server-round"], context.node_id))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client_mod, "_uniform", draws.random)
+        patch.setattr(client, "_uniform", draws.random)
         return call_next(message, context)
 
 
@@ -45,8 +45,8 @@ def assert_same(ours, theirs):
     (a, found), (b, expected) = ours, theirs
     np.testing.assert_array_equal(flat(found.arrays), flat(expected.arrays))
     assert repr(a.history) == repr(b.history)
-    for x, y in zip(a._memory.rule + tuple(a._memory.stand_in),
-                    b._memory.rule + tuple(b._memory.stand_in), strict=True):  # fmt: skip
+    for x, y in zip(a.memory.rule + tuple(a.memory.stand_in),
+                    b.memory.rule + tuple(b.memory.stand_in), strict=True):  # fmt: skip
         assert type(x) is type(y)
         assert np.asarray(x).dtype == np.asarray(y).dtype
         np.testing.assert_array_equal(x, y)

@@ -1,25 +1,33 @@
-"""The strategies that can be wrapped: which average, which compare replies, which are refused."""
+"""Inner strategies: which can be wrapped, what they need and remember, and what they log."""
 
 import inspect
+import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
-from flwr.app import RecordDict
+import numpy as np
+from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 from flwr.serverapp.strategy.dp_adaptive_clipping import DifferentialPrivacyAdaptiveBase
 from flwr.serverapp.strategy.dp_fixed_clipping import DifferentialPrivacyFixedClippingBase
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
-from taciturn.core.standins import StandIn
 from taciturn.errors import InputError
+from taciturn.flower.records import arrays_of, record_of
 
 _CENTRAL_DP = (DifferentialPrivacyFixedClippingBase, DifferentialPrivacyAdaptiveBase)
 # They compare replies: copies of one stand-in would win there.
 COMPARING = (flower.Krum, flower.MultiKrum, flower.Bulyan, flower.FedMedian, flower.FedTrimmedAvg)
 _TREES = (flower.FedXgbBagging, flower.FedXgbCyclic)
+# Flower's optimisers keep the model that they were last given: it is saved already.
+_THE_MODEL = "current_arrays"
+# Flower's own lines.
+_ROUND, _ROUNDS = "[ROUND %s/%s]", "\t├── Number of rounds: %d"
+RECEIVED = "%s: Received %s results and %s failures"
 _AVERAGING = (flower.FedAvg, flower.FedAdagrad, flower.FedAdam, flower.FedAvgM, flower.FedYogi)
 
 
@@ -53,13 +61,8 @@ def without_noise(inner: Any, names: Sequence[str], noise: float) -> Iterator[No
             inner.v_t[name] = found - noise * (found - inner.beta_2 * before.get(name, 0.0))
 
 
-def refuse(inner: Strategy, stand_in: StandIn) -> None:
-    """Raises for a strategy that cannot be wrapped, or a stand-in that needs more than sums."""
-    if stand_in.own:
-        raise InputError(
-            f"The stand-in `{stand_in.name}` needs an update of every node on the server, which "
-            "keeps sums alone: `ou` or `last` would do."
-        )
+def refuse(inner: Strategy) -> None:
+    """Raises for a strategy that cannot be wrapped."""
     if type(inner).__module__.startswith("flwr.server.strategy"):
         raise InputError(
             f"This {type(inner).__name__} is of Flower's older interface: "
@@ -74,9 +77,7 @@ def refuse(inner: Strategy, stand_in: StandIn) -> None:
             "`aggregate_train`."
         )
     if isinstance(inner, _TREES):
-        raise InputError(
-            f"{type(inner).__name__} collects trees: there is no mean to stand in for."
-        )
+        raise InputError(f"{type(inner).__name__} collects trees: there is no mean of them.")
     _refuse_central_privacy(inner)
 
 
@@ -137,3 +138,99 @@ def _bad(inner: Strategy, replies: int) -> int:
     if isinstance(inner, flower.FedTrimmedAvg):
         return int(inner.beta * replies)
     return int(getattr(inner, "num_malicious_nodes", 0))
+
+
+class InnerState:
+    """What a strategy and those that it wraps remember, by path: numbers and arrays, such as
+    FedAdam's m_t and v_t."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        # A number that later differs from this one is state; the others are settings.
+        self._settings = dict(_attributes(strategy))
+
+    def save(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The values to save, by path and name, and the types of the attributes."""
+        found = {path: value for path, value in _attributes(self._strategy)
+                 if not (_is_number(value) and self._settings.get(path) == value)}  # fmt: skip
+        values = {f"inner/{path}/{name}": item for path, value in found.items()
+                  for name, item in _items(value).items()}  # fmt: skip
+        return values, {path: type(value).__name__ for path, value in found.items()}
+
+    def load(self, values: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
+        """Sets the attributes to what was saved."""
+        for path, kind in kinds.items():
+            start = f"inner/{path}/"
+            found = {name.removeprefix(start): value for name, value in values.items()
+                     if name.startswith(start)}  # fmt: skip
+            value: Any = found
+            if kind == "list":
+                value = [np.asarray(found[str(i)]) for i in range(len(found))]
+            elif kind == "ArrayRecord":
+                value = record_of(found)
+            elif kind != "dict":
+                value = np.asarray(found["0"]) if kind == "ndarray" else found["0"]
+            *owners, name = path.split(".")
+            setattr(reduce(getattr, owners, self._strategy), name, value)
+
+
+def names_of(strategy: Strategy) -> list[str]:
+    """The class of a strategy, and of those that it wraps."""
+    inner = [value for value in vars(strategy).values() if isinstance(value, Strategy)]
+    return [type(strategy).__qualname__, *(name for one in inner for name in names_of(one))]
+
+
+def _attributes(strategy: Strategy, start: str = "") -> Iterator[tuple[str, Any]]:
+    """What can be saved of a strategy and of those that it wraps, by path."""
+    for name, value in vars(strategy).items():
+        if isinstance(value, Strategy):
+            yield from _attributes(value, f"{start}{name}.")
+        elif name != _THE_MODEL and _items(value):
+            yield f"{start}{name}", value
+
+
+def _items(value: Any) -> dict[str, Any]:
+    """The arrays and numbers of an attribute; none of others."""
+    if _is_number(value) or isinstance(value, np.ndarray):
+        return {"0": value}
+    if isinstance(value, ArrayRecord):
+        return dict(arrays_of(value))
+    items = dict(enumerate(value)) if isinstance(value, list) else value
+    known = isinstance(items, dict) and all(isinstance(x, np.ndarray) for x in items.values())
+    return {str(name): item for name, item in items.items()} if known else {}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+@contextmanager
+def counting_on(done: int, total: int) -> Iterator[None]:
+    """A block in which Flower's rounds are counted over all starts."""
+
+    def change(record: logging.LogRecord) -> bool:
+        if record.msg == _ROUND and isinstance(record.args, tuple):
+            record.args = (int(f"{record.args[0]}") + done, total)
+        elif record.msg == _ROUNDS:
+            record.args = (total,)
+        return True
+
+    with _filtered(change):
+        yield
+
+
+@contextmanager
+def received_already() -> Iterator[None]:
+    """A block in which a strategy does not count what it was handed."""
+    with _filtered(lambda record: record.msg != RECEIVED):
+        yield
+
+
+@contextmanager
+def _filtered(keep: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
+    logger = logging.getLogger("flwr")
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)

@@ -1,9 +1,8 @@
 """The way down on Flower's wire: nodes keep the public model, and get the messages since.
 
-A request has the public model whole, as ordinary arrays, or the messages that make it of what the
-node has, and in either case a record that says which version it is. The reply says the version that
-the node has now and a checksum of it: the server never assumes what a node has. What a node keeps
-lies in its `context.state`. `taciturn.core.downlink` has the functions of both sides.
+A request has the public model whole, or the messages that make it of what the node has, and in
+either case its version. The reply says the version that the node has now and a checksum of it: the
+server never assumes what a node has. What a node keeps lies in its `context.state`.
 
 Flower stores that state after it has sent the reply. Where the state is large and rounds are short,
 the next request meets the state before: such a node is sent the messages since the version before.
@@ -26,8 +25,10 @@ from taciturn.core.codecs import Codec, from_bytes, to_bytes
 from taciturn.core.hashing import DOWN
 from taciturn.core.policy import Policy, least_error, parse_part, spell
 from taciturn.errors import InputError
-from taciturn.flower import protocol, records
-from taciturn.flower.records import Layout
+from taciturn.federation.layout import Layout, difference
+from taciturn.federation.protocol import key_of
+from taciturn.flower import records
+from taciturn.flower.records import arrays_of, record_of
 
 RECORD = "taciturn.down"  # the config record of a request, and the records of a node's state
 _PUBLIC, _LOG = "downlink/public/", "downlink/log"  # names of saved arrays
@@ -45,15 +46,15 @@ class Downlink:
     weights: ArrayRecord  # θ, the inner strategy's model
     log: deque[bytes]  # the last messages, as many as are kept
     version: int = 0  # how many messages there were
-    has: dict[int, int] = field(default_factory=dict)  # the version that each node said it has
-    before: dict[int, int] = field(default_factory=dict)  # the one that it said it had before that
-    late: set[int] = field(default_factory=set)  # nodes that once had an older one than they said
-    odd: set[int] = field(default_factory=set)  # nodes that make another P, and get it whole
+    has: dict[str, int] = field(default_factory=dict)  # the version that each node said it has
+    before: dict[str, int] = field(default_factory=dict)  # the one that it said it had before that
+    late: set[str] = field(default_factory=set)  # nodes that once had an older one than they said
+    odd: set[str] = field(default_factory=set)  # nodes that make another P, and get it whole
     sum: int | None = None  # the checksum of P; None before it is needed
 
     def to(self, message: Message) -> Message:
         """The inner strategy's message, with what the node lacks of P in place of the model."""
-        node, content = message.metadata.dst_node_id, RecordDict(dict(message.content))
+        node, content = f"{message.metadata.dst_node_id}", RecordDict(dict(message.content))
         if len(content.array_records) != 1:
             raise InputError(
                 f"`down` needs requests with one ArrayRecord, got {len(content.array_records)}."
@@ -75,7 +76,7 @@ class Downlink:
         content[RECORD] = about
         return Message(content=content, metadata=message.metadata)
 
-    def check(self, node: int, said: Any) -> None:
+    def check(self, node: str, said: Any) -> None:
         """Notes what a node says that it has; raises where that is not P."""
         knew, _ = self.has.pop(node, None), self.before.pop(node, None)
         if said is None and knew is None:
@@ -96,7 +97,7 @@ class Downlink:
                 f"its public model has the checksum {found}, and that of the server {self.sum}: "
                 "it gets the model whole."
             )
-        log(INFO, "Taciturn: node %d has version %d of the public model, checksum %d.",
+        log(INFO, "Taciturn: node %s has version %d of the public model, checksum %d.",
             node, self.version, self.sum)  # fmt: skip
         self.has[node] = self.version
         if knew is not None:
@@ -105,8 +106,9 @@ class Downlink:
     def publish(self, weights: ArrayRecord) -> ArrayRecord:
         """P after a round that ended with these weights; the message goes to the log."""
         self.weights, size = weights, self.layout.size
-        ahead = records.difference(self.layout.views(self.public), self.layout.views(weights))
-        key = key_of(self.seed, self.version)
+        before, after = (self.layout.views(arrays_of(x)) for x in (self.public, weights))
+        ahead = difference(before, after)
+        key = key_of(self.seed, DOWN, self.version)
         sent = to_bytes(self.codec, self.codec.encode(ahead, key), size)
         self.public = _moved(self.codec, self.layout, self.public, sent, key, weights)
         self.version, self.sum = self.version + 1, None
@@ -118,14 +120,14 @@ class Downlink:
     ) -> None:
         """Goes on with a run that is started again; what nodes have now is not known."""
         self.version, self.seed, self.weights, self.sum = version, seed, weights, None
-        self.public = ArrayRecord({name: Array(tensors[_PUBLIC + name]) for name in weights})
+        self.public = record_of({name: tensors[_PUBLIC + name] for name in weights})
         self.log.extend(row.tobytes() for row in tensors[_LOG])
 
     def tensors(self) -> dict[str, np.ndarray]:
         """The arrays to save: P and the log."""
         sent = np.frombuffer(b"".join(self.log), np.uint8)
         sent = sent.reshape(len(self.log), self.codec.nbytes(self.layout.size))
-        return {_LOG: sent} | {_PUBLIC + name: a.numpy() for name, a in self.public.items()}
+        return {_LOG: sent} | {_PUBLIC + name: a for name, a in arrays_of(self.public).items()}
 
 
 def begin(
@@ -159,32 +161,28 @@ def receive(message: Message, context: Context) -> list[int] | None:
     context.state[RECORD] = public
     context.state[f"{RECORD}.version"] = MetricRecord({"version": version})
     message.content[name] = ArrayRecord(dict(public))
-    return [version, checksum(public, Layout.of(public, about["exclude"]))]
+    return [version, checksum(public, Layout.of(arrays_of(public), about["exclude"]))]
 
 
 def checksum(record: ArrayRecord, layout: Layout) -> int:
     """The checksum of the bytes of all weights, in their order."""
     found = 0
-    for layer in layout.views(record):
+    for layer in layout.views(arrays_of(record)):
         found = zlib.crc32(np.ascontiguousarray(layer).tobytes(), found)
     return found
 
 
-def key_of(seed: int, version: int) -> np.ndarray:
-    """The key of the message that follows this version."""
-    return protocol.key_of(seed, DOWN, version)
-
-
 def _caught_up(kept: ArrayRecord, sent: ArrayRecord, about: Any, had: int) -> ArrayRecord:
     """The public model that messages make of the one that a node had."""
-    layout, codec = Layout.of(kept, about["exclude"]), parse_part("codec", about["codec"])
-    codec, versions = least_error(codec), range(about["since"], about["version"])
+    layout = Layout.of(arrays_of(kept), about["exclude"])
+    codec = least_error(parse_part("codec", about["codec"]))
+    versions = range(about["since"], about["version"])
     length, data = codec.nbytes(layout.size), records.view(sent[_MESSAGES]).tobytes()
     if len(data) != length * len(versions):
         raise InputError(f"the messages have {len(data)} bytes")
     for i, version in enumerate(versions):
         if version >= had:
-            one, key = data[i * length : (i + 1) * length], key_of(about["seed"], version)
+            one, key = data[i * length : (i + 1) * length], key_of(about["seed"], DOWN, version)
             kept = _moved(codec, layout, kept, one, key, kept)
     return ArrayRecord({name: sent[name] if name in sent else kept[name] for name in kept})
 

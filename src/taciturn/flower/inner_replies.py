@@ -1,10 +1,9 @@
 """What the inner strategy is given: complete, ordinary replies, with something for the silent."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from logging import WARNING
-from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
@@ -13,25 +12,24 @@ from flwr.supercore import log
 
 from taciturn.core.policy import Policy
 from taciturn.core.server import ServerMemory
-from taciturn.flower import compatibility, history, protocol, records
-from taciturn.flower.aggregation import Round, RoundReplies
-from taciturn.flower.buffers import not_negative
-from taciturn.flower.records import Layout
-from taciturn.flower.replies import Reply
+from taciturn.federation.aggregation import Round, RoundReplies, mean_of
+from taciturn.federation.layout import difference
+from taciturn.federation.replies import Reply
+from taciturn.flower import compatibility, protocol, records
 
 
-@dataclass
-class Details:
-    """What a reply to the inner strategy holds beside the weights."""
+@dataclass(kw_only=True)
+class FlowerRound(Round):
+    """A round with what Flower's side of it needs."""
 
-    examples: float  # how much it weighs in the mean
-    metrics: MetricRecord  # what it reports
-    name: str  # of the record with the metrics
-    rest: Mapping[str, Array]  # the arrays that always travel
+    name: str  # of the array record in a speaker's reply
+    model: ArrayRecord  # θ, which the inner strategy moves; with a codec for the way down not P
+    has_public: bool  # whether clients train from another model than θ
+    whole: int  # the bytes of a record with all arrays
 
 
 def step(
-    inner: Strategy, round: int, heard: RoundReplies, now: Round, mean: np.ndarray,
+    inner: Strategy, heard: RoundReplies, now: FlowerRound, mean: np.ndarray,
     handed: list[Message] | None, needs: int, compares: bool,
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:  # fmt: skip
     """The inner strategy's step; no arrays where it makes weights that are not finite.
@@ -40,19 +38,19 @@ def step(
     None, one reply with the mean update. With fewer than it `needs`, a trimmed mean takes its
     place. The arrays in `heard` are freed.
     """
-    name = type(inner).__name__
+    name, round = type(inner).__name__, now.request.round
     # For functions of the user's that put metrics together: what each client reported.
-    each = [RecordDict({reply.name: reply.metrics})
+    each = [RecordDict({reply.name: MetricRecord(reply.metrics)})
             for reply in sorted(heard.everyone, key=lambda reply: reply.node)]  # fmt: skip
     # What all report and always send, in silence too.
-    whole = _mean([_details(reply, now.layout) for reply in heard.everyone])
+    whole = mean_of(heard.everyone, now.layout)
     if handed is None:
         handed = [_mean_alone(heard, now, mean, whole)]
     elif len(handed) < needs:
         log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
             "takes its place.", len(handed), round, name, needs)  # fmt: skip
         # The silent stay where they are.
-        handed += [_write(reply.message, now, now.model, _details(reply, now.layout))
+        handed += [_write(reply.message, now, now.model, reply)
                    for reply in heard.silent]  # fmt: skip
         inner = compatibility.trimmed_mean(inner, len(handed))
     heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
@@ -62,14 +60,14 @@ def step(
         metrics = inner.train_metrics_aggr_fn(each, now.request.weighted_by)
     else:
         with (
-            history.received_already(), compatibility.metrics_of(inner, each),
+            compatibility.received_already(), compatibility.metrics_of(inner, each),
             compatibility.without_noise(inner, now.layout.names, heard.noise),
         ):  # fmt: skip
             arrays, metrics = inner.aggregate_train(round, handed)
         if arrays is None:
             return None, metrics
         if not compares:
-            arrays.update({name: whole.rest[name] for name in now.layout.averaged})
+            arrays.update(records.record_of({n: whole.arrays[n] for n in now.layout.averaged}))
     arrays = records.cast(arrays, now.model)
     broken = (name for name in arrays if not np.isfinite(records.view(arrays[name])).all())
     if wrong := next(broken, None):
@@ -79,10 +77,10 @@ def step(
     return arrays, metrics
 
 
-def _mean_alone(heard: RoundReplies, now: Round, mean: np.ndarray, whole: Details) -> Message:
+def _mean_alone(heard: RoundReplies, now: FlowerRound, mean: np.ndarray, whole: Reply) -> Message:
     """One reply with the mean update. The arrays of all others are freed: memory is needed."""
     for reply in heard.speakers:
-        reply.weights = None
+        reply.weights, reply.arrays = None, {}
         for record in reply.message.content.array_records.values():
             record.clear()
     weights = records.moved(now.layout, now.model, mean)
@@ -90,8 +88,9 @@ def _mean_alone(heard: RoundReplies, now: Round, mean: np.ndarray, whole: Detail
 
 
 def one_by_one(
-    heard: RoundReplies, now: Round, policy: Policy, memory: ServerMemory, absent: int, each: bool
-) -> list[Message]:
+    heard: RoundReplies, now: FlowerRound, policy: Policy, memory: ServerMemory, absent: int,
+    each: bool,
+) -> list[Message]:  # fmt: skip
     """A reply for everyone who spoke, and for the silent: one for `each`, or one for all together.
 
     With a stand-in that counts, all replies weigh n. A client that spoke with probability p is
@@ -109,83 +108,61 @@ def one_by_one(
     return handed
 
 
-def _speaker(reply: Reply, now: Round, forecast: np.ndarray | None, counts: bool) -> Message:
+def _speaker(reply: Reply, now: FlowerRound, forecast: np.ndarray | None, counts: bool) -> Message:
     """The reply of a speaker. Its own arrays are handed on where its update counts as it is."""
-    arrays, update, layout = reply.arrays, reply.update, now.layout
+    arrays = next(iter(reply.message.content.array_records.values()), ArrayRecord())
+    update, layout = reply.update, now.layout
     by_chance = counts and reply.probability < 1
-    changed = reply.scale != 1 or now.model is not now.sent or by_chance
+    changed = reply.scale != 1 or now.has_public or by_chance
     if reply.weights is not None and changed:
-        update = records.difference(layout.views(now.sent), reply.weights)
+        update = difference(layout.views(now.sent), reply.weights)
         update *= np.float32(reply.scale)
     if update is not None:
         if forecast is not None and by_chance:
             expected = forecast * np.float32(_share(reply.norm, now))
             update = expected + (update - expected) / np.float32(reply.probability)
         arrays, reply.update = records.moved(layout, now.model, update), None
-    details = _details(reply, layout)
-    details.examples = reply.examples if counts else reply.weight
+    details = replace(reply, examples=reply.examples if counts else reply.weight)
     return _write(reply.message, now, arrays, details)
 
 
 def _silent(
-    heard: RoundReplies, now: Round, forecast: np.ndarray, absent: int, each: bool
+    heard: RoundReplies, now: FlowerRound, forecast: np.ndarray, absent: int, each: bool
 ) -> list[Message]:
     """The replies of the silent and the absent: all have the same weights, and share them."""
-    parts = [_details(reply, now.layout) for reply in heard.silent]
+    parts = list(heard.silent)
     shares = [(reply.examples, _share(reply.norm, now)) for reply in heard.silent]
+    everyone, others = heard.everyone, heard.silent or heard.speakers
     if absent:
-        everyone = heard.everyone
         n = sum(reply.examples for reply in everyone)
         norm = sum(reply.examples * reply.norm for reply in everyone) / n
-        typical = _mean(parts or [_details(reply, now.layout) for reply in heard.speakers])
-        typical.examples = n / len(everyone)
+        typical = replace(mean_of(others, now.layout), examples=n / len(everyone))
         parts += [typical] * absent
         shares += [(typical.examples, _share(norm, now))] * absent
-    share = sum(n * share for n, share in shares) / sum(n for n, _ in shares)
-    forecast *= np.float32(share)
+    total = sum(n for n, _ in shares)
+    forecast *= np.float32(sum(n * share for n, share in shares) / total)
     weights = records.moved(now.layout, now.model, forecast)
-    to = (heard.silent or heard.speakers)[0].message
-    parts = parts if each else [_mean(parts)]
-    return [_write(to, now, weights, part) for part in parts]
+    parts = parts if each else [replace(mean_of(others, now.layout), examples=total)]
+    return [_write(others[0].message, now, weights, part) for part in parts]
 
 
-def _share(norm: float, now: Round) -> float:
+def _share(norm: float, now: FlowerRound) -> float:
     """How much of Δ̂ stands in for a client with an update of this norm."""
     longest = float(now.config.stand_in_norm)
     return min(1.0, norm / longest) if 0 < longest < math.inf else 1.0
 
 
-def _details(reply: Reply, layout: Layout) -> Details:
-    """What a client's reply holds beside the weights, with variances below 0 set to 0."""
-    rest = layout.rest_of(reply.arrays)
-    rest |= {name: not_negative(rest[name]) for name in layout.variances}
-    return Details(reply.examples, reply.metrics, reply.name, rest)
-
-
-def _mean(parts: Sequence[Details]) -> Details:
-    """The weighted mean of several, which weighs as much as all of them."""
-    total = sum(part.examples for part in parts)
-    metrics, rest = MetricRecord(), {}
-    for key in parts[0].metrics:
-        mean: Any = sum(part.examples / total * np.asarray(part.metrics[key], float)
-                        for part in parts)  # fmt: skip
-        metrics[key] = mean.tolist()
-    for name in parts[0].rest:
-        mean = sum(part.rest[name].numpy() * (part.examples / total) for part in parts)
-        rest[name] = Array(np.asarray(mean))
-    return Details(total, metrics, parts[0].name, rest)
-
-
-def _write(to: Message, now: Round, weights: Mapping[str, Array], details: Details) -> Message:
+def _write(to: Message, now: FlowerRound, weights: Mapping[str, Array], details: Reply) -> Message:
     """A complete reply for the inner strategy, with the metadata and the configs of `to`."""
     ours = {protocol.REMARK, *protocol.metrics_of(to.content)}
     content = RecordDict(
         {name: record for name, record in to.content.config_records.items() if name not in ours}
     )
+    rest = records.record_of(now.layout.rest_of(details.arrays))
     content[now.name] = ArrayRecord(
-        {name: details.rest[name] if name in details.rest else weights[name] for name in now.model}
+        {name: rest[name] if name in rest else weights[name] for name in now.model}
     )
-    content[details.name] = metrics = MetricRecord(dict(details.metrics))
+    content[details.name] = metrics = MetricRecord(details.metrics)
     if metrics.get(now.request.weighted_by) != details.examples:  # else a whole number stays one
         metrics[now.request.weighted_by] = details.examples
     return Message(content=content, metadata=to.metadata)

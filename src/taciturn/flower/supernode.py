@@ -1,8 +1,7 @@
 """A SuperNode that holds its site's limit on every reply, whatever the app is.
 
-An app runs in a process of its own and hands its replies to the SuperNode, which sends them. Here
-the SuperNode weighs each before a byte of it leaves, and sends an error in place of one that is too
-long. It does that in `_push_messages`, the one way of a reply to the SuperLink.
+Apps hand their replies to the SuperNode, which weighs each before a byte of it leaves, and sends an
+error in place of one that is too long: in `_push_messages`, the one way to the SuperLink.
 """
 
 import argparse

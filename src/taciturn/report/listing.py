@@ -65,7 +65,7 @@ def _rows(folder: Path, config: Mapping[str, Any], differs: str) -> list[Row]:
     """A row for every arm of a run; what stands in the row above is left out."""
     summary = _read(series.summary, folder)
     state = _read(runs.read_json, folder / "state.json")  # of a federation
-    task = summary.get("task") or config.get("task") or ("flower" if state else "")
+    task = summary.get("task") or config.get("task") or state.get("task", "")
     arms: Mapping[str, Any] = summary.get("arms", {})
     if not arms:
         policies = config.get("arms") or state.get("policy") or ""

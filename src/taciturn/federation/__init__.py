@@ -1,0 +1,1 @@
+"""What real federations have in common, on plain dicts of NumPy arrays; nodes are named by text."""

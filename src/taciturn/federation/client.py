@@ -1,0 +1,90 @@
+"""The client's side: what of its update leaves a node."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taciturn.core import client
+from taciturn.core.codecs import to_bytes
+from taciturn.core.rules import ClientStats, Rule
+from taciturn.errors import InputError
+from taciturn.federation.layout import difference, measure
+from taciturn.federation.protocol import Report, Request
+
+_LOSSES = ("train_loss", "loss")  # what apps call it
+_LEAST = 1e-6  # probability that is reported
+
+
+class Residual(NamedTuple):
+    """What codes left out, on a node.
+
+    What the last code left out counts once the server says that it took that code: of one that was
+    lost or rejected, nothing has reached the model.
+    """
+
+    accepted: np.ndarray  # of all codes that the server took
+    next: np.ndarray  # of these and the last one
+    round: Any  # in which the last one was made
+
+
+class Answer(NamedTuple):
+    """What leaves a node, and what it keeps."""
+
+    speaks: bool
+    report: Report
+    code: bytes = b""  # of the update; none in silence, and where weights are sent as they are
+    residual: Residual | None = None  # to keep; None without feedback, and in silence
+
+
+def answer(
+    asked: Request, before: Sequence[np.ndarray], after: Sequence[np.ndarray],
+    metrics: Mapping[str, Any], node: str, own: Rule | None = None, kept: Residual | None = None,
+) -> Answer:  # fmt: skip
+    """What a node answers that trained from `before` to `after`, both a flat vector per layer.
+
+    `own` is a rule of the client's own, `kept` what codes have left out so far.
+    """
+    size = sum(map(len, before))
+    norm = measure(before, [after], np.result_type(np.float32, *before))[0]
+    stats = _stats(asked, norm, metrics)
+    decision = client.decide(asked.rule, stats, asked.context)
+    speaks = bool(decision.speaks)
+    report = Report(decision.norm, decision.norm, decision.probability)
+    if own is not None:
+        state = own.init(size, None)  # what it broadcasts, too
+        speaks = speaks and bool(own.speaks(stats._replace(uniform=_uniform()), state))
+        report = report._replace(own=max(getattr(state, "probability", 1.0), _LEAST))
+    if not (asked.coded and speaks):
+        return Answer(speaks, report)
+    left_out = None
+    if asked.codec.feedback:
+        left_out = np.zeros(size, np.float32)
+        if kept is not None and kept.next.shape == (size,):  # else the model is another one
+            left_out = kept.next if asked.accepted >= kept.round else kept.accepted
+    update, key = difference(before, after), asked.key(node)
+    sent = client.encode(asked.codec, update, key, left_out, int(decision.nbytes))
+    code = to_bytes(sent.codec, sent.code, size)
+    if left_out is None or sent.residual is None:
+        return Answer(True, report, code)
+    report = report._replace(encoded_norm=float(sent.norm or 0.0))
+    return Answer(True, report, code, Residual(left_out, sent.residual, asked.round))
+
+
+def _stats(asked: Request, norm: float, metrics: Mapping[str, Any]) -> ClientStats:
+    """What this client knows of itself, as far as the rule looks at it."""
+    stats = ClientStats(norm, _uniform(), silence=asked.silence)
+    loss = next((name for name in _LOSSES if name in metrics), _LOSSES[0])
+    for figure, name in (("examples", asked.weighted_by), ("loss", loss)):
+        if figure in asked.rule.looks_at:
+            value = metrics.get(name)
+            if not isinstance(value, int | float):
+                rule = asked.rule.name
+                raise InputError(f"`{rule}` looks at the {figure}: report it as `{name}`")
+            stats = stats._replace(**{figure: float(value)})
+    return stats
+
+
+def _uniform() -> float:
+    """A draw that nobody else uses: from the system's entropy, so that no state is kept."""
+    return float(np.random.default_rng().random())

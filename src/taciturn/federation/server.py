@@ -1,0 +1,219 @@
+"""What a server does in each round and remembers between them, whatever carries the messages.
+
+A round is that of `taciturn.core.server`: open, tally, close. Somebody else takes the step; the
+core learns from what the clients did, whatever step is made of it.
+"""
+
+import logging
+import math
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taciturn import runs
+from taciturn.checks import choice, number, whole
+from taciturn.core import budget, client, rules, server, tally
+from taciturn.core.policy import Policy
+from taciturn.errors import InputError
+from taciturn.federation import aggregation, history
+from taciturn.federation.aggregation import Round, RoundReplies
+from taciturn.federation.history import Nodes
+from taciturn.federation.layout import Arrays, Layout, buffers_of
+from taciturn.federation.protocol import Request
+from taciturn.federation.replies import Limits, Reply
+from taciturn.federation.state import Found, Results, Store
+from taciturn.track import Tracker
+
+_NAMED = 6  # arrays that are named in the log
+
+
+class Server:
+    """The server's side; arguments are those of `taciturn.flower.Taciturn`, and the names of what
+    carries the messages (`engine`) and of what takes the server's step (`steps`)."""
+
+    def __init__(
+        self, policy: Policy, *, engine: str, steps: Sequence[str], absent: str = "ignore",
+        exclude: str | Sequence[str] = (), buffers: str | Sequence[str] | None = None,
+        min_clients: int | None = None, folder: str | Path | None = None, compares: bool = False,
+        seed: int | None = None, track: str | None = None, weight_limit: float | None = 10.0,
+        norm_limit: float | None = 3.0, log: logging.Logger | None = None,
+    ) -> None:  # fmt: skip
+        self.policy, self.engine, self.compares = policy, engine, compares
+        self.absent = choice("absent", absent, ("ignore", "stand-in"))
+        if policy.stand_in.own:
+            raise InputError(
+                f"The stand-in `{policy.stand_in.name}` needs an update of every node on the "
+                "server, which keeps sums alone: `ou` or `last` would do."
+            )
+        self.exclude = [exclude] if isinstance(exclude, str) else list(exclude)
+        self.buffers = [buffers] if isinstance(buffers, str) else buffers
+        self.min_clients = None if min_clients is None else whole("min_clients", min_clients, 1)
+        self.seed = secrets.randbits(62) if seed is None else whole("seed", seed, 0, 2**62)
+        self.log = log or logging.getLogger("taciturn")
+        averaged = policy.rule != rules.full() and not compares
+        weight, norm = (
+            math.inf if limit is None else number(name, limit, 1.0, math.inf, "[1, inf]")
+            for name, limit in (("weight_limit", weight_limit), ("norm_limit", norm_limit))
+        )
+        self.limits = Limits(
+            weight, norm if averaged else math.inf, averaged and not policy.stand_in.counts,
+            self.log,
+        )  # fmt: skip
+        self.history: list[dict[str, Any]] = []
+        self.nodes = Nodes()
+        self.done = 0  # rounds of earlier starts
+        self.rounds: int | None = None  # of the whole run, where that is known
+        self.store = None if folder is None else Store(Path(folder), self, steps)
+        about = {"policy": str(policy), "inner": steps[0]}
+        self._tracker = None if track is None else Tracker(track, Path(folder or "."), about)
+        self._layout: Layout | None = None  # this and what follows: known when the model is
+        self._whole: tuple[str, ...] = ()  # patterns of arrays that always travel
+        self.memory: Any = None
+        self._total = np.zeros(0)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """A block in which the folder is this server's, and the tracker is open."""
+        with ExitStack() as stack:
+            if self.store is not None:
+                stack.enter_context(runs.claimed(self.store.folder))
+            if self._tracker is not None:
+                self._tracker.open(str(self.policy))
+                stack.callback(self._tracker.close)
+            yield
+
+    def begin(self, arrays: Arrays) -> Layout:
+        """The layout of the model; sets what is known before the first round."""
+        buffers = buffers_of(arrays) if self.buffers is None else self.buffers
+        self._layout = layout = Layout.of(arrays, self.exclude, buffers)
+        self._whole = (*self.exclude, *buffers)
+        if not layout.size:
+            raise InputError(
+                f"A model needs floating-point arrays that are not excluded, got {list(arrays)}."
+            )
+        # The core needs their number only: the weights themselves stay with the engine.
+        self._total = np.zeros(layout.size, layout.wide)
+        self.memory = server.remember(self.policy, self._total, self.rounds)
+        return layout
+
+    def find(self, arrays: Arrays) -> tuple[Found | None, Results]:
+        """The state in the folder, of a run that began with this model, and its results so far."""
+        if self.store is None:
+            return None, {}
+        if not self.store.path.exists():
+            return None, self.store.results.load(-1)  # what a first round left that was lost
+        found, results = self.store.load(arrays)
+        rule = self.memory.rule
+        if isinstance(rule, budget.Budget) and self.rounds and rule.run != self.rounds:
+            self.log.warning("Taciturn: the run had %d rounds and now has %d: bytes are spread "
+                             "anew.", int(rule.run), self.rounds)  # fmt: skip
+            rule = budget.extended(self.policy.rule, rule, self._total.size, self.rounds)
+            self.memory = self.memory._replace(rule=rule)
+        self.log.info("Taciturn: going on after round %d of %d.", self.done, self.rounds)
+        return found, results
+
+    def open(self, round: int, arrays: Arrays, cohort: int, weighted_by: str) -> Round:
+        """A round in which so many clients are asked to train from these arrays."""
+        layout, rule = self._layout or self.begin(arrays), self.policy.rule
+        if round == self.done + 1:
+            if why := budget.doubt(rule, layout.size, cohort, self.rounds or 1):
+                self.log.warning("Taciturn: %s.", why)
+            if whole := layout.rest_of(arrays):
+                names = [*list(whole)[:_NAMED], "…"][: len(whole)]
+                self.log.info("Taciturn: %d of %d arrays always travel whole, %s bytes in every "
+                              "reply: %s", len(whole), len(arrays),
+                              f"{sum(array.nbytes for array in whole.values()):,}",
+                              ", ".join(names))  # fmt: skip
+        config = server.open(self.policy, self.memory, cohort)
+        request = Request(
+            rule, config.context, self.policy.codec, self._whole, weighted_by, self.seed, round
+        )
+        return Round(config=config, request=request, layout=layout, limits=self.limits,
+                     sent=arrays, log=self.log)  # fmt: skip
+
+    def ask(self, now: Round, node: str) -> Request:
+        """What a node is asked."""
+        own = self.nodes[node]
+        now.asked.add(node)
+        if client.must_speak(now.request.rule, now.config.context, own.in_a_row):
+            now.must_speak.add(node)
+        return replace(now.request, silence=own.in_a_row, accepted=own.last_spoke)
+
+    def hear(self, now: Round, replies: Iterable[Reply], keep: bool = False) -> RoundReplies:
+        """What came back; with `keep`, decoded updates stay with the replies."""
+        heard = aggregation.hear(replies, now)
+        aggregation.add_up(heard, now, self._total, keep)
+        self.nodes.note(now, heard)
+        return heard
+
+    def stood_in(self, heard: RoundReplies) -> int:
+        """How many clients did not answer and count as silent."""
+        return heard.errors + heard.missing if self.absent == "stand-in" else 0
+
+    def learn(self, now: Round, heard: RoundReplies) -> tuple[np.ndarray, server.RoundInfo]:
+        """The mean update, and what people look at; `info.counts` says whether the model moves."""
+        everyone, asked, total = heard.everyone, now.request, self._total
+        examples, norms, chances = (
+            np.asarray([getattr(reply, name) for reply in everyone], total.dtype)
+            for name in ("examples", "norm", "probability")
+        )
+        spoke = np.arange(len(everyone)) < len(heard.speakers)
+        nbytes = np.asarray([reply.charged(asked) for reply in everyone])
+        tallied = tally.of(total, examples, norms, spoke, now.config, chances,
+                           each=asked.rule.each, nbytes=nbytes)  # fmt: skip
+        tallied = tallied._replace(n_rejected=tallied.n_rejected + heard.rejected)
+        tallied = tally.with_absent(tallied, self.stood_in(heard), now.config)
+        # By default, all who are asked are enough.
+        least = self.min_clients or min(3 if self.compares else 1, len(now.asked))
+        mean, self.memory, info = server.learn(
+            self.policy, self.memory, tallied, at_least=least, donate=True
+        )
+        if not info.counts:
+            left_out = info.silent and not info.spoke and not self.policy.stand_in.counts
+            self.log.warning(
+                "Taciturn: %d spoke and %d were silent in round %d: the model stays.%s",
+                info.spoke, info.silent, now.request.round,
+                " The silent are left out: a larger k of `adaptive`, or a stand-in that counts, "
+                "avoids this." if left_out else "")  # fmt: skip
+        return mean, info
+
+    def note(
+        self, now: Round, heard: RoundReplies, info: server.RoundInfo, metrics: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The row of a round, which goes to the history, the log and the tracker."""
+        row = history.row(now, heard, info)
+        own = history.numbers(metrics, prefix="train_")
+        self.history.append(row | {"accuracy": math.nan, "loss": math.nan} | own)
+        history.log_round(self.log, row, heard.reasons)
+        history.log_upload(self.log, self.history, rounds=self.rounds)
+        self._track(now.request.round, row | own)
+        return row
+
+    def evaluated(self, round: int, kind: str, metrics: Mapping[str, Any] | None) -> None:
+        """Keeps what was evaluated after a round."""
+        if metrics is None:
+            return
+        if self.store is not None:
+            self.store.results.add(round, kind, metrics)
+        if self.history and self.history[-1]["round"] == round:
+            tested = history.numbers(metrics)
+            self.history[-1] |= tested
+            if self.store is not None:
+                self.store.note()
+            self._track(round, tested)
+
+    def finish(self, model: Arrays) -> None:
+        """Writes what a run leaves, and says what it uploaded."""
+        if self.store is not None:
+            self.store.finish(model)
+        history.log_upload(self.log, self.history, self.engine)
+
+    def _track(self, round: int, figures: Mapping[str, float]) -> None:
+        if self._tracker is not None:
+            named = {key: value for key, value in figures.items() if key != "round"}
+            self._tracker.add(str(self.policy), [(round, named)])

@@ -1,0 +1,203 @@
+"""The state of a server: saved after every round, and found again by the next start.
+
+`state.json` names the arrays of the last round, `state-<t>.safetensors`: whenever a server dies, it
+points at a whole one. The row of the round, and what an engine's own results have of it, were
+appended to `results.jsonl` before. `metrics.csv` is for readers alone.
+"""
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from taciturn import __version__, runs
+from taciturn.core.arrays import leaves_of, rebuilt
+from taciturn.core.policy import spell
+from taciturn.core.server import ServerMemory
+from taciturn.errors import RunError
+from taciturn.federation.history import Node, Nodes
+from taciturn.federation.layout import Arrays
+from taciturn.summary import summarise
+
+if TYPE_CHECKING:
+    from taciturn.federation.server import Server
+
+ROW = "row"  # the kind of a round's row in the results; others are an engine's
+Results = Mapping[str, dict[int, dict[str, Any]]]  # by kind and round
+# What an engine finds: the model, its own arrays and numbers, and what it added to `state.json`.
+Found = tuple[Arrays, dict[str, Any], dict[str, Any]]
+_LAYOUT = 4  # of the folder
+_PARTS = ServerMemory._fields
+
+
+class ResultsLog:
+    """The file `results.jsonl` of a run folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, round: int, kind: str, figures: Mapping[str, Any]) -> None:
+        """Appends figures of a round; of two lines of the same kind, the later one counts."""
+        line = {"round": round, "kind": kind, "metrics": dict(figures)}
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def load(self, last: int) -> Results:
+        """The figures up to the round `last`; later lines are cut off."""
+        found: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
+        if not self.path.exists():
+            return found
+        kept, there = "", self.path.read_text("utf-8")
+        for text in there.splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                break  # the server died while it wrote this line
+            if line["round"] <= last:
+                found[line["kind"]][line["round"]] = line["metrics"]
+                kept += text + "\n"
+        if kept != there:
+            runs.write_text(self.path, kept)
+        return found
+
+
+class Store:
+    """A run folder with the state of a server in it; `steps` names what takes the step there."""
+
+    def __init__(self, folder: Path, server: "Server", steps: Sequence[str]) -> None:
+        self.folder, self._server, self._steps = folder, server, list(steps)
+        self.results = ResultsLog(folder / "results.jsonl")
+        self._table: runs.GrowingTable | None = None
+        self._columns: set[str] = set()
+        self.path = folder / "state.json"
+
+    def save(self, model: Arrays, own: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+        """Saves everything that the next round needs, and an engine's own beside it."""
+        server, last = self._server, self._server.history[-1]
+        values = {f"{part}/{i}": value for part in _PARTS
+                  for i, value in enumerate(leaves_of(getattr(server.memory, part)))}  # fmt: skip
+        values |= own
+        file = f"state-{last['round']}.safetensors"
+        self.results.add(last["round"], ROW, last)
+        weights = {f"model/{name}": array for name, array in model.items()}
+        runs.write_arrays(self.folder / file, values | weights)
+        runs.write_json(self.path, {
+            "taciturn": __version__, "layout": _LAYOUT, "task": server.engine.lower(),
+            "round": last["round"], "policy": str(server.policy), "steps": self._steps,
+            "seed": server.seed, "arrays": file, "model": list(model),
+            "nodes": {node: asdict(one) for node, one in sorted(server.nodes.items())},
+            # Python's numbers: unlike NumPy's, they do not decide the dtype of a sum.
+            "plain": [name for name, value in values.items()
+                      if not isinstance(value, np.ndarray | np.generic)],
+            **about,
+        })  # fmt: skip
+        self._write_row(new=True)
+        self._tidy(file)
+
+    def note(self) -> None:
+        """Writes the row of the last round once more: more is known of it now."""
+        last = self._server.history[-1]
+        self.results.add(last["round"], ROW, last)
+        self._write_row(new=False)
+
+    def _write_row(self, new: bool) -> None:
+        """Writes the last row to `metrics.csv`; all rows where it has new columns."""
+        history = self._server.history
+        first = {"arm": str(self._server.policy), "seed": 0}  # as in a simulation's folder
+        path, last = self.folder / "metrics.csv", first | history[-1]
+        if self._table is None or not path.exists() or not set(last) <= self._columns:
+            columns = dict.fromkeys([*first, *(name for row in history for name in row)], "")
+            self._columns = set(columns)
+            self._table = runs.GrowingTable(path, [columns | first | row for row in history])
+        elif new:
+            self._table.append(last)
+        else:
+            self._table.rewrite(last)
+
+    def load(self, initial: Arrays) -> tuple[Found, Results]:
+        """Gives the server its state, and returns the rest of it and the results so far.
+
+        Raises unless they fit this run, which begins with this model.
+        """
+        server, about = self._server, runs.read_json(self.path)
+        self._check(about)
+        values: dict[str, Any] = dict(runs.read_arrays(self.folder / about["arrays"]))
+        model = {name: values.pop(f"model/{name}") for name in about["model"]}
+        shapes, own = (
+            {name: array.shape for name, array in arrays.items()} for arrays in (model, initial)
+        )
+        if shapes != own:
+            raise RunError(f"{self.folder} holds a model of other arrays: {shapes}.")
+        plain = set(about["plain"])
+        for name, value in values.items():
+            values[name] = value.item() if name in plain else value[()]
+        parts = [self._part(part, getattr(server.memory, part), values) for part in _PARTS]
+        done, results = about["round"], self.results.load(about["round"])
+        server.history = [results[ROW].get(t, {}) for t in range(1, done + 1)]
+        if not all(server.history):
+            raise RunError(f"{self.results.path} lacks rounds before round {done + 1}.")
+        server.done, server.seed, server.memory = done, about["seed"], ServerMemory(*parts)
+        server.nodes = Nodes({node: Node(**one) for node, one in about["nodes"].items()})
+        self._write_row(new=False)
+        self._tidy(about["arrays"])
+        return (model, values, about), results
+
+    def _check(self, about: Any) -> None:
+        """Raises unless the folder is of this version, policy and strategy."""
+        layout = about.get("layout") if isinstance(about, dict) else None
+        if layout != _LAYOUT:
+            raise RunError(
+                f"{self.path} cannot be read: it is of another version of Taciturn than "
+                f"{__version__}. Use a new folder."
+            )
+        there = (about["policy"], *about["steps"])
+        if there != (here := (str(self._server.policy), *self._steps)):
+            raise RunError(
+                f"{self.folder} holds a run of {' around '.join(there)}, this one is of "
+                f"{' around '.join(here)}: what one has learned means nothing to the other."
+            )
+
+    def _part(self, part: str, form: Any, values: Mapping[str, Any]) -> Any:
+        """What rule or stand-in learned, in the form that it has at the beginning."""
+        before = leaves_of(form)
+        found = [values[f"{part}/{i}"] for i in range(len(before))]
+        if [np.shape(value) for value in found] != [np.shape(value) for value in before]:
+            raise RunError(
+                f"{self.folder} holds a state for {max(map(np.size, found))} weights, and there "
+                f"are {max(map(np.size, before))}: was `exclude` another one?"
+            )
+        return rebuilt(form, iter(found))
+
+    def finish(self, model: Arrays) -> None:
+        """Writes the final weights, the summary and who spoke."""
+        policy, history, nodes = self._server.policy, self._server.history, self._server.nodes
+        if not history:
+            return
+        last = history[-1]
+        runs.write_arrays(self.folder / "weights.safetensors", model)
+        if nodes:
+            runs.write_csv(self.folder / "nodes.csv", nodes.rows(last["round"]))
+        total = {key: sum(row.get(key, 0) for row in history) for key, value in last.items()
+                 if isinstance(value, int) and key != "round"}  # fmt: skip
+        columns = {key: np.array([[row.get(key, np.nan) for row in history]]) for key in last}
+        runs.write_json(
+            self.folder / "summary.json",
+            {"task": self._server.engine.lower(), "rule": spell(policy.rule),
+             "stand_in": spell(policy.stand_in), "codec": spell(policy.codec),
+             "down": spell(policy.down, without="feedback"),
+             "rounds": len(history), **summarise(columns), "total": total,
+             "run": str(self.folder), "versions": {"taciturn": __version__}},
+        )  # fmt: skip
+
+    def _tidy(self, file: str) -> None:
+        """Removes the arrays of earlier rounds."""
+        for old in self.folder.glob("state-*.safetensors"):
+            if old.name != file:
+                old.unlink()

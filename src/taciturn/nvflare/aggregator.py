@@ -1,0 +1,274 @@
+"""The aggregator: it asks, reads what comes with suspicion, and hands on the mean update.
+
+It decodes itself, and no server filter does: an error there ends the job. The controller takes the
+step, whichever one it is.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+from nvflare.apis.dxo import from_shareable
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.abstract.model import ModelLearnableKey
+from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.app_event_type import AppEventType
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+from nvflare.fuel.utils import fobs
+
+from taciturn.core.policy import parse
+from taciturn.errors import InputError, TaciturnError
+from taciturn.federation.aggregation import Round, mean_of
+from taciturn.federation.layout import cast
+from taciturn.federation.protocol import unpack
+from taciturn.federation.replies import Reply, Traffic
+from taciturn.federation.server import Server
+from taciturn.nvflare.messages import (
+    ANSWER,
+    NODES,
+    REMARK,
+    REQUEST,
+    WEIGHT,
+    arrays_of,
+    like,
+    metrics_of,
+)
+
+
+class Taciturn(ModelAggregator):
+    """An aggregator whose clients may be silent, and write their updates in a codec.
+
+    Args:
+      policy: who speaks, what stands in for the silent, and the codec, as text. By default
+        `budget`, 4 kB for each client.
+      folder: where the state is saved after every round, on the server; a job that is submitted
+        again goes on from it. Use an absolute path.
+      absent, exclude, buffers, min_clients, seed, track, weight_limit, norm_limit: as those of
+        `taciturn.flower.Taciturn`.
+    """
+
+    def __init__(
+        self,
+        policy: str = "budget",
+        *,
+        absent: str = "ignore",
+        exclude: str | Sequence[str] = (),
+        buffers: str | Sequence[str] | None = None,
+        min_clients: int | None = None,
+        folder: str | None = None,
+        seed: int | None = None,
+        track: str | None = None,
+        weight_limit: float | None = 10.0,
+        norm_limit: float | None = 3.0,
+    ) -> None:
+        super().__init__()
+        # NVFlare writes these into the job, and makes the aggregator of them on the server.
+        self.policy, self.absent, self.min_clients = f"{policy}", absent, min_clients
+        self.exclude = exclude if isinstance(exclude, str) else list(exclude)
+        self.buffers = list(buffers) if isinstance(buffers, tuple) else buffers
+        self.folder, self.track, self.seed = folder and f"{folder}", track, seed
+        self.weight_limit, self.norm_limit = weight_limit, norm_limit
+        self._server = self._new()
+        self._stack = ExitStack()
+        self._found = False  # whether the folder was looked into
+        self._params: dict[str, Any] = {}  # that clients train from
+        self._round: Round | None = None
+        self._lines: dict[str, Any] = {}  # the request
+        self._replies: list[Reply] = []
+
+    def _new(self) -> Server:
+        policy = parse(self.policy)
+        if policy.has_public:
+            raise InputError(
+                "`down=` is not for NVFlare, which sends all clients the same copy of a task: a "
+                "policy without it."
+            )
+        return Server(
+            policy, engine="NVFlare", steps=["NVFlare"], absent=self.absent, exclude=self.exclude,
+            buffers=self.buffers, min_clients=self.min_clients, folder=self.folder,
+            seed=self.seed, track=self.track, weight_limit=self.weight_limit,
+            norm_limit=self.norm_limit, log=logging.getLogger("taciturn"),
+        )  # fmt: skip
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Asks with the first task of a round, saves after the step, ends with the job."""
+        super().handle_event(event_type, fl_ctx)
+        try:
+            if event_type == EventType.START_RUN:
+                self._stack.enter_context(self._server.running())
+            elif event_type in (AppEventType.INITIAL_MODEL_LOADED, AppEventType.TRAINING_STARTED):
+                self._begin(fl_ctx)
+            elif event_type == AppEventType.BEFORE_TRAIN_TASK:
+                self._ask(fl_ctx)
+            elif event_type == AppEventType.AFTER_SHAREABLE_TO_LEARNABLE:
+                self._save(fl_ctx)
+            elif event_type == EventType.END_RUN:
+                if self._server.history and not _aborted(fl_ctx):
+                    self._server.finish(arrays_of(self._params))
+                self._stack.close()
+        except TaciturnError as error:
+            self.system_panic(f"Taciturn: {error}", fl_ctx)
+
+    def _begin(self, fl_ctx: FLContext) -> None:
+        """Finds the state of an earlier job, puts its model into the controller's, and lets it run
+        the rounds that are left."""
+        if (workflow := _runner(fl_ctx).current_wf) is None:
+            return  # a controller that loads its model while it starts: there is another event
+        controller = workflow.controller
+        loaded = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)
+        params = getattr(controller, "model", None) if loaded is None else loaded.get(
+            ModelLearnableKey.WEIGHTS)  # fmt: skip
+        params = params.params if isinstance(params, FLModel) else params
+        if self._found or not params:
+            return
+        self._found, self._params, server = True, params, self._server
+        names = [("start_round", "num_rounds"), ("_start_round", "_num_rounds")]
+        first, count = next(pair for pair in names if hasattr(controller, pair[1]))
+        server.rounds = getattr(controller, first) + getattr(controller, count)
+        arrays = arrays_of(params)
+        server.begin(arrays)
+        found, _ = server.find(arrays)
+        if found is not None:
+            params.update({name: like(found[0][name], params[name]) for name in params})
+            setattr(controller, first, server.done)
+            setattr(controller, count, max(server.rounds - server.done, 0))
+
+    def _ask(self, fl_ctx: FLContext) -> None:
+        """Puts the request into a task. All clients get the copy that the first one is sent."""
+        task, server = fl_ctx.get_prop(AppConstants.TRAIN_SHAREABLE), self._server
+        round = task.get_header(AppConstants.CURRENT_ROUND) + 1
+        if self._round is None or self._round.request.round != round:
+            self._params = from_shareable(task).data
+            clients = [client.name for client in fl_ctx.get_engine().get_clients()]
+            sampled = getattr(_runner(fl_ctx).current_wf.controller, "num_clients", None)
+            cohort = min(sampled or len(clients), len(clients))
+            arrays = arrays_of(self._params)
+            self._round, self._replies = server.open(round, arrays, max(1, cohort), WEIGHT), []
+            known = {name: server.nodes[name] for name in clients}
+            self._lines = {
+                **self._round.request.written(),
+                NODES: {name: [own.in_a_row, own.last_spoke] for name, own in known.items()},
+            }
+        task.set_header(REQUEST, self._lines)
+        server.ask(self._round, fl_ctx.get_peer_context().get_identity_name())
+        payload = sum(array.nbytes for array in self._round.sent.values())
+        own = len(fobs.dumps(self._lines))
+        asked = len(self._round.asked)
+        self._round.down = Traffic(asked * payload, 0, asked * own, asked * (payload + own))
+
+    def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
+        """Takes a result from a controller of tasks, if it is of this round."""
+        now = self._round
+        of_round = shareable.get_cookie(AppConstants.CONTRIBUTION_ROUND)
+        if now is None or of_round != now.request.round - 1:
+            return False
+        node = fl_ctx.get_peer_context().get_identity_name()
+        self._take(node, now, lambda: FLModelUtils.from_shareable(shareable, fl_ctx))
+        return True
+
+    def accept_model(self, model: FLModel) -> None:
+        """Takes a result; what is wrong with it is said when the round ends."""
+        if self._round is not None:
+            self._take(f"{model.meta['client_name']}", self._round, lambda: model)
+
+    def _take(self, node: str, now: Round, result: Callable[[], FLModel]) -> None:
+        reply = Reply(node)
+        try:
+            _read(reply, result(), now)
+        except Exception as error:  # whatever a client sends, it does not end the job
+            said = "" if isinstance(error, InputError) else f"It cannot be read: {type(error)}: "
+            reply.problem = f"{said}{error}"[:300]
+        self._replies.append(reply)
+
+    def aggregate_model(self) -> FLModel:
+        """The mean update; no parameters where the model stays."""
+        now, server = self._round, self._server
+        if now is None:
+            return FLModel(ParamsType.DIFF, {})
+        heard = server.hear(now, self._replies)
+        self._round, self._replies = None, []
+        mean, info = server.learn(now, heard)
+        metrics: dict[str, Any] = {}
+        params: dict[str, Any] = {}
+        if heard.everyone:
+            whole = mean_of(heard.everyone, now.layout)
+            metrics = whole.metrics
+            if info.counts:
+                params = self._changes(now, whole, mean)
+        server.note(now, heard, info, metrics)
+        metrics.pop(WEIGHT, None)
+        return FLModel(ParamsType.DIFF, params, metrics=metrics or None)
+
+    def _changes(self, now: Round, whole: Reply, mean: np.ndarray) -> dict[str, Any]:
+        """What is added to each parameter; nothing where that would not be finite."""
+        changes, start = {}, 0
+        for layer in now.layout.layers:
+            flat = mean[start : start + layer.size]
+            changes[layer.name] = flat.reshape(layer.shape).astype(layer.dtype)
+            start += layer.size
+        for layer in now.layout.rest:
+            if layer.dtype.kind in "fiu":  # a flag has no mean
+                value = cast(whole.arrays[layer.name], layer.dtype)
+                changes[layer.name] = np.asarray(value - now.sent[layer.name], layer.dtype)
+        for name, change in changes.items():
+            with np.errstate(over="ignore"):
+                if not np.isfinite(now.sent[name] + change).all():
+                    now.log.warning("Taciturn: the mean of round %d makes weights that are not "
+                                    "finite, first in `%s`: the model stays.",
+                                    now.request.round, name)  # fmt: skip
+                    return {}
+        return {name: like(change, self._params[name]) for name, change in changes.items()}
+
+    def _save(self, fl_ctx: FLContext) -> None:
+        """Saves the state with the model that the controller has made."""
+        self._params = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)[ModelLearnableKey.WEIGHTS]
+        if self._server.store is not None and self._server.history:
+            self._server.store.save(arrays_of(self._params), {}, {})
+
+    def reset_stats(self) -> None:
+        """Forgets what came; a round begins."""
+        self._replies = []
+
+
+def _runner(fl_ctx: FLContext) -> Any:
+    return fl_ctx.get_prop(FLContextKey.RUNNER)
+
+
+def _aborted(fl_ctx: FLContext) -> bool:
+    """Whether the job was ended before its controller was done."""
+    signal = fl_ctx.get_run_abort_signal()
+    return signal is not None and bool(signal.triggered)
+
+
+def _read(reply: Reply, model: FLModel, now: Round) -> None:
+    """Reads a result, or raises."""
+    params, packed = dict(model.params or {}), b""
+    if (remark := model.meta.get(REMARK)) is not None:
+        reply.remark = f"{remark}"[:300]
+    reply.metrics = metrics_of(model.meta, model.metrics)
+    if ANSWER in params:
+        packed = params.pop(ANSWER)
+        reply.report, _, reply.code = unpack(packed)
+    arrays = arrays_of(params)
+    payload = len(reply.code) + sum(array.nbytes for array in arrays.values())
+    if reply.report is None and model.params_type == ParamsType.DIFF:
+        arrays = {name: _moved(now, name, change) for name, change in arrays.items()}
+    reply.arrays = arrays
+    own = len(packed) - len(reply.code) + len(fobs.dumps([list(params), reply.metrics]))
+    always = sum(array.nbytes for array in now.layout.rest_of(arrays).values())
+    whole = sum(array.nbytes for array in now.sent.values())
+    reply.traffic = Traffic(payload, always, own, whole + own)
+
+
+def _moved(now: Round, name: str, change: np.ndarray) -> np.ndarray:
+    """What a client's difference makes of a parameter."""
+    if name not in now.sent or now.sent[name].shape != change.shape:
+        return change
+    return np.asarray(now.sent[name] + change)

@@ -1,0 +1,96 @@
+"""The client's filters: one keeps the model that came, the other writes what training changed."""
+
+import logging
+from typing import Any
+
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+from nvflare.apis.filter import Filter
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+
+from taciturn.errors import InputError
+from taciturn.federation import client
+from taciturn.federation.client import Residual
+from taciturn.federation.layout import Arrays, Layout
+from taciturn.federation.protocol import Request, remark_of
+from taciturn.nvflare.messages import ANSWER, NODES, REMARK, REQUEST, arrays_of, metrics_of
+
+log = logging.getLogger("taciturn")
+
+_TASK = "taciturn.task"  # the property with a request and the model that came with it
+
+
+class Listen(Filter):
+    """Keeps the model that a task brings: scripts may train in its arrays."""
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        record = shareable.get_header(REQUEST)
+        before: Arrays = {}
+        if record is not None:
+            before = {name: array.copy() for name, array in arrays_of(_data(shareable)).items()}
+        fl_ctx.set_prop(_TASK, (record, before), private=True, sticky=False)
+        return shareable
+
+
+class Speak(Filter):
+    """Takes the weights out of a result, or writes the difference in the server's codec.
+
+    Args:
+      required: for a site's own configuration: a result of training leaves only as an answer to a
+        request of `Taciturn`, and otherwise an error does.
+    """
+
+    def __init__(self, required: bool = False) -> None:
+        super().__init__()
+        self.required = required
+        self._residual: Residual | None = None
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        record, before = fl_ctx.get_prop(_TASK) or (None, {})
+        if shareable.get_return_code() not in (None, ReturnCode.OK):
+            return shareable
+        try:
+            if record is not None:
+                self._answer(shareable, record, before, fl_ctx.get_identity_name())
+            elif self.required:
+                raise InputError("the server has not asked for an answer")
+        except InputError as error:
+            if self.required:
+                log.warning("taciturn: the result stays here: %s", error)
+                return make_reply(ReturnCode.TASK_RESULT_FILTER_ERROR)
+            # Sent whole, it counts like any other, if the server can read it.
+            log.warning("taciturn: the result is left as it is: %s", error)
+            dxo = from_shareable(shareable)
+            dxo.set_meta_prop(REMARK, remark_of(error))
+            dxo.update_shareable(shareable)
+        return shareable
+
+    def _answer(self, shareable: Shareable, record: Any, before: Arrays, node: str) -> None:
+        """Writes the answer over the parameters of a result."""
+        dxo = from_shareable(shareable)
+        if ANSWER in dxo.data:
+            return  # a filter of the site's own was here
+        if dxo.data_kind not in (DataKind.WEIGHTS, DataKind.WEIGHT_DIFF):
+            raise InputError(f"it is of the kind {dxo.data_kind}, and must be weights")
+        if algorithm := dxo.get_meta_prop(MetaKey.PROCESSED_ALGORITHM):
+            raise InputError(f"its weights were processed by {algorithm}")
+        silence, accepted = record[NODES].get(node, (0, 0))
+        asked = Request.read({**record, "silence": silence, "accepted": accepted})
+        layout, after = Layout.of(before, asked.exclude), arrays_of(dxo.data)
+        if missing := [name for name in before if name not in after]:
+            raise InputError(f"`{missing[0]}` is not in it")
+        if dxo.data_kind == DataKind.WEIGHT_DIFF:
+            after = {name: before[name] + after[name] for name in before}
+        metrics = metrics_of(dxo.meta, dxo.get_meta_prop(MetaKey.INITIAL_METRICS))
+        answer = client.answer(
+            asked, layout.views(before), layout.views(after), metrics, node, kept=self._residual
+        )
+        self._residual = answer.residual or self._residual
+        whole = after if answer.speaks and not asked.coded else layout.rest_of(after)
+        data = {ANSWER: answer.report.packed() + answer.code, **whole}
+        DXO(DataKind.WEIGHT_DIFF, data, dxo.meta).update_shareable(shareable)
+
+
+def _data(shareable: Shareable) -> Any:
+    return from_shareable(shareable).data
