@@ -25,7 +25,7 @@ from pages import RESULTS, ROOT, put
 
 import taciturn
 from taciturn.report.versions import versions
-from taciturn.studies.difference import difference
+from taciturn.summary import difference
 from taciturn.tasks import load
 
 SCALING = ROOT / "docs" / "scaling.md"

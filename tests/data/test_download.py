@@ -196,7 +196,9 @@ def test_of_two_that_want_a_file_one_downloads_and_the_other_waits(
 @pytest.mark.parametrize(
     ("member", "message"),
     [
-        (("in/../../out.h5", b"x"), "outside the destination"),
+        (("in/../../out.h5", b"x"), "leads out of the folder"),
+        (("in/../in/out.h5", b"x"), "leads out of the folder"),
+        (("/out.h5", b"x"), "leads out of the folder"),
         (("link", (tarfile.SYMTYPE, "../out.h5")), "`link` is a link or a device"),
         (("pipe", (tarfile.FIFOTYPE, "")), "`pipe` is a link or a device"),
         (None, r"a\.tar\.bz2 cannot be unpacked"),

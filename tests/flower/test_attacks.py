@@ -47,3 +47,12 @@ def test_without_bounds_the_first_attack_succeeds():
     bounded, _ = attacks.measure(lambda: attacks.Taciturn(make()), name, 1)
     gone, _ = attacks.measure(lambda: attacks.Taciturn(make(), "adaptive+ou", **free), name, 1)
     assert gone > 10 * bounded
+
+
+@pytest.mark.parametrize("inner", ["MultiKrum", "FedTrimmedAvg"])
+def test_by_default_too_few_replies_are_a_trimmed_mean(inner, monkeypatch):
+    monkeypatch.setattr(attacks, "NODES", 4)
+    monkeypatch.setattr(attacks, "BAD", 3)
+    make = attacks.STRATEGIES[inner]
+    found, _ = attacks.measure(lambda: attacks.Taciturn(make(), seed=0), "honest n, norm 1e3", 1)
+    assert found < 1

@@ -24,7 +24,12 @@ BLOCK = 1 << 17
 
 def namespace(x: Array | Scalar) -> Any:
     """The array library of `x`; NumPy for a number of Python's."""
-    return x.__array_namespace__() if hasattr(x, "__array_namespace__") else np
+    if isinstance(x, int | float) and not isinstance(x, np.generic):
+        return np
+    try:
+        return x.__array_namespace__()
+    except AttributeError:
+        raise InputError(f"Weights must be an array, got {type(x).__name__}.") from None
 
 
 def one_if(condition: Any) -> Any:
@@ -36,11 +41,10 @@ def one_if(condition: Any) -> Any:
 
 def check_flat(weights: Array) -> None:
     """Raises unless `weights` is one flat vector of floating-point numbers."""
-    if not hasattr(weights, "__array_namespace__"):
-        raise InputError(f"Weights must be an array, got {type(weights).__name__}.")
+    xp = namespace(weights)
     if weights.ndim != 1:
         raise InputError(f"Weights must be one flat vector, got shape {tuple(weights.shape)}.")
-    if not namespace(weights).isdtype(weights.dtype, "real floating"):
+    if not xp.isdtype(weights.dtype, "real floating"):
         raise InputError(f"Weights must be floating-point numbers, got {weights.dtype}.")
 
 

@@ -231,7 +231,8 @@ def parse_part(kind: str, text: str) -> Any:
     missing = [p.name for p in parameters.values()
                if p.default is p.empty and p.name not in arguments]  # fmt: skip
     if missing:
-        raise InputError(f"`{name}` needs `{missing[0]}`, as in `{name}:1`.")
+        like = 1 if missing[0] == "bits" else 0.5
+        raise InputError(f"`{name}` needs `{missing[0]}`, as in `{name}:{like}`.")
     part = factories[name](**arguments)
     if not isinstance(part, _TYPES[kind]) or part.name != name:
         raise InputError(f"`{name}` must make a {kind} of that name, got {part!r}.")

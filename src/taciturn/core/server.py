@@ -131,6 +131,7 @@ def learn(
         return mean, stand_in.learn(before, mean)
 
     mean, learned = arrays.in_blocks(move, (tally.spoken, memory.stand_in), donate=donate)
+    mean = arrays.or_zero(counts, mean)
     return mean, ServerMemory(rule, select(counts, learned, memory.stand_in)), info
 
 

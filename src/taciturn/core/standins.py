@@ -12,7 +12,7 @@ from taciturn.core.parts import Part
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class StandIn(Part):
-    """Estimates the update of a client that stays silent; as it comes, 0, and it remembers nothing.
+    """Estimates the update of a client that stays silent.
 
     Attributes:
       init: `(weights) -> state`, a tuple of vectors like the weights and of scalars.
@@ -24,9 +24,9 @@ class StandIn(Part):
         update for every client.
     """
 
-    init: Callable[[Array], Any] = lambda weights: ()
-    predict: Callable[[Any], Array] = lambda state: 0.0
-    learn: Callable[[Any, Array], Any] = lambda state, mean: state
+    init: Callable[[Array], Any]
+    predict: Callable[[Any], Array]
+    learn: Callable[[Any, Array], Any]
     counts: bool = True
     capped: bool = False
     own: bool = False
@@ -50,12 +50,12 @@ def ou(mode: str = "constrained", cap: bool = False) -> StandIn:
 
 def zero() -> StandIn:
     """A silent client's model is taken to be the one it was sent: Δ̂ = 0."""
-    return StandIn("zero")
+    return _nothing("zero")
 
 
 def ignore() -> StandIn:
     """A silent client is left out of the mean and of its weights."""
-    return StandIn("ignore", counts=False)
+    return _nothing("ignore", counts=False)
 
 
 class Last(NamedTuple):
@@ -81,4 +81,10 @@ def own() -> StandIn:
       Chen, Giannakis, Sun, Yin. LAG: Lazily Aggregated Gradient for Communication-Efficient
       Distributed Learning, 2018.
     """
-    return StandIn("own", own=True)
+    return _nothing("own", own=True)
+
+
+def _nothing(name: str, **fields: Any) -> StandIn:
+    """A stand-in that is 0 and remembers nothing."""
+    return StandIn(name, init=lambda weights: (), predict=lambda state: 0.0,
+                   learn=lambda state, mean: state, **fields)  # fmt: skip

@@ -93,6 +93,8 @@ def _get_all(url: str, part: Path) -> None:
                 os.truncate(part, 0)
             problem = f"the server answered {error.code} {error.reason}"
             if error.code not in (408, 416, 429, 500, 502, 503, 504):
+                if not part.stat().st_size:
+                    part.unlink()
                 raise DataError(f"{url} cannot be downloaded: {problem}.") from None
         except urllib.error.URLError as error:
             if not isinstance(error.reason, (ConnectionResetError, TimeoutError)):
@@ -147,6 +149,8 @@ def unpack(archive: Path, folder: Path) -> None:
     def plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
         if not (member.isfile() or member.isdir()):
             raise DataError(f"{archive} is refused: `{member.name}` is a link or a device.")
+        if member.name.startswith("/") or ".." in Path(member.name).parts:
+            raise DataError(f"{archive} is refused: `{member.name}` leads out of the folder.")
         return tarfile.data_filter(member, folder)
 
     beside = _beside(folder / archive.name.removesuffix(".part"))

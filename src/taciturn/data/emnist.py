@@ -38,7 +38,8 @@ def _from_lists(x: list[Any], y: list[Any]) -> Examples:
         pixels = np.array(x, np.float32).reshape(len(x), 28, 28)
         labels = np.array(y) if y else np.zeros(0, np.int32)
     except (ValueError, TypeError):
-        raise DataError("every `x` must be 28 × 28 numbers, and every `y` one.") from None
+        what = "every `x` must be 784 numbers, 28 × 28 pixels, and every `y` one."
+        raise DataError(what) from None
     return as_examples(pixels, labels)
 
 

@@ -38,7 +38,7 @@ def read_npz(path: Path) -> Dataset:
         everyone = _examples(arrays["x"], arrays["y"])
         classes = count_classes(everyone["y"])
         whose = _whose(arrays, "client", "x")
-        dataset = grouped(path, everyone, whose, {"classes": classes})
+    dataset = grouped(path, everyone, whose, {"classes": classes})
     if "x_test" not in arrays:
         return dataset
     with naming(f"{path}, test set"):
@@ -157,8 +157,8 @@ def read_idx(files: list[Path], classes: int | None = None) -> Dataset:
         if images.ndim < 2 or images.dtype != np.uint8:
             seen = f"{images.dtype} of {images.shape}"
             raise DataError(f"{images_file} must hold images of bytes, got {seen}.")
-        if not len(images) or len(labels) != len(images):
-            seen = f"{len(labels)} labels for the {len(images)} images"
+        if not len(images) or labels.shape[:1] != images.shape[:1]:
+            seen = f"labels of shape {labels.shape} for the {len(images)} images"
             raise DataError(f"{labels_file} has {seen} of {images_file}.")
         with naming(labels_file):
             labels = check_labels(labels, classes)

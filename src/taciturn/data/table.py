@@ -330,6 +330,8 @@ def _one_hot(columns: Columns, texts: Sequence[tuple[str, str]]) -> np.ndarray:
     rows = len(next(iter(columns.values())))
     found = np.zeros((rows, len(texts)), bool)
     for i, (name, value) in enumerate(texts):
+        if columns[name].ndim > 1:
+            raise DataError(f"`{name}` must be text, got arrays of {columns[name].dtype}.")
         found[:, i] = columns[name].astype(str, copy=False) == value
     return found
 

@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from taciturn.core.buffers import PATTERNS
 from taciturn.core.parallel import in_parallel
 from taciturn.errors import InputError
 
 Arrays = Mapping[str, np.ndarray]  # a model's, or a part of them, by name
 
-# Of PyTorch, Flax and Keras.
-_BUFFERS = ("*running_mean", "*running_var", "*batch_stats*", "*moving_mean", "*moving_variance")
 _VARIANCE = re.compile(r"(?<![a-z])var(iance)?\W*$")
 _LARGEST = 1e18  # as of norms: strategies square numbers of clients in float32
 _SCRATCH = 1 << 19  # elements of all clients' blocks together: they stay in the cache
@@ -113,7 +112,7 @@ class Layout(NamedTuple):
 
 def buffers_of(arrays: Arrays) -> list[str]:
     """Names, or patterns of names, of a model's buffers."""
-    named = [one for one in _BUFFERS if any(fnmatchcase(name, one) for name in arrays)]
+    named = [one for one in PATTERNS if any(fnmatchcase(name, one) for name in arrays)]
     return named + [name for pair in _numbered(arrays) for name in pair]
 
 

@@ -14,7 +14,7 @@ from flwr.supercore import log
 from flwr.supercore.logger import FLOWER_LOGGER
 
 from taciturn.checks import whole
-from taciturn.core import rules, standins
+from taciturn.core import codecs, rules, standins
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError
 from taciturn.federation import aggregation
@@ -81,8 +81,9 @@ class Taciturn(Strategy, Server):
         compares = isinstance(inner, compatibility.COMPARING) if compares is None else compares
         policy = (COMPARED if compares else DEFAULT) if policy is None else policy
         policy = parse(policy) if isinstance(policy, str) else policy
-        may_lack = compares and policy.rule != rules.full()
-        self._needs = compatibility.needs(inner) if may_lack else 1
+        # Plain Flower, to the bit: it makes do with as many replies as come.
+        plain = policy.rule == rules.full() and policy.codec == codecs.float32()
+        self._needs = compatibility.needs(inner) if compares and not plain else 1
         if compares:
             policy = replace(policy, stand_in=standins.ignore())
             if policy.rule.name == "adaptive":  # its threshold must not follow bad replies

@@ -95,7 +95,10 @@ class Live:
             table.add_column(heading, justify="right", no_wrap=True)
         for name, arm in self._arms.items():
             drawn = spark(arm.accuracies, room) if arm.done else arm.state
-            cells = [drawn] * bool(room) + arm.figures(now)
+            figures = arm.figures(now)
+            if not room and not arm.done:
+                figures[0] = arm.state
+            cells = [drawn] * bool(room) + figures
             table.add_row(Text(name, no_wrap=True, overflow="ellipsis"), *cells)
         return table
 

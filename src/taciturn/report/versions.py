@@ -3,7 +3,7 @@
 import functools
 import platform
 import subprocess
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import jax
@@ -20,8 +20,15 @@ def versions() -> dict[str, str | None]:
         "python": platform.python_version(),
         "taciturn": __version__,
         "commit": commit(),
-        **{package: version(package) for package in ("numpy", "jax", "optax", "equinox")},
+        **{name: _version(name) for name in ("numpy", "jax", "optax", "equinox")},
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # it runs, but says nothing of itself
+        return "not known"
 
 
 @functools.cache

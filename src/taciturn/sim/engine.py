@@ -87,8 +87,8 @@ class _TooLarge(Exception):
     """Not all runs fit into memory, whatever the lanes."""
 
     def __init__(self, runs: int, needed: float, most: float) -> None:
-        needed, most = needed / 2**30, most / 2**30
-        super().__init__(f"{runs} runs side by side need {needed:.1f} GiB and there are {most:.1f}")
+        needed, most = needed / 1e9, most / 1e9
+        super().__init__(f"{runs} runs side by side need {needed:.1f} GB and there are {most:.1f}")
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class Program:
             if alone > 0.9 * most:
                 raise InputError(
                     f"{why}: {population:,} clients × {self.size:,} weights need "
-                    f"{alone / 2**30:.1f} GiB and there are {most / 2**30:.1f}. Fewer clients, or "
+                    f"{alone / 1e9:.1f} GB and there are {most / 1e9:.1f}. Fewer clients, or "
                     f"{instead}, would do."
                 )
         if needed > 0.9 * most and self.runs > 1:
@@ -319,8 +319,8 @@ class Program:
             fewer = int(self.lanes * 0.85 * most / needed) // least * least
             self.lanes = max(least, min(fewer, self.lanes - least))
             log.warning(
-                "%.1f GiB would not fit into %.1f GiB: clients train in %d lanes at a time",
-                needed / 2**30, most / 2**30, self.lanes,
+                "%.1f GB would not fit into %.1f GB: clients train in %d lanes at a time",
+                needed / 1e9, most / 1e9, self.lanes,
             )  # fmt: skip
             *others, count, cohorts, _ = arguments
             arguments = (*others, count, cohorts, self._schedule(cohorts, int(count)))

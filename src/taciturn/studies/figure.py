@@ -32,8 +32,8 @@ def place_names(axes: Axes, names: Sequence[Annotation]) -> None:
 
     All ranges of the axes must be set before.
     """
-    figure = axes.get_figure(root=True)
-    assert figure is not None
+    figure = axes.figure
+    assert isinstance(figure, Figure)
     figure.draw_without_rendering()
     points = axes.transData.transform([name.xy for name in names])
     taken = [Bbox([point, point]).padded(5 * figure.dpi / 72) for point in points]

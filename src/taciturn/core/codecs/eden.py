@@ -49,7 +49,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
 
     Args:
       bits: for each weight. Below 1, that share of the rotated coordinates has one.
-      feedback: the scale of least error, for the way down.
+      feedback: True for the way down: the scale of least error, and not the unbiased one.
     """
     feedback = flag("feedback", feedback)
     bits = number("bits", bits, 0.02, 4.0, "[0.02, 4]")

@@ -36,7 +36,7 @@ def quantize(bits: float, feedback: bool = False) -> Codec:
 
     Args:
       bits: for each weight.
-      feedback: the nearest level and the scale of least error, for the way down.
+      feedback: True for the way down: the nearest level and the scale of least error.
     """
     feedback = flag("feedback", feedback)
     is_whole = isinstance(bits, float) and bits.is_integer()
