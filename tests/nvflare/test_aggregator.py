@@ -89,7 +89,7 @@ def test_a_policy_is_the_same_on_flower_and_in_the_plain_loop(policy, monkeypatc
                           or policy.startswith("budget"))  # fmt: skip
     np.testing.assert_allclose(found, flower.flat(result.arrays), rtol=0, atol=1e-6)
     expected, _, _ = flower.plain_loop(policy, TARGETS, 4)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("policy", ["full", "full+eden:1"])
