@@ -111,3 +111,7 @@ def read(report: Path) -> list[dict[str, Any]]:
                 test |= {"outcome": part.tag, "message": message}
         found.append(test)
     return found
+
+
+if __name__ == "__main__":
+    main()
