@@ -194,7 +194,9 @@ def test_runs_are_listed_with_their_state(
         os.utime(Path("runs", name, "config.toml"), (age, age))
     Path("runs/running/report.html").touch()  # no later run for that
     Path("runs/stopped/checkpoint-12.safetensors").write_text("")
-    Path("runs/federation/state.json").write_text('{"policy": "adaptive+ou", "round": 4}')
+    Path("runs/federation/state.json").write_text(
+        '{"task": "flower", "policy": "adaptive+ou", "round": 4}'
+    )
     with runs.claimed(Path("runs/running")):
         code, out, _ = taciturn("runs")
     assert code == 0
