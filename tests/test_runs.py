@@ -32,18 +32,6 @@ def test_what_is_not_there_is_null_left_out_or_empty(tmp_path: Path) -> None:
     assert path.read_text() == "a,b\n1,\n2,0.5\n"
 
 
-def test_a_table_grows_and_its_last_row_can_be_written_again(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    table = runs.GrowingTable(path, [{"a": 0, "b": 1.5}, {"a": 1, "b": math.nan}])
-    before = path.stat().st_ino
-    table.rewrite({"a": 1, "b": 0.25})
-    table.append({"a": 2, "b": math.nan})
-    table.rewrite({"a": 2, "b": 0.5})
-    table.rewrite({"a": 2, "b": math.nan})
-    assert path.read_text() == "a,b\n0,1.5\n1,0.25\n2,\n"
-    assert path.stat().st_ino == before  # a row costs the same however many there are
-
-
 @pytest.mark.parametrize("end", ["2,0.5", "25\n", "2,0.5,1\n"])
 def test_a_row_that_is_not_whole_is_left_out(tmp_path: Path, end: str) -> None:
     (tmp_path / "a.csv").write_text(f"a,b\n0,1.5\n1,\n{end}")

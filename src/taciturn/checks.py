@@ -28,11 +28,9 @@ def choice(name: str, value: Any, known: tuple[str, ...]) -> str:
     return str(value)
 
 
-def number(name: str, value: Any, low: float, high: float, interval: str) -> float:
-    """`value` as a float between low and high, or an error that names argument and interval.
-
-    The brackets of `interval` say whether the ends belong to it.
-    """
+def number(name: str, value: Any, interval: str) -> float:
+    """`value` as a float in an interval such as `(0, 1]`, or an error that names both."""
+    low, high = map(float, interval[1:-1].split(","))
     try:
         result = float(value)
     except (TypeError, ValueError, OverflowError):

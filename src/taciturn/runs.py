@@ -118,35 +118,6 @@ def write_columns(path: Path, names: Iterable[str], columns: Iterable[np.ndarray
     write_text(path, _csv([list(names)]) + _csv(_rows(columns)))
 
 
-class GrowingTable:
-    """A CSV file that rows are appended to; the last one can be written again.
-
-    What a row costs does not depend on how many there are. A reader may see the file without the
-    row that is being written, or with a part of it, which `read_csv` leaves out.
-    """
-
-    def __init__(self, path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Begins the file with these rows, one at the least."""
-        write_csv(path, rows)
-        self._path, self._columns = path, list(rows[0])
-        self._last = path.stat().st_size - len(self._line(rows[-1]))  # where the last row begins
-
-    def append(self, row: Mapping[str, Any]) -> None:
-        self._last = self._path.stat().st_size
-        self.rewrite(row)
-
-    def rewrite(self, row: Mapping[str, Any]) -> None:
-        with open(self._path, "r+b") as file:
-            file.seek(self._last)
-            file.truncate()
-            file.write(self._line(row))
-            file.flush()
-            os.fsync(file.fileno())
-
-    def _line(self, row: Mapping[str, Any]) -> bytes:
-        return _csv([[row.get(name, "") for name in self._columns]]).encode()
-
-
 class StreamedTable:
     """A CSV file that grows by many rows at a time, and can be cut back to where it once was.
 

@@ -54,7 +54,7 @@ def respond(trained: np.ndarray, examples: float = 1) -> Any:
     [
         (lambda v: checks.whole("it", v, 1, 9),
          [0, -1, 10, 2**70, 1.5, "3", None, True, np.nan, [1], np.int64(0), np.array([1, 2])]),
-        (lambda v: checks.number("it", v, 0.0, 1.0, "(0, 1]"),
+        (lambda v: checks.number("it", v, "(0, 1]"),
          [0, -0.1, 1.1, np.nan, np.inf, "x", None, True, [0.5], 1j, 10**400]),
         (lambda v: checks.flag("it", v), [0, 1, None, "true", 1.0]),
         (lambda v: checks.choice("it", v, ("a", "b")), ["c", "", "A", None, 1, ["a"]]),

@@ -116,7 +116,7 @@ def fixed(threshold: float) -> Rule:
     Args:
       threshold: τ, at least 0.
     """
-    threshold = number("threshold", threshold, 0.0, math.inf, "[0, inf]")
+    threshold = number("threshold", threshold, "[0, inf]")
     return Rule("fixed", (("threshold", threshold),), speaks=_above,
                 init=lambda size, rounds: Threshold(threshold))  # fmt: skip
 
@@ -152,7 +152,7 @@ def adaptive(
     References:
       Ribero, Vikalo. Communication-Efficient Federated Learning via Optimal Client Sampling, 2020.
     """
-    k = number("k", k, -math.inf, math.inf, "(-inf, inf)")
+    k = number("k", k, "(-inf, inf)")
     weighted, robust, most = flag("weighted", weighted), flag("robust", robust), None
     if at_most is not None:
         integral = isinstance(at_most, float) and at_most.is_integer()  # as text has it
@@ -188,7 +188,7 @@ def random(probability: float) -> Rule:
     Args:
       probability: in [0, 1].
     """
-    probability = number("probability", probability, 0.0, 1.0, "[0, 1]")
+    probability = number("probability", probability, "[0, 1]")
     return Rule("random", (("probability", probability),),
                 init=lambda size, rounds: Chance(probability),
                 speaks=lambda stats, context: stats.uniform < context.probability,
@@ -228,8 +228,8 @@ def optimal(share: float, floor: float = 0.05) -> Rule:
     References:
       Chen, Horváth, Richtárik. Optimal Client Sampling for Federated Learning, 2020.
     """
-    share = number("share", share, 0.0, 1.0, "(0, 1]")
-    floor = number("floor", floor, 0.0, 1.0, "(0, 1]")
+    share = number("share", share, "(0, 1]")
+    floor = number("floor", floor, "(0, 1]")
 
     def probability(stats: ClientStats, context: Chances) -> Scalar:
         p = stats.examples * stats.norm * context.scale

@@ -57,7 +57,7 @@ class Server:
         self.log = log or logging.getLogger("taciturn")
         averaged = policy.rule != rules.full() and not compares
         weight, norm = (
-            math.inf if limit is None else number(name, limit, 1.0, math.inf, "[1, inf]")
+            math.inf if limit is None else number(name, limit, "[1, inf]")
             for name, limit in (("weight_limit", weight_limit), ("norm_limit", norm_limit))
         )
         self.limits = Limits(

@@ -74,8 +74,6 @@ class Store:
     def __init__(self, folder: Path, server: "Server", steps: Sequence[str]) -> None:
         self.folder, self._server, self._steps = folder, server, list(steps)
         self.results = ResultsLog(folder / "results.jsonl")
-        self._table: runs.GrowingTable | None = None
-        self._columns: set[str] = set()
         self.path = folder / "state.json"
 
     def save(self, model: Arrays, own: Mapping[str, Any], about: Mapping[str, Any]) -> None:
@@ -98,28 +96,21 @@ class Store:
                       if not isinstance(value, np.ndarray | np.generic)],
             **about,
         })  # fmt: skip
-        self._write_row(new=True)
+        self._write_table()
         self._tidy(file)
 
     def note(self) -> None:
         """Writes the row of the last round once more: more is known of it now."""
         last = self._server.history[-1]
         self.results.add(last["round"], ROW, last)
-        self._write_row(new=False)
+        self._write_table()
 
-    def _write_row(self, new: bool) -> None:
-        """Writes the last row to `metrics.csv`; all rows where it has new columns."""
+    def _write_table(self) -> None:
+        """Writes all rows to `metrics.csv`, with the columns that any of them has."""
         history = self._server.history
         first = {"arm": str(self._server.policy), "seed": 0}  # as in a simulation's folder
-        path, last = self.folder / "metrics.csv", first | history[-1]
-        if self._table is None or not path.exists() or not set(last) <= self._columns:
-            columns = dict.fromkeys([*first, *(name for row in history for name in row)], "")
-            self._columns = set(columns)
-            self._table = runs.GrowingTable(path, [columns | first | row for row in history])
-        elif new:
-            self._table.append(last)
-        else:
-            self._table.rewrite(last)
+        columns = dict.fromkeys([*first, *(name for row in history for name in row)], "")
+        runs.write_csv(self.folder / "metrics.csv", [columns | first | row for row in history])
 
     def load(self, initial: Arrays) -> tuple[Found, Results]:
         """Gives the server its state, and returns the rest of it and the results so far.
@@ -145,7 +136,7 @@ class Store:
             raise RunError(f"{self.results.path} lacks rounds before round {done + 1}.")
         server.done, server.seed, server.memory = done, about["seed"], ServerMemory(*parts)
         server.nodes = Nodes({node: Node(**one) for node, one in about["nodes"].items()})
-        self._write_row(new=False)
+        self._write_table()
         self._tidy(about["arrays"])
         return (model, values, about), results
 

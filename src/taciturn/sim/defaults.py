@@ -70,8 +70,7 @@ def _numbers(settings: Settings, task: Task) -> dict[str, Any]:
         if name in filled:
             filled[name] = whole(name, filled[name], most=most)
     for name, interval in REAL.items():
-        low, high = map(float, interval[1:-1].split(","))
-        filled[name] = number(name, filled.get(name), low, high, interval)
+        filled[name] = number(name, filled.get(name), interval)
     # No batch has more rows than a client.
     filled["batch"] = min(filled["batch"], task.clients.longest)
     if settings.kept_messages is not None:

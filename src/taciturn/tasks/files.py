@@ -97,7 +97,7 @@ def _split(name: str, dataset: Dataset, split: str, alpha: float, clients: int, 
     """The task of a set that comes without clients, split over so many of them."""
     labels, rng = dataset.train["y"], np.random.default_rng(whole("seed", seed, 0))
     if choice("split", split, ("iid", "dirichlet")) == "dirichlet":
-        alpha = number("alpha", alpha, 1e-6, math.inf, "(0, inf)")
+        alpha = number("alpha", alpha, "[1e-6, inf)")
     if whole("clients", clients) > len(labels):
         raise InputError(f"`clients` must be at most {len(labels)} examples, got {clients}.")
     if split == "dirichlet":

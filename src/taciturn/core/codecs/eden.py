@@ -52,7 +52,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
       feedback: True for the way down: the scale of least error, and not the unbiased one.
     """
     feedback = flag("feedback", feedback)
-    bits = number("bits", bits, 0.02, 4.0, "[0.02, 4]")
+    bits = number("bits", bits, "[0.02, 4]")
     if bits > 1 and bits not in LEVELS:
         raise InputError(f"`bits` must be in [0.02, 1], or 2, 3 or 4, got {bits:g}.")
     whole = max(1, int(bits))

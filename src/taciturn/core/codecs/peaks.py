@@ -31,7 +31,7 @@ def peaks(length: float | str = "4kB") -> Codec:
         a number of bits for each weight.
     """
     if isinstance(length, int | float):
-        bits = number("length", length, 0.0, 32.0, "(0, 32]")
+        bits = number("length", length, "(0, 32]")
         return _codec(bits, lambda size: _of_bits(bits, size))
     amount = Amount.of(length)
     if amount.is_share:

@@ -22,7 +22,7 @@ def sparse_ternary(share: float, feedback: bool = False) -> Codec:
       feedback: whether clients keep what was left out and add it to what they say next.
     """
     feedback = flag("feedback", feedback)
-    share = number("share", share, 0.0, 1.0, "(0, 1]")
+    share = number("share", share, "(0, 1]")
 
     def forms(size: int) -> tuple[Form, ...]:
         count = kept(size, share)

@@ -23,7 +23,7 @@ def top_k(share: float, feedback: bool = False) -> Codec:
       feedback: whether clients keep what was left out and add it to what they say next.
     """
     feedback = flag("feedback", feedback)
-    share = number("share", share, 0.0, 1.0, "(0, 1]")
+    share = number("share", share, "(0, 1]")
 
     def forms(size: int) -> tuple[Form, ...]:
         count = kept(size, share)
