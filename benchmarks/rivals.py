@@ -4,10 +4,10 @@ import numpy as np
 
 import taciturn
 from taciturn.core.arrays import Array, Scalar, namespace, put
-from taciturn.core.codecs import Codec, bf16, elias_fano
+from taciturn.core.codecs import Codec, bf16, packing
 from taciturn.core.codecs.codec import Code, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
-from taciturn.core.codecs.top_k import kept, largest
+from taciturn.core.codecs.sparse import kept, largest
 from taciturn.core.hashing import bits as random_bits
 from taciturn.core.hashing import fold
 
@@ -55,7 +55,7 @@ def top_k_2bit(share: float, feedback: bool = True) -> Codec:
 
     def forms(size: int) -> tuple[Form, ...]:
         count = kept(size, share)
-        return (*elias_fano.forms(count, size), Form("u1", (packed_bytes(count, 2),)),
+        return (*packing.position_forms(count, size), Form("u1", (packed_bytes(count, 2),)),
                 Form(bf16.DTYPE, (2,)))  # fmt: skip
 
     def encode(update: Array, key: Array) -> Code:
@@ -70,7 +70,7 @@ def top_k_2bit(share: float, feedback: bool = True) -> Codec:
         ]
         words = xp.astype(values > 0, xp.uint8) + 2 * xp.astype(large, xp.uint8)
         two = bf16.nearest(xp.astype(xp.stack(means), xp.float32))
-        return *elias_fano.write(positions, size), pack(words, 2), two
+        return *packing.write_positions(positions, size), pack(words, 2), two
 
     def decode(code: Code, key: Array, size: int) -> Array:
         low, upper, words, means = *code[:3], bf16.read(code[3])
@@ -78,7 +78,7 @@ def top_k_2bit(share: float, feedback: bool = True) -> Codec:
         words = unpack(words, 2, count)
         sizes = xp.where(words >= 2, means[1], means[0])
         values = xp.where((words & 1) == 1, sizes, -sizes)
-        return put(elias_fano.read(low, upper, count, size), values, size)
+        return put(packing.read_positions(low, upper, count, size), values, size)
 
     return Codec(
         "top_k_2bit", (("share", share), ("feedback", feedback)), encode=encode, decode=decode,

@@ -22,7 +22,7 @@ from parts import CODEC_PARTS, cases
 from taciturn.core import tally
 from taciturn.core.arrays import norm
 from taciturn.core.codecs import Codec, eden, from_bytes, peaks, to_bytes
-from taciturn.core.codecs.top_k import largest
+from taciturn.core.codecs.sparse import largest
 from taciturn.core.messages import Message
 from taciturn.core.policy import CODECS, spell
 from taciturn.errors import InputError

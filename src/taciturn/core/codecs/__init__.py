@@ -5,8 +5,7 @@ from taciturn.core.codecs.eden import eden
 from taciturn.core.codecs.floats import bfloat16, float16, float32
 from taciturn.core.codecs.peaks import peaks
 from taciturn.core.codecs.quantize import quantize
-from taciturn.core.codecs.sparse_ternary import sparse_ternary
-from taciturn.core.codecs.top_k import top_k
+from taciturn.core.codecs.sparse import sparse_ternary, top_k
 
 __all__ = [
     "Codec", "Form", "bfloat16", "eden", "float16", "float32",

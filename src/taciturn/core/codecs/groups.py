@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taciturn.core.arrays import Array, Scalar, by_rows, namespace, put
-from taciturn.core.codecs import bf16, elias_fano, hadamard
+from taciturn.core.codecs import bf16, hadamard, packing
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.eden import scale as scale_of
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
@@ -57,7 +57,7 @@ def _forms(size: int, nbytes: int) -> tuple[Form, ...]:
     """Numbers of blocks where they are listed, depths, scales, the largest of these, and words."""
     slots, listed, room = layout(size, nbytes)
     return (
-        *(elias_fano.forms(slots, hadamard.blocks_of(size) + 1) if listed else ()),
+        *(packing.position_forms(slots, hadamard.blocks_of(size) + 1) if listed else ()),
         Form("u1", (packed_bytes(slots, DEPTH),)),
         Form("u1", (packed_bytes(slots, SCALE),)),
         Form(bf16.DTYPE, (1,), True),
@@ -73,7 +73,7 @@ def _encode(update: Array, key: Array, nbytes: int) -> Code:
     depths, chances = draw(*shared, size, nbytes, key)
     numbers = xp.arange(blocks, dtype=xp.int32)
     if listed:  # slots that are left over have the number of no block
-        numbers = elias_fano.repeated(xp.astype(depths < NONE, xp.int32), slots)
+        numbers = packing.repeated(xp.astype(depths < NONE, xp.int32), slots)
         depths = xp.take(xp.concat([depths, xp.full_like(depths[:1], NONE)]), numbers)
         chances = xp.take(xp.concat([chances, xp.ones_like(chances[:1])]), numbers)
     found = _find(hadamard.take(update, numbers), numbers, depths, chances, key)
@@ -82,9 +82,8 @@ def _encode(update: Array, key: Array, nbytes: int) -> Code:
     words = xp.astype(found.words[where.block, xp.where(where.used, index, 0)], xp.int32)
     inside = words >> xp.maximum(block.bit_length() - xp.take(depths, where.block), 1)
     data = xp.where(where.bit == 0, words, inside >> xp.maximum(where.bit - 1, 0)) & 1
-    data = xp.where(where.used, data, 0)
-    listing = elias_fano.write(numbers, blocks + 1) if listed else ()
-    return *listing, pack(depths, DEPTH), pack(found.scales, SCALE), found.top, pack(data, 1)
+    listing = packing.write_positions(numbers, blocks + 1) if listed else ()
+    return *listing, pack(depths, DEPTH), pack(found.scales, SCALE), found.top, pack(where.used & (data == 1), 1)
 
 
 def _decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
@@ -93,7 +92,7 @@ def _decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
     block, blocks = hadamard.block_of(size), hadamard.blocks_of(size)
     numbers = xp.arange(blocks, dtype=xp.int32)
     if listing:
-        numbers = elias_fano.read(listing[0], listing[1], slots, blocks + 1)
+        numbers = packing.read_positions(listing[0], listing[1], slots, blocks + 1)
     depths = xp.astype(unpack(depths, DEPTH, slots), xp.int32)
     # None for those that no block of this size can have, nor one that does not exist.
     depths = xp.where((depths < block.bit_length()) & (numbers < blocks), depths, NONE)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taciturn.core.arrays import Array, Scalar, largest_where, namespace, one_if
-from taciturn.core.codecs import elias_fano, hadamard
-from taciturn.core.codecs.packing import packed_bytes
+from taciturn.core.codecs import hadamard
+from taciturn.core.codecs.packing import low_bits, packed_bytes, position_bytes
 from taciturn.core.hashing import BLOCKS, fold
 from taciturn.core.hashing import bits as random_bits
 
@@ -41,9 +41,9 @@ def layout(size: int, nbytes: Any) -> Layout:
     blocks = hadamard.blocks_of(size)
     total = 8 * (nbytes - 2)
     listed = total < blocks * (_SLOT - 3)
-    numbered = total // (_SLOT + elias_fano.low_bits(total // _SLOT + 1, blocks + 1))
+    numbered = total // (_SLOT + low_bits(total // _SLOT + 1, blocks + 1))
     slots = one_if(listed) * (numbered - blocks) + blocks
-    numbers = one_if(listed) * sum(elias_fano.lengths(slots, blocks + 1))
+    numbers = one_if(listed) * sum(position_bytes(slots, blocks + 1))
     return Layout(slots, listed, 8 * (nbytes - 2 - numbers - _headers(slots)))
 
 
