@@ -43,8 +43,8 @@ MUTANTS = [
            "- pull * (path.x - path.m)",
            "+ pull * (path.x - path.m)"),
     Mutant("n_k dropped from the mean", "core/tally.py", "core/test_rounds.py",
-           "add_scaled(spoken, examples / chance, update, donate=donate)",
-           "add_scaled(spoken, 1 / chance, update, donate=donate)"),
+           "add_scaled(spoken, examples / chance, update)",
+           "add_scaled(spoken, 1 / chance, update)"),
     Mutant("the threshold frozen in silent rounds", "core/server.py", "core/test_rounds.py",
            "heard, rule = tally.norms.weight > 0, ",
            "heard, rule = tally.n_spoke > 0, "),
@@ -65,11 +65,11 @@ MUTANTS = [
            "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
            "pass"),
     Mutant("bytes counted without headers", "sim/history.py", "sim/test_reference.py",
-           "(answered + choice) * messages.OVERHEAD",
+           "(answered + choice) * tally.OVERHEAD",
            "(answered + choice) * 0"),
     Mutant("1/p dropped", "core/tally.py", "sim/test_what_rules_look_at.py",
-           "add_scaled(spoken, examples / chance, update, donate=donate)",
-           "add_scaled(spoken, examples, update, donate=donate)"),
+           "add_scaled(spoken, examples / chance, update)",
+           "add_scaled(spoken, examples, update)"),
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from taciturn import runs
-from taciturn.core import messages
+from taciturn.core import tally
 from taciturn.errors import RunError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Results(NamedTuple):
 
     def full_bytes(self, rounds: int) -> int:
         """What full communication in float32 uploads in so many rounds."""
-        return rounds * self.cohort * (4 * self.size + messages.OVERHEAD)
+        return rounds * self.cohort * (4 * self.size + tally.OVERHEAD)
 
     def common(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """The indices, in either arm, of the seeds that both have."""

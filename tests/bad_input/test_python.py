@@ -88,7 +88,6 @@ FACTORIES: list[tuple[Callable[..., Any], list[Any], str]] = [
     (taciturn.ou, ["best", None], "`mode`"),
     (lambda cap: taciturn.ou(cap=cap), [1], "`cap`"),
     (taciturn.quantize, [0, 9, 1.5], "`bits`"),
-    (lambda feedback: taciturn.quantize(2, feedback), [1], "`feedback`"),
     (taciturn.eden, [0, 9], "`bits`"),
     (taciturn.top_k, [0, 2], "`share`"),
     (taciturn.sparse_ternary, [0, 2], "`share`"),

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import taciturn
-from taciturn.core import messages, tally
-from taciturn.core.amounts import Amount
+from taciturn.core import tally
 from taciturn.core.budget import Rates, budget, doubt, extended
+from taciturn.core.parts import Amount
 from taciturn.core.policy import parse
 from taciturn.core.rules import ClientStats
 
@@ -41,7 +41,7 @@ def spend(
         nbytes = np.array([fit(size, int(b)) for b in rule.nbytes(own, context)])
         heard = tally.of(np.zeros(1, "f4"), n, m, spoke, OPENING, p, nbytes=nbytes)
         state = rule.learn(state, heard)
-        spent.append(int(heard.nbytes) + 10 * messages.OVERHEAD)
+        spent.append(int(heard.nbytes) + 10 * tally.OVERHEAD)
     return np.array(spent)
 
 
@@ -95,7 +95,7 @@ def test_the_first_round_keeps_to_the_budget_and_all_have_as_much(
     assert rule.speaks(own, context).all()
     nbytes = rule.nbytes(own, context)
     assert nbytes[0] == nbytes[1]
-    assert 15 / 16 * wanted < asked * (nbytes[0] + messages.OVERHEAD) <= wanted
+    assert 15 / 16 * wanted < asked * (nbytes[0] + tally.OVERHEAD) <= wanted
 
 
 def test_bytes_go_by_what_an_update_weighs() -> None:
@@ -140,7 +140,7 @@ def test_the_server_divides_what_is_left_by_what_updates_usually_weigh() -> None
 
 def test_a_model_smaller_than_its_allowance_is_sent_whole() -> None:
     spent = spend("budget", 1.0, size=900, rounds=60)
-    np.testing.assert_array_equal(spent, 10 * (4 * 900 + messages.OVERHEAD))
+    np.testing.assert_array_equal(spent, 10 * (4 * 900 + tally.OVERHEAD))
 
 
 def test_a_run_that_goes_on_keeps_what_it_learned_and_spends_what_its_last_round_did() -> None:

@@ -22,10 +22,10 @@ def weights(size: int, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize(
     "text",
     [
-        *("eden:1", "quantize:1", "sparse_ternary:0.05", "float16"),
+        *("eden:1", "sparse_ternary:0.05", "float16"),
         *(
             pytest.param(text, marks=pytest.mark.nightly)
-            for text in ("eden:0.1", "eden:2", "quantize:4", "top_k:0.05", "bfloat16")
+            for text in ("eden:0.1", "eden:2", "top_k:0.05", "bfloat16")
         ),
     ],
 )

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from taciturn.core import client, server, tally
-from taciturn.core.messages import Message
 from taciturn.core.policy import Policy, parse
 from taciturn.core.rules import ClientStats, Threshold
+from taciturn.core.tally import Message
 from taciturn.errors import InputError
 
 MEDIAN = "adaptive,k=0,robust=true"

@@ -11,9 +11,9 @@ import pytest
 
 from taciturn.core import client, server, tally
 from taciturn.core.codecs import peaks, top_k
-from taciturn.core.messages import Message
 from taciturn.core.policy import parse
 from taciturn.core.rules import ClientStats
+from taciturn.core.tally import Message
 
 # Three clients, n = 1, 1, 2, with updates of norm 5, 2 and 1.
 #   Σ n·Δ = (3, 4) + (0, 2) + 2·(1, 0) = (5, 6),   Σ n = 4,   mean = (1.25, 1.5)
@@ -139,7 +139,7 @@ def test_a_round_in_which_nobody_counts_changes_nothing(stand_in: str) -> None:
 
 def test_where_nobody_counts_the_optimiser_takes_no_step() -> None:
     eager = server.Optimizer(
-        lambda weights: (weights,), lambda slots, mean, weights, donate: (weights + 1, (mean + 1,))
+        lambda weights: (weights,), lambda slots, mean, weights: (weights + 1, (mean + 1,))
     )
     policy = parse("full+ignore")
     state = server.init(policy, np.zeros(2, np.float32), eager)
@@ -245,7 +245,7 @@ def test_a_message_that_cannot_be_is_counted_and_changes_nothing(
     honest = tally.add(tally.start(state.weights), Message(1, 5.0, np.array([3.0, 4.0])), config)
     expected, _ = server.close(policy, state, honest)
     bad = Message(examples, norm, None if update is None else np.array(update))
-    after, info = server.close(policy, state, tally.add(honest, bad, config, donate=True))
+    after, info = server.close(policy, state, tally.add(honest, bad, config))
     assert (info.spoke, info.silent, info.rejected) == (1, 0, 1)
     np.testing.assert_array_equal(after.weights, expected.weights)
     assert after.memory.rule == expected.memory.rule
@@ -283,22 +283,14 @@ def test_memory_is_reused_where_it_is_donated_and_there_alone() -> None:
     policy, state = begin("fixed:0.1+ou")
     for _ in range(3):
         state, _ = play(policy, state, FIRST)
+    heard = tally.start(state.weights)
     config = server.open(policy, state.memory, ASKED)
-    speaks = Message(1, 5.0, np.array([3.0, 4.0]))
-
-    def close(donate: bool) -> Any:
-        heard = tally.start(state.weights)
-        for message in (speaks, speaks, Message(2, 0.05, None)):
-            heard = tally.add(heard, message, config, donate=donate)
-        spoken = heard.spoken.copy()
-        after, _ = server.close(policy, state, heard, donate=donate)
-        assert donate or (heard.spoken == spoken).all()
-        return after
-
-    before = jax.tree.map(np.copy, state)
-    kept = close(donate=False)
-    jax.tree.map(np.testing.assert_array_equal, state, before)
-    given = close(donate=True)
+    for message in (Message(1, 5.0, np.array([3.0, 4.0])), Message(2, 0.05, None)):
+        heard = tally.add(heard, message, config)
+    before = jax.tree.map(np.copy, (state, heard))
+    kept = server.learn(policy, state.memory, heard)
+    jax.tree.map(np.testing.assert_array_equal, (state, heard), before)
+    given = server.learn(policy, state.memory, heard, donate=True)
     jax.tree.map(np.testing.assert_array_equal, kept, given)
-    assert given.weights is state.weights
-    assert given.memory.stand_in.Q is state.memory.stand_in.Q
+    assert given[0] is heard.spoken
+    assert given[1].stand_in.Q is state.memory.stand_in.Q

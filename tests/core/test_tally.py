@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from taciturn.core import server, tally
 from taciturn.core.codecs import float32
-from taciturn.core.messages import Message
 from taciturn.core.policy import parse, parse_part
+from taciturn.core.tally import Message
 
 POLICY = parse("adaptive+ou,cap=true")
 

@@ -27,10 +27,10 @@ from flwr.serverapp import strategy as flower
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taciturn.core import messages as written
 from taciturn.core.codecs import Form, from_bytes, to_bytes
 from taciturn.core.policy import parse
 from taciturn.core.rules import Rule, Threshold
+from taciturn.core.tally import OVERHEAD
 from taciturn.federation import aggregation, client
 from taciturn.federation.protocol import Request
 from taciturn.federation.replies import Reply
@@ -111,8 +111,8 @@ def test_codecs_of_ones_own_may_have_numbers_of_16_bits():
 
 
 BUDGETS = {
-    "budget": 1200 + written.OVERHEAD,  # the model in float32, which is shorter than 8 kB
-    "budget:12%": 0.12 * (1200 + written.OVERHEAD),
+    "budget": 1200 + OVERHEAD,  # the model in float32, which is shorter than 8 kB
+    "budget:12%": 0.12 * (1200 + OVERHEAD),
     "budget:900B": 900 / NODES,
     "budget:150B,per=client": 150,
     "budget:4kB,per=run": 1000 / NODES,
@@ -126,7 +126,7 @@ def test_a_budget_is_spent_and_its_model_is_that_of_the_plain_loop(text, monkeyp
     expected, _, _ = plain_loop(text, TARGETS, 4)
     np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
     assert [row["spoke"] for row in strategy.history] == [NODES] * 4
-    spent = [row["bytes_up"] / NODES + written.OVERHEAD for row in strategy.history]
+    spent = [row["bytes_up"] / NODES + OVERHEAD for row in strategy.history]
     # Of so few weights there are few lengths: a code may be half as long as it could be.
     assert 0.6 * BUDGETS[text] <= np.mean(spent) <= 1.05 * BUDGETS[text]
 

@@ -71,7 +71,7 @@ def by_hand(text: str, rounds: int) -> tuple[np.ndarray, np.ndarray]:
     return state.weights, state.public
 
 
-@pytest.mark.parametrize("codec", ["eden:0.5", "top_k:0.1", "quantize:2", "float16"])
+@pytest.mark.parametrize("codec", ["eden:0.5", "top_k:0.1", "sparse_ternary:0.1", "float16"])
 def test_a_federation_is_the_core(codec):
     text = f"full+down={codec}"
     strategy, result, grid = run(text)

@@ -27,7 +27,7 @@ from flwr.app import Array, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
-from taciturn.core import parallel
+from taciturn.core import arrays as core_arrays
 from taciturn.federation import client, layout
 from taciturn.federation.protocol import Report
 from taciturn.federation.replies import Reply
@@ -410,8 +410,8 @@ def test_threads_give_the_same_sums(monkeypatch):
     updates = np.stack([np.concatenate(t) - np.concatenate(sent) for t in trained])
     np.testing.assert_allclose(norms, np.linalg.norm(updates, axis=1), rtol=1e-5)
     np.testing.assert_allclose(total, examples @ updates, atol=1e-4)
-    monkeypatch.setattr(parallel, "_ALONE", 1)
-    monkeypatch.setattr(parallel, "WORKERS", 3)
+    monkeypatch.setattr(core_arrays, "_ALONE", 1)
+    monkeypatch.setattr(core_arrays, "WORKERS", 3)
     several = layout.measure(sent, trained, np.float32, examples, again)
     np.testing.assert_allclose(several, norms, rtol=1e-6)
     np.testing.assert_array_equal(again, total)

@@ -13,7 +13,7 @@ import pytest
 from small_tasks import assert_agree, tiny
 
 import taciturn
-from taciturn.core.messages import OVERHEAD
+from taciturn.core.tally import OVERHEAD
 from taciturn.errors import InputError
 from taciturn.sim import draws, evaluation
 from taciturn.sim.model import flat_model

@@ -9,7 +9,7 @@ import pytest
 from small_tasks import assert_identical, distance, few
 
 import taciturn
-from taciturn.core import downlink, messages
+from taciturn.core import downlink, tally
 from taciturn.core.policy import parse
 from taciturn.sim import draws
 
@@ -52,7 +52,7 @@ def counted(text: str, rounds: int, seed: int, kept: int | None, dropout: float 
 
 @pytest.mark.parametrize(("kept", "dropout"), [(None, 0.0), (0, 0.0), (2, 0.4)])
 def test_clients_download_what_they_lack(kept: int | None, dropout: float) -> None:
-    text = "full+down=quantize:4"  # seven messages are shorter than the model, eight are not
+    text = "full+down=top_k:0.1"  # seven messages are shorter than the model, eight are not
     assert downlink.most_kept(parse(text).down, SIZE) == 7
     history = taciturn.simulate(
         few(), text, rounds=14, cohort=3, seeds=(5, 6), kept_messages=kept, dropout=dropout,
@@ -64,8 +64,8 @@ def test_clients_download_what_they_lack(kept: int | None, dropout: float) -> No
     told = 0 if kept == 0 else parse(text).down.nbytes(SIZE)
     expected = [0, *[3 * (told or 4 * SIZE)] * 13]
     np.testing.assert_array_equal(history.bytes_down_silos, [expected, expected])
-    np.testing.assert_array_equal(history.overhead_down, np.full((2, 14), 3 * messages.OVERHEAD))
-    full = 14 * 3 * (4 * SIZE + messages.OVERHEAD)
+    np.testing.assert_array_equal(history.overhead_down, np.full((2, 14), 3 * tally.OVERHEAD))
+    full = 14 * 3 * (4 * SIZE + tally.OVERHEAD)
     summary = history.summary()
     down = (history.bytes_down + history.overhead_down).sum(1).mean()
     assert summary["download_share"] == pytest.approx(100 * down / full)

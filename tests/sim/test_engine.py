@@ -29,7 +29,7 @@ from small_tasks import (
 )
 
 import taciturn
-from taciturn.core.messages import OVERHEAD
+from taciturn.core.tally import OVERHEAD
 from taciturn.errors import InputError
 from taciturn.models import MLP
 from taciturn.progress import Compiling, Progress

@@ -305,7 +305,7 @@ def normalised() -> Task:
 
 def test_frozen_statistics_stay_as_they_were_whatever_the_codec() -> None:
     """Else their noise would make a variance negative, and the loss NaN."""
-    task, arms = normalised(), ("budget:300B", "full+quantize:1+down=quantize:1")
+    task, arms = normalised(), ("budget:300B", "full+quantize:1+down=eden:1")
     found = assert_agree(task, {arm: arm for arm in arms}, cohort=4, lanes=1,
                          server_optimizer="adam", server_lr=0.1)  # fmt: skip
     for history in found.values():

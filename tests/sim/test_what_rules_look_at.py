@@ -10,10 +10,10 @@ from small_tasks import assert_agree, tiny
 
 import taciturn
 from taciturn.core import server, tally
-from taciturn.core.messages import Message
 from taciturn.core.policy import Policy, parse
 from taciturn.core.rules import Chance, ClientStats, Nothing, Rule, Threshold
 from taciturn.core.standins import ignore, last, ou, own, zero
+from taciturn.core.tally import Message
 from taciturn.errors import InputError
 
 

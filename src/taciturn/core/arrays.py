@@ -6,12 +6,13 @@ memory, NumPy makes one pass for each: `in_blocks` therefore feeds NumPy one cac
 time. And with `donate=True` NumPy may write into a buffer that nobody needs any more, as JAX does.
 """
 
+import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 
-from taciturn.core.parallel import in_parallel
 from taciturn.errors import InputError
 
 Array = Any  # a NumPy array, a JAX array or a tracer: whatever has `__array_namespace__`
@@ -20,6 +21,10 @@ Scalar = Any  # a Python number or a 0-d array
 # Elements. A few arrays of this length stay in a cache, and the interpreter's own work for a block,
 # which holds its lock, is little beside NumPy's.
 BLOCK = 1 << 17
+WORKERS = min(4, os.cpu_count() or 1)
+_ALONE = 1 << 18  # so few elements are done before a thread has started
+
+_T = TypeVar("_T")
 
 
 def namespace(x: Array | Scalar) -> Any:
@@ -226,6 +231,23 @@ def _vectors(record: Any) -> list[Any]:
 def _is_numpy(record: Any) -> bool:
     vectors = _vectors(record)
     return bool(vectors) and all(isinstance(vector, np.ndarray) for vector in vectors)
+
+
+def in_parallel(work: Callable[[slice], _T], size: int, weight: int = 1) -> list[_T]:
+    """`work` on parts that make up `range(size)`, each in a thread of its own: NumPy gives up the
+    interpreter's lock while it computes.
+
+    Args:
+      work: what is done to a part.
+      size: how many there are.
+      weight: how many elements each of them stands for.
+    """
+    workers = 1 if size * weight < _ALONE else min(WORKERS, size)
+    cuts = [slice(i * size // workers, (i + 1) * size // workers) for i in range(workers)]
+    if workers == 1:
+        return [work(cuts[0])]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(work, cuts))
 
 
 def leaves_of(record: Any) -> list[Any]:

@@ -24,12 +24,11 @@ import math
 from typing import NamedTuple
 
 from taciturn.checks import choice
-from taciturn.core.amounts import Amount
 from taciturn.core.arrays import Scalar, namespace
 from taciturn.core.codecs.peaks import LEAST
-from taciturn.core.messages import OVERHEAD
+from taciturn.core.parts import Amount
 from taciturn.core.rules import ClientStats, Rule
-from taciturn.core.tally import Tally
+from taciturn.core.tally import OVERHEAD, Tally
 from taciturn.errors import InputError
 
 EACH, ROUND = 4e3, 40e3  # bytes of the default for each client, and for a round at the least
@@ -75,20 +74,21 @@ def budget(amount: str | None = None, per: str = "round") -> Rule:
     if wanted is None and per != "round":
         raise InputError(f"`per={per}` needs an amount, as in budget:4kB,per={per}.")
 
-    def shares(size: int, rounds: int | None) -> tuple[float, float]:
-        """`each` and `least` of the state."""
-        if wanted is None:
-            return EACH, ROUND
-        if wanted.is_share:
-            return wanted.value * (4 * size + OVERHEAD), 0.0
-        if per != "run":
-            return (wanted.value, 0.0) if per == "client" else (0.0, wanted.value)
-        if rounds is None:
-            raise InputError("`per=run` needs the number of rounds.")
-        return 0.0, wanted.value / max(rounds, 1)
-
     def init(size: int, rounds: int | None) -> Budget:
-        return Budget(*shares(size, rounds), 4.0 * size, 0.0, 0.0, 0.0, float(rounds or 0))
+        each, least = 0.0, 0.0
+        if wanted is None:
+            each, least = EACH, ROUND
+        elif wanted.is_share:
+            each = wanted.value * (4 * size + OVERHEAD)
+        elif per == "client":
+            each = wanted.value
+        elif per == "round":
+            least = wanted.value
+        elif rounds is None:
+            raise InputError("`per=run` needs the number of rounds.")
+        else:
+            least = wanted.value / max(rounds, 1)
+        return Budget(each, least, 4.0 * size, 0.0, 0.0, 0.0, float(rounds or 0))
 
     return Rule(
         "budget", (("amount", wanted), ("per", per)), init=init,
@@ -173,16 +173,11 @@ def _learn(state: Budget, tally: Tally) -> Budget:
     spent = xp.astype(tally.nbytes, answered.dtype) + answered * OVERHEAD
     debt = state.debt + spent / _planned(state, some) - _pace(state)
     most = xp.where(state.run > 0, math.inf, xp.full_like(debt, _MOST_DEBT))
-    return state._replace(
-        rounds=state.rounds + 1,
-        typical=_typical(state, tally.norms.weight * tally.norms.mean / some),
-        debt=xp.clip(debt, -_MOST_DEBT, most),
-    )
-
-
-def _typical(state: Budget, now: Scalar) -> Scalar:
-    """The mean of n·m after a round in which it was `now`."""
-    xp = namespace(now)
+    now = tally.norms.weight * tally.norms.mean / some
     old, rounds = (xp.asarray(x, dtype=now.dtype) for x in (state.typical, state.rounds))
     newest = xp.clip(_FIRST_ONES / (rounds + _FIRST_ONES), _NEW, 1.0)
-    return xp.where(old > 0, old + newest * (now - old), now)
+    return state._replace(
+        rounds=state.rounds + 1,
+        typical=xp.where(old > 0, old + newest * (now - old), now),
+        debt=xp.clip(debt, -_MOST_DEBT, most),
+    )

@@ -9,8 +9,8 @@ from taciturn.core import arrays
 from taciturn.core.arrays import Array, Scalar, check_flat, namespace
 from taciturn.core.codecs import Codec
 from taciturn.core.codecs.codec import Code
-from taciturn.core.messages import Message
 from taciturn.core.rules import ClientStats, Rule
+from taciturn.core.tally import Message
 from taciturn.errors import InputError
 
 

@@ -20,9 +20,8 @@ from typing import Any
 from taciturn.checks import choice
 from taciturn.core import budget as budgets
 from taciturn.core import codecs, rules, standins
-from taciturn.core.amounts import digits
 from taciturn.core.codecs import Codec
-from taciturn.core.parts import Part
+from taciturn.core.parts import Part, digits
 from taciturn.core.rules import Rule
 from taciturn.core.standins import StandIn
 from taciturn.errors import InputError, UnknownName
@@ -79,9 +78,9 @@ class Policy:
                 f"`{self.rule.name}` and `{self.codec.name}` do not go together: a rule that gives "
                 "each client a number of bytes needs a codec of any length, such as `peaks`."
             )
-        if self.codec.feedback and self.codec.name in ("eden", "quantize"):
+        if self.codec.feedback and self.codec.name == "eden":
             raise InputError(
-                f"`feedback` of `{self.codec.name}` is for the way down alone, as in "
+                "`feedback` of `eden` is for the way down alone, as in "
                 f"`{_DOWN}={spell(self.codec, without='feedback')}`."
             )
         object.__setattr__(self, "down", least_error(self.down))
@@ -134,14 +133,14 @@ def least_error(codec: Codec) -> Codec:
     if factory is not None and "feedback" in inspect.signature(factory).parameters:
         codec = factory(**dict(codec.params) | {"feedback": True})
     error = codec.error(1 << 20)  # of a large model
+    if codec.unbiased and error:
+        raise InputError(
+            "`down` needs a codec of least error, such as `sparse_ternary:0.05` or `eden:1`; "
+            f"`{codec.name}` is unbiased."
+        )
     if not error < 1:  # what is left out would grow from round to round
         raise InputError(
             f"`down` needs a codec whose `error` is below 1, got `{spell(codec)}` with {error:g}."
-        )
-    if codec.unbiased and error:
-        raise InputError(
-            "`down` needs a codec of least error, such as `sparse_ternary`; "
-            f"`{codec.name}` is unbiased."
         )
     return codec
 

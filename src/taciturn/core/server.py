@@ -27,8 +27,8 @@ class Optimizer(NamedTuple):
     """What the server does with the mean update."""
 
     init: Callable[[Array], Any]  # (weights) -> state
-    # (state, mean update, weights, donate) -> (weights, state)
-    apply: Callable[[Any, Array, Array, bool], tuple[Array, Any]]
+    # (state, mean update, weights) -> (weights, state)
+    apply: Callable[[Any, Array, Array], tuple[Array, Any]]
     # (condition, new, old) -> state, traced; for a state that is no tuple of arrays
     choose: Callable[[Scalar, Any, Any], Any] = select
 
@@ -64,11 +64,10 @@ class RoundInfo(NamedTuple):
 
 def averaging(lr: Scalar = 1.0) -> Optimizer:
     """θ_{t+1} = θ_t + lr · mean update: federated averaging."""
-
-    def apply(state: Any, mean: Array, weights: Array, donate: bool) -> tuple[Array, Any]:
-        return arrays.add_scaled(weights, lr, mean, donate=donate), state
-
-    return Optimizer(lambda weights: (), apply)
+    return Optimizer(
+        init=lambda weights: (),
+        apply=lambda state, mean, weights: (arrays.add_scaled(weights, lr, mean), state),
+    )
 
 
 def remember(policy: Policy, weights: Array, rounds: int | None = None) -> ServerMemory:
@@ -136,16 +135,15 @@ def learn(
 
 
 def close(
-    policy: Policy, state: ServerState, tally: Tally, optimizer: Optimizer | None = None, *,
-    donate: bool = False,
-) -> tuple[ServerState, RoundInfo]:  # fmt: skip
+    policy: Policy, state: ServerState, tally: Tally, optimizer: Optimizer | None = None
+) -> tuple[ServerState, RoundInfo]:
     """The state after a round: `learn`, and the weights moved by the mean update if anyone counts;
-    without an optimiser, by plain averaging. With `donate`, NumPy may reuse the memory of all."""
-    mean, memory, info = learn(policy, state.memory, tally, donate=donate)
+    without an optimiser, by plain averaging."""
+    mean, memory, info = learn(policy, state.memory, tally)
     plain, optimizer = isinstance(info.counts, np.bool), optimizer or averaging()
     if plain and not info.counts:
         return state._replace(memory=memory), info
-    weights, slots = optimizer.apply(state.optimizer, mean, state.weights, donate)
+    weights, slots = optimizer.apply(state.optimizer, mean, state.weights)
     if not plain:  # under JAX the step is made in any case
         weights = select(info.counts, weights, state.weights)
         slots = optimizer.choose(info.counts, slots, state.optimizer)

@@ -12,10 +12,24 @@ import numpy as np
 
 from taciturn.core.arrays import Array, Scalar, add_scaled, namespace, norm, ratio, zeros
 from taciturn.core.codecs import Codec, float32
-from taciturn.core.messages import Message
 from taciturn.errors import InputError
 
 _EXACT = float32()
+# Bytes of every message beside its code: version and kind (4), and 4 each for the number of
+# weights, examples, norm, norm of what was encoded, and probability. What the server sends has as
+# many.
+OVERHEAD = 24
+
+
+class Message(NamedTuple):
+    """What a client says."""
+
+    examples: Scalar  # n_k, what its update weighs; it need not be whole
+    norm: Scalar  # m_k = ‖Δ_k‖, before any codec
+    update: Array | None  # Δ_k, on the server as decoded; None from a client that stays silent
+    encoded_norm: Scalar | None = None  # with feedback ‖Δ_k + e_k‖; None where that is m_k
+    probability: Scalar = 1.0  # how likely it was to speak, where the rule says so: it counts 1/p
+    nbytes: int = 0  # of its code, where the rule gives each client a length
 
 
 class Moments(NamedTuple):
@@ -69,7 +83,7 @@ def start(weights: Array, each: bool = False) -> Tally:
 
 def add(
     tally: Tally, message: Message, config: RoundConfig, codec: Codec = _EXACT, *,
-    last: Array | None = None, donate: bool = False,
+    last: Array | None = None,
 ) -> Tally:  # fmt: skip
     """The tally with one more client in it.
 
@@ -82,7 +96,6 @@ def add(
       config: what `server.open` returned for this round.
       codec: what the client wrote it with.
       last: what this client said last, for a stand-in that needs it (`StandIn.own`).
-      donate: lets NumPy write the new sums over those of `tally`.
     """
     update, spoken, xp = message.update, tally.spoken, namespace(tally.spoken)
     if update is not None and update.shape != spoken.shape:
@@ -105,9 +118,9 @@ def add(
             each=tally.each is not None, nbytes=xp.asarray([message.nbytes]),
         )  # fmt: skip
         if one.n_spoke:
-            spoken = add_scaled(spoken, examples / chance, update, donate=donate)
+            spoken = add_scaled(spoken, examples / chance, update)
         if last is not None:
-            spoken = add_scaled(spoken, one.examples_silent, last, donate=donate)
+            spoken = add_scaled(spoken, one.examples_silent, last)
     added = {name: getattr(tally, name) + getattr(one, name) for name in Tally._fields[1:-3]}
     return Tally(
         spoken, **added,

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from taciturn.core.arrays import in_parallel
 from taciturn.core.buffers import PATTERNS
-from taciturn.core.parallel import in_parallel
 from taciturn.errors import InputError
 
 Arrays = Mapping[str, np.ndarray]  # a model's, or a part of them, by name

@@ -22,7 +22,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supernode import start_client_internal as supernode
 from flwr.supernode.cli import flower_supernode
 
-from taciturn.core.amounts import Amount
+from taciturn.core.parts import Amount
 from taciturn.errors import InputError
 
 _LEAST = 1000  # bytes: an error that says why has 600

@@ -16,7 +16,7 @@ from rich.live import Live as Screen
 from rich.table import Table
 from rich.text import Text
 
-from taciturn.core.messages import OVERHEAD
+from taciturn.core.tally import OVERHEAD
 from taciturn.progress import Compiling
 from taciturn.progress import Progress as Done
 from taciturn.report.units import byte_text, difference_text, percent, score_text

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from taciturn.core import downlink, messages
+from taciturn.core import downlink, tally
 from taciturn.core.policy import Policy, spell
 from taciturn.errors import InputError, require
 from taciturn.progress import Chunk
@@ -184,9 +184,9 @@ def traffic(cohort: int, size: int, missing: np.ndarray, choice: int = 0) -> dic
     asked for its loss gets a message and answers with one; another one asks it to train.
     """
     asked = np.full(missing.shape, cohort, np.int64)
-    overhead = (asked + choice) * messages.OVERHEAD
+    overhead = (asked + choice) * tally.OVERHEAD
     answered = asked - missing
-    headers = (answered + choice) * messages.OVERHEAD
+    headers = (answered + choice) * tally.OVERHEAD
     return {
         "asked": asked,
         "overhead_up": headers,

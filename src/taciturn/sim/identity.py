@@ -82,7 +82,7 @@ def _doing(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dic
         return task.metrics(model.of(weights), rows)
 
     def move(weights: Any, mean: Any) -> Any:
-        return optimizer.apply(optimizer.init(weights), mean, weights, False)
+        return optimizer.apply(optimizer.init(weights), mean, weights)
 
     steps: dict[str, tuple[Any, Any]] = {
         "the first weights": (model.init, (key,)),

@@ -69,7 +69,7 @@ def server_optimizer(which: str | optax.GradientTransformation, lr: Any) -> Opti
         return averaging(lr)
     transformation = optimizer_of(which)
 
-    def apply(state: Any, mean: Any, weights: Any, donate: bool) -> tuple[Any, Any]:
+    def apply(state: Any, mean: Any, weights: Any) -> tuple[Any, Any]:
         updates, state = transformation.update(-jnp.asarray(mean), state, jnp.asarray(weights))
         moved = weights + jnp.asarray(lr * updates, weights.dtype)
         return (np.asarray(moved) if isinstance(weights, np.ndarray) else moved), state

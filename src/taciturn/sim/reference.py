@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from taciturn.core import client, downlink, messages, server, tally
+from taciturn.core import client, downlink, server, tally
 from taciturn.core.policy import Policy
 from taciturn.core.server import ServerState
 from taciturn.progress import Chunk, Group
@@ -151,7 +151,7 @@ class _Run:
     def answer(
         self, carried: SimState, public: np.ndarray, k: Any, slot: int, examples: float,
         config: tally.RoundConfig, keys: draws.RoundKeys, t: int,
-    ) -> messages.Message:  # fmt: skip
+    ) -> tally.Message:  # fmt: skip
         """What client k says in round t, as the server reads it."""
         silence, residuals = carried.silence, carried.residuals
         trained, loss = self.trainer(public, k, slot, keys, t)

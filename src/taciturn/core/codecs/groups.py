@@ -83,7 +83,13 @@ def _encode(update: Array, key: Array, nbytes: int) -> Code:
     inside = words >> xp.maximum(block.bit_length() - xp.take(depths, where.block), 1)
     data = xp.where(where.bit == 0, words, inside >> xp.maximum(where.bit - 1, 0)) & 1
     listing = packing.write_positions(numbers, blocks + 1) if listed else ()
-    return *listing, pack(depths, DEPTH), pack(found.scales, SCALE), found.top, pack(where.used & (data == 1), 1)
+    return (
+        *listing,
+        pack(depths, DEPTH),
+        pack(found.scales, SCALE),
+        found.top,
+        pack(where.used & (data == 1), 1),
+    )
 
 
 def _decode(code: Code, key: Array, size: int, nbytes: int) -> Array:

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from taciturn.checks import number
-from taciturn.core.amounts import Amount
 from taciturn.core.arrays import Array, namespace, one_if
 from taciturn.core.codecs import groups, hadamard, shares
 from taciturn.core.codecs.codec import Codec, Lengths, single
 from taciturn.core.codecs.eden import eden
 from taciturn.core.codecs.eden import rows as eden_rows
 from taciturn.core.codecs.floats import float32
+from taciturn.core.parts import Amount
 from taciturn.errors import InputError
 
 LEAST = shares.LEAST
