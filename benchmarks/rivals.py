@@ -4,7 +4,7 @@ import numpy as np
 
 import taciturn
 from taciturn.core.arrays import Array, Scalar, namespace, put
-from taciturn.core.codecs import Codec, bf16, packing
+from taciturn.core.codecs import Codec, floats, packing
 from taciturn.core.codecs.codec import Code, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.codecs.sparse import kept, largest
@@ -56,7 +56,7 @@ def top_k_2bit(share: float, feedback: bool = True) -> Codec:
     def forms(size: int) -> tuple[Form, ...]:
         count = kept(size, share)
         return (*packing.position_forms(count, size), Form("u1", (packed_bytes(count, 2),)),
-                Form(bf16.DTYPE, (2,)))  # fmt: skip
+                Form("<u2", (2,)))  # fmt: skip
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)
@@ -69,11 +69,11 @@ def top_k_2bit(share: float, feedback: bool = True) -> Codec:
             for mask in (~large, large)
         ]
         words = xp.astype(values > 0, xp.uint8) + 2 * xp.astype(large, xp.uint8)
-        two = bf16.nearest(xp.astype(xp.stack(means), xp.float32))
+        two = floats.nearest_halves(xp.astype(xp.stack(means), xp.float32))
         return *packing.write_positions(positions, size), pack(words, 2), two
 
     def decode(code: Code, key: Array, size: int) -> Array:
-        low, upper, words, means = *code[:3], bf16.read(code[3])
+        low, upper, words, means = *code[:3], floats.read_halves(code[3])
         xp, count = namespace(means), kept(size, share)
         words = unpack(words, 2, count)
         sizes = xp.where(words >= 2, means[1], means[0])

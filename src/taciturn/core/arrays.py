@@ -64,21 +64,17 @@ def zeros(like: Array) -> Array:
     return namespace(like).zeros_like(like, dtype=wide(like))
 
 
-def norm(x: Array) -> Scalar:
-    """The Euclidean norm of a flat vector, in at least float32."""
-    return norm_of(lambda same: same, x)
-
-
-def norm_of(function: Callable[[Any], Array], record: Any) -> Scalar:
-    """The norm of `function(record)`, an element-wise function, without keeping its result.
+def norm(record: Any, function: Callable[[Any], Array] = lambda same: same) -> Scalar:
+    """The Euclidean norm of a flat vector, in at least float32; or of `function(record)`, which is
+    element-wise and not kept.
 
     Squares are summed block by block and then over blocks, so that the sum of a hundred million
     float32 squares does not stall; XLA sums in a tree of its own.
     """
-    if _is_numpy(record):
+    if (length := _numpy_length(record)) is not None:
         total, dtype = 0.0, np.float32
         with np.errstate(over="ignore", invalid="ignore"):
-            for _, block in _blocks(record, slice(0, len(_vectors(record)[0]))):
+            for _, block in _blocks(record, slice(0, length)):
                 x = np.asarray(function(block))
                 dtype = wide(x)
                 x = x.astype(dtype, copy=False)
@@ -112,7 +108,7 @@ def in_blocks(function: Callable[[Any], Any], record: Any, *, donate: bool = Fal
     are cut into blocks that fit the cache; scalars of the result are those of the last block. With
     `donate`, the result takes the place of `record` in memory. Threads share the work.
     """
-    if not _is_numpy(record):
+    if (length := _numpy_length(record)) is None:
         return function(record)
     out = leaves_of(record)
     if not donate:
@@ -130,7 +126,7 @@ def in_blocks(function: Callable[[Any], Any], record: Any, *, donate: bool = Fal
                         target[cut] = new
         return after
 
-    last = in_parallel(work, len(_vectors(record)[0]))[-1]
+    last = in_parallel(work, length)[-1]
     leaves = (to if _is_vector(to) else new for to, new in zip(out, last, strict=True))
     return rebuilt(record, leaves)
 
@@ -224,13 +220,11 @@ def _is_vector(leaf: Any) -> bool:
     return getattr(leaf, "ndim", 0) == 1
 
 
-def _vectors(record: Any) -> list[Any]:
-    return [leaf for leaf in leaves_of(record) if _is_vector(leaf)]
-
-
-def _is_numpy(record: Any) -> bool:
-    vectors = _vectors(record)
-    return bool(vectors) and all(isinstance(vector, np.ndarray) for vector in vectors)
+def _numpy_length(record: Any) -> int | None:
+    """The length of the record's vectors; None where they are not NumPy's."""
+    vectors = [leaf for leaf in leaves_of(record) if _is_vector(leaf)]
+    ours = bool(vectors) and all(isinstance(vector, np.ndarray) for vector in vectors)
+    return len(vectors[0]) if ours else None
 
 
 def in_parallel(work: Callable[[slice], _T], size: int, weight: int = 1) -> list[_T]:

@@ -88,7 +88,7 @@ def init(
 def open(policy: Policy, memory: ServerMemory, asked: Scalar) -> RoundConfig:
     """What the server knows, and broadcasts, when a round begins in which so many are asked."""
     context, stand_in = policy.rule.broadcast(memory.rule, asked), policy.stand_in
-    longest = arrays.norm_of(stand_in.predict, memory.stand_in) if stand_in.capped else math.inf
+    longest = arrays.norm(memory.stand_in, stand_in.predict) if stand_in.capped else math.inf
     return RoundConfig(context, getattr(context, "threshold", math.inf), longest)
 
 

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taciturn.core.arrays import Array, Scalar, namespace
-from taciturn.core.codecs import bf16
 from taciturn.core.parts import Part
 from taciturn.errors import InputError
 
@@ -119,8 +118,8 @@ def from_bytes(codec: Codec, data: bytes, size: int) -> Code:
     found, start = [], 0
     for form in codec.forms(size):
         flat = np.frombuffer(data, np.dtype(form.dtype), math.prod(form.shape), start)
-        finite = bf16.finite if form.upper else np.isfinite
-        if not finite(flat).all():
+        finite = (flat & 0x7F80) != 0x7F80 if form.upper else np.isfinite(flat)
+        if not finite.all():
             raise InputError(f"A code of `{codec.name}` has numbers that are not finite.")
         found.append(flat.reshape(form.shape).astype(flat.dtype.newbyteorder("=")))
         start += form.nbytes

@@ -25,7 +25,7 @@ import numpy as np
 
 from taciturn.checks import flag, number
 from taciturn.core.arrays import Array, Scalar, by_rows, namespace
-from taciturn.core.codecs import bf16, hadamard
+from taciturn.core.codecs import floats, hadamard
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.hashing import COORDINATES, SCALES, fold
@@ -39,6 +39,8 @@ LEVELS = {
     3: (0.2450940, 0.7560052, 1.3439092, 2.1519457),
     4: (0.1283950, 0.3880483, 0.6567589, 0.9423404, 1.2562309, 1.6180464, 2.0690172, 2.7326357),
 }
+_SIGNED = {bits: np.array([*(-x for x in levels[::-1]), *levels], np.float32)
+           for bits, levels in LEVELS.items()}  # fmt: skip
 _DISTORTION = {1: 0.3633802, 2: 0.1174819, 3: 0.0345478, 4: 0.0095011}
 _FEWEST = 64  # coordinates of a block: fewer would now and then miss all that there is
 _LEAST = 0.25  # mean |r| over rms that a scale is made for; 0.8 is usual
@@ -61,7 +63,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
     def forms(size: int) -> tuple[Form, ...]:
         blocks = hadamard.blocks_of(size)
         signs = Form("u1", (packed_bytes(blocks * kept(size, share), whole),))
-        return signs, Form(bf16.DTYPE, (blocks,), True)
+        return signs, Form("<u2", (blocks,), True)
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)
@@ -81,16 +83,16 @@ def eden(bits: float, feedback: bool = False) -> Codec:
             return index, scale(squares, along, least)
 
         index, scales = by_rows(work, hadamard.cut(update))
-        written = bf16.nearest(scales) if feedback else _drawn(scales, key)
+        written = floats.nearest_halves(scales) if feedback else _drawn(scales, key)
         return pack(xp.reshape(index, (-1,)), whole), written
 
     def decode(code: Code, key: Array, size: int) -> Array:
-        data, scales = code[0], bf16.read(code[1])
+        data, scales = code[0], floats.read_halves(code[1])
         xp = namespace(scales)
         blocks, block, count = hadamard.blocks_of(size), hadamard.block_of(size), kept(size, share)
         places = _places(key, size, count)
         index = xp.reshape(unpack(data, whole, blocks * count), (blocks, count))
-        levels = xp.asarray(_signed(whole), dtype=scales.dtype)
+        levels = xp.asarray(_SIGNED[whole], dtype=scales.dtype)
 
         def work(rows: Array, first: int) -> tuple[Array]:
             values = xp.take(levels, xp.astype(rows, xp.int32))
@@ -137,17 +139,17 @@ def rows(update: Array, key: Array, bits: Scalar) -> Array:
     for i in range(borders.shape[0]):
         q = q + xp.where(unit > borders[i], steps[i], 0.0)
     scales = _drawn(scale(squares, xp.sum(r * q, axis=1), 0.0), key)
-    return q * bf16.read(scales)[:, None]
+    return q * floats.read_halves(scales)[:, None]
 
 
 def _drawn(scales: Array, key: Array) -> Array:
     """Scales as they are written: rounded at random, so that they are right on average."""
-    return bf16.drawn(scales, random_bits(fold(key, SCALES), scales.shape))
+    return floats.drawn_halves(scales, random_bits(fold(key, SCALES), scales.shape))
 
 
 def _borders(bits: int) -> tuple[np.ndarray, np.ndarray]:
     """Borders between levels, and by how much a level rises there; as many as 4 bits have."""
-    levels, missing = _signed(bits), (0, 16 - 2**bits)
+    levels, missing = _SIGNED[bits], (0, 16 - 2**bits)
     borders = np.pad((levels[1:] + levels[:-1]) / 2, missing, constant_values=np.inf)
     return borders, np.pad(np.diff(levels), missing)
 
@@ -182,7 +184,7 @@ def _quantize(r: Array, squares: Array, block: int, bits: int) -> tuple[Array, A
         positive = r > 0
         level = xp.asarray(LEVELS[1][0], dtype=r.dtype)
         return xp.astype(positive, xp.uint8), xp.where(positive, level, -level)
-    unit, levels = _in_deviations(r, squares, block), _signed(bits)
+    unit, levels = _in_deviations(r, squares, block), _SIGNED[bits]
     index = xp.zeros(r.shape, dtype=xp.uint8)
     for border in (levels[1:] + levels[:-1]) / 2:
         index = index + xp.astype(unit > float(border), xp.uint8)
@@ -194,11 +196,6 @@ def _in_deviations(r: Array, squares: Array, block: int) -> Array:
     xp = namespace(r)
     rms = xp.sqrt(squares / block)[:, None]
     return r / xp.where(rms > 0, rms, 1.0)
-
-
-def _signed(bits: int) -> np.ndarray:
-    positive = np.array(LEVELS[bits], np.float32)
-    return np.concatenate([-positive[::-1], positive])
 
 
 def _spread(values: Array, places: Array, block: int) -> Array:

@@ -22,12 +22,11 @@ References:
 
 import functools
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from taciturn.core.arrays import Array, Scalar, by_rows, namespace, put
-from taciturn.core.codecs import bf16, hadamard, packing
+from taciturn.core.codecs import floats, hadamard, packing
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.eden import scale as scale_of
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
@@ -41,6 +40,9 @@ _LEAST_ALONG = 0.25
 # What scales are multiples of, of the largest: two for every factor of 2.
 _GRID = np.concatenate([[0.0], 2.0 ** ((np.arange(31) - 30) / 2)]).astype(np.float32)
 _GRID_ERROR = 0.011  # of a scale that is drawn from the grid: its variance over its square
+# The expected length of the longest of 1, 2, 4, … 4096 normal numbers, ∫ 1 − P(all < x) dx.
+_BELOW = np.array([math.erf((x + 0.5) / 1_000 / math.sqrt(2)) for x in range(8_000)])
+_LARGEST = np.array([np.sum(1 - _BELOW**m) / 1_000 for m in 2 ** np.arange(13)])
 
 
 def groups(nbytes: int) -> Codec:
@@ -60,7 +62,7 @@ def _forms(size: int, nbytes: int) -> tuple[Form, ...]:
         *(packing.position_forms(slots, hadamard.blocks_of(size) + 1) if listed else ()),
         Form("u1", (packed_bytes(slots, DEPTH),)),
         Form("u1", (packed_bytes(slots, SCALE),)),
-        Form(bf16.DTYPE, (1,), True),
+        Form("<u2", (1,), True),
         Form("u1", (room // 8,)),
     )
 
@@ -76,20 +78,14 @@ def _encode(update: Array, key: Array, nbytes: int) -> Code:
         numbers = packing.repeated(xp.astype(depths < NONE, xp.int32), slots)
         depths = xp.take(xp.concat([depths, xp.full_like(depths[:1], NONE)]), numbers)
         chances = xp.take(xp.concat([chances, xp.ones_like(chances[:1])]), numbers)
-    found = _find(hadamard.take(update, numbers), numbers, depths, chances, key)
-    where = _where(depths, block, room)
-    index = xp.take(_first_group(depths, block), where.block) + where.group
-    words = xp.astype(found.words[where.block, xp.where(where.used, index, 0)], xp.int32)
-    inside = words >> xp.maximum(block.bit_length() - xp.take(depths, where.block), 1)
-    data = xp.where(where.bit == 0, words, inside >> xp.maximum(where.bit - 1, 0)) & 1
+    words, scales, top = _find(hadamard.take(update, numbers), numbers, depths, chances, key)
+    own, group, bit, used = _where(depths, block, room)
+    index = xp.take(_first_group(depths, block), own) + group
+    words = xp.astype(words[own, xp.where(used, index, 0)], xp.int32)
+    inside = words >> xp.maximum(block.bit_length() - xp.take(depths, own), 1)
+    data = used & ((xp.where(bit == 0, words, inside >> xp.maximum(bit - 1, 0)) & 1) == 1)
     listing = packing.write_positions(numbers, blocks + 1) if listed else ()
-    return (
-        *listing,
-        pack(depths, DEPTH),
-        pack(found.scales, SCALE),
-        found.top,
-        pack(where.used & (data == 1), 1),
-    )
+    return *listing, pack(depths, DEPTH), pack(scales, SCALE), top, pack(data, 1)
 
 
 def _decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
@@ -99,22 +95,21 @@ def _decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
     numbers = xp.arange(blocks, dtype=xp.int32)
     if listing:
         numbers = packing.read_positions(listing[0], listing[1], slots, blocks + 1)
-    depths = xp.astype(unpack(depths, DEPTH, slots), xp.int32)
+    depths = unpack(depths, DEPTH, slots, np.int32)
     # None for those that no block of this size can have, nor one that does not exist.
     depths = xp.where((depths < block.bit_length()) & (numbers < blocks), depths, NONE)
-    where = _where(depths, block, room)
-    row = xp.astype(unpack(data, 1, room), xp.int32)
-    row = xp.concat([row, xp.zeros((16,), dtype=row.dtype)])
+    own, group, bit, used = _where(depths, block, room)
+    row = xp.concat([unpack(data, 1, room, np.int32), xp.zeros((16,), dtype=xp.int32)])
     words = sum(row[i : i + room] << i for i in range(block.bit_length()))
-    depth = xp.take(depths, where.block)
+    depth = xp.take(depths, own)
     inside = (words >> 1) & ((xp.ones_like(depth) << depth) - 1)
     groups = xp.full_like(depth, block) >> depth
-    shuffled = xp.minimum(inside * groups + where.group, block - 1)
-    place = where.block * block + xp.take(xp.asarray(_shuffled(block)), shuffled)
-    begins = where.used & (where.bit == 0)
-    each = xp.take(_read(unpack(scales, SCALE, slots), top), where.block)
+    shuffled = xp.minimum(inside * groups + group, block - 1)
+    place = own * block + xp.take(xp.asarray(_shuffled(block)), shuffled)
+    place = xp.where(used & (bit == 0), place, slots * block)  # where a word begins
+    each = xp.take(_read(unpack(scales, SCALE, slots), top), own)
     values = xp.where((words & 1) == 1, each, -each)
-    spread = put(xp.where(begins, place, slots * block), values, slots * block + 1)
+    spread = put(place, values, slots * block + 1)
     rows = xp.reshape(spread[:-1], (slots, block))
 
     def back(q: Array, first: int) -> tuple[Array]:
@@ -132,13 +127,13 @@ def rows(update: Array, key: Array, nbytes: Scalar) -> Array:
     shared = share_out(hadamard.squares(update), size, nbytes)
     depths, chances = draw(*shared, size, nbytes, key)
     numbers = xp.arange(blocks.shape[0], dtype=xp.int32)
-    found = _find(blocks, numbers, depths, chances, key)
+    words, written, top = _find(blocks, numbers, depths, chances, key)
     place = xp.asarray(_shuffled(block).argsort().astype(np.int32))[None, :]
     sent = (depths < NONE)[:, None]
     groups = xp.full_like(depths, block) >> xp.where(depths < NONE, depths, 0)
     index = _first_group(depths, block)[:, None] + (place & (groups - 1)[:, None])
-    words = xp.astype(xp.take_along_axis(found.words, index, axis=1), xp.int32)
-    scales = _read(found.scales, found.top)[:, None]
+    words = xp.astype(xp.take_along_axis(words, index, axis=1), xp.int32)
+    scales = _read(written, top)[:, None]
     q = xp.where((words & 1) == 1, scales, -scales)
     return xp.where(sent & ((words >> 1) == place), q, 0.0)
 
@@ -162,17 +157,11 @@ def _error(size: int, nbytes: int) -> float:
     return float((1 + _GRID_ERROR) * np.mean(1 / captured) / chances.min() - 1)
 
 
-class _Found(NamedTuple):
-    """What is sent of some blocks."""
-
-    # Of each block and all its groups of one, then of two, of four …: twice the place of the
-    # largest coordinate, and 1 more where that is positive
-    words: Array
-    scales: Array  # in the grid
-    top: Array  # what the grid is multiplied by
-
-
-def _find(rows: Array, numbers: Array, depths: Array, chances: Array, key: Array) -> _Found:
+def _find(
+    rows: Array, numbers: Array, depths: Array, chances: Array, key: Array
+) -> tuple[Array, Array, Array]:
+    """The words of all groups of some blocks, the blocks' scales in the grid, and what the grid is
+    multiplied by."""
     xp, block = namespace(rows), rows.shape[1]
     order = xp.asarray(_shuffled(block))
 
@@ -185,17 +174,20 @@ def _find(rows: Array, numbers: Array, depths: Array, chances: Array, key: Array
     sent = depths < NONE
     row = xp.where(sent, depths, 0)
     along = xp.take_along_axis(lengths, row[:, None], axis=1)[:, 0]
-    usual = xp.take(xp.asarray(_usual_along(block)), row)
-    exact = scale_of(squares, along, _LEAST_ALONG * usual) / chances
+    groups = block >> np.arange(block.bit_length())
+    usual = (_LARGEST[: len(groups)] * groups / math.sqrt(block)).astype(np.float32)
+    least = _LEAST_ALONG * xp.take(xp.asarray(usual), row)
+    exact = scale_of(squares, along, least) / chances
     exact = xp.where(sent, exact, 0.0)
-    top = bf16.up(xp.max(exact, keepdims=True))
+    top = floats.halves_above(xp.max(exact, keepdims=True))
     drawn = bits_at(fold(key, SCALES), numbers)
-    return _Found(words, _write(exact, top, drawn), top)
+    return words, _write(exact, top, drawn), top
 
 
 def _tournament(r: Array) -> tuple[Array, Array]:
-    """The words of all groups of every block, and for each size of groups the sum over them of the
-    largest coordinate's length.
+    """The words of all groups of one, then of two, of four … of every block: twice the place of the
+    largest coordinate, and 1 more where that is positive. And for each size of groups the sum over
+    them of that coordinate's length.
 
     A length and a word share 32 bits, so that the larger of two is one instruction: the length has
     ten bits behind the point, and counts as the middle of what they stand for.
@@ -230,16 +222,9 @@ def _first_group(depths: Array, block: int) -> Array:
     return xp.where(depths < NONE, twice - (twice >> xp.minimum(depths, NONE)), 0)
 
 
-class _Where(NamedTuple):
-    """What each of a code's bits belongs to."""
-
-    block: Array  # the last one where the bit is not used
-    group: Array
-    bit: Array  # its place in the group's word
-    used: Array
-
-
-def _where(depths: Array, block: int, total: int) -> _Where:
+def _where(depths: Array, block: int, total: int) -> tuple[Array, Array, Array, Array]:
+    """What each of a code's bits belongs to: the block, which is the last one where the bit is not
+    used, the group, the place in the group's word, and whether it is used."""
     xp, sent = namespace(depths), depths < NONE
     width = xp.where(sent, depths + 1, 1)
     cost = xp.where(sent, (xp.full_like(depths, block) >> xp.minimum(depths, NONE)) * width, 0)
@@ -249,12 +234,12 @@ def _where(depths: Array, block: int, total: int) -> _Where:
     own = xp.astype(xp.minimum(own, depths.shape[0] - 1), xp.int32)
     inside = place - xp.take(ends - cost, own)
     width = xp.take(width, own)
-    return _Where(own, inside // width, inside % width, inside < xp.take(cost, own))
+    return own, inside // width, inside % width, inside < xp.take(cost, own)
 
 
 def _write(numbers: Array, top: Array, drawn: Array) -> Array:
     """The places in the grid below or above, by random bits, so that the mean is right."""
-    xp, most = namespace(numbers), bf16.read(top)
+    xp, most = namespace(numbers), floats.read_halves(top)
     grid = xp.asarray(_GRID)
     ratio = numbers / xp.where(most > 0, most, 1.0)
     below = xp.clip(xp.searchsorted(grid, ratio, side="right") - 1, 0, len(_GRID) - 2)
@@ -265,20 +250,4 @@ def _write(numbers: Array, top: Array, drawn: Array) -> Array:
 
 def _read(places: Array, top: Array) -> Array:
     xp = namespace(places)
-    return xp.take(xp.asarray(_GRID), xp.astype(places, xp.int32)) * bf16.read(top)
-
-
-def _usual_along(block: int) -> np.ndarray:
-    """⟨r, q⟩ / ‖r‖ of normal coordinates, for each depth."""
-    groups = block >> np.arange(block.bit_length())
-    return (_LARGEST[: len(groups)] * groups / math.sqrt(block)).astype(np.float32)
-
-
-def _expected_largest() -> np.ndarray:
-    """The expected length of the longest of 1, 2, 4, … 4096 normal numbers, ∫ 1 − P(all < x) dx."""
-    x = (np.arange(8_000) + 0.5) / 1_000
-    below = np.array([math.erf(y / math.sqrt(2)) for y in x.tolist()])
-    return np.array([np.sum(1 - below**m) / 1_000 for m in 2 ** np.arange(13)])
-
-
-_LARGEST = _expected_largest()
+    return xp.take(xp.asarray(_GRID), xp.astype(places, xp.int32)) * floats.read_halves(top)

@@ -11,7 +11,7 @@ import math
 
 from taciturn.checks import whole
 from taciturn.core.arrays import Array, Scalar, in_rows, namespace
-from taciturn.core.codecs import bf16
+from taciturn.core.codecs import floats
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.hashing import LEVELS, fold
@@ -33,13 +33,13 @@ def quantize(bits: float) -> Codec:
     steps = 2**bits - 1
 
     def forms(size: int) -> tuple[Form, ...]:
-        scales = Form(bf16.DTYPE, (-(-size // _BLOCK),), True)
+        scales = Form("<u2", (-(-size // _BLOCK),), True)
         return Form("u1", (packed_bytes(size, bits),)), scales
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, blocks = namespace(update), update.shape[0], in_rows(single(update), _BLOCK)
-        written = bf16.up(xp.max(xp.abs(blocks), axis=1))
-        largest = bf16.read(written)
+        written = floats.halves_above(xp.max(xp.abs(blocks), axis=1))
+        largest = floats.read_halves(written)
         apart = xp.where(largest > 0, largest, 1.0)[:, None] * (2 / steps)
         place = xp.reshape(blocks / apart + steps / 2, (-1,))[:size]
         drawn = random_bits(fold(key, LEVELS), (size,))
@@ -48,7 +48,7 @@ def quantize(bits: float) -> Codec:
         return pack(xp.astype(index, xp.uint8), bits), written
 
     def decode(code: Code, key: Array, size: int) -> Array:
-        data, largest = code[0], bf16.read(code[1])
+        data, largest = code[0], floats.read_halves(code[1])
         xp = namespace(largest)
         index = xp.astype(unpack(data, bits, size), largest.dtype)
         apart = xp.repeat(largest, _BLOCK)[:size] * (2 / steps)

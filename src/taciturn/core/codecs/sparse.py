@@ -13,7 +13,7 @@ import numpy as np
 
 from taciturn.checks import flag, number
 from taciturn.core.arrays import Array, Scalar, largest_where, namespace, put
-from taciturn.core.codecs import bf16, packing
+from taciturn.core.codecs import floats, packing
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 
 _NORMAL = NormalDist()
@@ -46,15 +46,15 @@ def sparse_ternary(share: float, feedback: bool = False) -> Codec:
     def write(values: Array) -> Code:
         xp = namespace(values)
         mean = xp.reshape(xp.mean(xp.abs(values)), (1,))
-        return packing.pack(values > 0, 1), bf16.nearest(mean)
+        return packing.pack(values > 0, 1), floats.nearest_halves(mean)
 
     def read(code: Code, count: int) -> Array:
-        signs, mean = code[0], bf16.read(code[1])
+        signs, mean = code[0], floats.read_halves(code[1])
         return namespace(mean).where(packing.unpack(signs, 1, count) == 1, mean, -mean)
 
     return _codec(
         "sparse_ternary", share, feedback, write, read,
-        lambda count: (Form("u1", (packing.packed_bytes(count, 1),)), Form(bf16.DTYPE, (1,), True)),
+        lambda count: (Form("u1", (packing.packed_bytes(count, 1),)), Form("<u2", (1,), True)),
         # μ √k: at most √(Σ of the k largest squares), and one weight may hold all of them.
         norm_range=lambda norm, count, size: (0.995 * norm / size**0.5, 1.005 * norm),
         # ⟨x, decoded⟩² / (‖x‖² ‖decoded‖²) of normal weights: k μ² / ‖x‖².
