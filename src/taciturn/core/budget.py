@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from taciturn.checks import choice
 from taciturn.core.arrays import Scalar, namespace
-from taciturn.core.codecs.peaks import LEAST
+from taciturn.core.codecs.shares import LEAST
 from taciturn.core.parts import Amount
 from taciturn.core.rules import ClientStats, Rule
 from taciturn.core.tally import OVERHEAD, Tally

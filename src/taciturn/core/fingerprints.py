@@ -6,7 +6,7 @@ is edited in a notebook keeps its name, and two closures of the same code may ho
 
 import functools
 import hashlib
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -56,13 +56,16 @@ def _walk(value: Any, known: dict[int, Any]) -> Fingerprint:
 
 def _looked_at(function: FunctionType, known: dict[int, Any]) -> Fingerprint:
     """All that a function looks at beside its arguments."""
-    names = sorted(_names(function.__code__))
-    used = [_content(cell) for cell in function.__closure__ or ()]
+    names, empty = sorted(_names(function.__code__)), CellType()
+    cells = function.__closure__ or ()
+    used = [None if cell == empty else cell.cell_contents for cell in cells]
     used += [function.__globals__.get(name) for name in names]
     modules = [item for item in used if isinstance(item, ModuleType)]
     used += [function.__defaults__, function.__kwdefaults__]
     own = [fingerprint(item, known) for item in used]
-    return (*own, *(_attribute(module, name) for module in modules for name in names))
+    # A module's function is known by its identity: what a whole library looks at is not walked.
+    theirs = (vars(module).get(name) for module in modules for name in names)
+    return (*own, *(fingerprint(x) if _is_plain(x) else ("object", id(x)) for x in theirs))
 
 
 @functools.cache
@@ -72,21 +75,8 @@ def _names(code: CodeType) -> frozenset[str]:
     return frozenset(code.co_names).union(*inner)
 
 
-def _attribute(module: ModuleType, name: str) -> Fingerprint:
-    """A module's function is known by its identity: what a whole library looks at is not walked."""
-    item = vars(module).get(name)
-    return fingerprint(item) if _is_plain(item) else ("object", id(item))
-
-
 def _is_plain(item: Any) -> bool:
     """Whether it is a number, a text, an array, or a collection of such."""
     if isinstance(item, dict | tuple | list | set | frozenset):
         return all(map(_is_plain, item.values() if isinstance(item, dict) else item))
     return isinstance(item, bool | int | float | complex | str | bytes | np.ndarray | None)
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not filled yet
-        return None

@@ -26,20 +26,14 @@ from taciturn.core.rules import Rule
 from taciturn.core.standins import StandIn
 from taciturn.errors import InputError, UnknownName
 
-
-def _by_name(*factories: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    return {factory.__name__: factory for factory in factories}
-
-
-RULES = _by_name(
-    rules.full, rules.fixed, rules.adaptive, rules.random, rules.optimal, budgets.budget
-)
-STAND_INS = _by_name(standins.ou, standins.zero, standins.ignore, standins.last, standins.own)
-CODECS = _by_name(
-    codecs.float32, codecs.float16, codecs.bfloat16, codecs.quantize, codecs.eden, codecs.top_k,
-    codecs.sparse_ternary, codecs.peaks,
-)  # fmt: skip
-_KINDS = {"rule": RULES, "stand-in": STAND_INS, "codec": CODECS}
+_FACTORIES: dict[str, tuple[Callable[..., Any], ...]] = {
+    "rule": (rules.full, rules.fixed, rules.adaptive, rules.random, rules.optimal, budgets.budget),
+    "stand-in": (standins.ou, standins.zero, standins.ignore, standins.last, standins.own),
+    "codec": (codecs.float32, codecs.float16, codecs.bfloat16, codecs.quantize, codecs.eden,
+              codecs.top_k, codecs.sparse_ternary, codecs.peaks),
+}  # fmt: skip
+_KINDS = {kind: {make.__name__: make for make in some} for kind, some in _FACTORIES.items()}
+RULES, STAND_INS, CODECS = _KINDS.values()
 _TYPES: dict[str, type[Part]] = {"rule": Rule, "stand-in": StandIn, "codec": Codec}
 _DOWN = "down"  # `down=` begins the codec for the way down
 _ALONE = ("amount", "length")  # first arguments that are written as values, as required ones are
@@ -69,8 +63,7 @@ class Policy:
             stand_in, codec = self._usual()
             object.__setattr__(self, "stand_in", self.stand_in or stand_in)
             object.__setattr__(self, "codec", self.codec or codec)
-        kinds = {"rule": Rule, "stand_in": StandIn, "codec": Codec, "down": Codec}
-        for name, kind in kinds.items():
+        for name, kind in (("rule", Rule), ("stand_in", StandIn), ("codec", Codec), (_DOWN, Codec)):
             if not isinstance(value := getattr(self, name), kind):
                 raise InputError(f"A policy's `{name}` must be a {kind.__name__}, got {value!r}.")
         if self.rule.nbytes is not None and self.codec.lengths is None:
@@ -254,7 +247,6 @@ def spell(part: Part, without: str | None = None) -> str:
 
 def _value(text: str) -> Any:
     """A number, true or false, or the word itself: the factory judges whether it fits."""
-    text = text.strip()
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:

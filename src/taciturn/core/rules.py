@@ -163,8 +163,13 @@ def adaptive(
         return Adaptive(_threshold(norms.mean, norms.deviation(), state.k), state.k)
 
     def learn_robustly(state: Robust, tally: Tally) -> Robust:
-        median, deviation = _robust(tally.each)
-        xp, dtype = namespace(median), median.dtype
+        if tally.each is None:
+            raise InputError(
+                "This rule needs each norm: `tally.start(weights, each=True)` keeps them."
+            )
+        xp, median = namespace(tally.each), _median(tally.each)
+        dtype, mad = median.dtype, _median(xp.abs(tally.each - median))
+        deviation = xp.maximum(1.4826 * mad, median / 10)[()]  # 1.4826 MAD: that of a normal
         before, fall, spoke = (xp.asarray(number, dtype=dtype) for number in state[2:])
         fall = xp.where(spoke > 0, xp.minimum(ratio(median, before), (1 + fall) / 2), fall)
         threshold = fall * _threshold(median, deviation, state.k)
@@ -260,15 +265,6 @@ def _threshold(mean: Scalar, deviation: Scalar, k: Scalar) -> Scalar:
     xp, threshold = namespace(deviation), mean - k * deviation
     informative = (deviation >= 1e-6 * mean) & (deviation > 0) & xp.isfinite(threshold)
     return xp.where(informative, threshold, 0.0)
-
-
-def _robust(norms: Array | None) -> tuple[Scalar, Scalar]:
-    """The median, and the larger of a tenth of it and 1.4826 · MAD, a normal's deviation."""
-    if norms is None:
-        raise InputError("This rule needs each norm: `tally.start(weights, each=True)` keeps them.")
-    xp, middle = namespace(norms), _median(norms)
-    deviation = 1.4826 * _median(xp.abs(norms - middle))
-    return middle, xp.maximum(deviation, middle / 10)[()]
 
 
 def _median(x: Array) -> Scalar:

@@ -80,7 +80,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
             along = xp.sum(chosen * level, axis=1)
             if feedback:
                 return index, along / xp.sum(level * level, axis=1)
-            return index, scale(squares, along, least)
+            return index, scale_of(squares, along, least)
 
         index, scales = by_rows(work, hadamard.cut(update))
         written = floats.nearest_halves(scales) if feedback else _drawn(scales, key)
@@ -138,7 +138,7 @@ def rows(update: Array, key: Array, bits: Scalar) -> Array:
     q = xp.zeros_like(r) - xp.sum(steps) / 2
     for i in range(borders.shape[0]):
         q = q + xp.where(unit > borders[i], steps[i], 0.0)
-    scales = _drawn(scale(squares, xp.sum(r * q, axis=1), 0.0), key)
+    scales = _drawn(scale_of(squares, xp.sum(r * q, axis=1), 0.0), key)
     return q * floats.read_halves(scales)[:, None]
 
 
@@ -154,7 +154,7 @@ def _borders(bits: int) -> tuple[np.ndarray, np.ndarray]:
     return borders, np.pad(np.diff(levels), missing)
 
 
-def scale(squares: Array, along: Array, least: Scalar) -> Array:
+def scale_of(squares: Array, along: Array, least: Scalar) -> Array:
     """‖r‖² / ⟨r, q⟩ of every block, where ⟨r, q⟩ counts as at least so many times r's norm."""
     xp = namespace(squares)
     along = xp.maximum(along, least * xp.sqrt(squares))
