@@ -229,13 +229,7 @@ def _numpy_length(record: Any) -> int | None:
 
 def in_parallel(work: Callable[[slice], _T], size: int, weight: int = 1) -> list[_T]:
     """`work` on parts that make up `range(size)`, each in a thread of its own: NumPy gives up the
-    interpreter's lock while it computes.
-
-    Args:
-      work: what is done to a part.
-      size: how many there are.
-      weight: how many elements each of them stands for.
-    """
+    interpreter's lock while it computes. Each of so many stands for `weight` elements."""
     workers = 1 if size * weight < _ALONE else min(WORKERS, size)
     cuts = [slice(i * size // workers, (i + 1) * size // workers) for i in range(workers)]
     if workers == 1:

@@ -14,8 +14,6 @@ so far, its *debt* in rounds' worth:
 
     c = bytes of the budget · e^(−gain · debt) / mean of n·m
 
-In the first round nothing is known of n·m, and all clients have as many bytes.
-
 Where it is known how many rounds there will be, bytes rise in a straight line, from 0.2 to 1.8
 times their mean: later rounds wash the errors of early ones out of the model.
 """

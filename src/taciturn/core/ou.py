@@ -55,15 +55,11 @@ def step(path: Trajectory, d: Array) -> Trajectory:
 
 @np.errstate(all="ignore")
 def predict(path: Trajectory, constrained: bool = True) -> Array:
-    """Δ̂, the step that the fit expects next.
+    """Δ̂, the step that the fit expects next; 0 before t = 2, where the path never moved and where
+    the formula overflows.
 
-    Args:
-      path: the path so far.
-      constrained: whether â is held in [0, 1], which is what λ ≥ 0 means, and b̂ refitted. Without
-        it this is the paper's formula to the letter: at t = 2 it gives d₂²/d₁.
-
-    Returns:
-      Δ̂, and 0 before t = 2, where the path never moved and where the formula overflows.
+    If `constrained`, â is held in [0, 1], which is what λ ≥ 0 means, and b̂ refitted. Else this is
+    the paper's formula to the letter: at t = 2 it gives d₂²/d₁.
     """
     xp = namespace(path.x)
     pull = (path.Q / 2 + path.x * (path.m - path.x / 2)) / path.C  # 1 − â

@@ -90,12 +90,8 @@ def add(
     A message that is not finite, that weighs nothing, or whose norm does not fit its update is
     counted as rejected and changes nothing else. Whole groups, and compiled programs, have `of`.
 
-    Args:
-      tally: what was heard so far.
-      message: what the client sent, decoded.
-      config: what `server.open` returned for this round.
-      codec: what the client wrote it with.
-      last: what this client said last, for a stand-in that needs it (`StandIn.own`).
+    `config` is what `server.open` returned for this round, `codec` what the message was written
+    with, and `last` what the client said last, for a stand-in that needs it (`StandIn.own`).
     """
     update, spoken, xp = message.update, tally.spoken, namespace(tally.spoken)
     if update is not None and update.shape != spoken.shape:
@@ -110,8 +106,13 @@ def add(
     with np.errstate(over="ignore", invalid="ignore"):
         right = (chance > 0) & (chance <= 1)
         if update is not None:
-            norm_, fitting = _checked_norm(message, codec, norm_)
-            right = right & fitting
+            actual, codec = xp.astype(norm(update), norm_.dtype), codec.at(message.nbytes)
+            encoded = norm_
+            if codec.feedback and message.encoded_norm is not None:
+                encoded = xp.asarray(message.encoded_norm, dtype=norm_.dtype)
+            right = right & fits(codec, encoded, actual, update.shape[0])
+            if not codec.error(update.shape[0]):  # what a lossless code says is measured
+                norm_ = actual
         one = of(
             spoken, examples[None], xp.where(right, norm_, math.nan)[None],
             xp.asarray([update is not None]), config, chance[None],
@@ -130,18 +131,6 @@ def add(
     )  # fmt: skip
 
 
-def _checked_norm(message: Message, codec: Codec, reported: Scalar) -> tuple[Scalar, Scalar]:
-    """The norm that counts of a client that spoke, measured where its code is lossless, and whether
-    what was decoded fits what it reported."""
-    xp, size = namespace(reported), message.update.shape[0]  # type: ignore[union-attr]
-    actual = xp.astype(norm(message.update), reported.dtype)
-    encoded = reported
-    if codec.feedback and message.encoded_norm is not None:
-        encoded = xp.asarray(message.encoded_norm, dtype=reported.dtype)
-    codec = codec.at(message.nbytes)
-    return reported if codec.error(size) else actual, fits(codec, encoded, actual, size)
-
-
 def fits(codec: Codec, reported: Scalar, actual: Scalar, size: int) -> Scalar:
     """Whether an update of the reported norm can have been decoded to one of the actual norm."""
     low, high = codec.norm_range(reported, size)
@@ -152,15 +141,14 @@ def of(
     spoken: Array, examples: Array, norms: Array, spoke: Array, config: RoundConfig,
     probabilities: Array | None = None, *, each: bool = False, nbytes: Array | None = None,
 ) -> Tally:  # fmt: skip
-    """The tally of a group of clients whose Σ n·Δ/p is known.
+    """The tally of a group of clients; all but `config` and `each` have one entry per client.
 
     Args:
-      spoken: Σ n·Δ/p over those of the group that spoke and have a finite norm.
-      examples: n_k, one per client.
-      norms: m_k, one per client. A client whose norm is not finite or below 0 is rejected.
-      spoke: who spoke, one boolean per client.
+      spoken: but this one, Σ n·Δ/p over those of the group that spoke and have a finite norm.
+      examples, norms: n_k and m_k. A client whose norm is not finite or below 0 is rejected.
+      spoke: who spoke.
       config: what `server.open` returned for this round.
-      probabilities: p, one per client, of having spoken; all 1 where there are none.
+      probabilities: p of having spoken; all 1 where there are none.
       each: whether every norm is kept.
       nbytes: of the code of each that spoke, where their codec's have any length.
     """

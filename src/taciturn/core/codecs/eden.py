@@ -24,12 +24,11 @@ import math
 import numpy as np
 
 from taciturn.checks import flag, number
+from taciturn.core import hashing
 from taciturn.core.arrays import Array, Scalar, by_rows, namespace
 from taciturn.core.codecs import floats, hadamard
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
-from taciturn.core.hashing import COORDINATES, SCALES, fold
-from taciturn.core.hashing import bits as random_bits
 from taciturn.errors import InputError
 
 # Positive levels of the best quantiser of a standard normal, and its squared error.
@@ -76,14 +75,14 @@ def eden(bits: float, feedback: bool = False) -> Codec:
             r = hadamard.rotate(x, key, first)
             squares = xp.sum(x * x, axis=1)
             chosen = r if places is None else xp.take(r, places, axis=1)
-            index, level = _quantize(chosen, squares, block, whole)
+            index, level = _quantize(chosen, squares, whole)
             along = xp.sum(chosen * level, axis=1)
             if feedback:
                 return index, along / xp.sum(level * level, axis=1)
             return index, scale_of(squares, along, least)
 
         index, scales = by_rows(work, hadamard.cut(update))
-        written = floats.nearest_halves(scales) if feedback else _drawn(scales, key)
+        written = floats.nearest_halves(scales) if feedback else floats.drawn_halves(scales, key)
         return pack(xp.reshape(index, (-1,)), whole), written
 
     def decode(code: Code, key: Array, size: int) -> Array:
@@ -128,23 +127,18 @@ def _norm_range(norm: Scalar, size: int, bits: float, feedback: bool) -> tuple[S
     return 0.99 * (1.0 if whole else sure / least) * norm, 1.01 * norm / (least * part)
 
 
-def rows(update: Array, key: Array, bits: Scalar) -> Array:
+def eden_rows(update: Array, key: Array, bits: Scalar) -> Array:
     """What is decoded of a code with 2, 3 or 4 bits, which may be traced: blocks to be rotated
     back."""
     xp, x = namespace(update), hadamard.cut(update)
     r, squares = hadamard.rotate(x, key), xp.sum(x * x, axis=1)
-    unit = _in_deviations(r, squares, x.shape[1])
+    unit = _in_deviations(r, squares)
     borders, steps = xp.asarray(np.array([_borders(bits) for bits in (2, 3, 4)]))[bits - 2]
     q = xp.zeros_like(r) - xp.sum(steps) / 2
     for i in range(borders.shape[0]):
         q = q + xp.where(unit > borders[i], steps[i], 0.0)
-    scales = _drawn(scale_of(squares, xp.sum(r * q, axis=1), 0.0), key)
+    scales = floats.drawn_halves(scale_of(squares, xp.sum(r * q, axis=1), 0.0), key)
     return q * floats.read_halves(scales)[:, None]
-
-
-def _drawn(scales: Array, key: Array) -> Array:
-    """Scales as they are written: rounded at random, so that they are right on average."""
-    return floats.drawn_halves(scales, random_bits(fold(key, SCALES), scales.shape))
 
 
 def _borders(bits: int) -> tuple[np.ndarray, np.ndarray]:
@@ -173,28 +167,28 @@ def _places(key: Array, size: int, count: int) -> Array | None:
     xp, block = namespace(key), hadamard.block_of(size)
     if count == block:
         return None
-    order = xp.argsort(random_bits(fold(key, COORDINATES), (block,)), stable=True)
+    order = xp.argsort(hashing.bits(hashing.fold(key, hashing.COORDINATES), (block,)), stable=True)
     return xp.sort(order[:count])
 
 
-def _quantize(r: Array, squares: Array, block: int, bits: int) -> tuple[Array, Array]:
+def _quantize(r: Array, squares: Array, bits: int) -> tuple[Array, Array]:
     """The number of each coordinate's level and the level, in units of the block's rms."""
     xp = namespace(r)
     if bits == 1:
         positive = r > 0
         level = xp.asarray(LEVELS[1][0], dtype=r.dtype)
         return xp.astype(positive, xp.uint8), xp.where(positive, level, -level)
-    unit, levels = _in_deviations(r, squares, block), _SIGNED[bits]
+    unit, levels = _in_deviations(r, squares), _SIGNED[bits]
     index = xp.zeros(r.shape, dtype=xp.uint8)
     for border in (levels[1:] + levels[:-1]) / 2:
         index = index + xp.astype(unit > float(border), xp.uint8)
     return index, xp.take(xp.asarray(levels, dtype=r.dtype), xp.astype(index, xp.int32))
 
 
-def _in_deviations(r: Array, squares: Array, block: int) -> Array:
+def _in_deviations(r: Array, squares: Array) -> Array:
     """The coordinates over their block's rms."""
     xp = namespace(r)
-    rms = xp.sqrt(squares / block)[:, None]
+    rms = xp.sqrt(squares / r.shape[1])[:, None]
     return r / xp.where(rms > 0, rms, 1.0)
 
 

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from taciturn.core import hashing
 from taciturn.core.arrays import Array, Scalar, namespace
 from taciturn.core.codecs.codec import Code, Codec, Form
 
@@ -67,9 +68,10 @@ def halves_above(numbers: Array) -> Array:
     return _upper(_words(numbers) + 0xFFFF)
 
 
-def drawn_halves(numbers: Array, bits: Array) -> Array:
+def drawn_halves(numbers: Array, key: Array) -> Array:
     """The halves below or above, at random in such a way that the mean is right."""
-    return _upper(_words(numbers) + (bits >> 16))
+    drawn = hashing.bits(hashing.fold(key, hashing.SCALES), numbers.shape)
+    return _upper(_words(numbers) + (drawn >> 16))
 
 
 def read_halves(halves: Array) -> Array:

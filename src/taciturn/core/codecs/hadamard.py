@@ -43,15 +43,14 @@ def squares(vector: Array) -> Array:
 
 def take(vector: Array, numbers: Array) -> Array:
     """The blocks of these numbers; zeros for those that do not exist."""
-    xp, block, blocks = namespace(vector), block_of(vector.shape[0]), blocks_of(vector.shape[0])
     if not isinstance(vector, np.ndarray):
-        rows = cut(vector)
+        xp, rows = namespace(vector), cut(vector)
         return xp.take(xp.concat([rows, xp.zeros_like(rows[:1])]), numbers, axis=0)
-    whole = len(vector) // block
+    block = block_of(len(vector))
     found = np.zeros((len(numbers), block), vector.dtype)
-    found[numbers < whole] = vector[: whole * block].reshape(whole, block)[numbers[numbers < whole]]
-    if whole < blocks:
-        found[numbers == whole, : len(vector) - whole * block] = vector[whole * block :]
+    for row, number in zip(found, numbers.tolist(), strict=True):
+        part = vector[number * block : (number + 1) * block]
+        row[: len(part)] = part
     return found
 
 

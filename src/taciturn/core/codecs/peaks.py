@@ -31,15 +31,13 @@ from typing import Any
 import numpy as np
 
 from taciturn.checks import number
+from taciturn.core import hashing
 from taciturn.core.arrays import Array, Scalar, by_rows, namespace, one_if, put
 from taciturn.core.codecs import floats, hadamard, packing, shares
 from taciturn.core.codecs.codec import Code, Codec, Form, Lengths, single
-from taciturn.core.codecs.eden import eden, scale_of
-from taciturn.core.codecs.eden import rows as eden_rows
+from taciturn.core.codecs.eden import eden, eden_rows, scale_of
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
 from taciturn.core.codecs.shares import DEPTH, LEAST, NONE, SCALE, draw, layout, share_out
-from taciturn.core.hashing import SCALES, bits_at, fold
-from taciturn.core.hashing import bits as random_bits
 from taciturn.core.parts import Amount
 from taciturn.errors import InputError
 
@@ -261,7 +259,7 @@ def _find(
     exact = scale_of(squares, along, least) / chances
     exact = xp.where(sent, exact, 0.0)
     top = floats.halves_above(xp.max(exact, keepdims=True))
-    drawn = bits_at(fold(key, SCALES), numbers)
+    drawn = hashing.bits_at(hashing.fold(key, hashing.SCALES), numbers)
     return words, _write(exact, top, drawn), top
 
 
@@ -293,7 +291,7 @@ def _shuffled(block: int) -> np.ndarray:
     Of a few equal weights at places that a Hadamard matrix treats alike, only every second, fourth
     or eighth coordinate may be left. Shuffled, they are in all groups, and not in some alone.
     """
-    return random_bits(np.zeros(2, np.uint32), (block,)).argsort(kind="stable").astype(np.int32)
+    return hashing.bits(np.zeros(2, np.uint32), (block,)).argsort(kind="stable").astype(np.int32)
 
 
 def _first_group(depths: Array, block: int) -> Array:

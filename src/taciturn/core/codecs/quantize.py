@@ -10,12 +10,11 @@ References:
 import math
 
 from taciturn.checks import whole
+from taciturn.core import hashing
 from taciturn.core.arrays import Array, Scalar, in_rows, namespace
 from taciturn.core.codecs import floats
 from taciturn.core.codecs.codec import Code, Codec, Form, single
 from taciturn.core.codecs.packing import pack, packed_bytes, unpack
-from taciturn.core.hashing import LEVELS, fold
-from taciturn.core.hashing import bits as random_bits
 
 _BLOCK = 256
 # The largest of so many normal draws is about this many deviations away.
@@ -42,7 +41,7 @@ def quantize(bits: float) -> Codec:
         largest = floats.read_halves(written)
         apart = xp.where(largest > 0, largest, 1.0)[:, None] * (2 / steps)
         place = xp.reshape(blocks / apart + steps / 2, (-1,))[:size]
-        drawn = random_bits(fold(key, LEVELS), (size,))
+        drawn = hashing.bits(hashing.fold(key, hashing.LEVELS), (size,))
         chance = xp.astype(drawn >> 8, blocks.dtype) * 2.0**-24
         index = xp.clip(xp.floor(place + chance), 0, steps)
         return pack(xp.astype(index, xp.uint8), bits), written

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from taciturn.core import hashing
 from taciturn.core.arrays import Array, Scalar, largest_where, namespace, one_if
 from taciturn.core.codecs import hadamard
 from taciturn.core.codecs.packing import low_bits, packed_bytes, position_bytes
-from taciturn.core.hashing import BLOCKS, fold
-from taciturn.core.hashing import bits as random_bits
 
 LEAST = 32  # bytes of a code
 DEPTH, SCALE = 4, 5  # bits for a block's j and for its scale
@@ -125,7 +124,7 @@ def draw(
     blocks are then halved, as far as there is room.
     """
     xp, block = namespace(depths), hadamard.block_of(size)
-    offset = random_bits(fold(key, BLOCKS), (1,)) >> (32 - 2 * _HALF)
+    offset = hashing.bits(hashing.fold(key, hashing.BLOCKS), (1,)) >> (32 - 2 * _HALF)
     each = xp.astype(chances, xp.uint32)
     # Sums wrap around at 2³²; how many whole numbers lie between two of them is right all the same.
     ends = xp.cumulative_sum(each, dtype=xp.uint32) + offset

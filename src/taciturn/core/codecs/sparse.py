@@ -83,13 +83,11 @@ def _codec(
         positions = packing.read_positions(code[0], code[1], count, size)
         return put(positions, read(code[2:], count), size)
 
-    def all_forms(size: int) -> tuple[Form, ...]:
-        count = kept(size, share)
-        return *packing.position_forms(count, size), *forms(count)
-
     return Codec(
         name, (("share", share), ("feedback", feedback)), encode=encode, decode=decode,
-        forms=all_forms, norm_range=lambda norm, size: norm_range(norm, kept(size, share), size),
+        forms=lambda size: packing.position_forms(kept(size, share), size)
+        + forms(kept(size, share)),
+        norm_range=lambda norm, size: norm_range(norm, kept(size, share), size),
         error=lambda size: 1 - captured(share, _NORMAL.inv_cdf(1 - share / 2)),
         unbiased=False, feedback=feedback,
     )  # fmt: skip
