@@ -109,7 +109,7 @@ def test_any_bytes_of_any_length_are_an_update_or_an_error(data: Any) -> None:
 def test_the_error_is_what_is_declared(size: int, nbytes: int, count: int) -> None:
     """Of normal weights, within 5 %, be there bits for every block or for few of them."""
     codec, update = LENGTHS.at(nbytes), uneven(-(-size // BLOCK), 0.0)[:size]
-    assert shares.layout(size, nbytes).listed == (size // nbytes > 600)
+    assert shares.layout(size, nbytes)[1] == (size // nbytes > 600)
     assert error_of(codec, update, count) == pytest.approx(codec.error(size), rel=0.05)
 
 

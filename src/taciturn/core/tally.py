@@ -15,9 +15,8 @@ from taciturn.core.codecs import Codec, float32
 from taciturn.errors import InputError
 
 _EXACT = float32()
-# Bytes of every message beside its code: version and kind (4), and 4 each for the number of
-# weights, examples, norm, norm of what was encoded, and probability. What the server sends has as
-# many.
+# Bytes of every message, up or down, beside its code: version and kind (4), and 4 each for the
+# number of weights, examples, norm, norm of what was encoded, and probability.
 OVERHEAD = 24
 
 

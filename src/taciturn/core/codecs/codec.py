@@ -4,10 +4,9 @@ A *code* is a tuple of arrays whose shapes depend on the number of weights alone
 program can make one and its bytes are known before anything is sent. The *key* is two words that
 both sides know (`taciturn.core.hashing`): masks and rotations are drawn from it and never travel.
 
-With *feedback* a client keeps what a codec left out, its residual e, and adds it to what it says
-next: it encodes x = Δ + e, and e becomes x − decoded. That needs the form of least error, which is
-a contraction, ‖x − decoded‖² ≤ (1 − δ) ‖x‖²: around an unbiased form, whose error may be larger
-than x, residuals grow without end.
+With *feedback* a client keeps what a codec left out, its residual e: it encodes x = Δ + e, and e
+becomes x − decoded. That needs the form of least error, which is a contraction, ‖x − decoded‖² ≤
+(1 − δ) ‖x‖²: around an unbiased form, whose error may be larger than x, residuals grow without end.
 
 References:
   Karimireddy et al. Error Feedback Fixes SignSGD and other Gradient Compression Schemes, 2019.
@@ -87,8 +86,7 @@ class Codec(Part):
         return math.sqrt(1 + error if self.unbiased else 1 - error)
 
     def at(self, nbytes: int) -> "Codec":
-        """The codec whose codes have so many bytes; itself where its length is its own, and for 0,
-        where no rule gives one."""
+        """The codec whose codes have so many bytes; itself where no rule gives it a length."""
         return self if self.lengths is None or not nbytes else self.lengths.at(nbytes)
 
     def nbytes(self, size: int) -> int:

@@ -128,8 +128,7 @@ def _norm_range(norm: Scalar, size: int, bits: float, feedback: bool) -> tuple[S
 
 
 def eden_rows(update: Array, key: Array, bits: Scalar) -> Array:
-    """What is decoded of a code with 2, 3 or 4 bits, which may be traced: blocks to be rotated
-    back."""
+    """What is decoded of a code with 2, 3 or 4 bits, which may be traced, but not rotated back."""
     xp, x = namespace(update), hadamard.cut(update)
     r, squares = hadamard.rotate(x, key), xp.sum(x * x, axis=1)
     unit = _in_deviations(r, squares)

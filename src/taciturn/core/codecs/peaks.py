@@ -137,13 +137,10 @@ def _groups(nbytes: int) -> Codec:
 def _forms(size: int, nbytes: int) -> tuple[Form, ...]:
     """Numbers of blocks where they are listed, depths, scales, the largest of these, and words."""
     slots, listed, room = layout(size, nbytes)
-    return (
-        *(packing.position_forms(slots, hadamard.blocks_of(size) + 1) if listed else ()),
-        Form("u1", (packed_bytes(slots, DEPTH),)),
-        Form("u1", (packed_bytes(slots, SCALE),)),
-        Form("<u2", (1,), True),
-        Form("u1", (room // 8,)),
-    )
+    listing = packing.position_forms(slots, hadamard.blocks_of(size) + 1) if listed else ()
+    depths, scales, words = packed_bytes(slots, DEPTH), packed_bytes(slots, SCALE), room // 8
+    numbers = Form("u1", (depths,)), Form("u1", (scales,))
+    return *listing, *numbers, Form("<u2", (1,), True), Form("u1", (words,))
 
 
 def _encode(update: Array, key: Array, nbytes: int) -> Code:
@@ -169,7 +166,7 @@ def _encode(update: Array, key: Array, nbytes: int) -> Code:
 
 def _decode(code: Code, key: Array, size: int, nbytes: int) -> Array:
     *listing, depths, scales, top, data = code
-    xp, slots, room = namespace(data), *layout(size, nbytes)[::2]
+    xp, (slots, _, room) = namespace(data), layout(size, nbytes)
     block, blocks = hadamard.block_of(size), hadamard.blocks_of(size)
     numbers = xp.arange(blocks, dtype=xp.int32)
     if listing:
@@ -226,8 +223,7 @@ def _norm_range(norm: Scalar, size: int, nbytes: int) -> tuple[Scalar, Scalar]:
 
 @functools.lru_cache(maxsize=1024)
 def _error(size: int, nbytes: int) -> float:
-    """The expected error of normal weights, whose blocks are all alike: it follows from the depths
-    and chances that these are given."""
+    """The expected error of normal weights, whose blocks are all alike."""
     block, blocks = hadamard.block_of(size), hadamard.blocks_of(size)
     shared = share_out(np.ones(blocks, np.float32), size, nbytes)
     depths, chances = draw(*shared, size, nbytes, np.zeros(2, np.uint32))

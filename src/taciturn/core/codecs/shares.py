@@ -7,7 +7,7 @@ number of bytes may be traced.
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,23 +27,16 @@ _HALF = 10
 ONE = 1 << 2 * _HALF  # a chance of 1, in fixed point
 
 
-class Layout(NamedTuple):
-    """What a code has room for."""
-
-    slots: Any  # blocks that are sent at the most
-    listed: Any  # whether they are numbered; else every block has a slot of its own
-    room: Any  # bits for places and signs
-
-
-def layout(size: int, nbytes: Any) -> Layout:
-    """That of a code of so many bytes, which may be traced."""
+def layout(size: int, nbytes: Any) -> tuple[Any, Any, Any]:
+    """How many blocks a code of so many bytes sends at the most, whether these are numbered (else
+    every block has a slot of its own), and bits for places and signs; `nbytes` may be traced."""
     blocks = hadamard.blocks_of(size)
     total = 8 * (nbytes - 2)
     listed = total < blocks * (_SLOT - 3)
     numbered = total // (_SLOT + low_bits(total // _SLOT + 1, blocks + 1))
     slots = one_if(listed) * (numbered - blocks) + blocks
     numbers = one_if(listed) * sum(position_bytes(slots, blocks + 1))
-    return Layout(slots, listed, 8 * (nbytes - 2 - numbers - _headers(slots)))
+    return slots, listed, 8 * (nbytes - 2 - numbers - _headers(slots))
 
 
 def _headers(slots: Any) -> Any:
@@ -132,7 +125,7 @@ def draw(
     costs = xp.asarray(_costs(block))
     cost = xp.where(sent, xp.take(costs, depths), 0)
     more = xp.where(sent, xp.take(costs, xp.maximum(depths - 1, 0)) - cost, 0)
-    left = layout(size, nbytes).room - xp.sum(cost, dtype=xp.int32)
+    left = layout(size, nbytes)[2] - xp.sum(cost, dtype=xp.int32)
     halved = sent & (depths > 0) & (xp.cumulative_sum(more, dtype=xp.int32) <= left)
     depths = xp.where(sent, depths - xp.astype(halved, xp.int32), NONE)
     return depths, xp.astype(xp.where(sent, chances, ONE), xp.float32) / ONE
