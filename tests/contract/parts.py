@@ -3,11 +3,6 @@
 A new part belongs into `QUICK`; more of its forms, for the nightly tests, into `MORE`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import Any
-
 import pytest
 
 from taciturn.core.policy import CODECS, RULES, STAND_INS, parse_part, spell
@@ -33,13 +28,13 @@ MORE = {
 }  # fmt: skip
 
 
-def every(kind: str, registry: dict[str, Any]) -> list[Any]:
+def every(kind, registry):
     parts = [parse_part(kind, text) for text in f"{QUICK[kind]} {MORE[kind]}".split()]
     assert {part.name for part in parts} == set(registry), f"a {kind} is missing in parts.py"
     return parts
 
 
-def cases(parts: Iterable[Any]) -> list[Any]:
+def cases(parts):
     """Parameters of a test: the parts, nightly where they are not in `QUICK`."""
     quick = " ".join(QUICK.values()).split()
     return [

@@ -5,11 +5,9 @@ equal ones that a rotation may turn into as many; sizes are of a weight, of less
 one more than a block.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +19,7 @@ from parts import CODEC_PARTS, cases
 
 from taciturn.core import tally
 from taciturn.core.arrays import norm
-from taciturn.core.codecs import Codec, eden, from_bytes, peaks, to_bytes
+from taciturn.core.codecs import eden, from_bytes, peaks, to_bytes
 from taciturn.core.codecs.sparse import largest
 from taciturn.core.policy import CODECS, spell
 from taciturn.errors import InputError
@@ -36,7 +34,7 @@ KEYS = [np.array([n, 99], np.uint32) for n in range(40)]
 
 
 @functools.cache
-def vectors(size: int) -> dict[str, np.ndarray]:
+def vectors(size):
     rng = np.random.default_rng(size)
     found = {
         "dense": rng.standard_normal(size),
@@ -53,7 +51,7 @@ def vectors(size: int) -> dict[str, np.ndarray]:
     return {name: (0.01 * vector).astype(np.float32) for name, vector in found.items()}
 
 
-def read_back(codec: Codec, update: np.ndarray, key: np.ndarray) -> np.ndarray:
+def read_back(codec, update, key):
     """Through the bytes that travel."""
     data = to_bytes(codec, codec.encode(update, key), len(update))
     return np.asarray(codec.decode(from_bytes(codec, data, len(update)), key, len(update)))
@@ -61,9 +59,7 @@ def read_back(codec: Codec, update: np.ndarray, key: np.ndarray) -> np.ndarray:
 
 @codecs
 @sizes
-def test_a_code_has_the_bytes_that_it_says_and_reads_back_as_it_was(
-    codec: Codec, size: int
-) -> None:
+def test_a_code_has_the_bytes_that_it_says_and_reads_back_as_it_was(codec, size):
     for name, update in vectors(size).items():
         code = codec.encode(update, KEYS[0])
         data = to_bytes(codec, code, size)
@@ -93,10 +89,10 @@ class Draws(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def draws(codec: Codec) -> dict[str, Draws]:
+def draws(codec):
     """For every kind of update of two whole blocks."""
 
-    def of(update: np.ndarray) -> Draws:
+    def of(update):
         read = np.stack([read_back(codec, update, key) for key in KEYS]).astype(np.float64)
         x, squares = update.astype(np.float64), float(np.dot(update, update))
         return Draws(
@@ -117,7 +113,7 @@ WORST = {"float32": 1.0, "eden": 3.5, "top_k": 1.05, "sparse_ternary": 2.8, "qua
 
 
 @codecs
-def test_error_and_norm_are_what_is_declared(codec: Codec, draws: dict[str, Draws]) -> None:
+def test_error_and_norm_are_what_is_declared(codec, draws):
     """Of dense updates within 5 %; of 16 bits, and of `quantize`, at most."""
     dense, declared = draws["dense"], codec.error(8192)
     drawn_levels = codec.name == "quantize"
@@ -138,7 +134,7 @@ def test_error_and_norm_are_what_is_declared(codec: Codec, draws: dict[str, Draw
 
 
 @codecs
-def test_unbiased_means_just_that(codec: Codec, draws: dict[str, Draws]) -> None:
+def test_unbiased_means_just_that(codec, draws):
     """The mean over keys comes nearer with every key, at the rate of independent errors, and its
     part along the update is the update, within what so many draws allow."""
     n, lossy = len(KEYS), codec.error(8192) > 0
@@ -156,7 +152,7 @@ def test_unbiased_means_just_that(codec: Codec, draws: dict[str, Draws]) -> None
 
 
 @codecs
-def test_numpy_and_jax_write_and_read_alike(codec: Codec) -> None:
+def test_numpy_and_jax_write_and_read_alike(codec):
     size, key = 4097, KEYS[3]
     encode, decode = jax.jit(codec.encode), jax.jit(codec.decode, static_argnums=2)
     for name in ("dense", "heavy", "two"):
@@ -175,7 +171,7 @@ def test_numpy_and_jax_write_and_read_alike(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", [eden(0.1), eden(2), peaks("32B")], ids=spell)
-def test_matrix_products_have_the_highest_precision(codec: Codec) -> None:
+def test_matrix_products_have_the_highest_precision(codec):
     """Whatever that of the run is: signs of what is rounded would differ between two sides."""
     update, key = vectors(10_000)["dense"], KEYS[0]
     code = codec.encode(update, key)
@@ -190,7 +186,7 @@ def test_matrix_products_have_the_highest_precision(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", cases(c for c in CODEC_PARTS if c.name == "eden"))
-def test_the_norm_of_weights_that_are_alike_is_in_its_range(codec: Codec) -> None:
+def test_the_norm_of_weights_that_are_alike_is_in_its_range(codec):
     """In a whole block, and in one of 16 weights that is filled up: of half, a sixteenth and one in
     two thousand rotations of 4, 8 and 16 equal weights as few coordinates are left."""
     for first, count in itertools.product((0, 4096), (4, 8, 16)):
@@ -204,9 +200,7 @@ def test_the_norm_of_weights_that_are_alike_is_in_its_range(codec: Codec) -> Non
 
 
 @pytest.mark.parametrize("codec", cases(c for c in CODEC_PARTS if c.feedback), scope="module")
-def test_with_feedback_a_codec_is_a_contraction_and_no_other_scale_is_better(
-    codec: Codec, draws: dict[str, Draws]
-) -> None:
+def test_with_feedback_a_codec_is_a_contraction_and_no_other_scale_is_better(codec, draws):
     """‖x − decoded‖² ≤ (1 − δ) ‖x‖² with any key, where √δ is the least norm that is declared."""
     least, _ = codec.norm_range(1.0, 8192)
     assert 0 <= least < 1
@@ -225,7 +219,7 @@ def test_with_feedback_a_codec_is_a_contraction_and_no_other_scale_is_better(
 @codecs
 @given(data=st.data())
 @settings(max_examples=60)
-def test_any_bytes_are_an_update_or_an_error(codec: Codec, data: Any) -> None:
+def test_any_bytes_are_an_update_or_an_error(codec, data):
     """Never another exception, and never numbers that are not finite."""
     size = data.draw(st.sampled_from((1, 3, 101, 300)))
     right = codec.nbytes(size)
@@ -248,7 +242,7 @@ def test_any_bytes_are_an_update_or_an_error(codec: Codec, data: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 4097])
-def test_the_largest_are_those_of_a_stable_sort(size: int) -> None:
+def test_the_largest_are_those_of_a_stable_sort(size):
     rng, compiled = np.random.default_rng(size), jax.jit(largest, static_argnums=1)
     updates = {
         "heavy": rng.standard_t(2, size),

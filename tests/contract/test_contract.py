@@ -1,9 +1,6 @@
 """The contract that every rule and stand-in of the registries keeps; `parts.py` lists them."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +20,7 @@ SIZE, CLIENTS, ROUNDS = 6, 4, 5
 EXAMPLES = [3.0, 1.0, 2.0, 5.0]
 
 
-def some_tally(
-    xp: Any, updates: Any, norms: Any, config: tally.RoundConfig, rule: Any
-) -> tally.Tally:
+def some_tally(xp, updates, norms, config, rule):
     """Of a round in which the third of four clients is silent."""
     n, spoke = xp.asarray(EXAMPLES, dtype=norms.dtype), xp.asarray([True, True, False, True])
     chances = xp.asarray([1.0, 0.5, 0.8, 0.9], dtype=norms.dtype)
@@ -38,7 +33,7 @@ def some_tally(
     )  # fmt: skip
 
 
-def learned(rule: Any) -> Any:
+def learned(rule):
     """A rule's state after a round."""
     norms = np.array([0.4, np.nan, 1.3, 0.9], np.float32)
     config = tally.RoundConfig((), 0.5, float("inf"))
@@ -47,7 +42,7 @@ def learned(rule: Any) -> Any:
 
 
 @rules
-def test_a_rule_says_yes_or_no_and_the_same_in_jax(rule: Any) -> None:
+def test_a_rule_says_yes_or_no_and_the_same_in_jax(rule):
     context = rule.broadcast(learned(rule), CLIENTS)
     grid = np.array(
         list(itertools.product([0.0, 0.4, 1.3, 9.0], [0.0, 0.499, 0.5, 0.999])), np.float32
@@ -64,7 +59,7 @@ def test_a_rule_says_yes_or_no_and_the_same_in_jax(rule: Any) -> None:
 
 
 @rules
-def test_a_rule_looks_only_at_what_it_names(rule: Any) -> None:
+def test_a_rule_looks_only_at_what_it_names(rule):
     context = rule.broadcast(rule.init(SIZE, ROUNDS), CLIENTS)
     here, there = ClientStats(0.4, 0.4, 0.4, 1), ClientStats(9.0, 0.9, 9.0, 50)
     for name in set(ClientStats._fields) - set(rule.looks_at):
@@ -72,7 +67,7 @@ def test_a_rule_looks_only_at_what_it_names(rule: Any) -> None:
         assert rule.speaks(other, context) == rule.speaks(here, context)
 
 
-def test_a_rule_keeps_its_numbers_in_the_state() -> None:
+def test_a_rule_keeps_its_numbers_in_the_state():
     """One compiled program serves every rule of a structure: only the state may differ."""
     pairs = [
         (one, other)
@@ -95,12 +90,12 @@ def test_a_rule_keeps_its_numbers_in_the_state() -> None:
      ("adaptive", "adaptive,weighted=false", False), ("ou", "ou,cap=true", False),
      ("zero", "ignore", False)],
 )  # fmt: skip
-def test_structure_is_all_but_the_floats(one: str, other: str, alike: bool) -> None:
+def test_structure_is_all_but_the_floats(one, other, alike):
     assert (parse(one).structure == parse(other).structure) == alike
 
 
 @stand_ins
-def test_a_stand_in_begins_with_zero_and_leaves_its_inputs_alone(stand_in: Any) -> None:
+def test_a_stand_in_begins_with_zero_and_leaves_its_inputs_alone(stand_in):
     state = stand_in.init(np.ones(SIZE, np.float32))
     assert not np.any(stand_in.predict(state))
     mean = np.full(SIZE, 0.5, np.float32)
@@ -115,17 +110,17 @@ def test_a_stand_in_begins_with_zero_and_leaves_its_inputs_alone(stand_in: Any) 
 # Whole rounds, in NumPy and in a compiled program.
 
 
-def same(a: Any, b: Any, tolerance: float) -> None:
+def same(a, b, tolerance):
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
 
 
-def forms(record: Any) -> Any:
+def forms(record):
     """Records with what kind of array stands where: shape, dtype, and whether that is weak."""
     return jax.tree.map(lambda x: (x.shape, str(x.dtype), getattr(x, "weak_type", False)), record)
 
 
-def play(policy: Policy, xp: Any, dtype: str) -> list[Any]:
+def play(policy, xp, dtype):
     """States and infos of a few rounds; somebody is silent and somebody rejected in each, and in
     the third everyone is rejected."""
     rng = np.random.default_rng(7)
@@ -134,7 +129,7 @@ def play(policy: Policy, xp: Any, dtype: str) -> list[Any]:
     norms = rng.uniform(0.1, 2.0, (ROUNDS, CLIENTS)).astype(np.float32)
     norms[:, 1] = norms[2] = np.nan
 
-    def one_round(state: Any, updates: Any, norms: Any) -> Any:
+    def one_round(state, updates, norms):
         config = server.open(policy, state.memory, CLIENTS)
         heard = some_tally(xp, updates, norms, config, policy.rule)
         return server.close(policy, state, heard)
@@ -150,7 +145,7 @@ def play(policy: Policy, xp: Any, dtype: str) -> list[Any]:
     return results
 
 
-def a_round_is_the_same(policy: Policy, dtype: str, tolerance: float) -> None:
+def a_round_is_the_same(policy, dtype, tolerance):
     plain, compiled = play(policy, np, dtype), play(policy, jnp, dtype)
     for state, _ in (*plain, *compiled):
         assert forms(state) == forms(compiled[0][0])
@@ -160,24 +155,24 @@ def a_round_is_the_same(policy: Policy, dtype: str, tolerance: float) -> None:
 
 
 @rules
-def test_a_round_under_a_rule_is_the_same_in_numpy_and_jax(rule: Any) -> None:
+def test_a_round_under_a_rule_is_the_same_in_numpy_and_jax(rule):
     a_round_is_the_same(Policy(rule), "float32", 1e-5)
 
 
 @stand_ins
-def test_a_round_with_a_stand_in_is_the_same_in_numpy_and_jax(stand_in: Any) -> None:
+def test_a_round_with_a_stand_in_is_the_same_in_numpy_and_jax(stand_in):
     policy = Policy(parse_part("rule", "fixed:0.5"), stand_in)
     a_round_is_the_same(policy, "float32", 1e-5)
 
 
-def test_weights_in_half_precision_are_too_and_all_else_is_in_float32() -> None:
+def test_weights_in_half_precision_are_too_and_all_else_is_in_float32():
     a_round_is_the_same(parse("adaptive+ou,cap=true"), "float16", 2e-3)
 
 
 # As text.
 
 
-def test_every_policy_reads_back_from_its_text() -> None:
+def test_every_policy_reads_back_from_its_text():
     parts = (("rule", RULE_PARTS), ("stand-in", STAND_IN_PARTS), ("codec", CODEC_PARTS))
     for kind, some in parts:
         for part in some:

@@ -1,7 +1,5 @@
 """Work in blocks gives what work in one piece gives."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax
@@ -22,14 +20,14 @@ class Record(NamedTuple):
     b: Any
 
 
-def swap_and_count(record: tuple[Any, Record]) -> tuple[Any, Record]:
+def swap_and_count(record):
     x, (count, a, b) = record
     return x + a * count, Record(count + 1, b - x, a * 2)
 
 
 @sizes
 @pytest.mark.parametrize("donate", [False, True])
-def test_blocks_make_no_difference(size: int, donate: bool) -> None:
+def test_blocks_make_no_difference(size, donate):
     x, a, b = np.random.default_rng(size).standard_normal((3, size)).astype(np.float32)
     copies = (x.copy(), Record(np.float32(3), a.copy(), b.copy()))
     got = arrays.in_blocks(swap_and_count, (x, Record(np.float32(3), a, b)), donate=donate)
@@ -42,8 +40,8 @@ def test_blocks_make_no_difference(size: int, donate: bool) -> None:
             np.testing.assert_array_equal(ours, before)
 
 
-def test_a_donated_entry_may_take_the_place_of_another() -> None:
-    def shift(record: Any) -> Any:
+def test_a_donated_entry_may_take_the_place_of_another():
+    def shift(record):
         mean, (last, _) = record
         return mean, (mean, last)
 
@@ -54,7 +52,7 @@ def test_a_donated_entry_may_take_the_place_of_another() -> None:
 
 @sizes
 @pytest.mark.parametrize("donate", [False, True])
-def test_add_scaled(size: int, donate: bool) -> None:
+def test_add_scaled(size, donate):
     total, x = np.arange(size, dtype=np.float32) % 64, (np.arange(size) % 32).astype(np.float16)
     before, expected = total.copy(), total + np.float32(3) * x.astype(np.float32)
     got = arrays.add_scaled(total, 3.0, x, donate=donate)
@@ -66,7 +64,7 @@ def test_add_scaled(size: int, donate: bool) -> None:
 
 
 @pytest.mark.parametrize("xp", [np, jnp])
-def test_a_norm_over_many_weights_does_not_stall(xp: Any) -> None:
+def test_a_norm_over_many_weights_does_not_stall(xp):
     """One running float32 sum would stop at 2²⁴ equal squares; a norm may lose 1e-5 at most."""
     size = (1 << 24) + (1 << 23) + 11
     norm = arrays.norm if xp is np else jax.jit(arrays.norm)
@@ -75,14 +73,14 @@ def test_a_norm_over_many_weights_does_not_stall(xp: Any) -> None:
 
 
 @pytest.mark.parametrize("xp", [np, jnp])
-def test_norms_have_at_least_float32_and_may_overflow_without_a_warning(xp: Any) -> None:
+def test_norms_have_at_least_float32_and_may_overflow_without_a_warning(xp):
     half = xp.full(70_000, 200.0, dtype=xp.float16)  # its squares and their sum overflow float16
     assert arrays.norm(half).dtype == np.float32
     assert float(arrays.norm(half)) == pytest.approx(200 * 70_000**0.5, rel=1e-5)
     assert not np.isfinite(arrays.norm(xp.asarray([1.0, np.inf], dtype=xp.float32)))
 
 
-def test_select_takes_all_of_one_side() -> None:
+def test_select_takes_all_of_one_side():
     new, old = ((jnp.full(2, x), Record(x, jnp.full(2, x), x)) for x in (1.0, 0.0))
     for condition in (True, False):
         chosen = arrays.select(jnp.asarray(condition), new, old)

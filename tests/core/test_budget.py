@@ -1,7 +1,5 @@
 """The rule `budget`: what is spent is what was asked for, where it counts most."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -17,15 +15,7 @@ from taciturn.core.rules import ClientStats
 OPENING, SIZE = tally.RoundConfig((), np.inf, np.inf), 40_000
 
 
-def spend(
-    text: str,
-    spread: float,
-    *,
-    size: int = SIZE,
-    rounds: int = 300,
-    run: int | None = None,
-    seed: int = 3,
-) -> np.ndarray:
+def spend(text, spread, *, size=SIZE, rounds=300, run=None, seed=3):
     """The bytes of every round: clients differ by e^spread in examples, norms fall, and the first
     three rounds have far longer updates than all others."""
     rng, policy = np.random.default_rng(seed), parse(text)
@@ -55,9 +45,7 @@ def spend(
         pytest.param("budget:400B,per=client", None, 4_000, 1.0, marks=pytest.mark.nightly),
     ],
 )
-def test_any_fifty_rounds_spend_what_was_asked_for(
-    text: str, run: int | None, wanted: float, spread: float
-) -> None:
+def test_any_fifty_rounds_spend_what_was_asked_for(text, run, wanted, spread):
     """Six populations. Where one client in six has e times the examples of half of all, and an
     update that is longer too, one window in a hundred may be a little further off than a tenth."""
     plan = wanted * (np.linspace(0.2, 1.8, 300) if run else np.ones(300))
@@ -71,7 +59,7 @@ def test_any_fifty_rounds_spend_what_was_asked_for(
     assert np.max(away) < (0.1 if spread < 1 else 0.15)
 
 
-def test_what_first_rounds_cannot_save_is_saved_later() -> None:
+def test_what_first_rounds_cannot_save_is_saved_later():
     """A model so small that headers alone take more than its first rounds may."""
     spent = spend("budget:0.3%", 0.5, size=3_000, rounds=100, run=100)
     wanted = 0.03 * (4 * 3_000 + 24)
@@ -85,9 +73,7 @@ def test_what_first_rounds_cannot_save_is_saved_later() -> None:
      ("budget:2kB,per=client", 3, None, 6_000), ("budget:1MB,per=run", 7, 100, 2_080),
      ("budget:1%", 7, None, 0.07 * (4 * 10**6 + 24))],
 )  # fmt: skip
-def test_the_first_round_keeps_to_the_budget_and_all_have_as_much(
-    text: str, asked: int, run: int | None, wanted: float
-) -> None:
+def test_the_first_round_keeps_to_the_budget_and_all_have_as_much(text, asked, run, wanted):
     """It is a fifth of the mean where bytes rise over a run, and half a step in a hundred more."""
     rule = parse(text).rule
     own = ClientStats(np.float32([1, 30]), 0.999, examples=np.float32([1, 1000]))
@@ -98,7 +84,7 @@ def test_the_first_round_keeps_to_the_budget_and_all_have_as_much(
     assert 15 / 16 * wanted < asked * (nbytes[0] + tally.OVERHEAD) <= wanted
 
 
-def test_bytes_go_by_what_an_update_weighs() -> None:
+def test_bytes_go_by_what_an_update_weighs():
     """In sixteenths of a factor of 2, rounded down; below 32 by chance, which counts 1/p."""
     rule, context = budget(), Rates(scale=2.0, flat=0.0, most=4_000.0)
     own = ClientStats(np.float32([50, 5, 100, 1, 0]), 0.0, examples=np.float32([2, 7, 999, 4, 9]))
@@ -111,14 +97,14 @@ def test_bytes_go_by_what_an_update_weighs() -> None:
     assert rule.nbytes(wild, context._replace(most=1e38)) == 2**30  # what 32 bits hold
 
 
-def learned(state: tuple, spent: int, m: list[float], n: list[float]) -> tuple:
+def learned(state, spent, m, n):
     """The state after a round of two who spoke, in codes of so many bytes."""
     heard = tally.of(np.zeros(1), np.array(n), np.array(m), np.array([True, True]), OPENING,
                      nbytes=np.array([spent, 0]))  # fmt: skip
     return parse("budget:1kB").rule.learn(state, heard)
 
 
-def test_the_server_divides_what_is_left_by_what_updates_usually_weigh() -> None:
+def test_the_server_divides_what_is_left_by_what_updates_usually_weigh():
     rule = parse("budget:1kB").rule
     state = learned(rule.init(10**6, None), 1_952, [3.0, 5.0], [10.0, 2.0])
     assert (state.rounds, state.typical) == (1, 20)  # (3·10 + 5·2) / 2
@@ -138,12 +124,12 @@ def test_the_server_divides_what_is_left_by_what_updates_usually_weigh() -> None
         assert state.debt == debt  # more than ten rounds' worth is forgotten
 
 
-def test_a_model_smaller_than_its_allowance_is_sent_whole() -> None:
+def test_a_model_smaller_than_its_allowance_is_sent_whole():
     spent = spend("budget", 1.0, size=900, rounds=60)
     np.testing.assert_array_equal(spent, 10 * (4 * 900 + tally.OVERHEAD))
 
 
-def test_a_run_that_goes_on_keeps_what_it_learned_and_spends_what_its_last_round_did() -> None:
+def test_a_run_that_goes_on_keeps_what_it_learned_and_spends_what_its_last_round_did():
     rule = parse("budget:1MB,per=run").rule
     state = learned(rule.init(10**6, 100), 1_952, [3.0, 5.0], [10.0, 2.0])
     further = extended(rule, state, 10**6, 400)
@@ -153,7 +139,7 @@ def test_a_run_that_goes_on_keeps_what_it_learned_and_spends_what_its_last_round
         assert rates.most == pytest.approx(16 * (1.8 * 10_000 / 2 - 24))
 
 
-def test_a_budget_below_the_headers_and_a_round_without_answers_leave_numbers() -> None:
+def test_a_budget_below_the_headers_and_a_round_without_answers_leave_numbers():
     below = budget("20B")  # than headers take: a byte for each
     assert below.broadcast(below.init(10**6, None), 10) == (0, 1, 16)
     for text, run in (("budget", None), ("budget:1kB,per=run", 10)):
@@ -165,7 +151,7 @@ def test_a_budget_below_the_headers_and_a_round_without_answers_leave_numbers() 
         assert state.typical == 0
 
 
-def test_amounts_as_people_write_them() -> None:
+def test_amounts_as_people_write_them():
     for text, number in (("1%", 0.01), (" 0.3 %", 0.003), ("200kB", 2e5), ("1KiB", 1024.0),
                          ("5e-1MB", 5e5)):  # fmt: skip
         assert Amount.of(text).value == pytest.approx(number)
@@ -185,7 +171,7 @@ def test_amounts_as_people_write_them() -> None:
     [("1.9%", 101, False), ("1.9%", 20_000, True), ("200B", 10**6, False), ("300B", 10**6, True),
      ("20B,per=client", 10**6, False)],
 )  # fmt: skip
-def test_a_budget_that_cannot_be_kept_is_doubted(amount: str, size: int, kept: bool) -> None:
+def test_a_budget_that_cannot_be_kept_is_doubted(amount, size, kept):
     """Where nothing is doubted, rounds cost what was asked for; else more."""
     text = f"budget:{amount}"
     rule = parse(text).rule

@@ -1,9 +1,5 @@
 """The way down: the public model follows the server's, and what is left out is sent later."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import jax
 import numpy as np
 import pytest
@@ -15,7 +11,7 @@ from taciturn.core.policy import Policy, parse
 KEY = np.array([3, 4], np.uint32)
 
 
-def weights(size: int, seed: int = 0) -> np.ndarray:
+def weights(size, seed=0):
     return np.random.default_rng(seed).standard_normal(size).astype(np.float32)
 
 
@@ -29,7 +25,7 @@ def weights(size: int, seed: int = 0) -> np.ndarray:
         ),
     ],
 )
-def test_the_public_model_comes_to_weights_that_stand_still(text: str) -> None:
+def test_the_public_model_comes_to_weights_that_stand_still(text):
     policy = parse(f"full+down={text}")
     theta = weights(5000)
     state = server.init(policy, np.zeros(5000, np.float32))._replace(weights=theta)
@@ -47,7 +43,7 @@ def test_the_public_model_comes_to_weights_that_stand_still(text: str) -> None:
     assert state.public.dtype == np.float32
 
 
-def test_jax_publishes_the_same() -> None:
+def test_jax_publishes_the_same():
     policy = parse("full+down=eden:0.5")
     state = server.init(policy, weights(5000))._replace(public=weights(5000, 1))
     compiled = jax.jit(lambda state, key: downlink.publish(policy, state, key).public)
@@ -55,7 +51,7 @@ def test_jax_publishes_the_same() -> None:
     np.testing.assert_allclose(compiled(state, KEY), ours, atol=1e-5)
 
 
-def a_round(policy: Policy, state: Any, trained: np.ndarray) -> Any:
+def a_round(policy, state, trained):
     config = server.open(policy, state.memory, 1)
     heard = tally.start(state.weights)
     start = downlink.trained_from(state)
@@ -63,7 +59,7 @@ def a_round(policy: Policy, state: Any, trained: np.ndarray) -> Any:
     return server.close(policy, state, tally.add(heard, message, config))[0]
 
 
-def test_updates_against_the_public_model_move_the_servers() -> None:
+def test_updates_against_the_public_model_move_the_servers():
     policy = Policy(rules.full(), down=codecs.top_k(0.25))
     start = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
     state = server.init(policy, start)
@@ -82,7 +78,7 @@ def test_updates_against_the_public_model_move_the_servers() -> None:
     np.testing.assert_allclose(state.public, [1 + 0.5 * further, 2, 3, fourth], rtol=1e-6)
 
 
-def test_a_public_model_is_there_where_it_has_a_codec_and_shares_no_memory() -> None:
+def test_a_public_model_is_there_where_it_has_a_codec_and_shares_no_memory():
     start = weights(64)
     assert not np.shares_memory(server.init(parse("full+down=eden:1"), start).public, start)
     policy = parse("adaptive+ou+eden:0.1")
@@ -93,7 +89,7 @@ def test_a_public_model_is_there_where_it_has_a_codec_and_shares_no_memory() -> 
 
 
 @pytest.mark.parametrize("kept", [None, 3, 100])
-def test_what_clients_download(kept: int | None) -> None:
+def test_what_clients_download(kept):
     codec, size = parse("full+down=eden:1").down, 8192
     message, whole = codec.nbytes(size), 4 * size
     missed = np.array([[0, 1, 3], [4, 31, 32]])

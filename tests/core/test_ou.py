@@ -1,7 +1,5 @@
 """The estimator against NumPy's least squares, and in float32 over ten thousand steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -12,14 +10,14 @@ from taciturn.core import ou
 steps = st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=40)
 
 
-def walk(d: np.ndarray) -> ou.Trajectory:
+def walk(d):
     path = ou.init(np.zeros(d.shape[1:] or 1, d.dtype))
     for one in d:
         path = ou.step(path, np.atleast_1d(one))
     return path
 
 
-def next_step(d: np.ndarray, constrained: bool) -> float:
+def next_step(d, constrained):
     """â x_t + b̂ − x_t by `lstsq`, where x_{i} = a x_{i−1} + b over the whole history."""
     x = np.concatenate([[0.0], np.cumsum(d)])
     before, after = x[:-1], x[1:]
@@ -32,7 +30,7 @@ def next_step(d: np.ndarray, constrained: bool) -> float:
 
 @pytest.mark.parametrize("constrained", [True, False])
 @given(d=steps)
-def test_the_fit_is_least_squares(constrained: bool, d: list[float]) -> None:
+def test_the_fit_is_least_squares(constrained, d):
     history = np.array(d, np.float64)
     x = np.concatenate([[0.0], np.cumsum(history)])
     assume(np.std(x[:-1]) > 1e-2)
@@ -46,7 +44,7 @@ def test_the_fit_is_least_squares(constrained: bool, d: list[float]) -> None:
 
 
 @pytest.mark.parametrize("constrained", [True, False])
-def test_nothing_is_predicted_before_two_steps_or_where_nothing_moved(constrained: bool) -> None:
+def test_nothing_is_predicted_before_two_steps_or_where_nothing_moved(constrained):
     path = ou.init(np.zeros(2, np.float32))
     assert (ou.predict(path, constrained) == 0).all()
     one = ou.step(path, np.array([0.5, 0.0], np.float32))
@@ -55,7 +53,7 @@ def test_nothing_is_predicted_before_two_steps_or_where_nothing_moved(constraine
     np.testing.assert_allclose(ou.predict(two, constrained), [0.125, 0.0])
 
 
-def test_float32_holds_over_ten_thousand_steps() -> None:
+def test_float32_holds_over_ten_thousand_steps():
     """Of processes around 1, with rates from 1e-4 to 2, that begin there, near it and far away."""
     rng, steps, noise = np.random.default_rng(11), 10_000, 1e-3
     rate, start = (
@@ -74,7 +72,7 @@ def test_float32_holds_over_ten_thousand_steps() -> None:
 
 
 @pytest.mark.parametrize("constrained", [True, False])
-def test_rounding_predicts_nothing_where_the_path_has_not_varied(constrained: bool) -> None:
+def test_rounding_predicts_nothing_where_the_path_has_not_varied(constrained):
     """A fused multiply-add leaves Q/2 − x²/2 a little above or below 0."""
     d = np.array([0.1, -0.3, 7.0], np.float32)
     for towards in (np.inf, -np.inf):

@@ -1,38 +1,34 @@
 """The codec `peaks`: codes of any length for models of any size."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import jax
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taciturn.core.codecs import Codec, from_bytes, hadamard, peaks, shares, to_bytes
+from taciturn.core.codecs import from_bytes, hadamard, peaks, shares, to_bytes
 from taciturn.errors import InputError
 
 BLOCK = hadamard.BLOCK
 LENGTHS = peaks().lengths
 
 
-def keys(count: int, word: int = 17) -> list[np.ndarray]:
+def keys(count, word=17):
     return [np.array([n, word], np.uint32) for n in range(count)]
 
 
-def uneven(blocks: int, spread: float, seed: int = 0) -> np.ndarray:
+def uneven(blocks, spread, seed=0):
     """Blocks of normal weights whose norms differ by e^spread."""
     rng = np.random.default_rng(seed)
     norms = 0.01 * np.exp(spread * rng.standard_normal(blocks))
     return (norms[:, None] * rng.standard_normal((blocks, BLOCK))).reshape(-1).astype("f4")
 
 
-def read_back(codec: Codec, update: np.ndarray, key: np.ndarray) -> np.ndarray:
+def read_back(codec, update, key):
     return codec.decode(codec.encode(update, key), key, len(update))
 
 
-def error_of(codec: Codec, update: np.ndarray, count: int = 8) -> float:
+def error_of(codec, update, count=8):
     found = [np.sum((read_back(codec, update, key) - update) ** 2) for key in keys(count)]
     return float(np.mean(found) / np.sum(update**2))
 
@@ -41,7 +37,7 @@ def error_of(codec: Codec, update: np.ndarray, count: int = 8) -> float:
 
 
 @pytest.mark.parametrize("size", [1, 65, 10_000])
-def test_a_code_of_any_length_fits_and_a_program_decodes_the_same(size: int) -> None:
+def test_a_code_of_any_length_fits_and_a_program_decodes_the_same(size):
     update = 0.01 * np.random.default_rng(size).standard_t(3, size).astype("f4")
     through, fit = jax.jit(LENGTHS.through), jax.jit(LENGTHS.fit, static_argnums=0)
     sent, different = [], 0
@@ -62,7 +58,7 @@ def test_a_code_of_any_length_fits_and_a_program_decodes_the_same(size: int) -> 
     np.testing.assert_array_equal(read, update)  # float32 where that fits
 
 
-def test_numpy_and_jax_write_the_same_bytes_of_a_few_blocks_of_many() -> None:
+def test_numpy_and_jax_write_the_same_bytes_of_a_few_blocks_of_many():
     size, codec, key = 300_000, LENGTHS.at(400), np.array([3, 400], np.uint32)
     update = 0.01 * np.random.default_rng(size).standard_t(3, size).astype("f4")
     ours, theirs = codec.encode(update, key), jax.jit(codec.encode)(update, key)
@@ -79,14 +75,12 @@ def test_numpy_and_jax_write_the_same_bytes_of_a_few_blocks_of_many() -> None:
      ("1%", 100, 32), ("2kB", 10_000, 1_542), (2, 10_000, 3_078), (32, 65, 260),
      ("200%", 999, 3_996)],
 )  # fmt: skip
-def test_a_length_is_bytes_or_a_share_or_bits_per_weight(
-    length: Any, size: int, nbytes: int
-) -> None:
+def test_a_length_is_bytes_or_a_share_or_bits_per_weight(length, size, nbytes):
     assert peaks(length).nbytes(size) == nbytes
 
 
 @given(data=st.data())
-def test_any_bytes_of_any_length_are_an_update_or_an_error(data: Any) -> None:
+def test_any_bytes_of_any_length_are_an_update_or_an_error(data):
     size = data.draw(st.sampled_from((1, 65, 300, 20_000)))
     most = min(4 * size, 700)
     raw = data.draw(st.binary(max_size=most) | st.integers(0, most).map(lambda n: bytes([255]) * n))
@@ -106,7 +100,7 @@ def test_any_bytes_of_any_length_are_an_update_or_an_error(data: Any) -> None:
 @pytest.mark.parametrize(
     ("size", "nbytes", "count"), [(1024, 32, 99), (16 * BLOCK, 64, 99), (64 * BLOCK, 20_000, 9)]
 )
-def test_the_error_is_what_is_declared(size: int, nbytes: int, count: int) -> None:
+def test_the_error_is_what_is_declared(size, nbytes, count):
     """Of normal weights, within 5 %, be there bits for every block or for few of them."""
     codec, update = LENGTHS.at(nbytes), uneven(-(-size // BLOCK), 0.0)[:size]
     assert shares.layout(size, nbytes)[1] == (size // nbytes > 600)
@@ -114,9 +108,7 @@ def test_the_error_is_what_is_declared(size: int, nbytes: int, count: int) -> No
 
 
 @pytest.mark.parametrize(("nbytes", "most", "spread"), [(50, 6, 0.0), (1_000, 24, 1.0)])
-def test_the_mean_is_right_however_few_blocks_are_sent(
-    nbytes: int, most: int, spread: float
-) -> None:
+def test_the_mean_is_right_however_few_blocks_are_sent(nbytes, most, spread):
     """Over keys it comes nearer at the rate of independent errors; so it does for short blocks."""
     count, update = 100, uneven(24, spread)
     codec, norms = LENGTHS.at(nbytes), np.linalg.norm(update.reshape(24, BLOCK), axis=1)
@@ -134,7 +126,7 @@ def test_the_mean_is_right_however_few_blocks_are_sent(
 
 
 @pytest.mark.parametrize("nbytes", [32, 15_000])
-def test_the_decoded_norm_is_in_its_range(nbytes: int) -> None:
+def test_the_decoded_norm_is_in_its_range(nbytes):
     """Of uneven, heavy-tailed and sparse updates, and of equal weights, which a rotation may turn
     into as many."""
     rng, size, codec = np.random.default_rng(1), 30 * BLOCK - 7, LENGTHS.at(nbytes)
@@ -149,7 +141,7 @@ def test_the_decoded_norm_is_in_its_range(nbytes: int) -> None:
 
 
 @pytest.mark.nightly
-def test_the_weights_of_a_large_model_in_4_kb() -> None:
+def test_the_weights_of_a_large_model_in_4_kb():
     size, codec, nothing = 138_000_000, peaks(), 8_000 * BLOCK  # of 33,692 blocks
     update = 0.01 * np.random.default_rng(0).standard_normal(size, "f4")
     update[:nothing] = 0
@@ -172,9 +164,7 @@ def test_the_weights_of_a_large_model_in_4_kb() -> None:
     spread=st.floats(0, 20),
     seed=st.integers(0, 1000),
 )
-def test_all_that_is_sent_fits_and_room_is_used(
-    nbytes: int, blocks: int, spread: float, seed: int
-) -> None:
+def test_all_that_is_sent_fits_and_room_is_used(nbytes, blocks, spread, seed):
     rng, size = np.random.default_rng(seed), blocks * BLOCK
     nbytes = min(nbytes, shares.longest(size))
     squares = np.exp(spread * rng.standard_normal(blocks)).astype("f4")

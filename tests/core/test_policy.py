@@ -1,14 +1,12 @@
 """Policies as text; what is no policy is among the bad input."""
 
-from __future__ import annotations
-
 import pytest
 
 from taciturn.core import codecs, rules, standins
 from taciturn.core.policy import Policy, parse
 
 
-def test_whether_a_policy_loses_anything_of_so_many_weights() -> None:
+def test_whether_a_policy_loses_anything_of_so_many_weights():
     for text, size, loses in (("full+top_k:1", 9, False), ("full+peaks", 999, False),
                               ("full+peaks", 10_000, True), ("budget", 999, True)):  # fmt: skip
         assert parse(text).loses(size) is loses, text
@@ -27,7 +25,7 @@ def test_whether_a_policy_loses_anything_of_so_many_weights() -> None:
         (" down = eden:1 + full ", Policy(rules.full(), down=codecs.eden(1, feedback=True))),
     ],
 )
-def test_text_gives_what_python_gives(text: str, policy: Policy) -> None:
+def test_text_gives_what_python_gives(text, policy):
     assert parse(text) == policy
 
 
@@ -46,5 +44,5 @@ def test_text_gives_what_python_gives(text: str, policy: Policy) -> None:
         ("budget+ou+peaks:1kB", "budget+ou+peaks:1kB"),
     ],
 )
-def test_policies_print_in_their_shortest_form(text: str, shortest: str) -> None:
+def test_policies_print_in_their_shortest_form(text, shortest):
     assert str(parse(text)) == shortest

@@ -1,14 +1,12 @@
 """Thresholds that one client cannot move, and silence that ends."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 
 from taciturn.core import client, server, tally
-from taciturn.core.policy import Policy, parse
+from taciturn.core.policy import parse
 from taciturn.core.rules import ClientStats, Threshold
 from taciturn.core.tally import Message
 from taciturn.errors import InputError
@@ -16,7 +14,7 @@ from taciturn.errors import InputError
 MEDIAN = "adaptive,k=0,robust=true"
 
 
-def learned(policy: Policy, rounds: list[list[float]], examples: list[float] | None = None) -> list:
+def learned(policy, rounds, examples=None):
     """τ after each round of speakers with these norms."""
     state, found = server.init(policy, np.zeros(1)), []
     for norms in rounds:
@@ -29,7 +27,7 @@ def learned(policy: Policy, rounds: list[list[float]], examples: list[float] | N
     return found
 
 
-def test_the_threshold_by_hand() -> None:
+def test_the_threshold_by_hand():
     """Medians 4, 3 and 1.5, MADs 1, 1 and 0.5; f grows to 3/4 while norms stay."""
     policy = parse("adaptive,k=0.5,robust=true")
     rounds = [[4, 5, 3, 9, 1], [3, 4, 2, 9, 1], [3, 4, 2, 9, 1], [1.5, 2, 1, 4.5, 0.5]]
@@ -38,12 +36,12 @@ def test_the_threshold_by_hand() -> None:
     assert found == pytest.approx([0.0, 0.5 * once, 0.75 * once, 0.5 * 0.5 * once])
 
 
-def test_who_is_within_a_tenth_of_the_median_speaks() -> None:
+def test_who_is_within_a_tenth_of_the_median_speaks():
     found = learned(parse("adaptive,robust=true"), [[10.0, 10.1, 9.9, 10.2, 9.8]] * 30)
     assert found[-1] == pytest.approx(9.0)
 
 
-def test_rounding_of_equal_norms_does_not_move_the_threshold() -> None:
+def test_rounding_of_equal_norms_does_not_move_the_threshold():
     """Three of five norms are equal but for their last bits, and so is MAD but for a few."""
     policy = parse("adaptive,robust=true")
     exact = [1.0, 1.0, 1.0, 2.0, 0.5]
@@ -53,7 +51,7 @@ def test_rounding_of_equal_norms_does_not_move_the_threshold() -> None:
         assert learned(policy, [near] * 5) == pytest.approx(learned(policy, [exact] * 5), rel=1e-5)
 
 
-def test_after_a_jump_not_every_other_round_is_lost() -> None:
+def test_after_a_jump_not_every_other_round_is_lost():
     """Norms halve in every round in which somebody speaks, and jump once."""
     policy = parse("adaptive,robust=true+ignore")
     memory, size, spoke = server.remember(policy, np.zeros(1)), 1.0, []
@@ -71,7 +69,7 @@ def test_after_a_jump_not_every_other_round_is_lost() -> None:
 
 @pytest.mark.parametrize("norm", [1e-9, 1e17])
 @pytest.mark.parametrize("examples", [1e-6, 1e9])
-def test_one_of_ten_cannot_move_it_beyond_the_honest(norm: float, examples: float) -> None:
+def test_one_of_ten_cannot_move_it_beyond_the_honest(norm, examples):
     """Neither above the smaller half of the honest norms, nor so low that nobody is silent."""
     honest = [0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.2]
     rounds = [[*honest, norm]] * 10
@@ -79,16 +77,16 @@ def test_one_of_ten_cannot_move_it_beyond_the_honest(norm: float, examples: floa
     assert honest[0] < threshold < honest[6]
 
 
-def test_one_of_two_cannot_silence_the_other() -> None:
+def test_one_of_two_cannot_silence_the_other():
     assert learned(parse(MEDIAN), [[1e6, 1.0]] * 3)[-1] < 2.0
 
 
-def test_who_is_rejected_has_no_vote() -> None:
+def test_who_is_rejected_has_no_vote():
     rounds = [[1.0, 2.0, 3.0, math.nan, math.inf]] * 12
     assert learned(parse(MEDIAN), rounds)[-1] == pytest.approx(2.0, rel=1e-3)
 
 
-def test_norms_are_kept_where_they_are_needed_alone() -> None:
+def test_norms_are_kept_where_they_are_needed_alone():
     state = server.init(parse("adaptive"), np.zeros(1))
     config = server.open(parse("adaptive"), state.memory, 3)
     some = [Message(1, norm, np.array([norm])) for norm in (1.0, 2.0, 3.0)]
@@ -101,7 +99,7 @@ def test_norms_are_kept_where_they_are_needed_alone() -> None:
         parse("adaptive,robust=true").rule.learn(parse("adaptive").rule.init(1, None), plain)
 
 
-def test_nobody_is_silent_more_than_so_many_times_in_a_row() -> None:
+def test_nobody_is_silent_more_than_so_many_times_in_a_row():
     rule = parse("adaptive,at_most=3").rule
     stats = ClientStats(0.5, silence=np.arange(6))
     assert rule.speaks(stats, Threshold(0.4)).all()

@@ -1,9 +1,6 @@
 """Rounds worked out by hand; the derivation stands beside the numbers."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import jax
 import numpy as np
@@ -25,7 +22,7 @@ STD = math.sqrt(10.75 / 4)
 ASKED = 3
 
 
-def play(policy: Any, state: Any, clients: list[tuple[int, list[float]]]) -> tuple[Any, Any]:
+def play(policy, state, clients):
     """A round in which every client follows the rule; its update is given, and its draw is 0.5."""
     config = server.open(policy, state.memory, ASKED)
     heard = tally.start(state.weights)
@@ -36,12 +33,12 @@ def play(policy: Any, state: Any, clients: list[tuple[int, list[float]]]) -> tup
     return server.close(policy, state, heard)
 
 
-def begin(text: str) -> tuple[Any, Any]:
+def begin(text):
     policy = parse(text)
     return policy, server.init(policy, np.zeros(2))
 
 
-def test_everyone_speaks_in_the_first_round_and_the_mean_is_weighted() -> None:
+def test_everyone_speaks_in_the_first_round_and_the_mean_is_weighted():
     policy, state = begin("adaptive+zero")
     state, info = play(policy, state, FIRST)
     np.testing.assert_allclose(state.weights, MEAN)
@@ -60,7 +57,7 @@ def test_everyone_speaks_in_the_first_round_and_the_mean_is_weighted() -> None:
         ("fixed:1.5", 1.5),
     ],
 )
-def test_the_threshold_after_a_round(rule: str, threshold: float) -> None:
+def test_the_threshold_after_a_round(rule, threshold):
     policy, state = begin(f"{rule}+zero")
     state, info = play(policy, state, FIRST)
     assert server.open(policy, state.memory, ASKED).context.threshold == pytest.approx(threshold)
@@ -77,7 +74,7 @@ def test_the_threshold_after_a_round(rule: str, threshold: float) -> None:
         ("ou", [3 / 4, 4 / 4]),  # one step is not enough for a fit: Δ̂ = 0
     ],
 )
-def test_the_second_round_under_each_stand_in(stand_in: str, mean: list[float]) -> None:
+def test_the_second_round_under_each_stand_in(stand_in, mean):
     policy, state = begin(f"adaptive,k=0+{stand_in}")
     state, _ = play(policy, state, FIRST)
     state, info = play(policy, state, FIRST)
@@ -98,7 +95,7 @@ def test_the_second_round_under_each_stand_in(stand_in: str, mean: list[float]) 
         ("constrained", 5.0, (1.25 + 5.0) / 2),
     ],
 )
-def test_ou_after_two_steps(mode: str, second: float, expected: float) -> None:
+def test_ou_after_two_steps(mode, second, expected):
     policy, state = begin(f"fixed:0.1+ou,mode={mode}")
     for d in (1.25, second):
         state, _ = play(policy, state, [(1, [d, 0.0])])
@@ -108,7 +105,7 @@ def test_ou_after_two_steps(mode: str, second: float, expected: float) -> None:
     np.testing.assert_allclose(state.weights - before, [expected, 0.0])
 
 
-def test_a_capped_stand_in_is_no_longer_than_the_silent_update() -> None:
+def test_a_capped_stand_in_is_no_longer_than_the_silent_update():
     policy, state = begin("fixed:0.5+ou,cap=true")
     for d in (1.25, 0.75):  # then Δ̂ = (0.45, 0)
         state, _ = play(policy, state, [(1, [d, 0.0])])
@@ -123,7 +120,7 @@ def test_a_capped_stand_in_is_no_longer_than_the_silent_update() -> None:
 
 
 @pytest.mark.parametrize("stand_in", ["ou,cap=true", "ignore", "last"])
-def test_a_round_in_which_nobody_counts_changes_nothing(stand_in: str) -> None:
+def test_a_round_in_which_nobody_counts_changes_nothing(stand_in):
     policy, state = begin(f"adaptive,k=0+{stand_in}")
     state, _ = play(policy, state, FIRST)
     config = server.open(policy, state.memory, ASKED)
@@ -137,21 +134,21 @@ def test_a_round_in_which_nobody_counts_changes_nothing(stand_in: str) -> None:
     assert after.memory == state.memory
 
 
-def test_where_nobody_counts_the_optimiser_takes_no_step() -> None:
+def test_where_nobody_counts_the_optimiser_takes_no_step():
     eager = server.Optimizer(
         lambda weights: (weights,), lambda slots, mean, weights: (weights + 1, (mean + 1,))
     )
     policy = parse("full+ignore")
     state = server.init(policy, np.zeros(2, np.float32), eager)
 
-    def close(state: Any) -> Any:
+    def close(state):
         return server.close(policy, state, tally.start(state.weights), eager)[0]
 
     for after in (close(state), jax.jit(close)(state)):
         jax.tree.map(np.testing.assert_array_equal, after, state)
 
 
-def test_all_silent_and_ignored_moves_nothing_and_the_threshold_is_learned() -> None:
+def test_all_silent_and_ignored_moves_nothing_and_the_threshold_is_learned():
     """Else a threshold above all norms would stay there for good."""
     policy, state = begin("adaptive,k=0+ignore")
     state, _ = play(policy, state, FIRST)
@@ -161,7 +158,7 @@ def test_all_silent_and_ignored_moves_nothing_and_the_threshold_is_learned() -> 
     assert after.memory.rule.threshold == pytest.approx(0.75)  # the mean of 0.5 and 1
 
 
-def test_all_silent_under_a_stand_in_goes_on_as_predicted() -> None:
+def test_all_silent_under_a_stand_in_goes_on_as_predicted():
     policy, state = begin("adaptive,k=0+last")
     state, _ = play(policy, state, FIRST)
     state, _ = play(policy, state, [(1, [0.5, 0.0])])
@@ -172,13 +169,13 @@ def test_all_silent_under_a_stand_in_goes_on_as_predicted() -> None:
     ("norms", "threshold"),
     [([1.0, 1.0 + 1e-7, 1.0], 0.0), ([0.0, 0.0], 0.0), ([1.0, 1.0 + 1e-5], 1 + 5e-6)],
 )
-def test_norms_that_hardly_differ_make_everyone_speak(norms: list[float], threshold: float) -> None:
+def test_norms_that_hardly_differ_make_everyone_speak(norms, threshold):
     policy, state = begin("adaptive,k=0+zero")
     state, _ = play(policy, state, [(1, [m, 0.0]) for m in norms])
     assert state.memory.rule.threshold == pytest.approx(threshold)
 
 
-def test_random_speaks_below_its_probability_and_full_whatever_it_has_to_say() -> None:
+def test_random_speaks_below_its_probability_and_full_whatever_it_has_to_say():
     rule = parse("random:0.5").rule
     draws = np.array([0, 0.49, 0.5, 0.9])
     assert rule.speaks(ClientStats(1.0, draws), rule.init(2, None)).tolist() == [1, 1, 0, 0]
@@ -191,7 +188,7 @@ def test_random_speaks_below_its_probability_and_full_whatever_it_has_to_say() -
 # What a client says.
 
 
-def test_a_client_that_knows_its_norm_decides() -> None:
+def test_a_client_that_knows_its_norm_decides():
     rule = parse("fixed:0.5").rule
     context = rule.init(3, None)
     for norm, speaks in ((0.5, False), (0.6, True)):
@@ -205,7 +202,7 @@ def test_a_client_that_knows_its_norm_decides() -> None:
         assert told == (True, 0.5, p, nbytes)
 
 
-def test_what_a_codec_leaves_out_is_added_to_the_next_update() -> None:
+def test_what_a_codec_leaves_out_is_added_to_the_next_update():
     codec, key, update = top_k(0.5, feedback=True), np.zeros(2, np.uint32), np.array([3.0, 4.0])
     message, kept = client.through(Message(1, 5.0, update), codec, key, np.array([2.0, 0.0]))
     assert message.encoded_norm == math.hypot(5, 4)
@@ -236,9 +233,7 @@ def test_what_a_codec_leaves_out_is_added_to_the_next_update() -> None:
         (math.inf, 1.0, None),
     ],
 )
-def test_a_message_that_cannot_be_is_counted_and_changes_nothing(
-    examples: float, norm: float, update: list[float] | None
-) -> None:
+def test_a_message_that_cannot_be_is_counted_and_changes_nothing(examples, norm, update):
     policy, state = begin("adaptive,k=0+ou,cap=true")
     state, _ = play(policy, state, FIRST)
     config = server.open(policy, state.memory, ASKED)
@@ -252,9 +247,7 @@ def test_a_message_that_cannot_be_is_counted_and_changes_nothing(
 
 
 @pytest.mark.parametrize(("threshold", "counted"), [(1.5, 1.5), (-3.0, 0.0)])
-def test_a_silent_norm_above_the_threshold_is_taken_as_the_threshold(
-    threshold: float, counted: float
-) -> None:
+def test_a_silent_norm_above_the_threshold_is_taken_as_the_threshold(threshold, counted):
     """As 0 where that lies below: who claims to be silent must not weigh negatively."""
     config = tally.RoundConfig((), threshold, 3.0)
     heard = tally.add(tally.start(np.zeros(2)), Message(1, 1e6, None), config)
@@ -263,7 +256,7 @@ def test_a_silent_norm_above_the_threshold_is_taken_as_the_threshold(
 
 
 @pytest.mark.parametrize("mode", ["constrained", "paper"])
-def test_a_huge_update_that_is_learned_leaves_a_finite_prediction(mode: str) -> None:
+def test_a_huge_update_that_is_learned_leaves_a_finite_prediction(mode):
     """Squares overflow in float32 from 1.8e19 on; the estimator then says 0, not NaN."""
     policy = parse(f"full+ou,mode={mode}")
     state = server.init(policy, np.zeros(2, np.float32))
@@ -279,7 +272,7 @@ def test_a_huge_update_that_is_learned_leaves_a_finite_prediction(mode: str) -> 
 # What a round leaves untouched.
 
 
-def test_memory_is_reused_where_it_is_donated_and_there_alone() -> None:
+def test_memory_is_reused_where_it_is_donated_and_there_alone():
     policy, state = begin("fixed:0.1+ou")
     for _ in range(3):
         state, _ = play(policy, state, FIRST)

@@ -1,9 +1,5 @@
 """Tallies: clients in any order, one by one or as a group, give the same step."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,7 +13,7 @@ from taciturn.core.tally import Message
 POLICY = parse("adaptive+ou,cap=true")
 
 
-def warm_state() -> Any:
+def warm_state():
     """A server that has seen three rounds, so that its estimator and threshold have something."""
     state = server.init(POLICY, np.linspace(-1, 1, 5, dtype=np.float32))
     for t in range(3):
@@ -30,7 +26,7 @@ def warm_state() -> Any:
     return state
 
 
-def some_messages(seed: int, count: int, threshold: float) -> list[Message]:
+def some_messages(seed, count, threshold):
     rng, found = np.random.default_rng(seed), []
     for _ in range(count):
         update = rng.normal(0, 1, 5).astype(np.float32) * np.float32(rng.choice([0.3, 1, 3]))
@@ -40,7 +36,7 @@ def some_messages(seed: int, count: int, threshold: float) -> list[Message]:
     return found
 
 
-def together(state: Any, heard: tally.Tally) -> np.ndarray:
+def together(state, heard):
     after, info = server.close(POLICY, state, heard)
     numbers = [after.memory.rule.threshold, *info, *after.memory.stand_in[1:]]
     return np.concatenate([after.weights, *(np.ravel(number) for number in numbers)])
@@ -48,7 +44,7 @@ def together(state: Any, heard: tally.Tally) -> np.ndarray:
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 30), data=st.data())
-def test_any_order_and_the_group_form_give_the_same_step(seed: int, count: int, data: Any) -> None:
+def test_any_order_and_the_group_form_give_the_same_step(seed, count, data):
     state = warm_state()
     config = server.open(POLICY, state.memory, count)
     messages = some_messages(seed, count, float(config.context.threshold))
@@ -69,7 +65,7 @@ def test_any_order_and_the_group_form_give_the_same_step(seed: int, count: int, 
         np.testing.assert_allclose(together(state, heard), expected, rtol=2e-6, atol=2e-6)
 
 
-def test_moments_of_clipped_norms_are_never_negative() -> None:
+def test_moments_of_clipped_norms_are_never_negative():
     """Clients that clip have norms that agree to the last digit: Σ m² − (Σ m)² would go wrong."""
     config = tally.RoundConfig((), 0.0, np.inf)
     heard = tally.start(np.zeros(1, np.float32))
@@ -83,7 +79,7 @@ def test_moments_of_clipped_norms_are_never_negative() -> None:
 @pytest.mark.parametrize(
     ("text", "accepted"), [("top_k:0.5,feedback=true", True), ("top_k:0.5", False)]
 )
-def test_with_feedback_the_norm_of_what_was_encoded_is_checked(text: str, accepted: bool) -> None:
+def test_with_feedback_the_norm_of_what_was_encoded_is_checked(text, accepted):
     """It may be far from the norm of the update, from which thresholds are learned."""
     codec = parse_part("codec", text)
     config = tally.RoundConfig(0.0, 0.0, float("inf"))
@@ -97,7 +93,7 @@ def test_with_feedback_the_norm_of_what_was_encoded_is_checked(text: str, accept
         assert (heard.n_spoke, heard.n_rejected) == (0, 1)
 
 
-def test_the_measured_norm_counts_and_a_chance_lies_between_0_and_1() -> None:
+def test_the_measured_norm_counts_and_a_chance_lies_between_0_and_1():
     said = Message(1, 5.004, np.array([3.0, 4.0]))
     heard = tally.add(tally.start(np.zeros(2)), said, tally.RoundConfig((), 0.0, np.inf))
     assert heard.norms.mean == 5
@@ -106,7 +102,7 @@ def test_the_measured_norm_counts_and_a_chance_lies_between_0_and_1() -> None:
         assert tally.add(heard, wrong, tally.RoundConfig((), 0.0, np.inf)).n_rejected == 1
 
 
-def test_the_bytes_of_those_who_spoke_are_added_up() -> None:
+def test_the_bytes_of_those_who_spoke_are_added_up():
     """Not those of who is silent, nor of who is rejected."""
     said, config = np.full(2, 3.0), tally.RoundConfig((), np.inf, np.inf)
     norm = float(np.linalg.norm(said))
@@ -121,7 +117,7 @@ def test_the_bytes_of_those_who_spoke_are_added_up() -> None:
 
 
 @pytest.mark.parametrize(("nbytes", "accepted"), [(32, True), (34, False), (260, False)])
-def test_a_code_is_judged_by_what_its_own_length_leaves_out(nbytes: int, accepted: bool) -> None:
+def test_a_code_is_judged_by_what_its_own_length_leaves_out(nbytes, accepted):
     codec, decoded = parse("budget").codec, np.full(65, 1.0, np.float32)
     message = Message(1, np.linalg.norm(decoded) / 4, decoded, nbytes=nbytes)
     heard = tally.add(tally.start(decoded), message, tally.RoundConfig((), 0.0, np.inf), codec)
@@ -133,5 +129,5 @@ def test_a_code_is_judged_by_what_its_own_length_leaves_out(nbytes: int, accepte
     [(1.0, 1.0005, True), (1.0, 1.1, False), (1.1, 1.0, False), (0.0, 0.0, True),
      (1.0, np.nan, False), (np.inf, np.inf, False)],
 )  # fmt: skip
-def test_a_reported_norm_must_fit_the_update(reported: float, actual: float, fits: bool) -> None:
+def test_a_reported_norm_must_fit_the_update(reported, actual, fits):
     assert bool(tally.fits(float32(), np.float64(reported), np.float64(actual), 3)) is fits
