@@ -37,11 +37,9 @@ def every(kind, registry):
 def cases(parts):
     """Parameters of a test: the parts, nightly where they are not in `QUICK`."""
     quick = " ".join(QUICK.values()).split()
-    return [
-        pytest.param(part, id=text, marks=() if text in quick else pytest.mark.nightly)
-        for part in parts
-        for text in [spell(part)]
-    ]
+    texts = {spell(part): part for part in parts}
+    marks = {text: () if text in quick else pytest.mark.nightly for text in texts}
+    return [pytest.param(part, id=text, marks=marks[text]) for text, part in texts.items()]
 
 
 RULE_PARTS = every("rule", RULES)

@@ -7,7 +7,7 @@ one more than a block.
 
 import functools
 import itertools
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -74,32 +74,18 @@ def test_a_code_has_the_bytes_that_it_says_and_reads_back_as_it_was(codec, size)
     assert not read_back(codec, np.zeros(size, np.float32), KEYS[0]).any()
 
 
-class Draws(NamedTuple):
-    """What is decoded of an update with each of `KEYS`, and of the mean over them.
-
-    Attributes:
-      errors, norms, along: ‖decoded − x‖² / ‖x‖², ‖decoded‖ / ‖x‖ and ⟨x, decoded⟩ / ‖x‖².
-      error_of_mean: ‖mean of decoded − x‖² / ‖x‖².
-    """
-
-    errors: np.ndarray
-    norms: np.ndarray
-    along: np.ndarray
-    error_of_mean: float
-
-
 @pytest.fixture(scope="module")
 def draws(codec):
-    """For every kind of update of two whole blocks."""
+    """What is decoded with each of `KEYS`, for every kind of update of two whole blocks."""
 
     def of(update):
         read = np.stack([read_back(codec, update, key) for key in KEYS]).astype(np.float64)
         x, squares = update.astype(np.float64), float(np.dot(update, update))
-        return Draws(
-            np.sum((read - x) ** 2, axis=1) / squares,
-            np.linalg.norm(read, axis=1) / squares**0.5,
-            read @ x / squares,
-            float(np.sum((read.mean(0) - x) ** 2)) / squares,
+        return SimpleNamespace(
+            errors=np.sum((read - x) ** 2, axis=1) / squares,
+            norms=np.linalg.norm(read, axis=1) / squares**0.5,
+            along=read @ x / squares,
+            error_of_mean=float(np.sum((read.mean(0) - x) ** 2)) / squares,
         )
 
     return {name: of(update) for name, update in vectors(8192).items()}
@@ -176,11 +162,9 @@ def test_matrix_products_have_the_highest_precision(codec):
     update, key = vectors(10_000)["dense"], KEYS[0]
     code = codec.encode(update, key)
     with jax.default_matmul_precision("bfloat16"):
-        texts = [
-            jax.jit(codec.encode).lower(update, key).as_text(),
-            jax.jit(codec.decode, static_argnums=2).lower(code, key, 10_000).as_text(),
-        ]
-    products = [line for text in texts for line in text.splitlines() if "dot_general" in line]
+        text = jax.jit(codec.encode).lower(update, key).as_text()
+        text += jax.jit(codec.decode, static_argnums=2).lower(code, key, 10_000).as_text()
+    products = [line for line in text.splitlines() if "dot_general" in line]
     assert products
     assert all("HIGHEST, HIGHEST" in line for line in products)
 

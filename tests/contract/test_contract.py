@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from parts import CODEC_PARTS, RULE_PARTS, STAND_IN_PARTS, cases
 
-from taciturn.core import server, tally
+from taciturn.core import codecs, server, standins, tally
+from taciturn.core import rules as core_rules
 from taciturn.core.policy import Policy, parse, parse_part, spell
 from taciturn.core.rules import ClientStats
 from taciturn.errors import InputError
@@ -145,7 +146,7 @@ def play(policy, xp, dtype):
     return results
 
 
-def a_round_is_the_same(policy, dtype, tolerance):
+def a_round_is_the_same(policy, dtype="float32", tolerance=1e-5):
     plain, compiled = play(policy, np, dtype), play(policy, jnp, dtype)
     for state, _ in (*plain, *compiled):
         assert forms(state) == forms(compiled[0][0])
@@ -156,13 +157,12 @@ def a_round_is_the_same(policy, dtype, tolerance):
 
 @rules
 def test_a_round_under_a_rule_is_the_same_in_numpy_and_jax(rule):
-    a_round_is_the_same(Policy(rule), "float32", 1e-5)
+    a_round_is_the_same(Policy(rule))
 
 
 @stand_ins
 def test_a_round_with_a_stand_in_is_the_same_in_numpy_and_jax(stand_in):
-    policy = Policy(parse_part("rule", "fixed:0.5"), stand_in)
-    a_round_is_the_same(policy, "float32", 1e-5)
+    a_round_is_the_same(Policy(parse_part("rule", "fixed:0.5"), stand_in))
 
 
 def test_weights_in_half_precision_are_too_and_all_else_is_in_float32():
@@ -177,11 +177,48 @@ def test_every_policy_reads_back_from_its_text():
     for kind, some in parts:
         for part in some:
             assert parse_part(kind, spell(part)) == part
-    codecs = itertools.cycle(CODEC_PARTS)
+    some_codecs = itertools.cycle(CODEC_PARTS)
     for rule, stand_in in itertools.product(RULE_PARTS, STAND_IN_PARTS):
         try:
-            policy = Policy(rule, stand_in, next(codecs))
+            policy = Policy(rule, stand_in, next(some_codecs))
         except InputError:  # these do not go together, or the codec is for the way down
             continue
         assert parse(str(policy)) == policy
         assert hash(parse(str(policy))) == hash(policy)
+
+
+def test_whether_a_policy_loses_anything_of_so_many_weights():
+    for text, size, loses in (("full+top_k:1", 9, False), ("full+peaks", 999, False),
+                              ("full+peaks", 10_000, True), ("budget", 999, True)):  # fmt: skip
+        assert parse(text).loses(size) is loses, text
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("adaptive:0+ou:paper", Policy(core_rules.adaptive(k=0), standins.ou("paper"))),
+        (" fixed : 0.5 + zero ", Policy(core_rules.fixed(0.5), standins.zero())),
+        ("adaptive, k = 1 , weighted=FALSE", Policy(core_rules.adaptive(weighted=False))),
+        ("full+eden:0.1", Policy(core_rules.full(), codec=codecs.eden(0.1))),
+        (" down = eden:1 + full ", Policy(core_rules.full(), down=codecs.eden(1))),
+    ],
+)
+def test_text_gives_what_python_gives(text, policy):
+    assert parse(text) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "shortest"),
+    [
+        ("adaptive,k=1+ou,mode=constrained,cap=false+float32", "adaptive+ou"),
+        ("random:0.30000000000000004+ou", "random:0.30000000000000004+ou"),
+        ("full+down=eden:1,feedback=true", "full+down=eden:1"),
+        ("full+top_k,share=0.1,feedback=true", "full+top_k:0.1,feedback=true"),
+        ("full+float32+down=float32", "full"),
+        ("full+peaks,length=1%", "full+peaks:1%"),
+        ("budget,amount=1.0 %+ignore+peaks", "budget:1%"),
+        ("budget+ou+peaks:1kB", "budget+ou+peaks:1kB"),
+    ],
+)
+def test_policies_print_in_their_shortest_form(text, shortest):
+    assert str(parse(text)) == shortest

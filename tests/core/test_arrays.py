@@ -78,11 +78,3 @@ def test_norms_have_at_least_float32_and_may_overflow_without_a_warning(xp):
     assert arrays.norm(half).dtype == np.float32
     assert float(arrays.norm(half)) == pytest.approx(200 * 70_000**0.5, rel=1e-5)
     assert not np.isfinite(arrays.norm(xp.asarray([1.0, np.inf], dtype=xp.float32)))
-
-
-def test_select_takes_all_of_one_side():
-    new, old = ((jnp.full(2, x), Record(x, jnp.full(2, x), x)) for x in (1.0, 0.0))
-    for condition in (True, False):
-        chosen = arrays.select(jnp.asarray(condition), new, old)
-        assert isinstance(chosen[1], Record)
-        assert all((leaf == float(condition)).all() for leaf in leaves(chosen))

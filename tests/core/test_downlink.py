@@ -1,6 +1,5 @@
 """The way down: the public model follows the server's, and what is left out is sent later."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -41,14 +40,6 @@ def test_the_public_model_comes_to_weights_that_stand_still(text):
     assert gaps[1] ** 2 == pytest.approx(expected, rel=0.1, abs=1e-5)
     assert gaps[-1] < 0.2
     assert state.public.dtype == np.float32
-
-
-def test_jax_publishes_the_same():
-    policy = parse("full+down=eden:0.5")
-    state = server.init(policy, weights(5000))._replace(public=weights(5000, 1))
-    compiled = jax.jit(lambda state, key: downlink.publish(policy, state, key).public)
-    ours = downlink.publish(policy, state, KEY).public
-    np.testing.assert_allclose(compiled(state, KEY), ours, atol=1e-5)
 
 
 def a_round(policy, state, trained):

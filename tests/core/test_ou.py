@@ -43,16 +43,6 @@ def test_the_fit_is_least_squares(constrained, d):
     assert ou.predict(path, constrained)[0] == pytest.approx(expected, rel=1e-6, abs=1e-8)
 
 
-@pytest.mark.parametrize("constrained", [True, False])
-def test_nothing_is_predicted_before_two_steps_or_where_nothing_moved(constrained):
-    path = ou.init(np.zeros(2, np.float32))
-    assert (ou.predict(path, constrained) == 0).all()
-    one = ou.step(path, np.array([0.5, 0.0], np.float32))
-    assert (ou.predict(one, constrained) == 0).all()
-    two = ou.step(one, np.array([0.25, 0.0], np.float32))
-    np.testing.assert_allclose(ou.predict(two, constrained), [0.125, 0.0])
-
-
 def test_float32_holds_over_ten_thousand_steps():
     """Of processes around 1, with rates from 1e-4 to 2, that begin there, near it and far away."""
     rng, steps, noise = np.random.default_rng(11), 10_000, 1e-3

@@ -13,8 +13,8 @@ BLOCK = hadamard.BLOCK
 LENGTHS = peaks().lengths
 
 
-def keys(count, word=17):
-    return [np.array([n, word], np.uint32) for n in range(count)]
+def keys(count):
+    return [np.array([n, 17], np.uint32) for n in range(count)]
 
 
 def uneven(blocks, spread, seed=0):
@@ -26,11 +26,6 @@ def uneven(blocks, spread, seed=0):
 
 def read_back(codec, update, key):
     return codec.decode(codec.encode(update, key), key, len(update))
-
-
-def error_of(codec, update, count=8):
-    found = [np.sum((read_back(codec, update, key) - update) ** 2) for key in keys(count)]
-    return float(np.mean(found) / np.sum(update**2))
 
 
 # As many bytes as are wanted.
@@ -104,7 +99,8 @@ def test_the_error_is_what_is_declared(size, nbytes, count):
     """Of normal weights, within 5 %, be there bits for every block or for few of them."""
     codec, update = LENGTHS.at(nbytes), uneven(-(-size // BLOCK), 0.0)[:size]
     assert shares.layout(size, nbytes)[1] == (size // nbytes > 600)
-    assert error_of(codec, update, count) == pytest.approx(codec.error(size), rel=0.05)
+    errors = [np.sum((read_back(codec, update, key) - update) ** 2) for key in keys(count)]
+    assert np.mean(errors) / np.sum(update**2) == pytest.approx(codec.error(size), rel=0.05)
 
 
 @pytest.mark.parametrize(("nbytes", "most", "spread"), [(50, 6, 0.0), (1_000, 24, 1.0)])

@@ -9,8 +9,9 @@ import pytest
 from taciturn.core import client, server, tally
 from taciturn.core.codecs import peaks, top_k
 from taciturn.core.policy import parse
-from taciturn.core.rules import ClientStats
+from taciturn.core.rules import ClientStats, Threshold
 from taciturn.core.tally import Message
+from taciturn.errors import InputError
 
 # Three clients, n = 1, 1, 2, with updates of norm 5, 2 and 1.
 #   Σ n·Δ = (3, 4) + (0, 2) + 2·(1, 0) = (5, 6),   Σ n = 4,   mean = (1.25, 1.5)
@@ -22,25 +23,39 @@ STD = math.sqrt(10.75 / 4)
 ASKED = 3
 
 
+def add_up(policy, state, messages):
+    """The tally of a round in which clients say this."""
+    config = server.open(policy, state.memory, ASKED)
+    heard = tally.start(state.weights, policy.rule.each)
+    for message in messages:
+        heard = tally.add(heard, message, config)
+    return heard
+
+
 def play(policy, state, clients):
     """A round in which every client follows the rule; its update is given, and its draw is 0.5."""
-    config = server.open(policy, state.memory, ASKED)
-    heard = tally.start(state.weights)
-    for examples, update in clients:
-        trained = state.weights + np.array(update)
-        message = client.respond(policy.rule, state.weights, trained, examples, config.context, 0.5)
-        heard = tally.add(heard, message, config)
-    return server.close(policy, state, heard)
+    told, weights = server.open(policy, state.memory, ASKED).context, state.weights
+    messages = [client.respond(policy.rule, weights, weights + np.array(update), n, told, 0.5)
+                for n, update in clients]  # fmt: skip
+    return server.close(policy, state, add_up(policy, state, messages))
 
 
-def begin(text):
-    policy = parse(text)
-    return policy, server.init(policy, np.zeros(2))
+def after(text, *rounds):
+    """The policy, and what there is after rounds of such clients."""
+    policy, info = parse(text), None
+    state = server.init(policy, np.zeros(2))
+    for clients in rounds:
+        state, info = play(policy, state, clients)
+    return policy, state, info
+
+
+def along(*norms):
+    """Clients with an example each, and updates in one direction."""
+    return [(1, [norm, 0.0]) for norm in norms]
 
 
 def test_everyone_speaks_in_the_first_round_and_the_mean_is_weighted():
-    policy, state = begin("adaptive+zero")
-    state, info = play(policy, state, FIRST)
+    _, state, info = after("adaptive+zero", FIRST)
     np.testing.assert_allclose(state.weights, MEAN)
     assert (info.spoke, info.silent, info.rejected, info.threshold) == (3, 0, 0, 0.0)
     assert info.norm_mean == pytest.approx(2.25)
@@ -48,18 +63,21 @@ def test_everyone_speaks_in_the_first_round_and_the_mean_is_weighted():
 
 
 @pytest.mark.parametrize(
-    ("rule", "threshold"),
+    ("rule", "clients", "threshold"),
     [
-        ("adaptive", 2.25 - STD),
-        ("adaptive,k=-0.5", 2.25 + STD / 2),
+        ("adaptive", FIRST, 2.25 - STD),
+        ("adaptive,k=-0.5", FIRST, 2.25 + STD / 2),
         # Unweighted: mean = 8/3, variance = (49 + 4 + 25)/9 / 3.
-        ("adaptive,weighted=false", 8 / 3 - math.sqrt(78 / 27)),
-        ("fixed:1.5", 1.5),
+        ("adaptive,weighted=false", FIRST, 8 / 3 - math.sqrt(78 / 27)),
+        ("fixed:1.5", FIRST, 1.5),
+        # Norms that hardly differ make everyone speak.
+        ("adaptive,k=0", along(1.0, 1.0 + 1e-7, 1.0), 0.0),
+        ("adaptive,k=0", along(0.0, 0.0), 0.0),
+        ("adaptive,k=0", along(1.0, 1.0 + 1e-5), 1 + 5e-6),
     ],
 )
-def test_the_threshold_after_a_round(rule, threshold):
-    policy, state = begin(f"{rule}+zero")
-    state, info = play(policy, state, FIRST)
+def test_the_threshold_after_a_round(rule, clients, threshold):
+    policy, state, info = after(f"{rule}+zero", clients)
     assert server.open(policy, state.memory, ASKED).context.threshold == pytest.approx(threshold)
     assert info.threshold == policy.rule.init(2, None).threshold
 
@@ -75,9 +93,7 @@ def test_the_threshold_after_a_round(rule, threshold):
     ],
 )
 def test_the_second_round_under_each_stand_in(stand_in, mean):
-    policy, state = begin(f"adaptive,k=0+{stand_in}")
-    state, _ = play(policy, state, FIRST)
-    state, info = play(policy, state, FIRST)
+    _, state, info = after(f"adaptive,k=0+{stand_in}", FIRST, FIRST)
     assert (info.spoke, info.silent) == (1, 2)
     np.testing.assert_allclose(state.weights, np.add(MEAN, mean))
     # The norms are those of the first round, and silent ones count towards the threshold too.
@@ -96,42 +112,30 @@ def test_the_second_round_under_each_stand_in(stand_in, mean):
     ],
 )
 def test_ou_after_two_steps(mode, second, expected):
-    policy, state = begin(f"fixed:0.1+ou,mode={mode}")
-    for d in (1.25, second):
-        state, _ = play(policy, state, [(1, [d, 0.0])])
-    before = state.weights
-    state, info = play(policy, state, [(1, [0.05, 0.0]), (2, [0.0, 0.0])])
+    policy, state, _ = after(f"fixed:0.1+ou,mode={mode}", along(1.25), along(second))
+    moved, info = play(policy, state, [(1, [0.05, 0.0]), (2, [0.0, 0.0])])
     assert info.silent == 2
-    np.testing.assert_allclose(state.weights - before, [expected, 0.0])
+    np.testing.assert_allclose(moved.weights - state.weights, [expected, 0.0])
 
 
 def test_a_capped_stand_in_is_no_longer_than_the_silent_update():
-    policy, state = begin("fixed:0.5+ou,cap=true")
-    for d in (1.25, 0.75):  # then Δ̂ = (0.45, 0)
-        state, _ = play(policy, state, [(1, [d, 0.0])])
-    before = state.weights
-    config = server.open(policy, state.memory, ASKED)
-    assert config.stand_in_norm == pytest.approx(0.45)
-    heard = tally.start(state.weights)
-    for n, m in ((1, 0.225), (3, 0.9)):  # half as long as Δ̂; longer, and not stretched
-        heard = tally.add(heard, Message(n, m, None), config)
-    state, _ = server.close(policy, state, heard)
-    np.testing.assert_allclose(state.weights - before, [0.45 * (1 * 0.5 + 3 * 1.0) / 4, 0.0])
+    policy, state, _ = after("fixed:0.5+ou,cap=true", along(1.25), along(0.75))
+    assert server.open(policy, state.memory, ASKED).stand_in_norm == pytest.approx(0.45)
+    # Half as long as Δ̂; longer, and not stretched.
+    silent = [Message(1, 0.225, None), Message(3, 0.9, None)]
+    moved, _ = server.close(policy, state, add_up(policy, state, silent))
+    expected = [0.45 * (1 * 0.5 + 3 * 1.0) / 4, 0.0]
+    np.testing.assert_allclose(moved.weights - state.weights, expected)
 
 
 @pytest.mark.parametrize("stand_in", ["ou,cap=true", "ignore", "last"])
 def test_a_round_in_which_nobody_counts_changes_nothing(stand_in):
-    policy, state = begin(f"adaptive,k=0+{stand_in}")
-    state, _ = play(policy, state, FIRST)
-    config = server.open(policy, state.memory, ASKED)
-    heard = tally.add(tally.start(state.weights), Message(3, math.nan, None), config)
-    after, info = server.close(policy, state, heard)
-    assert info.rejected == 1
-    assert after.weights is state.weights
-    assert after.memory == state.memory
-    after, _ = server.close(policy, state, tally.start(state.weights))
-    assert after.weights is state.weights
-    assert after.memory == state.memory
+    policy, state, _ = after(f"adaptive,k=0+{stand_in}", FIRST)
+    for messages in ([Message(3, math.nan, None)], []):
+        same, info = server.close(policy, state, add_up(policy, state, messages))
+        assert info.rejected == len(messages)
+        assert same.weights is state.weights
+        assert same.memory == state.memory
 
 
 def test_where_nobody_counts_the_optimiser_takes_no_step():
@@ -144,43 +148,29 @@ def test_where_nobody_counts_the_optimiser_takes_no_step():
     def close(state):
         return server.close(policy, state, tally.start(state.weights), eager)[0]
 
-    for after in (close(state), jax.jit(close)(state)):
-        jax.tree.map(np.testing.assert_array_equal, after, state)
+    for same in (close(state), jax.jit(close)(state)):
+        jax.tree.map(np.testing.assert_array_equal, same, state)
 
 
 def test_all_silent_and_ignored_moves_nothing_and_the_threshold_is_learned():
     """Else a threshold above all norms would stay there for good."""
-    policy, state = begin("adaptive,k=0+ignore")
-    state, _ = play(policy, state, FIRST)
-    after, info = play(policy, state, [(1, [0.5, 0.0]), (1, [0.0, 1.0])])
+    policy, state, _ = after("adaptive,k=0+ignore", FIRST)
+    later, info = play(policy, state, along(0.5, 1.0))
     assert info.silent == 2
-    assert after.weights is state.weights
-    assert after.memory.rule.threshold == pytest.approx(0.75)  # the mean of 0.5 and 1
+    assert later.weights is state.weights
+    assert later.memory.rule.threshold == pytest.approx(0.75)
 
 
 def test_all_silent_under_a_stand_in_goes_on_as_predicted():
-    policy, state = begin("adaptive,k=0+last")
-    state, _ = play(policy, state, FIRST)
-    state, _ = play(policy, state, [(1, [0.5, 0.0])])
+    _, state, _ = after("adaptive,k=0+last", FIRST, along(0.5))
     np.testing.assert_allclose(state.weights, np.multiply(2, MEAN))
-
-
-@pytest.mark.parametrize(
-    ("norms", "threshold"),
-    [([1.0, 1.0 + 1e-7, 1.0], 0.0), ([0.0, 0.0], 0.0), ([1.0, 1.0 + 1e-5], 1 + 5e-6)],
-)
-def test_norms_that_hardly_differ_make_everyone_speak(norms, threshold):
-    policy, state = begin("adaptive,k=0+zero")
-    state, _ = play(policy, state, [(1, [m, 0.0]) for m in norms])
-    assert state.memory.rule.threshold == pytest.approx(threshold)
 
 
 def test_random_speaks_below_its_probability_and_full_whatever_it_has_to_say():
     rule = parse("random:0.5").rule
     draws = np.array([0, 0.49, 0.5, 0.9])
     assert rule.speaks(ClientStats(1.0, draws), rule.init(2, None)).tolist() == [1, 1, 0, 0]
-    policy, state = begin("full")
-    _, info = play(policy, state, [(1, [0.0, 0.0])])
+    _, _, info = after("full", along(0.0))
     assert info.spoke == 1
     assert math.isnan(info.threshold)
 
@@ -222,6 +212,7 @@ def test_what_a_codec_leaves_out_is_added_to_the_next_update():
     ("examples", "norm", "update"),
     [
         (1, 5.1, [3.0, 4.0]),  # 2 % off
+        (1, 4.9, [3.0, 4.0]),
         (1, math.nan, [3.0, 4.0]),
         (1, -5.0, [3.0, 4.0]),
         (1, 5.0, [math.nan, 4.0]),
@@ -234,16 +225,14 @@ def test_what_a_codec_leaves_out_is_added_to_the_next_update():
     ],
 )
 def test_a_message_that_cannot_be_is_counted_and_changes_nothing(examples, norm, update):
-    policy, state = begin("adaptive,k=0+ou,cap=true")
-    state, _ = play(policy, state, FIRST)
-    config = server.open(policy, state.memory, ASKED)
-    honest = tally.add(tally.start(state.weights), Message(1, 5.0, np.array([3.0, 4.0])), config)
-    expected, _ = server.close(policy, state, honest)
-    bad = Message(examples, norm, None if update is None else np.array(update))
-    after, info = server.close(policy, state, tally.add(honest, bad, config))
+    policy, state, _ = after("adaptive,k=0+ou,cap=true", FIRST)
+    messages = [Message(1, 5.0, np.array([3.0, 4.0]))]
+    expected, _ = server.close(policy, state, add_up(policy, state, messages))
+    messages.append(Message(examples, norm, None if update is None else np.array(update)))
+    found, info = server.close(policy, state, add_up(policy, state, messages))
     assert (info.spoke, info.silent, info.rejected) == (1, 0, 1)
-    np.testing.assert_array_equal(after.weights, expected.weights)
-    assert after.memory.rule == expected.memory.rule
+    np.testing.assert_array_equal(found.weights, expected.weights)
+    assert found.memory.rule == expected.memory.rule
 
 
 @pytest.mark.parametrize(("threshold", "counted"), [(1.5, 1.5), (-3.0, 0.0)])
@@ -261,11 +250,9 @@ def test_a_huge_update_that_is_learned_leaves_a_finite_prediction(mode):
     policy = parse(f"full+ou,mode={mode}")
     state = server.init(policy, np.zeros(2, np.float32))
     for update in ([1e19, 1.0], [-1e19, 1.0], [1e19, 1.0], [1e19, 2.0], [1e19, 1.0]):
-        config = server.open(policy, state.memory, ASKED)
         message = Message(1, np.linalg.norm(update), np.array(update, np.float32))
-        heard = tally.add(tally.start(state.weights), message, config)
-        assert heard.n_rejected == 0
-        state, _ = server.close(policy, state, heard)
+        state, info = server.close(policy, state, add_up(policy, state, [message]))
+        assert info.rejected == 0
     assert np.isfinite(policy.stand_in.predict(state.memory.stand_in)).all()
 
 
@@ -273,13 +260,9 @@ def test_a_huge_update_that_is_learned_leaves_a_finite_prediction(mode):
 
 
 def test_memory_is_reused_where_it_is_donated_and_there_alone():
-    policy, state = begin("fixed:0.1+ou")
-    for _ in range(3):
-        state, _ = play(policy, state, FIRST)
-    heard = tally.start(state.weights)
-    config = server.open(policy, state.memory, ASKED)
-    for message in (Message(1, 5.0, np.array([3.0, 4.0])), Message(2, 0.05, None)):
-        heard = tally.add(heard, message, config)
+    policy, state, _ = after("fixed:0.1+ou", FIRST, FIRST, FIRST)
+    messages = Message(1, 5.0, np.array([3.0, 4.0])), Message(2, 0.05, None)
+    heard = add_up(policy, state, messages)
     before = jax.tree.map(np.copy, (state, heard))
     kept = server.learn(policy, state.memory, heard)
     jax.tree.map(np.testing.assert_array_equal, (state, heard), before)
@@ -287,3 +270,88 @@ def test_memory_is_reused_where_it_is_donated_and_there_alone():
     jax.tree.map(np.testing.assert_array_equal, kept, given)
     assert given[0] is heard.spoken
     assert given[1].stand_in.Q is state.memory.stand_in.Q
+
+
+# Thresholds that one client cannot move, and silence that ends.
+
+
+def learned(text, rounds, examples=None):
+    """τ after each round of speakers with these norms."""
+    policy, found = parse(text), []
+    state = server.init(policy, np.zeros(1))
+    for norms in rounds:
+        pairs = zip(examples or [1.0] * len(norms), norms, strict=True)
+        messages = [Message(n, norm, np.array([float(norm)])) for n, norm in pairs]
+        state, _ = server.close(policy, state, add_up(policy, state, messages))
+        found.append(float(state.memory.rule.threshold))
+    return found
+
+
+def test_the_threshold_by_hand():
+    """Medians 4, 3 and 1.5, MADs 1, 1 and 0.5; f grows to 3/4 while norms stay."""
+    rounds = [[4, 5, 3, 9, 1], [3, 4, 2, 9, 1], [3, 4, 2, 9, 1], [1.5, 2, 1, 4.5, 0.5]]
+    once = 3 - 0.5 * 1.4826
+    found = learned("adaptive,k=0.5,robust=true", rounds)
+    assert found == pytest.approx([0.0, 0.5 * once, 0.75 * once, 0.5 * 0.5 * once])
+
+
+@pytest.mark.parametrize(
+    ("k", "norms", "threshold"),
+    [
+        (1, [10.0, 10.1, 9.9, 10.2, 9.8], 9.0),  # who is within a tenth of the median speaks
+        (0, [1e6, 1.0], 1.0),  # one of two cannot silence the other
+        (0, [1.0, 2.0, 3.0, math.nan, math.inf], 2.0),  # who is rejected has no vote
+    ],
+)
+def test_where_the_threshold_of_rounds_that_are_alike_ends(k, norms, threshold):
+    assert learned(f"adaptive,k={k},robust=true", [norms] * 30)[-1] == pytest.approx(threshold)
+
+
+def test_rounding_of_equal_norms_does_not_move_the_threshold():
+    """Three of five norms are equal but for their last bits, and so is MAD but for a few."""
+    ulp = np.spacing(np.float32(1))
+    expected = learned("adaptive,robust=true", [[1.0, 1.0, 1.0, 2.0, 0.5]] * 5)
+    for few in (1, 8):
+        near = [1.0, 1 + few * ulp, 1 - few * ulp, 2.0, 0.5]
+        assert learned("adaptive,robust=true", [near] * 5) == pytest.approx(expected, rel=1e-5)
+
+
+def test_after_a_jump_not_every_other_round_is_lost():
+    """Norms halve in every round in which somebody speaks, and jump once."""
+    policy = parse("adaptive,robust=true+ignore")
+    memory, size, spoke = server.remember(policy, np.zeros(1)), 1.0, []
+    for t in range(14):
+        norms = size * np.array([0.96, 0.99, 1.0, 1.02, 1.05])
+        config = server.open(policy, memory, 5)
+        said = policy.rule.speaks(ClientStats(norms), config.context)
+        heard = tally.of(np.zeros(1), np.ones(5), norms, said, config, each=True)
+        _, memory, info = server.learn(policy, memory, heard)
+        spoke.append(int(info.spoke))
+        if spoke[-1]:
+            size = 1e5 if t == 5 else size / 2
+    assert spoke.count(0) <= 1
+
+
+@pytest.mark.parametrize("norm", [1e-9, 1e17])
+@pytest.mark.parametrize("examples", [1e-6, 1e9])
+def test_one_of_ten_cannot_move_it_beyond_the_honest(norm, examples):
+    """Neither above the smaller half of the honest norms, nor so low that nobody is silent."""
+    honest = [0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.2]
+    rounds = [[*honest, norm]] * 10
+    threshold = learned("adaptive,k=0,robust=true", rounds, [1.0] * 9 + [examples])[-1]
+    assert honest[0] < threshold < honest[6]
+
+
+def test_a_rule_that_needs_each_norm_says_so():
+    rule, heard = parse("adaptive,robust=true").rule, tally.start(np.zeros(1))
+    with pytest.raises(InputError, match="needs each norm"):
+        rule.learn(rule.init(1, None), heard)
+
+
+def test_nobody_is_silent_more_than_so_many_times_in_a_row():
+    rule = parse("adaptive,at_most=3").rule
+    stats = ClientStats(0.5, silence=np.arange(6))
+    assert rule.speaks(stats, Threshold(0.4)).all()
+    assert rule.speaks(stats, Threshold(0.5)).tolist() == [False] * 3 + [True] * 3
+    assert client.must_speak(rule, Threshold(0.5), 3)
+    assert not client.must_speak(rule, Threshold(0.5), 2)
