@@ -1,7 +1,4 @@
-"""All parts of the registries, with arguments, and which of them the quick tests take.
-
-A new part belongs into `QUICK`; more of its forms, for the nightly tests, into `MORE`.
-"""
+"""All parts of the registries, with arguments; those in `MORE` are for the nightly tests."""
 
 import pytest
 

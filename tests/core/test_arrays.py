@@ -1,4 +1,5 @@
-"""Work in blocks gives what work in one piece gives."""
+"""Work in blocks gives what work in one piece gives; hashed bits are MurmurHash3's, and random
+enough. Codecs' tests have NumPy and JAX hash alike."""
 
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import pytest
 
 from taciturn.core import arrays
 from taciturn.core.arrays import BLOCK
+from taciturn.core.hashing import bits, fold, mix
 
 leaves = jax.tree.leaves
 sizes = pytest.mark.parametrize("size", [7, 3 * BLOCK + 5])
@@ -78,3 +80,24 @@ def test_norms_have_at_least_float32_and_may_overflow_without_a_warning(xp):
     assert arrays.norm(half).dtype == np.float32
     assert float(arrays.norm(half)) == pytest.approx(200 * 70_000**0.5, rel=1e-5)
     assert not np.isfinite(arrays.norm(xp.asarray([1.0, np.inf], dtype=xp.float32)))
+
+
+def test_the_finalizer_is_murmurs():
+    """Values of MurmurHash3's fmix32, computed with Python's whole numbers."""
+
+    def fmix32(x):
+        x = (x ^ x >> 16) * 0x85EBCA6B % 2**32
+        x = (x ^ x >> 13) * 0xC2B2AE35 % 2**32
+        return x ^ x >> 16
+
+    x = np.array([0, 1, 2**16, 0xCAFEBABE, 2**32 - 1], np.uint32)
+    assert mix(x).tolist() == [fmix32(int(v)) for v in x]
+    assert int(mix(x[3])) == fmix32(0xCAFEBABE)  # a single number wraps around without a warning
+
+
+def test_folds_differ_and_bits_are_even():
+    key = np.array([0xDEADBEEF, 0x12345678], np.uint32)
+    np.testing.assert_array_equal(fold(key, -1), fold(key, 2**32 - 1))  # a word wraps around
+    assert len({tuple(fold(key, n).tolist()) for n in range(2_000)}) == 2_000
+    places = (bits(key, (20_000,))[:, None] >> np.arange(32, dtype=np.uint32)) & 1
+    assert np.abs(places.mean(axis=0) - 0.5).max() < 5 * 0.5 / 20_000**0.5

@@ -152,9 +152,8 @@ def test_a_budget_below_the_headers_and_a_round_without_answers_leave_numbers():
 
 
 def test_amounts_as_people_write_them():
-    for text, number in (("1%", 0.01), (" 0.3 %", 0.003), ("200kB", 2e5), ("1KiB", 1024.0),
-                         ("5e-1MB", 5e5)):  # fmt: skip
-        assert Amount.of(text).value == pytest.approx(number)
+    texts = {"1%": 0.01, " 0.3 %": 0.003, "200kB": 2e5, "1KiB": 1024.0, "5e-1MB": 5e5}
+    assert {text: Amount.of(text).value for text in texts} == pytest.approx(texts)
     assert Amount.of("1%") == Amount.of("1.0 %") != Amount.of("0.01B")
     for text in ("budget:12345678B,per=run", "budget:0.00001%", "fixed:1e300", "fixed:1e-300",
                  "adaptive,k=-2000000"):  # fmt: skip

@@ -28,9 +28,6 @@ def read_back(codec, update, key):
     return codec.decode(codec.encode(update, key), key, len(update))
 
 
-# As many bytes as are wanted.
-
-
 @pytest.mark.parametrize("size", [1, 65, 10_000])
 def test_a_code_of_any_length_fits_and_a_program_decodes_the_same(size):
     update = 0.01 * np.random.default_rng(size).standard_t(3, size).astype("f4")
@@ -87,9 +84,6 @@ def test_any_bytes_of_any_length_are_an_update_or_an_error(data):
         return
     assert len(raw) == LENGTHS.fit(size, len(raw))
     assert (update.shape, update.dtype) == ((size,), np.float32)
-
-
-# What is decoded.
 
 
 @pytest.mark.parametrize(
