@@ -9,7 +9,7 @@ time. And with `donate=True` NumPy may write into a buffer that nobody needs any
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +23,6 @@ Scalar = Any  # a Python number or a 0-d array
 BLOCK = 1 << 17
 WORKERS = min(4, os.cpu_count() or 1)
 _ALONE = 1 << 18  # so few elements are done before a thread has started
-
-_T = TypeVar("_T")
 
 
 def namespace(x: Array | Scalar) -> Any:
@@ -66,11 +64,8 @@ def zeros(like: Array) -> Array:
 
 def norm(record: Any, function: Callable[[Any], Array] = lambda same: same) -> Scalar:
     """The Euclidean norm of a flat vector, in at least float32; or of `function(record)`, which is
-    element-wise and not kept.
-
-    Squares are summed block by block and then over blocks, so that the sum of a hundred million
-    float32 squares does not stall; XLA sums in a tree of its own.
-    """
+    element-wise and not kept. Squares are summed in blocks, so that a hundred million of them do
+    not stall in float32; XLA sums in a tree of its own."""
     if (length := _numpy_length(record)) is not None:
         total, dtype = 0.0, np.float32
         with np.errstate(over="ignore", invalid="ignore"):
@@ -227,7 +222,7 @@ def _numpy_length(record: Any) -> int | None:
     return len(vectors[0]) if ours else None
 
 
-def in_parallel(work: Callable[[slice], _T], size: int, weight: int = 1) -> list[_T]:
+def in_parallel(work: Callable[[slice], Any], size: int, weight: int = 1) -> list[Any]:
     """`work` on parts that make up `range(size)`, each in a thread of its own: NumPy gives up the
     interpreter's lock while it computes. Each of so many stands for `weight` elements."""
     workers = 1 if size * weight < _ALONE else min(WORKERS, size)

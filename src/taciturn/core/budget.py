@@ -104,10 +104,8 @@ def extended(rule: Rule, state: Budget, size: int, rounds: int) -> Budget:
 
 
 def doubt(rule: Rule, size: int, cohort: int, rounds: int) -> str:
-    """Why a model of this size cannot keep to a budget; empty where it can, and for other rules.
-
-    Everyone sends a header, and one in twenty speaks whatever happens.
-    """
+    """Why a model of this size cannot keep to a budget: everyone sends a header, and one in twenty
+    speaks whatever happens. Empty where it can, and for other rules."""
     state = rule.init(size, rounds)
     if not isinstance(state, Budget):
         return ""

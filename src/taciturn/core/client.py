@@ -48,10 +48,8 @@ class Decision(NamedTuple):
 
 
 def decide(rule: Rule, stats: ClientStats, context: Any) -> Decision:
-    """What a client does, or each of many where the fields of `stats` are vectors.
-
-    One whose norm is not finite stays silent and reports NaN, which the server rejects.
-    """
+    """What a client does, or each of many where the fields of `stats` are vectors. One with a norm
+    that is not finite stays silent and reports NaN, which the server rejects."""
     xp = namespace(stats.norm)
     norm = xp.asarray(stats.norm)
     finite = xp.isfinite(norm)
@@ -66,8 +64,7 @@ def decide(rule: Rule, stats: ClientStats, context: Any) -> Decision:
 
 
 def must_speak(rule: Rule, context: Any, silence: int) -> bool:
-    """Whether a client that was silent so many times in a row speaks even with an update of norm 0
-    and the unluckiest draw."""
+    """Whether a client that was silent so often in a row speaks, whatever its update and draw."""
     return bool(rule.speaks(ClientStats(0.0, 1.0, 0.0, silence, 0.0), context))
 
 
@@ -83,11 +80,8 @@ class Encoded(NamedTuple):
 def encode(
     codec: Codec, update: Array, key: Array, residual: Array | None = None, nbytes: int = 0
 ) -> Encoded:
-    """The code of an update Δ, and what it leaves out.
-
-    With feedback, `residual` is e, what was left out before; None for nothing. `nbytes` is what a
-    `Decision` has.
-    """
+    """The code of an update Δ, and what it leaves out. With feedback, `residual` is e, left out
+    before; None for nothing. `nbytes` is that of a `Decision`."""
     size = update.shape[0]
     if codec.lengths is not None and nbytes:
         codec = codec.at(codec.lengths.fit(size, nbytes))

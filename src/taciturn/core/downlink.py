@@ -59,10 +59,8 @@ def most_kept(codec: Codec, size: int) -> int:
 def download_bytes(
     codec: Codec, missed: np.ndarray, size: int, kept: int | None = None
 ) -> np.ndarray:
-    """The bytes that each client downloads which has missed so many messages.
-
-    With float32 that is the model. The server keeps `kept` messages; None for as many as pay.
-    """
+    """The bytes that each client downloads which has missed so many messages; with float32, the
+    model's. The server keeps `kept` messages; None for as many as pay."""
     whole = float32().nbytes(size)
     if codec == float32():
         return np.full(missed.shape, whole, np.int64)

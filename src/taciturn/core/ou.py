@@ -41,9 +41,8 @@ class Trajectory(NamedTuple):
 
 def init(weights: Array) -> Trajectory:
     """A path that has not moved."""
-    zero = zeros(weights)
-    t = namespace(weights).zeros((), dtype=zero.dtype)
-    return Trajectory(t, zero, zeros(weights), zeros(weights), zeros(weights))
+    x, m, c, q = (zeros(weights) for _ in range(4))
+    return Trajectory(namespace(weights).zeros((), dtype=x.dtype), x, m, c, q)
 
 
 def step(path: Trajectory, d: Array) -> Trajectory:

@@ -42,19 +42,16 @@ class Amount:
         (unit,) = units
         return cls(number * _UNITS[unit], unit == "%", digits(number) + unit)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.text
-
-    __repr__ = __str__
 
 
 @dataclass(frozen=True)
 class Part:
     """A named part of a policy; two are equal where kind, name and arguments are.
 
-    The functions of a part never close over a float or an amount: these live in its state.
-    `structure` is what the functions do depend on, so that one compiled program serves every part
-    of the same structure.
+    Its functions never close over a float or an amount: these live in its state. `structure` is
+    what they do depend on, so that one compiled program serves every part of the same structure.
     """
 
     name: str

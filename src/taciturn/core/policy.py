@@ -220,11 +220,10 @@ def parse_part(kind: str, text: str) -> Any:
         if key in arguments:
             raise InputError(f"`{key}` is given twice in `{text}`.")
         arguments[key] = _value(value)
-    missing = [p.name for p in parameters.values()
-               if p.default is p.empty and p.name not in arguments]  # fmt: skip
-    if missing:
-        like = 1 if missing[0] == "bits" else 0.5
-        raise InputError(f"`{name}` needs `{missing[0]}`, as in `{name}:{like}`.")
+    for needed, parameter in parameters.items():
+        if parameter.default is parameter.empty and needed not in arguments:
+            like = 1 if needed == "bits" else 0.5
+            raise InputError(f"`{name}` needs `{needed}`, as in `{name}:{like}`.")
     part = factories[name](**arguments)
     if not isinstance(part, _TYPES[kind]) or part.name != name:
         raise InputError(f"`{name}` must make a {kind} of that name, got {part!r}.")

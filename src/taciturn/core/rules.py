@@ -163,26 +163,25 @@ def adaptive(
         return Adaptive(_threshold(norms.mean, norms.deviation(), state.k), state.k)
 
     def learn_robustly(state: Robust, tally: Tally) -> Robust:
-        if tally.each is None:
+        norms = tally.each
+        if norms is None:
             raise InputError(
                 "This rule needs each norm: `tally.start(weights, each=True)` keeps them."
             )
-        xp, median = namespace(tally.each), _median(tally.each)
-        dtype, mad = median.dtype, _median(xp.abs(tally.each - median))
+        xp, median = namespace(norms), _median(norms)
+        dtype, mad = median.dtype, _median(xp.abs(norms - median))
         deviation = xp.maximum(1.4826 * mad, median / 10)[()]  # 1.4826 MAD: that of a normal
         before, fall, spoke = (xp.asarray(number, dtype=dtype) for number in state[2:])
         fall = xp.where(spoke > 0, xp.minimum(ratio(median, before), (1 + fall) / 2), fall)
         threshold = fall * _threshold(median, deviation, state.k)
         return Robust(threshold, state.k, median, fall, xp.astype(tally.n_spoke, dtype))
 
-    def patient(stats: ClientStats, context: Threshold) -> Scalar:
-        return _above(stats, context) | (stats.silence >= most)
-
     params = (("k", k), ("weighted", weighted), ("robust", robust), ("at_most", most))
     first = Robust(0.0, k, 0.0, 0.0, 1.0) if robust else Adaptive(0.0, k)
     return Rule("adaptive", params, init=lambda size, rounds: first,
                 broadcast=lambda state, asked: Threshold(state.threshold),
-                speaks=_above if most is None else patient,
+                speaks=_above if most is None else
+                lambda own, context: _above(own, context) | (own.silence >= most),
                 learn=learn_robustly if robust else learn, each=robust,
                 looks_at=("norm",) if most is None else ("norm", "silence"))  # fmt: skip
 

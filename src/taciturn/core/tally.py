@@ -32,8 +32,7 @@ class Message(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Weight, mean and sum of squared deviations: Σ m² − (Σ m)² in float32 would go negative when
-    clients clip."""
+    """Weight, mean, sum of squared deviations: where clients clip, Σ m² − (Σ m)² goes below 0."""
 
     weight: Scalar
     mean: Scalar

@@ -1,4 +1,4 @@
-"""Codecs: how an update that is spoken is written down. One file for each."""
+"""Codecs: how an update that is spoken is written down."""
 
 from taciturn.core.codecs.codec import Codec, Form, from_bytes, to_bytes
 from taciturn.core.codecs.eden import eden

@@ -57,16 +57,15 @@ def eden(bits: float, feedback: bool = False) -> Codec:
     if bits > 1 and bits not in LEVELS:
         raise InputError(f"`bits` must be in [0.02, 1], or 2, 3 or 4, got {bits:g}.")
     whole = max(1, int(bits))
-    share = min(1.0, bits)
 
     def forms(size: int) -> tuple[Form, ...]:
         blocks = hadamard.blocks_of(size)
-        signs = Form("u1", (packed_bytes(blocks * kept(size, share), whole),))
+        signs = Form("u1", (packed_bytes(blocks * kept(size, bits), whole),))
         return signs, Form("<u2", (blocks,), True)
 
     def encode(update: Array, key: Array) -> Code:
         xp, size, update = namespace(update), update.shape[0], single(update)
-        block, count = hadamard.block_of(size), kept(size, share)
+        block, count = hadamard.block_of(size), kept(size, bits)
         places = _places(key, size, count)
         # From 2 bits on, no block is far from usual.
         least = _LEAST * LEVELS[1][0] * count / math.sqrt(block) if whole == 1 else 0.0
@@ -88,7 +87,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
     def decode(code: Code, key: Array, size: int) -> Array:
         data, scales = code[0], floats.read_halves(code[1])
         xp = namespace(scales)
-        blocks, block, count = hadamard.blocks_of(size), hadamard.block_of(size), kept(size, share)
+        blocks, block, count = hadamard.blocks_of(size), hadamard.block_of(size), kept(size, bits)
         places = _places(key, size, count)
         index = xp.reshape(unpack(data, whole, blocks * count), (blocks, count))
         levels = xp.asarray(_SIGNED[whole], dtype=scales.dtype)
@@ -103,7 +102,7 @@ def eden(bits: float, feedback: bool = False) -> Codec:
         (turned,) = by_rows(work, index)
         return xp.reshape(turned, (-1,))[:size]
 
-    captured = share * (1 - _DISTORTION[whole])  # ⟨r, q⟩² / (‖r‖² ‖q‖²)
+    captured = min(1.0, bits) * (1 - _DISTORTION[whole])  # ⟨r, q⟩² / (‖r‖² ‖q‖²)
     return Codec(
         "eden", (("bits", bits), ("feedback", feedback)), encode=encode, decode=decode, forms=forms,
         norm_range=lambda norm, size: _norm_range(norm, size, bits, feedback),
@@ -155,10 +154,10 @@ def scale_of(squares: Array, along: Array, least: Scalar) -> Array:
     return xp.where(some, squares / xp.where(some, along, 1.0), along)
 
 
-def kept(size: int, share: float) -> int:
+def kept(size: int, bits: float) -> int:
     """Coordinates of a block that are sent."""
     block = hadamard.block_of(size)
-    return min(block, max(_FEWEST, math.ceil(block * share)))
+    return min(block, max(_FEWEST, math.ceil(block * bits)))
 
 
 def _places(key: Array, size: int, count: int) -> Array | None:

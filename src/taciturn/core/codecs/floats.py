@@ -17,12 +17,9 @@ from taciturn.core.codecs.codec import Code, Codec, Form
 def float32() -> Codec:
     """Four bytes per weight: nothing is lost."""
     return Codec(
-        "float32",
-        encode=lambda update, key: (update,),
-        decode=lambda code, key, size: code[0],
-        forms=lambda size: (Form("<f4", (size,)),),
+        "float32", encode=lambda update, key: (update,), decode=lambda code, key, size: code[0],
+        forms=lambda size: (Form("<f4", (size,)),), error=lambda size: 0.0, unbiased=True,
         norm_range=lambda norm, size: (0.999 * norm, 1.001 * norm),
-        error=lambda size: 0.0, unbiased=True,
     )  # fmt: skip
 
 
@@ -38,9 +35,8 @@ def float16() -> Codec:
         return 0.998 * norm - tiny, 1.001 * norm + tiny
 
     return Codec(
-        "float16", encode=encode,
+        "float16", encode=encode, forms=lambda size: (Form("<f2", (size,)),),
         decode=lambda code, key, size: namespace(code[0]).astype(code[0], np.float32),
-        forms=lambda size: (Form("<f2", (size,)),),
         norm_range=norm_range, error=lambda size: 2.0**-24, unbiased=False,
     )  # fmt: skip
 
@@ -48,12 +44,10 @@ def float16() -> Codec:
 def bfloat16() -> Codec:
     """Two bytes per weight, the upper half of a float32, rounded to the nearest."""
     return Codec(
-        "bfloat16",
-        encode=lambda update, key: (nearest_halves(update),),
+        "bfloat16", encode=lambda update, key: (nearest_halves(update),),
         decode=lambda code, key, size: read_halves(code[0]),
-        forms=lambda size: (Form("<u2", (size,), True),),
-        norm_range=lambda norm, size: (0.995 * norm, 1.005 * norm),
-        error=lambda size: 2.0**-17, unbiased=False,
+        forms=lambda size: (Form("<u2", (size,), True),), error=lambda size: 2.0**-17,
+        norm_range=lambda norm, size: (0.995 * norm, 1.005 * norm), unbiased=False,
     )  # fmt: skip
 
 

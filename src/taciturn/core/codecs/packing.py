@@ -82,11 +82,9 @@ def read_positions(low: Array, upper: Array, count: int, size: int) -> Array:
 
 
 def repeated(times: Array, count: int) -> Array:
-    """The first `count` positions, each as often as `times` says; filled up with `len(times)`.
-
-    The i-th of them is where the sum of `times` first reaches i + 1.
-    """
+    """The first `count` positions, each as often as `times` says; filled up with `len(times)`."""
     xp = namespace(times)
+    # The i-th of them is where this sum first reaches i + 1.
     seen = xp.cumulative_sum(times, dtype=xp.int32)
     found = xp.searchsorted(seen, xp.arange(1, count + 1, dtype=xp.int32))
     return xp.astype(found, xp.int32)

@@ -31,10 +31,6 @@ def quantize(bits: float) -> Codec:
     bits = whole("bits", int(bits) if is_whole else bits, 1, 8)
     steps = 2**bits - 1
 
-    def forms(size: int) -> tuple[Form, ...]:
-        scales = Form("<u2", (-(-size // _BLOCK),), True)
-        return Form("u1", (packed_bytes(size, bits),)), scales
-
     def encode(update: Array, key: Array) -> Code:
         xp, size, blocks = namespace(update), update.shape[0], in_rows(single(update), _BLOCK)
         written = floats.halves_above(xp.max(xp.abs(blocks), axis=1))
@@ -60,6 +56,9 @@ def quantize(bits: float) -> Codec:
 
     error = _LARGEST**2 - 1 if bits == 1 else (_LARGEST * 2 / steps) ** 2 / 6
     return Codec(
-        "quantize", (("bits", bits),), encode=encode, decode=decode, forms=forms,
-        norm_range=norm_range, error=lambda size: error, unbiased=True,
+        "quantize", (("bits", bits),), encode=encode, decode=decode, norm_range=norm_range,
+        forms=lambda size: (
+            Form("u1", (packed_bytes(size, bits),)), Form("<u2", (-(-size // _BLOCK),), True)
+        ),
+        error=lambda size: error, unbiased=True,
     )  # fmt: skip
