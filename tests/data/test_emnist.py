@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from made import images, write_emnist, write_leaf
 
-from taciturn import cli
-from taciturn.data import emnist, emnist_subset, layouts
+from taciturn.data import emnist
 from taciturn.errors import DataError
 from taciturn.tasks import load
 from taciturn.tasks.task import unit
@@ -155,34 +154,3 @@ def test_the_library_itself_reads_a_folder(folder, tmp_path, monkeypatch):
     assert task.clients.rows.tolist() == [2, 1]
     assert task.clients.arrays["x"][:, 0, 0].tolist() == [0, 2, 1]
     assert task.clients.arrays["y"].tolist() == [0, 2, 1]
-
-
-def test_the_subset_is_written_from_the_whole_set(tmp_path, monkeypatch):
-    """Of a small file in TFF's layout: two of three writers are among the 405."""
-    assert len(emnist_subset.WRITERS) == 405
-    folders = whole, part = tmp_path / "whole", tmp_path / "part"
-    writers = {"f0000_14": images(3), "f0424_27": images(5, 3), "f4086_36": images(2, 60)}
-    write_emnist(whole, writers, writers)
-    command = ["data", "subset", "emnist", "--data", str(whole), "--out", str(part)]
-    with pytest.raises(DataError, match=r"2 of the 405 writers .* and not e77f"):
-        cli.main(command)
-    assert not part.exists()
-    path, wanted = whole / "fed_emnist_test.h5", "f0000_14".__ne__
-    found = layouts.read_tff(path, emnist.FEATURES, emnist.as_examples, wanted)
-    sums = dict.fromkeys(emnist_subset.CHECKSUMS, emnist_subset.checksum(dict(found)))
-    monkeypatch.setattr(emnist_subset, "CHECKSUMS", sums)
-    cli.main(command)
-    everyone, chosen = map(emnist.read, folders)
-    assert chosen.names == ("f0424_27", "f4086_36")
-    for key in "xy":
-        np.testing.assert_array_equal(chosen.train[key], everyone.train[key][3:])
-        np.testing.assert_array_equal(chosen.test[key], everyone.test[key][3:])
-
-
-def test_a_checksum_is_of_the_images_of_each_writer_in_any_order():
-    a, b = ({"x": np.full((2, 28, 28), i, np.uint8), "y": np.array([0, i])} for i in (1, 2))
-    turned = {key: array[::-1] for key, array in a.items()}
-    first = emnist_subset.checksum({"a": a, "b": b})
-    assert emnist_subset.checksum({"b": b, "a": turned}) == first
-    assert emnist_subset.checksum({"a": b, "b": a}) != first
-    assert emnist_subset.checksum({"a": a, "c": b}) != first

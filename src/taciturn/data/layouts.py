@@ -23,10 +23,8 @@ Client = tuple[str, Examples]  # name and examples
 _ROWS = 4_096  # taken from a table of the Hub at a time
 
 
-def read_tff(
-    path: Path, features: tuple[str, ...], parse: Parse, wanted: Callable[[str], bool] | None = None
-) -> Iterator[Client]:
-    """Each client of an HDF5 file with `examples/<client>/<feature>`, or each that is `wanted`."""
+def read_tff(path: Path, features: tuple[str, ...], parse: Parse) -> Iterator[Client]:
+    """Each client of an HDF5 file with `examples/<client>/<feature>`."""
     h5py = require("h5py", "data")
     try:
         file = h5py.File(path, "r")
@@ -35,7 +33,7 @@ def read_tff(
     with file:
         if "examples" not in file:
             raise DataError(f"{path} has no group `examples`; it has {sorted(file) or 'nothing'}.")
-        for client in filter(wanted, file["examples"]):
+        for client in file["examples"]:
             with naming(f"{path}, client `{client}`"):
                 examples = parse(*_features(file["examples"], client, features))
             yield client, examples
