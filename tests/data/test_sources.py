@@ -7,7 +7,7 @@ import pytest
 from made import write_emnist
 
 from taciturn.data import sources
-from taciturn.data.download import Download, digest
+from taciturn.data.download import digest
 from taciturn.data.sources import find, find_or_fetch
 from taciturn.errors import DataError
 from taciturn.tasks import load
@@ -21,7 +21,7 @@ def publisher(tmp_path, monkeypatch):
     with tarfile.open(packed, "w:bz2") as tar:
         for file in (tmp_path / "made").iterdir():
             tar.add(file, file.name)
-    downloads = (Download(packed.as_uri(), digest(packed, "sha256")),)
+    downloads = {packed.as_uri(): digest(packed, "sha256")}
     source = dataclasses.replace(sources.SOURCES["emnist"], downloads=downloads)
     monkeypatch.setitem(sources.SOURCES, "emnist", source)
     return packed

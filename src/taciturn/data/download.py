@@ -11,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from taciturn.errors import DataError
@@ -25,19 +24,7 @@ _PATIENCE = 60  # seconds without a byte
 _PAUSE = 1.0  # seconds for each attempt in a row that brought nothing
 
 
-@dataclass(frozen=True)
-class Download:
-    """A file at `url`, with its published checksum, `sha256:…` or `md5:…`."""
-
-    url: str
-    checksum: str
-
-    @property
-    def file(self) -> str:
-        return self.url.rsplit("/", 1)[-1]
-
-
-def fetch(download: Download, folder: Path, contents: Sequence[str] = ()) -> Path:
+def fetch(url: str, checksum: str, folder: Path, contents: Sequence[str] = ()) -> Path:
     """The file, downloaded into `folder`; of an archive, the folder that it was unpacked into.
 
     A download that breaks off is resumed, in this call or in a later one. Nothing takes its final
@@ -45,26 +32,27 @@ def fetch(download: Download, folder: Path, contents: Sequence[str] = ()) -> Pat
     again. Of several processes that want a file, one downloads it and the others wait.
 
     Args:
-      download, folder: what, and where it goes.
+      url, checksum: of the file; the checksum as it is published, `sha256:…` or `md5:…`.
+      folder: where it goes.
       contents: files of an archive; where all of them are there, it was unpacked before.
     """
-    target, known = folder / download.file, download.checksum
-    lock, part = folder / f".{download.file}.lock", folder / f"{download.file}.part"
-    archive = ".tar" in download.file
+    file = Path(url).name
+    target, lock, part = folder / file, folder / f".{file}.lock", folder / f"{file}.part"
+    archive = ".tar" in file
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with wait_for_lock(lock, f"downloads {target}"):
-            if archive and contents and all((folder / file).is_file() for file in contents):
+            if archive and contents and all((folder / one).is_file() for one in contents):
                 shutil.rmtree(_beside(target), ignore_errors=True)  # of a process that was killed
                 return folder
-            if target.is_file() and digest(target, known) == known:
+            if target.is_file() and digest(target, checksum) == checksum:
                 return target
-            _get_all(download.url, part)
-            if (seen := digest(part, known)) != known:
+            _get_all(url, part)
+            if (seen := digest(part, checksum)) != checksum:
                 part.unlink()  # to resume it would not help
                 raise DataError(
-                    f"{download.url} sent other bytes than were published: the checksum is {seen} "
-                    f"and not {known}. The download was thrown away."
+                    f"{url} sent other bytes than were published: the checksum is {seen} and not "
+                    f"{checksum}. The download was thrown away."
                 )
             if not archive:
                 os.replace(part, target)
@@ -142,21 +130,13 @@ def digest(path: Path, like: str) -> str:
 def unpack(archive: Path, folder: Path) -> None:
     """Unpacks the plain files of a tar archive into `folder`, each renamed there when it is whole.
 
-    An archive with a name that leads out of the folder, a link or a device is refused as a whole.
-    Two processes must not unpack one archive at a time.
+    An archive with a name or a link that leads out of the folder, or a device, is refused as a
+    whole. Two processes must not unpack one archive at a time.
     """
-
-    def plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
-        if not (member.isfile() or member.isdir()):
-            raise DataError(f"{archive} is refused: `{member.name}` is a link or a device.")
-        if member.name.startswith("/") or ".." in Path(member.name).parts:
-            raise DataError(f"{archive} is refused: `{member.name}` leads out of the folder.")
-        return tarfile.data_filter(member, folder)
-
     beside = _beside(folder / archive.name.removesuffix(".part"))
     try:
         with tarfile.open(archive) as tar:
-            tar.extractall(beside, filter=plain)
+            tar.extractall(beside, filter="data")
         for path in filter(Path.is_file, beside.rglob("*")):
             target = folder / path.relative_to(beside)
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from taciturn.checks import path_of
-from taciturn.data.download import Download, digest, fetch
+from taciturn.data.download import digest, fetch
 from taciturn.errors import DataError, UnknownName, require
 from taciturn.files import atomic_write
 
@@ -20,23 +20,20 @@ class Source:
     Attributes:
       about: one line.
       files: what must be there. A name may stand with or without a final `.gz`.
-      downloads: where the publishers host it.
+      downloads: addresses at which the publishers host it, with the published checksums.
       counts: the published totals.
       elsewhere: folders in which operating systems install it.
     """
 
     about: str
     files: Sequence[str]
-    downloads: Sequence[Download]
+    downloads: Mapping[str, str]
     counts: Mapping[str, int]
     elsewhere: Sequence[str] = ()
 
 
 _PUBLISHED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-SOURCES = {
-    name: Source(**known | {"downloads": [Download(*pair) for pair in known["downloads"].items()]})
-    for name, known in _PUBLISHED.items()
-}
+SOURCES = {name: Source(**known) for name, known in _PUBLISHED.items()}
 HUGGING_FACE = {"emnist": "flwrlabs/femnist", "shakespeare-leaf": "flwrlabs/shakespeare"}
 
 
@@ -91,8 +88,8 @@ def find_or_fetch(name: str, data: Any = None) -> list[Path]:
         raise DataError(missing(name, data))
     known, folder = source(name), cache_folder() / "data" / name
     try:
-        for download in known.downloads:
-            fetch(download, folder, contents=known.files)
+        for url, checksum in known.downloads.items():
+            fetch(url, checksum, folder, contents=known.files)
     except DataError as error:
         raise DataError(f"{error} {missing(name)}") from None
     paths = _files_in(folder, name)
@@ -110,7 +107,7 @@ def missing(name: str, data: Any = None) -> str:
     """Which files are missing, where they were looked for, and how to bring them by hand."""
     known = source(name)
     looked = ", ".join(map(str, folders(name, data)))
-    addresses = " and ".join(download.url for download in known.downloads)
+    addresses = " and ".join(known.downloads)
     only = ""
     if data is None and given() is not None:
         only = "While TACITURN_DATA is set, data are looked for nowhere else. "
