@@ -54,22 +54,20 @@ def _features(clients: Any, client: str, features: tuple[str, ...]) -> list[Any]
     return arrays
 
 
-def find_leaf(folders: Iterable[Path]) -> tuple[list[Path], list[Path]] | None:
-    """LEAF's files for training and for tests, in the first of these folders that has them.
+def read_leaf(name: str, folders: Iterable[Path], parse: Parse) -> Dataset | None:
+    """The clients of LEAF's JSON files, parsed once, in the first of these folders that has any.
 
     LEAF writes `train/*.json` and `test/*.json`; a folder with `*.json` alone has no test set.
+    Users of one name are one client.
     """
     for folder in folders:
         train, test = (sorted((folder / part).glob("*.json")) for part in ("train", "test"))
         if not train:
             train, test = sorted(folder.glob("*.json")), []
         if train:
-            return train, test
-    return None
-
-
-def read_leaf(name: str, train: list[Path], test: list[Path], parse: Parse) -> Dataset:
-    """The clients of these JSON files, parsed once; those of one name are one client."""
+            break
+    else:
+        return None
 
     def build() -> Dataset:
         tested = _leaf_clients(test, parse) if test else None
@@ -84,27 +82,21 @@ def _leaf_clients(paths: list[Path], parse: Parse) -> Iterator[Client]:
             content = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{path} is no whole JSON file: {error}.") from None
-        for key in ("users", "num_samples", "user_data"):
-            if not isinstance(content, dict) or key not in content:
-                raise DataError(f"{path} has no `{key}`; it is not in LEAF's layout.")
+        for key, kind in (("users", list), ("num_samples", list), ("user_data", dict)):
+            if not isinstance(content, dict) or not isinstance(content.get(key), kind):
+                raise DataError(f"{path} has no {kind.__name__} `{key}`; it is not LEAF's layout.")
         users, counts = content["users"], content["num_samples"]
-        for key, value in (("users", users), ("num_samples", counts)):
-            if not isinstance(value, list):
-                raise DataError(f"{path}: `{key}` must be a list, got {value!r:.50}.")
         if len(users) != len(counts):
             raise DataError(f"{path} names {len(users)} users and the row counts of {len(counts)}.")
-        for client, count in zip(users, counts, strict=True):
+        for client, count in zip(map(str, users), counts, strict=True):
             with naming(f"{path}, client `{client}`"):
-                examples = parse(*_lists(content["user_data"], client, count))
+                examples = parse(*_lists(content["user_data"].get(client), count))
             yield client, examples
 
 
-def _lists(data: Any, client: Any, count: Any) -> tuple[list[Any], list[Any]]:
+def _lists(own: Any, count: Any) -> tuple[list[Any], list[Any]]:
     """Inputs and labels of a client that should have so many examples."""
-    try:
-        x, y = (data[client][key] for key in "xy")
-    except (KeyError, TypeError):
-        x = y = None
+    x, y = (own.get(key) if isinstance(own, dict) else None for key in "xy")
     if not (isinstance(x, list) and isinstance(y, list)):
         raise DataError("has no lists `x` and `y` in `user_data`.")
     if (len(x), len(y)) != (count, count):
