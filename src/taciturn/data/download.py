@@ -75,13 +75,13 @@ def _get_all(url: str, part: Path) -> None:
                 return
             problem = "the connection broke off"
         except urllib.error.HTTPError as error:
+            problem = f"the server answered {error.code} {error.reason}"
             if error.code == 416:  # nothing beyond what is there: whole, or not ours
                 if before and error.headers.get("Content-Range") == f"bytes */{before}":
                     return
                 os.truncate(part, 0)
-            problem = f"the server answered {error.code} {error.reason}"
-            if error.code not in (408, 416, 429, 500, 502, 503, 504):
-                if not part.stat().st_size:
+            elif error.code not in (408, 429, 500, 502, 503, 504):
+                if not before:
                     part.unlink()
                 raise DataError(f"{url} cannot be downloaded: {problem}.") from None
         except urllib.error.URLError as error:

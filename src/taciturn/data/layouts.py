@@ -90,18 +90,14 @@ def _leaf_clients(paths: list[Path], parse: Parse) -> Iterator[Client]:
             raise DataError(f"{path} names {len(users)} users and the row counts of {len(counts)}.")
         for client, count in zip(map(str, users), counts, strict=True):
             with naming(f"{path}, client `{client}`"):
-                examples = parse(*_lists(content["user_data"].get(client), count))
+                own = content["user_data"].get(client)
+                x, y = (own.get(key) if isinstance(own, dict) else None for key in "xy")
+                if not (isinstance(x, list) and isinstance(y, list)):
+                    raise DataError("has no lists `x` and `y` in `user_data`.")
+                if (len(x), len(y)) != (count, count):
+                    raise DataError(f"must have {count} examples, got {len(x)} `x`, {len(y)} `y`.")
+                examples = parse(x, y)
             yield client, examples
-
-
-def _lists(own: Any, count: Any) -> tuple[list[Any], list[Any]]:
-    """Inputs and labels of a client that should have so many examples."""
-    x, y = (own.get(key) if isinstance(own, dict) else None for key in "xy")
-    if not (isinstance(x, list) and isinstance(y, list)):
-        raise DataError("has no lists `x` and `y` in `user_data`.")
-    if (len(x), len(y)) != (count, count):
-        raise DataError(f"must have {count} examples, got {len(x)} `x` and {len(y)} `y`.")
-    return x, y
 
 
 def load_table(name: str) -> Any:
@@ -129,7 +125,7 @@ def read_hub(task: str, data: Any, columns: tuple[str, str, str], parse: Parse) 
     """
     name = sources.HUGGING_FACE[task] if data is None else str(data)
     folder = Path(name)
-    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
     key = f"huggingface-{folder.name if files else name.replace('/', '--')}"
     return cached(key, files, lambda: collect(name, _hub_clients(name, columns, parse)))
 

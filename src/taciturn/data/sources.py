@@ -76,7 +76,6 @@ def given(data: Any = None) -> Path | None:
 
 def find(name: str, data: Any = None) -> list[Path] | None:
     """The files of a published data set, in the order of `Source.files`; None where one lacks."""
-    source(name)
     return next(filter(None, (_files_in(folder, name) for folder in folders(name, data))), None)
 
 
@@ -108,22 +107,17 @@ def missing(name: str, data: Any = None) -> str:
     known = source(name)
     looked = ", ".join(map(str, folders(name, data)))
     addresses = " and ".join(known.downloads)
-    only = ""
-    if data is None and given() is not None:
-        only = "While TACITURN_DATA is set, data are looked for nowhere else. "
+    only = "While TACITURN_DATA is set, data are looked for nowhere else. "
     return (
-        f"{' and '.join(known.files)} were not found in {looked}. {only}To bring them by hand: get "
-        f"{addresses} on a machine that is online, unpack it if it is an archive, and point "
-        f"`--data` or TACITURN_DATA to the folder."
+        f"{' and '.join(known.files)} were not found in {looked}. "
+        f"{only if data is None and given() else ''}To bring them by hand: get {addresses} on a "
+        "machine that is online, unpack it if it is an archive, and point `--data` or "
+        "TACITURN_DATA to the folder."
     )
 
 
 def _files_in(folder: Path, name: str) -> list[Path] | None:
     """The files of a data set, packed or not, or None if they are not all in this folder."""
-    paths = []
-    for file in source(name).files:
-        either = (folder / file, folder / file.removesuffix(".gz"))
-        if not (found := [path for path in either if path.is_file()]):
-            return None
-        paths.append(found[0])
-    return paths
+    pairs = [(folder / file, folder / file.removesuffix(".gz")) for file in source(name).files]
+    found = [next(filter(Path.is_file, pair), folder) for pair in pairs]
+    return None if folder in found else found
