@@ -88,16 +88,13 @@ def read_folder(root: Path) -> Dataset:
                 first = next(iter(train.values()), None)
                 with naming(place):
                     split[place.name] = _examples(x, y, like=first)
+    found = dataset.collect(root, train.items(), test.items() if test else None)
     with naming(root):
-        classes = dataset.count_classes(
-            np.concatenate([examples["y"] for examples in train.values()])
-        )
+        classes = dataset.count_classes(found.train["y"])
     for name, examples in test.items():
         with naming(root / name):
             dataset.check_labels(examples["y"], classes)
-    return dataset.collect(
-        root, train.items(), test.items() if test else None, {"classes": classes}
-    )
+    return replace(found, counts={"classes": classes})
 
 
 def _load(path: Path) -> np.ndarray:

@@ -1,10 +1,8 @@
 """Tasks: data split over clients, a model, a loss and a metric."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +70,7 @@ class Task:
     encode: Callable[[Any], np.ndarray] | None = None
 
     @classmethod
-    def of(cls, name: str, dataset: Dataset, **others: Any) -> Task:
+    def of(cls, name: str, dataset: Dataset, **others: Any) -> Self:
         """A task on data that were read: its clients and its test set are those of the dataset."""
         clients = Stored.of(dataset.train, dataset.rows, names=dataset.names)
         return cls(name, clients, test=dataset.test, test_clients=dataset.test_clients, **others)
