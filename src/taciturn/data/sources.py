@@ -15,15 +15,7 @@ from taciturn.files import atomic_write
 
 @dataclass(frozen=True)
 class Source:
-    """A published data set.
-
-    Attributes:
-      about: one line.
-      files: what must be there. A name may stand with or without a final `.gz`.
-      downloads: addresses at which the publishers host it, with the published checksums.
-      counts: the published totals.
-      elsewhere: folders in which operating systems install it.
-    """
+    """A published data set, as `sources.toml` has it; `downloads` are addresses with checksums."""
 
     about: str
     files: Sequence[str]

@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -17,7 +16,7 @@ from taciturn.tasks.task import Task
 _EXAMPLES = 3  # in the batch that functions are tried with
 _LOOKED_AT = 1 << 24  # numbers of an array; of a larger one, evenly spaced rows
 
-_checked: weakref.WeakSet[Task] = weakref.WeakSet()
+_checked: weakref.WeakKeyDictionary[Task, tuple[str, ...]] = weakref.WeakKeyDictionary()
 
 
 def check(task: Task) -> None:
@@ -41,11 +40,18 @@ def check(task: Task) -> None:
     _check_owners(task)
     key = jax.eval_shape(lambda: jax.random.key(0))
     params = _traced(task, "init", task.init, key)
-    batch = _traced(task, "clients", lambda: _few(task.clients))
+    rows = jnp.zeros(_EXAMPLES, int)
+    batch = _traced(
+        task, "clients", lambda clients: clients.batch(jnp.int32(0), rows), task.clients
+    )
     losses = _traced(task, "loss", task.loss, params, batch, key)
     what = f"The loss of task `{task.name}` must be one number per example, not their mean"
     _check_length(what, losses, _EXAMPLES)
-    _check_metrics(task, _traced(task, "metrics", task.metrics, params, _few_tested(task)))
+    tested = batch
+    if task.test is not None:
+        tested = jax.eval_shape(lambda test: jax.tree.map(lambda a: a[rows], test), task.test)
+    metrics = _traced(task, "metrics", task.metrics, params, tested)
+    _check_metrics(task, metrics)
     if logits := getattr(task.loss, "logits", None):  # of a model made for `classification`
         classes = jax.eval_shape(logits, params, batch["x"], key).shape[-1]
         for where, arrays in data:
@@ -55,7 +61,7 @@ def check(task: Task) -> None:
         drawn = _traced(task, "cohort", lambda key, t: draw(key, t, size), key, number)
         what = f"`cohort` of task `{task.name}` must draw as many clients as it is asked for"
         _check_length(what, drawn, size)
-    _checked.add(task)
+    _checked[task] = tuple(metrics)
 
 
 def check_loss(task: Task) -> None:
@@ -64,25 +70,10 @@ def check_loss(task: Task) -> None:
         raise InputError(f"`choice` needs a metric `loss`, task `{task.name}` has none.")
 
 
-@lru_cache(maxsize=8)
 def metric_names(task: Task) -> tuple[str, ...]:
     """What the task's `metrics` are called."""
-    params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    return tuple(_traced(task, "metrics", task.metrics, params, _few_tested(task)))
-
-
-def _few(clients: Any) -> Batch:
-    """A batch of the first client, in shapes and dtypes."""
-    rows = jnp.arange(_EXAMPLES)
-    return jax.eval_shape(lambda clients: clients.batch(jnp.int32(0), rows), clients)
-
-
-def _few_tested(task: Task) -> Batch:
-    """As many examples to test on."""
-    if task.test is None:
-        return _few(task.clients)
-    rows = jnp.zeros(_EXAMPLES, int)
-    return jax.eval_shape(lambda test: jax.tree.map(lambda array: array[rows], test), task.test)
+    check(task)
+    return _checked[task]
 
 
 def _traced(task: Task, name: str, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -96,9 +96,10 @@ def idx(
 def _split(name: str, dataset: Dataset, split: str, alpha: float, clients: int, seed: int) -> Task:
     """The task of a set that comes without clients, split over so many of them."""
     labels, rng = dataset.train["y"], np.random.default_rng(whole("seed", seed, 0))
+    split = choice("split", split, ("iid", "dirichlet"))
     if whole("clients", clients) > len(labels):
         raise InputError(f"`clients` must be at most {len(labels)} examples, got {clients}.")
-    if choice("split", split, ("iid", "dirichlet")) == "dirichlet":
+    if split == "dirichlet":
         owners = dirichlet(labels, clients, number("alpha", alpha, "[1e-6, inf)"), rng)
     else:
         owners = rng.permutation(np.arange(len(labels)) % clients)
