@@ -28,13 +28,9 @@ def fetch(url: str, checksum: str, folder: Path, contents: Sequence[str] = ()) -
     """The file, downloaded into `folder`; of an archive, the folder that it was unpacked into.
 
     A download that breaks off is resumed, in this call or in a later one. Nothing takes its final
-    name before its length and checksum are right; what has the right checksum is not downloaded
-    again. Of several processes that want a file, one downloads it and the others wait.
-
-    Args:
-      url, checksum: of the file; the checksum as it is published, `sha256:…` or `md5:…`.
-      folder: where it goes.
-      contents: files of an archive; where all of them are there, it was unpacked before.
+    name before its length and its checksum, `sha256:…` or `md5:…`, are right; what has the right
+    checksum, or all `contents` of an archive, is not downloaded again. Of several processes that
+    want a file, one downloads it and the others wait.
     """
     file = Path(url).name
     target, lock, part = folder / file, folder / f".{file}.lock", folder / f"{file}.part"
@@ -43,7 +39,6 @@ def fetch(url: str, checksum: str, folder: Path, contents: Sequence[str] = ()) -
         folder.mkdir(parents=True, exist_ok=True)
         with wait_for_lock(lock, f"downloads {target}"):
             if archive and contents and all((folder / one).is_file() for one in contents):
-                shutil.rmtree(_beside(target), ignore_errors=True)  # of a process that was killed
                 return folder
             if target.is_file() and digest(target, checksum) == checksum:
                 return target
@@ -133,7 +128,7 @@ def unpack(archive: Path, folder: Path) -> None:
     An archive with a name or a link that leads out of the folder, or a device, is refused as a
     whole. Two processes must not unpack one archive at a time.
     """
-    beside = _beside(folder / archive.name.removesuffix(".part"))
+    beside = folder / f".{archive.name}.unpacked"
     try:
         with tarfile.open(archive) as tar:
             tar.extractall(beside, filter="data")
@@ -145,11 +140,6 @@ def unpack(archive: Path, folder: Path) -> None:
         raise DataError(f"{archive} cannot be unpacked: {error}.") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-def _beside(archive: Path) -> Path:
-    """The folder in which an archive is unpacked."""
-    return archive.with_name(f".{archive.name}.unpacked")
 
 
 def show_progress(file: str, have: int, total: int | None) -> None:

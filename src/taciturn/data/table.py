@@ -62,8 +62,8 @@ def read(
             )
         if len(numbers) + len(texts) > 1 and any(columns[name].ndim > 1 for name in numbers):
             raise DataError("a column of arrays must be the only one of `features`.")
-        y, classes = _labels(label, columns[label], number)
-        whose = _clients(client, columns[client])
+        y, classes = _labels(label, _complete(label, columns[label]), number)
+        whose = _clients(client, _complete(client, columns[client]))
         rows = _features(columns, numbers, texts, fill_gaps) | {"y": y}
     about = {"numbers": numbers, "texts": texts, "left_out": out, "classes": classes}
     return replace(grouped(place, rows, whose, {"classes": len(classes)}), about=about)
@@ -154,16 +154,23 @@ def _plural(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count > 1)}"
 
 
+def _complete(name: str, column: np.ndarray) -> np.ndarray:
+    """The column, if it has one value in every row."""
+    if column.ndim != 1:
+        raise DataError(f"`{name}` must have one value per row.")
+    missing = ~np.isfinite(column) if column.dtype.kind in "iufb" else column == ""
+    if missing.any():
+        where = f"it is not in row {_first(missing)} of the data"
+        raise DataError(f"`{name}` must be there in every row; {where}.")
+    return column
+
+
 def _clients(name: str, column: np.ndarray) -> np.ndarray:
     """The number or name of the client of each row."""
-    where = f"`{name}` must name a client in every row"
-    empty = column == "" if column.dtype.kind == "U" else column != column
-    if column.ndim == 1 and empty.any():
-        raise DataError(f"{where}, row {_first(empty)} of the data is empty.")
-    if column.dtype.kind == "f" and np.isfinite(column).all() and (column == np.rint(column)).all():
+    if column.dtype.kind == "f" and (column == np.rint(column)).all():
         column = column.astype(np.int64)
-    if column.ndim != 1 or column.dtype.kind not in "iubU":
-        raise DataError(f"{where}, got {column.dtype}.")
+    if column.dtype.kind not in "iubU":
+        raise DataError(f"`{name}` must name a client in every row, got {column.dtype}.")
     return column
 
 
@@ -321,12 +328,6 @@ def _first(wrong: np.ndarray) -> int:
 def _labels(label: str, column: np.ndarray, number: bool | None) -> tuple[np.ndarray, list[str]]:
     """Classes from 0 in the order of their names, and these; or numbers, and none."""
     numbers = column.dtype.kind in "iufb"
-    if column.ndim != 1:
-        raise DataError(f"`{label}` must have one value per row.")
-    missing = ~np.isfinite(column) if numbers else column == ""
-    if missing.any():
-        where = f"it is not in row {_first(missing)} of the data"
-        raise DataError(f"`{label}` must be there in every row; {where}.")
     if len(column) > 1 and (column == column[0]).all():
         raise DataError(f"`{label}` is {column[0]} in all rows: nothing can be learned.")
     if number is None:

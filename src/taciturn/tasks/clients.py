@@ -58,6 +58,12 @@ def numbered(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return whose, np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("arrays", "starts", "rows", "examples"),
+    meta_fields=("longest",),
+    drop_fields=("names",),  # programs must not depend on them
+)
 @dataclass(frozen=True)
 class Stored:
     """Clients whose rows of data lie one after another in flat arrays.
@@ -157,13 +163,6 @@ class Stored:
 
     def _take(self, rows: np.ndarray) -> Batch:
         return jax.tree.map(lambda array: np.asarray(array)[rows], self.arrays)
-
-
-jax.tree_util.register_pytree_node(
-    Stored,  # its aux data are without names, which programs must not depend on
-    lambda stored: ((stored.arrays, stored.starts, stored.rows, stored.examples), stored.longest),
-    lambda longest, children: Stored(*children, longest),
-)
 
 
 @partial(

@@ -13,17 +13,11 @@ from taciturn.tasks.clients import Batch, Clients, Generated, Stored
 
 
 class Tested(NamedTuple):
-    """What a model is tested on.
-
-    Attributes:
-      examples: a pytree of arrays, one entry per example.
-      whose: the client of each example, as a place in `clients`; None where it is unknown.
-      clients: the numbers of the clients that have test examples; None where they are unknown.
-    """
+    """What a model is tested on; of whom the examples are may be unknown."""
 
     examples: Batch
-    whose: Any = None
-    clients: Any = None
+    whose: Any = None  # the client of each example, as a place in `clients`
+    clients: Any = None  # the numbers of the clients that have test examples
 
     @property
     def total(self) -> int:
