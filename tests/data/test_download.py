@@ -58,13 +58,6 @@ def server(monkeypatch):
     thread.join()
 
 
-@pytest.fixture
-def folder(tmp_path):
-    folder = tmp_path / "data"
-    folder.mkdir()
-    return folder
-
-
 def files(folder):
     found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted(path.as_posix() for path in found if path.suffix != ".lock")
@@ -73,24 +66,19 @@ def files(folder):
 def test_a_file_is_fetched_checked_and_named(server, folder, monkeypatch):
     seen = []
     monkeypatch.setattr(downloading, "show_progress", lambda *report: seen.append(report))
-    path = fetch(server.url, SHA, folder)
-    assert path == folder / "file.bin"
-    assert path.read_bytes() == CONTENT
+    assert fetch(server.url, SHA, folder).read_bytes() == CONTENT
     assert files(folder) == ["file.bin"]
     assert seen[-1] == ("file.bin", len(CONTENT), len(CONTENT))
 
 
 def chunked(number, handler):
     if number > 1:
-        answer(handler)
-        return
+        return answer(handler)
     handler.protocol_version = "HTTP/1.1"
     handler.send_response(200)
     handler.send_header("Transfer-Encoding", "chunked")
     handler.end_headers()
-    for start in range(0, 30_000, 10_000):
-        handler.wfile.write(b"2710\r\n" + CONTENT[start : start + 10_000] + b"\r\n")
-    handler.wfile.write(b"2710\r\n" + CONTENT[30_000:35_000])
+    return handler.wfile.write(b"%x\r\n" % 40_000 + CONTENT[:35_000])
 
 
 @pytest.mark.parametrize(
@@ -109,21 +97,17 @@ def test_a_server_is_asked_again_for_what_is_missing(server, folder, behave, ask
     assert server.ranges == asked
 
 
-def test_a_part_that_is_already_whole_is_not_fetched_again(server, folder):
+def test_what_is_already_whole_is_not_fetched_again(server, folder):
     (folder / "file.bin.part").write_bytes(CONTENT)
-    assert fetch(server.url, SHA, folder).read_bytes() == CONTENT
+    for _ in range(2):
+        assert fetch(server.url, SHA, folder).read_bytes() == CONTENT
     assert server.ranges == [f"bytes={len(CONTENT)}-"]
 
 
 @pytest.mark.parametrize(
     ("behave", "message", "asked", "left"),
     [
-        (
-            lambda h: answer(h, begins=5),
-            "asked from byte 10 on, got `bytes 5-.*`, 5 times in a row",
-            5,
-            True,
-        ),
+        (lambda h: answer(h, begins=5), "from byte 10 on, got `bytes 5-.*`, 5 times", 5, True),
         (lambda h: answer(h, length=2**20, ranges=False), "broke off, 5 times in a row", 6, True),
         (lambda h: answer(h, CONTENT[::-1]), "sent other bytes .* is sha256:.* not sha", 1, False),
         (lambda h: h.send_error(404), "the server answered 404 Not Found", 1, True),
