@@ -41,12 +41,7 @@ def is_parsed(source, name="set"):
 def test_what_was_parsed_comes_back(source, test):
     cached("set", [source], lambda: made(test=test))
     again = cached("set", [source], lambda: pytest.fail("parsed twice"))
-    assert again.names == ("a", "b")
-    assert again.rows.tolist() == [2, 3]
-    assert (again.left_out, again.counts) == (1, {"lines": 7})
-    np.testing.assert_array_equal(again.train["y"], np.arange(5))
-    assert (again.test is not None) == test
-    assert (again.test_clients is not None) == test
+    np.testing.assert_equal(vars(again), vars(made(test=test)))
 
 
 def spoiled(change):

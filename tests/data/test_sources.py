@@ -39,13 +39,11 @@ def test_the_order_is_path_variable_cache(tmp_path, cache, monkeypatch):
 
 
 def test_half_a_set_is_passed_over(tmp_path):
-    write_emnist(tmp_path)
-    (tmp_path / "fed_emnist_test.h5").unlink()
+    (write_emnist(tmp_path) / "fed_emnist_test.h5").unlink()
     assert find("emnist", tmp_path) is None
-    write_emnist(tmp_path / "emnist")
-    assert find("emnist", tmp_path)[0].parent == tmp_path / "emnist"
-    write_emnist(tmp_path)
-    assert find("emnist", tmp_path)[0].parent == tmp_path
+    for folder in (tmp_path / "emnist", tmp_path):
+        write_emnist(folder)
+        assert find("emnist", tmp_path)[0].parent == folder
 
 
 def test_a_place_that_is_named_stands_alone(tmp_path, cache, publisher, monkeypatch):
