@@ -2,7 +2,6 @@
 
 import gzip
 import math
-import struct
 import zipfile
 import zlib
 from dataclasses import replace
@@ -176,7 +175,7 @@ def idx_array(path: Path) -> np.ndarray:
             lengths = file.read(4 * rank)
             if len(lengths) < 4 * rank or rank > 32:
                 raise DataError(f"{path} is cut short: no lengths for its rank of {rank}.")
-            shape = struct.unpack(f">{rank}I", lengths)
+            shape = tuple(np.frombuffer(lengths, ">u4").tolist())
             expected = math.prod(shape) * dtype.itemsize
             if path.suffix == ".gz":
                 check_unpacked(path, path.stat().st_size, expected)

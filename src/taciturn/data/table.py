@@ -109,18 +109,16 @@ class Encoding:
             if not classes:
                 label = float(y.mean()), float(y.std()) or 1.0
         texts = [(name, value) for name, value in dataset.about["texts"]]
-        made = []
-        if medians.size:
-            also = " and the label" * (label != (0, 1)) + ", standardised" * standardise
-            made.append(_plural(medians.size, "number") + also)
-        if texts:
-            made.append(f"{_plural(len(dict(texts)), 'text')} as {known.sum()} columns")
-        if out:
-            made.append(f"left out: {', '.join(out)}")
-        if gaps := int(np.isnan(dataset.train["numbers"]).sum()):
-            made.append(f"{_plural(gaps, 'gap')} filled")
+        gaps = int(np.isnan(dataset.train["numbers"]).sum())
+        also = " and the label" * (label != (0, 1)) + ", standardised" * standardise
+        made = (
+            (_plural(medians.size, "number") + also) * (medians.size > 0),
+            f"{_plural(len(dict(texts)), 'text')} as {known.sum()} columns" * bool(texts),
+            f"left out: {', '.join(out)}" * bool(out),
+            f"{_plural(gaps, 'gap')} filled" * bool(gaps),
+        )
         return cls(names, texts, tuple(classes), label, medians, means, deviations, gappy, known,
-                   "; ".join(made))  # fmt: skip
+                   "; ".join(filter(None, made)))  # fmt: skip
 
     def __str__(self) -> str:
         return self.about
