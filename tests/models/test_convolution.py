@@ -53,14 +53,13 @@ def test_the_kernels_are_the_product_over_patches() -> None:
 
 
 def test_the_kernels_are_for_bfloat16_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, kernel = jnp.zeros((1, 4, 4, 32)), jnp.zeros((9 * 32, 64))
-    half = x.astype(jnp.bfloat16)
-    assert not convolution._kernels_fit(half, kernel)
+    fit, kernel = convolution._kernels_fit, jnp.zeros((9 * 32, 64))
+    half = jnp.zeros((1, 4, 4, 32), jnp.bfloat16)
+    assert not fit(half, kernel)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert convolution._kernels_fit(half, kernel)
-    assert not convolution._kernels_fit(x, kernel)
-    assert not convolution._kernels_fit(half[..., :1], kernel)
-    assert not convolution._kernels_fit(half, kernel[:, :10])
+    assert fit(half, kernel)
+    for x, other in ((half.astype(float), kernel), (half[..., :1], kernel), (half, kernel[:, :9])):
+        assert not fit(x, other)
 
 
 def test_a_jax_without_the_kernels_parts_does_without_them(

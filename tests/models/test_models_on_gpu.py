@@ -70,17 +70,12 @@ def test_a_convolution_in_bfloat16_goes_through_the_kernels() -> None:
     if rehearsed():
         pytest.skip("a CPU has no use for them")
     x, kernel = narrow(drawn(0, 2, 26, 26, 32)), narrow(drawn(1, 288, 64))
-
-    def program(x: jax.Array) -> str:
-        return str(jax.make_jaxpr(lambda x, k: convolution.convolve(x, k, 3))(x, kernel))
-
-    assert "pallas_call" in program(x)
-    assert "pallas_call" not in program(x.astype(jnp.float32))
+    trace = jax.make_jaxpr(lambda x: convolution.convolve(x, kernel, 3))
+    assert "pallas_call" in str(trace(x))
+    assert "pallas_call" not in str(trace(x.astype(jnp.float32)))
 
 
-@pytest.mark.parametrize(
-    ("times", "units"), [(48, 8), (80, 256)], ids=["three blocks", "the paper's"]
-)
+@pytest.mark.parametrize(("times", "units"), [(48, 8), (80, 256)])  # three blocks; the paper's
 def test_overlapping_lstms_are_the_plain_ones(
     times: int, units: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
