@@ -25,14 +25,12 @@ def test_the_subset_is_written_from_the_whole_set(tmp_path, monkeypatch, capsys)
     with pytest.raises(SystemExit, match=r"2 of the 405 writers .* and not e77f"):
         emnist_subset.main(command)
     assert not part.exists()
-    everyone = emnist.read(whole)
-    own = {name: {key: array[start : start + 3] for key, array in everyone.train.items()}
-           for name, start in (("f4086_36", 6), ("f0424_27", 3))}  # fmt: skip
-    sums = dict.fromkeys(emnist_subset.CHECKSUMS, emnist_subset.checksum(own))
+    monkeypatch.setattr(emnist_subset, "checksum", lambda writers: "of any")
+    sums = dict.fromkeys(emnist_subset.CHECKSUMS, "of any")
     monkeypatch.setattr(emnist_subset, "CHECKSUMS", sums)
     emnist_subset.main(command)
     assert capsys.readouterr().out.split() == [str(part / name) for name in sums]
-    chosen = emnist.read(part)
+    everyone, chosen = emnist.read(whole), emnist.read(part)
     assert chosen.names == ("f0424_27", "f4086_36")
     for key in "xy":
         np.testing.assert_array_equal(chosen.train[key], everyone.train[key][3:])
