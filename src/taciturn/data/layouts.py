@@ -35,23 +35,18 @@ def read_tff(path: Path, features: tuple[str, ...], parse: Parse) -> Iterator[Cl
             raise DataError(f"{path} has no group `examples`; it has {sorted(file) or 'nothing'}.")
         for client in file["examples"]:
             with naming(f"{path}, client `{client}`"):
-                examples = parse(*_features(file["examples"], client, features))
+                try:
+                    arrays = [file["examples"][client][feature][()] for feature in features]
+                except (KeyError, AttributeError, TypeError, ValueError):
+                    raise DataError(f"{' or '.join(features)} is missing.") from None
+                except (OSError, RuntimeError) as error:
+                    raise DataError(f"cannot be read: {error}.") from None
+                shapes = dict(zip(features, map(np.shape, arrays), strict=True))
+                lengths = {shape[:1] for shape in shapes.values()}
+                if len(lengths) > 1 or () in lengths:
+                    raise DataError(f"every feature needs one entry per example, got {shapes}.")
+                examples = parse(*arrays)
             yield client, examples
-
-
-def _features(clients: Any, client: str, features: tuple[str, ...]) -> list[Any]:
-    """The arrays of these features, of one length."""
-    try:
-        arrays = [clients[client][feature][()] for feature in features]
-    except (KeyError, AttributeError, TypeError, ValueError):
-        raise DataError(f"{' or '.join(features)} is missing.") from None
-    except (OSError, RuntimeError) as error:
-        raise DataError(f"cannot be read: {error}.") from None
-    lengths = {np.shape(array)[:1] for array in arrays}
-    if len(lengths) > 1 or () in lengths:
-        seen = ", ".join(f"{f} {np.shape(a)}" for f, a in zip(features, arrays, strict=True))
-        raise DataError(f"every feature needs one entry per example, got {seen}.")
-    return arrays
 
 
 def read_leaf(name: str, folders: Iterable[Path], parse: Parse) -> Dataset | None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from taciturn.checks import choice, number, path_of, whole
@@ -140,11 +139,8 @@ def network(name: str, dataset: Dataset, hidden: int, **others: Any) -> Task:
     """A task with a network of one hidden layer: for classes, or numbers where there are none."""
     inputs, classes = math.prod(dataset.train["x"].shape[1:]), dataset.counts["classes"]
     hidden = whole("hidden", hidden, most=100_000)
-
-    def scores(model: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
-        return model(unit(x), key)
-
-    loss, metrics = classification(scores) if classes else regression(scores)
+    learn = classification if classes else regression
+    loss, metrics = learn(lambda model, x, key: model(unit(x), key))
     return Task.of(
         name,
         dataset,
