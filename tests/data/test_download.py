@@ -133,17 +133,13 @@ def test_a_server_that_falls_silent_is_given_up(server, folder, monkeypatch):
     wait.set()
 
 
-def archive(path, members):
-    """A tar file of (name, content or a TarInfo type)."""
+def archive(path, *names, size=1):
+    """A tar file of so many zero bytes under each of these names."""
     with tarfile.open(path, "w:bz2") as tar:
-        for name, content in members:
+        for name in names:
             info = tarfile.TarInfo(name)
-            if isinstance(content, bytes):
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
-            else:
-                info.type, info.linkname = content
-                tar.addfile(info)
+            info.size = size
+            tar.addfile(info, io.BytesIO(bytes(size)))
     return path
 
 
@@ -151,7 +147,7 @@ def archive(path, members):
 def test_of_two_that_want_a_file_one_downloads_and_the_other_waits(
     server, folder, tmp_path, contents, caplog
 ):
-    packed = archive(tmp_path / "a", [(file, b"1") for file in contents]).read_bytes()
+    packed = archive(tmp_path / "a", *contents).read_bytes()
     asked, go_on = threading.Event(), threading.Event()
 
     def send_when_told(number, handler):
@@ -177,20 +173,11 @@ def test_of_two_that_want_a_file_one_downloads_and_the_other_waits(
     assert len(server.ranges) == 1
 
 
-@pytest.mark.parametrize(
-    ("member", "message"),
-    [
-        (("in/../../out.h5", b"x"), "outside the destination"),
-        (("link", (tarfile.SYMTYPE, "../out.h5")), "outside the destination"),
-        (("pipe", (tarfile.FIFOTYPE, "")), "'pipe' is a special file"),
-        (None, r"a\.tar\.bz2 cannot be unpacked"),
-    ],
-)
-def test_an_archive_that_is_broken_or_leads_out_is_refused_whole(folder, tmp_path, member, message):
-    members = [("one.h5", bytes(100_000)), *([member] if member else [])]
-    packed = archive(tmp_path / "a.tar.bz2", members)
-    if member is None:
-        packed.write_bytes(packed.read_bytes()[:-20])
-    with pytest.raises(DataError, match=message):
+def test_an_archive_that_is_broken_or_leads_out_is_refused_whole(folder, tmp_path):
+    packed = archive(tmp_path / "a.tar.bz2", "one.h5", "in/../../out.h5", size=100_000)
+    with pytest.raises(DataError, match="outside the destination"):
+        unpack(packed, folder)
+    archive(packed, "one.h5", size=100_000).write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"a\.tar\.bz2 cannot be unpacked"):
         unpack(packed, folder)
     assert files(tmp_path) == ["a.tar.bz2"]

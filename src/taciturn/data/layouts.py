@@ -109,14 +109,10 @@ def load_table(name: str) -> Any:
 
 
 def read_hub(task: str, data: Any, columns: tuple[str, str, str], parse: Parse) -> Dataset:
-    """A table of the Hub by client, parsed once.
+    """The task's table of the Hub, or another one or the folder that `data` names, parsed once.
 
-    The cache of a folder notices when its files change; that of a table of the Hub stands until the
-    cache folder is emptied.
-
-    Args:
-      task: whose table it is, unless `data` names another one or a folder.
-      columns: the names of the columns with the client, the input and the label.
+    `columns` have the client, the input and the label. The cache of a folder notices when its files
+    change; that of a table of the Hub stands until the cache folder is emptied.
     """
     name = sources.HUGGING_FACE[task] if data is None else str(data)
     folder = Path(name)
