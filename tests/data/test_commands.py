@@ -21,9 +21,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def write_sums(folder):
-    paths = folder.rglob("*.h5")
-    sums = [f"{digest(path, 'sha256')[7:]}  {path.relative_to(folder)}" for path in paths]
-    (folder / "SHA256SUMS").write_text("\n".join(sums))
+    sums = {path.relative_to(folder): digest(path, "sha256")[7:] for path in folder.rglob("*.h5")}
+    (folder / "SHA256SUMS").write_text("".join(f"{sum}  {path}\n" for path, sum in sums.items()))
 
 
 def test_the_list_says_what_is_there_and_what_is_missing(tmp_path, capsys):

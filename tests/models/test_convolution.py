@@ -94,10 +94,6 @@ def test_of_equals_the_first_gets_the_gradient() -> None:
         assert gradient(x).ravel().tolist() == [float(i == first) for i in range(4)]
 
 
-def then_pooled(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
-    return max_pool(laxs(x, kernel, side))
-
-
 @pytest.mark.parametrize(
     ("shape", "side"), [((6, 8, 6, 2), 3), ((2, 9, 6, 2), 3), ((2, 8, 8, 2), 5)],
     ids=["fewer products", "odd height", "five by five"],
@@ -110,7 +106,7 @@ def test_convolution_and_pooling_in_one(
     monkeypatch.setattr(winograd, "_pooled", lambda *args: calls.append(args) or pooled(*args))
     batch, height, width, inputs = shape
     x, kernel = drawn(0, *shape), drawn(1, side * side * inputs, 5)
-    theirs = jax.jit(with_gradients(then_pooled, side))(x, kernel)
+    theirs = jax.jit(with_gradients(lambda *args: max_pool(laxs(*args)), side))(x, kernel)
     # Whole, few at a time, parts of the batch with few of each at a time, one by one.
     cuts = ((9, 9), (9, 2), (3, 1), (0, 0)) if batch == 6 else ((9, 9),)
     for stored, cached in cuts:

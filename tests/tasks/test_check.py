@@ -51,10 +51,7 @@ def test_a_task_that_is_not_is_refused(made: Task, message: str) -> None:
 
 
 def test_drawn_tasks_are_checked_too() -> None:
-    def example(client: Any, index: Any, data: Any) -> Any:
-        return {"x": jnp.zeros(2), "y": index}
-
-    drawn = Generated(3, 5, rows=lambda client, data: 5, example=example)
+    drawn = Generated(3, 5, lambda client, data: 5, lambda c, i, data: {"x": jnp.zeros(2), "y": i})
     check(task(clients=drawn))
     with pytest.raises(InputError, match="not their mean"):
         check(task(clients=drawn, loss=mean_loss))
