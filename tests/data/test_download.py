@@ -133,12 +133,12 @@ def test_a_server_that_falls_silent_is_given_up(server, folder, monkeypatch):
     wait.set()
 
 
-def archive(path, *names, size=1):
-    """A tar file of so many zero bytes under each of these names."""
+def archive(path, *names, size=1, last=tarfile.REGTYPE):
+    """A tar file of so many zero bytes under each of these names; the last is of this type."""
     with tarfile.open(path, "w:bz2") as tar:
         for name in names:
             info = tarfile.TarInfo(name)
-            info.size = size
+            info.size, info.type = size, last if name == names[-1] else tarfile.REGTYPE
             tar.addfile(info, io.BytesIO(bytes(size)))
     return path
 
@@ -174,9 +174,14 @@ def test_of_two_that_want_a_file_one_downloads_and_the_other_waits(
 
 
 def test_an_archive_that_is_broken_or_leads_out_is_refused_whole(folder, tmp_path):
-    packed = archive(tmp_path / "a.tar.bz2", "one.h5", "in/../../out.h5", size=100_000)
-    with pytest.raises(DataError, match="outside the destination"):
-        unpack(packed, folder)
+    packed = tmp_path / "a.tar.bz2"
+    for name, kind, message in (
+        ("in/../../out.h5", tarfile.REGTYPE, "outside the destination"),
+        ("it", tarfile.SYMTYPE, "`it` is a link or a device"),
+        ("it", tarfile.FIFOTYPE, "`it` is a link or a device"),
+    ):
+        with pytest.raises(DataError, match=message):
+            unpack(archive(packed, "one.h5", name, size=100_000, last=kind), folder)
     archive(packed, "one.h5", size=100_000).write_bytes(packed.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"a\.tar\.bz2 cannot be unpacked"):
         unpack(packed, folder)

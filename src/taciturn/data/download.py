@@ -125,13 +125,19 @@ def digest(path: Path, like: str) -> str:
 def unpack(archive: Path, folder: Path) -> None:
     """Unpacks the plain files of a tar archive into `folder`, each renamed there when it is whole.
 
-    An archive with a name or a link that leads out of the folder, or a device, is refused as a
-    whole. Two processes must not unpack one archive at a time.
+    An archive with a name that leads out of the folder, a link or a device is refused as a whole.
+    Two processes must not unpack one archive at a time.
     """
+
+    def plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+        if not (member.isfile() or member.isdir()):
+            raise DataError(f"{archive} is refused: `{member.name}` is a link or a device.")
+        return tarfile.data_filter(member, folder)
+
     beside = folder / f".{archive.name}.unpacked"
     try:
         with tarfile.open(archive) as tar:
-            tar.extractall(beside, filter="data")
+            tar.extractall(beside, filter=plain)
         for path in filter(Path.is_file, beside.rglob("*")):
             target = folder / path.relative_to(beside)
             target.parent.mkdir(parents=True, exist_ok=True)
