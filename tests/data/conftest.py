@@ -1,4 +1,4 @@
-"""Tests of tasks neither find nor keep anything outside of a folder of their own."""
+"""Where data are found and kept in tests."""
 
 import os
 
@@ -13,6 +13,14 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TACITURN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("TACITURN_DATA", raising=False)
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An empty one, beside which there is room for more."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The cache of parsed data: whole or not at all, and never of another time."""
 
-import logging
 import os
 
 import numpy as np
@@ -28,8 +27,7 @@ def source(tmp_path):
 def kept(cache, source):
     """The file of a cache that was just written."""
     cached("set", [source], made)
-    (path,) = (cache / "parsed").iterdir()
-    return path
+    return next((cache / "parsed").iterdir())
 
 
 def is_parsed(source, name="set"):
@@ -41,12 +39,7 @@ def is_parsed(source, name="set"):
 def test_what_was_parsed_comes_back(source, test):
     cached("set", [source], lambda: made(test=test))
     again = cached("set", [source], lambda: pytest.fail("parsed twice"))
-    assert again.names == ("a", "b")
-    assert again.rows.tolist() == [2, 3]
-    assert (again.left_out, again.counts) == (1, {"lines": 7})
-    np.testing.assert_array_equal(again.train["y"], np.arange(5))
-    assert (again.test is not None) == test
-    assert (again.test_clients is not None) == test
+    np.testing.assert_equal(vars(again), vars(made(test=test)))
 
 
 def spoiled(change):
@@ -70,8 +63,7 @@ def test_what_changed_or_is_damaged_is_parsed_again(
 ):
     assert not is_parsed(source)
     change(kept, source, monkeypatch)
-    with caplog.at_level(logging.WARNING, "taciturn"):
-        assert is_parsed(source)
+    assert is_parsed(source)
     assert ("It is made anew" in caplog.text) == damaged
     cached("set", [source], lambda: pytest.fail("not kept"))
 
@@ -86,15 +78,13 @@ def test_other_files_and_other_readers_have_caches_of_their_own(kept, source, tm
 def test_other_content_of_the_same_size_and_time_is_another_source(tmp_path):
     path = tmp_path / "large.bin"
     seen = set()
-    for value in (0, 1):
-        path.write_bytes(bytes(20 << 20) + bytes([value]))
-        os.utime(path, ns=(1, 1))
+    for end in (b"a", b"b"):
+        path.write_bytes(bytes(20 << 20) + end)
         seen.add(caching.known_by(path)[-1])
     assert len(seen) == 2
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(cache, source, caplog):
     cache.write_text("a file where the folder should be")
-    with caplog.at_level(logging.WARNING, "taciturn"):
-        assert is_parsed(source)
+    assert is_parsed(source)
     assert "cannot be kept" in caplog.text

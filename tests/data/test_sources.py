@@ -7,7 +7,7 @@ import pytest
 from made import write_emnist
 
 from taciturn.data import sources
-from taciturn.data.download import Download, digest
+from taciturn.data.download import digest
 from taciturn.data.sources import find, find_or_fetch
 from taciturn.errors import DataError
 from taciturn.tasks import load
@@ -21,31 +21,29 @@ def publisher(tmp_path, monkeypatch):
     with tarfile.open(packed, "w:bz2") as tar:
         for file in (tmp_path / "made").iterdir():
             tar.add(file, file.name)
-    downloads = (Download(packed.as_uri(), digest(packed, "sha256")),)
+    downloads = {packed.as_uri(): digest(packed, "sha256")}
     source = dataclasses.replace(sources.SOURCES["emnist"], downloads=downloads)
     monkeypatch.setitem(sources.SOURCES, "emnist", source)
     return packed
 
 
 def test_the_order_is_path_variable_cache(tmp_path, cache, monkeypatch):
-    given, variable, kept = tmp_path / "given", tmp_path / "variable", cache / "data"
-    for folder in (given, variable / "emnist", kept / "emnist"):
+    given, variable, kept = tmp_path / "given", tmp_path / "variable/emnist", cache / "data/emnist"
+    for folder in (given, variable, kept):
         write_emnist(folder)
-    monkeypatch.setenv("TACITURN_DATA", str(variable))
-    assert find("emnist", given)[0] == given / "fed_emnist_train.h5"
-    assert find("emnist")[0] == variable / "emnist/fed_emnist_train.h5"
+    monkeypatch.setenv("TACITURN_DATA", str(variable.parent))
+    assert find("emnist", given)[0].parent == given
+    assert find("emnist")[0].parent == variable
     monkeypatch.delenv("TACITURN_DATA")
-    assert find("emnist")[0] == kept / "emnist/fed_emnist_train.h5"
+    assert find("emnist")[0].parent == kept
 
 
 def test_half_a_set_is_passed_over(tmp_path):
-    write_emnist(tmp_path)
-    (tmp_path / "fed_emnist_test.h5").unlink()
+    (write_emnist(tmp_path) / "fed_emnist_test.h5").unlink()
     assert find("emnist", tmp_path) is None
-    write_emnist(tmp_path / "emnist")
-    assert find("emnist", tmp_path)[0].parent == tmp_path / "emnist"
-    write_emnist(tmp_path)
-    assert find("emnist", tmp_path)[0].parent == tmp_path
+    for folder in (tmp_path / "emnist", tmp_path):
+        write_emnist(folder)
+        assert find("emnist", tmp_path)[0].parent == folder
 
 
 def test_a_place_that_is_named_stands_alone(tmp_path, cache, publisher, monkeypatch):

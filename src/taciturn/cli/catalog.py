@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from taciturn.checks import choice, path_of
+from taciturn.checks import path_of
 from taciturn.cli.command import Command, File
 from taciturn.core.policy import CODECS, RULES, STAND_INS
 from taciturn.errors import InputError, require
@@ -38,11 +38,10 @@ class Data(Command):
     """See what data there are, bring them, check them, look at them.
 
     `list` says what is there and what is missing; `fetch NAME` downloads it into the cache folder;
-    `check NAME` compares checksums and counts with the published ones; `show NAME` draws a PNG;
-    `subset emnist` takes the 405 writers that published results rest on out of TFF's files.
+    `check NAME` compares checksums and counts with the published ones; `show NAME` draws a PNG.
     """
 
-    action: tyro.conf.Positional[Literal["list", "fetch", "check", "show", "subset"]]
+    action: tyro.conf.Positional[Literal["list", "fetch", "check", "show"]]
     """What to do."""
     name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="NAME")] = None
     """Of the data set, or for `show` of any task."""
@@ -53,11 +52,11 @@ class Data(Command):
     label: str | None = None
     """For `show table`: the column that is to be learned."""
     out: File = None
-    """The picture of `show` (default: NAME.png), or the folder of `subset` (default: NAME-405)."""
+    """The picture of `show` (default: NAME.png)."""
 
     def go(self) -> None:
         require("jax", "sim")
-        from taciturn.data import emnist_subset, inventory, sources
+        from taciturn.data import inventory, sources
         from taciturn.report import task_plots
         from taciturn.tasks import load
 
@@ -72,10 +71,6 @@ class Data(Command):
             lines = [str(path) for path in sources.find_or_fetch(name, self.data)]
         elif self.action == "check":
             lines = inventory.check(name, self.data)
-        elif self.action == "subset":
-            choice("name", name, ("emnist",))
-            folder = path_of("out", self.out or Path("emnist-405"))
-            lines = [str(path) for path in emnist_subset.write(folder, self.data)]
         else:
             picture = path_of("out", self.out or Path(f"{name}.png"))
             task = load(name, data=self.data, client=self.client, label=self.label)

@@ -30,16 +30,21 @@ def cached(name: str, sources: Sequence[Path], build: Callable[[], Dataset]) -> 
     `name` stands for the data and for the way they are read: another name has another cache.
     """
     known = [known_by(path) for path in sources]
-    resolved = json.dumps([row[0] for row in known]).encode()
-    file = f"{name}-{hashlib.sha256(resolved).hexdigest()[:12]}.safetensors"
-    path = cache_folder() / "parsed" / file
-    signature = [VERSION, *known]
-    found = _read(path, signature)
-    if found is not None:
+    places = json.dumps([place for place, *_ in known]).encode()
+    file = f"{name}-{hashlib.sha256(places).hexdigest()[:12]}.safetensors"
+    path, signature = cache_folder() / "parsed" / file, [VERSION, *known]
+    if (found := _read(path, signature)) is not None:
         return found
     dataset = build()
+    header = {"sources": signature, "names": dataset.names, "left_out": dataset.left_out,
+              "counts": dataset.counts, "about": dataset.about}  # fmt: skip
+    arrays = {f"train.{key}": array for key, array in dataset.train.items()}
+    arrays |= {f"test.{key}": array for key, array in (dataset.test or {}).items()}
+    if dataset.test_clients is not None:
+        arrays["whose"] = dataset.test_clients
     try:
-        _write(path, dataset, signature)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_checked(path, header, arrays | {"rows": np.asarray(dataset.rows)})
     except (OSError, RunError) as error:
         log.warning("%s cannot be kept and is parsed again each time: %s", name, error)
     return dataset
@@ -80,14 +85,3 @@ def _read(path: Path, signature: list[Any]) -> Dataset | None:
                     if key.startswith(split)} for split in ("train.", "test."))  # fmt: skip
     names, whose = tuple(header.pop("names")), arrays.get("whose")
     return Dataset(names, train, arrays["rows"], test or None, test_clients=whose, **header)
-
-
-def _write(path: Path, dataset: Dataset, signature: list[Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {f"train.{key}": array for key, array in dataset.train.items()}
-    arrays |= {f"test.{key}": array for key, array in (dataset.test or {}).items()}
-    if dataset.test_clients is not None:
-        arrays["whose"] = dataset.test_clients
-    header = {"sources": signature, "names": dataset.names, "left_out": dataset.left_out,
-              "counts": dataset.counts, "about": dataset.about}  # fmt: skip
-    write_checked(path, header, arrays | {"rows": np.asarray(dataset.rows)})

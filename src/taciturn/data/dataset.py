@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -50,30 +50,28 @@ def collect(
     place: Any,
     train: Iterable[tuple[str, Examples]],
     test: Iterable[tuple[str, Examples]] | None = None,
-    counts: Mapping[str, int] | None = None,
+    counts: dict[str, int] | None = None,
 ) -> Dataset:
     """A `Dataset` of pairs of a client's name and examples; `place` stands in messages.
 
     A client may come several times. Clients without a training example are left out, with their
     test examples, and counted. Without `test`, a task holds out a tenth later.
     """
-    own, tests = _by_client(train), None if test is None else _by_client(test)
-    names = tuple(name for name, arrays in own.items() if _size(arrays))
-    left_out = len({*own, *(tests or ())}) - len(names)
-    if not names:
+    everyone, tests = _by_client(train), _by_client(test or ())
+    own = {name: arrays for name, arrays in everyone.items() if _size(arrays)}
+    if not own:
         raise DataError(f"{place} has no client with a training example.")
-    if left_out:
+    if left_out := len({*everyone, *tests} - {*own}):
         log.warning("%s: %d clients without a training example are left out.", place, left_out)
-    rows = np.array([_size(own[name]) for name in names])
-    joined, tested, whose = _join([own[name] for name in names]), None, None
-    if tests is not None:
-        parts = {i: tests[name] for i, name in enumerate(names) if name in tests}
-        sizes = [_size(arrays) for arrays in parts.values()]
-        if not sum(sizes):
-            raise DataError(f"{place} has no test examples for its clients.")
-        tested = _join(list(parts.values()))
-        whose = np.repeat(np.array(list(parts), np.int32), sizes)
-    return Dataset(names, joined, rows, tested, left_out, dict(counts or {}), whose)
+    rows = np.array([*map(_size, own.values())])
+    dataset = Dataset(tuple(own), _join([*own.values()]), rows, None, left_out, counts or {})
+    if test is None:
+        return dataset
+    parts = {i: tests[name] for i, name in enumerate(own) if name in tests}
+    whose = np.repeat(np.array([*parts], np.int32), [*map(_size, parts.values())])
+    if not len(whose):
+        raise DataError(f"{place} has no test examples for its clients.")
+    return replace(dataset, test=_join([*parts.values()]), test_clients=whose)
 
 
 def _by_client(parts: Iterable[tuple[str, Examples]]) -> dict[str, Examples]:
@@ -117,15 +115,15 @@ def check_labels(labels: np.ndarray, classes: int | None) -> np.ndarray:
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         seen = f"{labels.dtype} of shape {labels.shape}"
         raise DataError(f"labels must be whole numbers, one per example, got {seen}.")
-    if labels.size and not (labels.min() >= 0 and labels.max() < classes):
-        worst = labels.min() if labels.min() < 0 else labels.max()
-        raise DataError(f"labels must be in 0 to {classes - 1}, got {worst}.")
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
+        raise DataError(f"labels must be in 0 to {classes - 1}, got {wrong[0]}.")
     return labels.astype(np.int32)
 
 
 def count_classes(labels: np.ndarray) -> int:
     """One more than the largest label."""
-    classes = int(labels.max()) + 1 if labels.size else 1
+    classes = int(labels.max(initial=0)) + 1
     if classes > max(1_000, len(labels)):
         seen = f"labels go up to {classes - 1} in {len(labels)} examples"
         raise DataError(f"{seen}: number the classes from 0, one after another.")

@@ -11,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from taciturn.errors import DataError
@@ -25,46 +24,30 @@ _PATIENCE = 60  # seconds without a byte
 _PAUSE = 1.0  # seconds for each attempt in a row that brought nothing
 
 
-@dataclass(frozen=True)
-class Download:
-    """A file at `url`, with its published checksum, `sha256:…` or `md5:…`."""
-
-    url: str
-    checksum: str
-
-    @property
-    def file(self) -> str:
-        return self.url.rsplit("/", 1)[-1]
-
-
-def fetch(download: Download, folder: Path, contents: Sequence[str] = ()) -> Path:
+def fetch(url: str, checksum: str, folder: Path, contents: Sequence[str] = ()) -> Path:
     """The file, downloaded into `folder`; of an archive, the folder that it was unpacked into.
 
     A download that breaks off is resumed, in this call or in a later one. Nothing takes its final
-    name before its length and checksum are right; what has the right checksum is not downloaded
-    again. Of several processes that want a file, one downloads it and the others wait.
-
-    Args:
-      download, folder: what, and where it goes.
-      contents: files of an archive; where all of them are there, it was unpacked before.
+    name before its length and its checksum, `sha256:…` or `md5:…`, are right; what has the right
+    checksum, or all `contents` of an archive, is not downloaded again. Of several processes that
+    want a file, one downloads it and the others wait.
     """
-    target, known = folder / download.file, download.checksum
-    lock, part = folder / f".{download.file}.lock", folder / f"{download.file}.part"
-    archive = ".tar" in download.file
+    file = Path(url).name
+    target, lock, part = folder / file, folder / f".{file}.lock", folder / f"{file}.part"
+    archive = ".tar" in file
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with wait_for_lock(lock, f"downloads {target}"):
-            if archive and contents and all((folder / file).is_file() for file in contents):
-                shutil.rmtree(_beside(target), ignore_errors=True)  # of a process that was killed
+            if archive and contents and all((folder / one).is_file() for one in contents):
                 return folder
-            if target.is_file() and digest(target, known) == known:
+            if target.is_file() and digest(target, checksum) == checksum:
                 return target
-            _get_all(download.url, part)
-            if (seen := digest(part, known)) != known:
+            _get_all(url, part)
+            if (seen := digest(part, checksum)) != checksum:
                 part.unlink()  # to resume it would not help
                 raise DataError(
-                    f"{download.url} sent other bytes than were published: the checksum is {seen} "
-                    f"and not {known}. The download was thrown away."
+                    f"{url} sent other bytes than were published: the checksum is {seen} and not "
+                    f"{checksum}. The download was thrown away."
                 )
             if not archive:
                 os.replace(part, target)
@@ -87,13 +70,13 @@ def _get_all(url: str, part: Path) -> None:
                 return
             problem = "the connection broke off"
         except urllib.error.HTTPError as error:
+            problem = f"the server answered {error.code} {error.reason}"
             if error.code == 416:  # nothing beyond what is there: whole, or not ours
                 if before and error.headers.get("Content-Range") == f"bytes */{before}":
                     return
                 os.truncate(part, 0)
-            problem = f"the server answered {error.code} {error.reason}"
-            if error.code not in (408, 416, 429, 500, 502, 503, 504):
-                if not part.stat().st_size:
+            elif error.code not in (408, 429, 500, 502, 503, 504):
+                if not before:
                     part.unlink()
                 raise DataError(f"{url} cannot be downloaded: {problem}.") from None
         except urllib.error.URLError as error:
@@ -146,14 +129,12 @@ def unpack(archive: Path, folder: Path) -> None:
     Two processes must not unpack one archive at a time.
     """
 
-    def plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    def plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
         if not (member.isfile() or member.isdir()):
             raise DataError(f"{archive} is refused: `{member.name}` is a link or a device.")
-        if member.name.startswith("/") or ".." in Path(member.name).parts:
-            raise DataError(f"{archive} is refused: `{member.name}` leads out of the folder.")
         return tarfile.data_filter(member, folder)
 
-    beside = _beside(folder / archive.name.removesuffix(".part"))
+    beside = folder / f".{archive.name}.unpacked"
     try:
         with tarfile.open(archive) as tar:
             tar.extractall(beside, filter=plain)
@@ -165,11 +146,6 @@ def unpack(archive: Path, folder: Path) -> None:
         raise DataError(f"{archive} cannot be unpacked: {error}.") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-def _beside(archive: Path) -> Path:
-    """The folder in which an archive is unpacked."""
-    return archive.with_name(f".{archive.name}.unpacked")
 
 
 def show_progress(file: str, have: int, total: int | None) -> None:

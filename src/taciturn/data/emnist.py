@@ -20,9 +20,10 @@ def read(data: str | Path | None = None, source: str = "files") -> Dataset:
     if choice("source", source, ("files", "huggingface")) == "huggingface":
         columns = ("writer_id", "image", "character")
         return layouts.read_hub("emnist", data, columns, _from_images)
-    leaves = layouts.find_leaf(sources.folders("emnist", data))
-    if leaves and not sources.find("emnist", data):
-        return layouts.read_leaf("emnist-leaf", *leaves, _from_lists)
+    if not sources.find("emnist", data):
+        folders = sources.folders("emnist", data)
+        if leaf := layouts.read_leaf("emnist-leaf", folders, _from_lists):
+            return leaf
     files = sources.find_or_fetch("emnist", data)
     return cached("emnist", files, lambda: read_tff(*files))
 

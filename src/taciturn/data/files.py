@@ -2,7 +2,6 @@
 
 import gzip
 import math
-import struct
 import zipfile
 import zlib
 from dataclasses import replace
@@ -10,16 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from taciturn.data.dataset import (
-    Dataset,
-    Examples,
-    check_inputs,
-    check_labels,
-    collect,
-    count_classes,
-    grouped,
-    naming,
-)  # fmt: skip
+from taciturn.data import dataset
+from taciturn.data.dataset import Dataset, Examples, naming
 from taciturn.errors import DataError
 
 _IDX_PARTS = ("train-images", "train-labels", "t10k-images", "t10k-labels")
@@ -36,11 +27,11 @@ def read_npz(path: Path) -> Dataset:
         raise DataError(f"{path} has only one of `x_test` and `y_test`: a test set needs both.")
     with naming(path):
         everyone = _examples(arrays["x"], arrays["y"])
-        classes = count_classes(everyone["y"])
+        classes = dataset.count_classes(everyone["y"])
         whose = _whose(arrays, "client", "x")
-    dataset = grouped(path, everyone, whose, {"classes": classes})
+    found = dataset.grouped(path, everyone, whose, {"classes": classes})
     if "x_test" not in arrays:
-        return dataset
+        return found
     with naming(f"{path}, test set"):
         test = _examples(arrays["x_test"], arrays["y_test"], classes, like=everyone)
         if not len(test["y"]):
@@ -49,7 +40,7 @@ def read_npz(path: Path) -> Dataset:
         if "client_test" in arrays:
             names = _whose(arrays, "client_test", "y_test")
             tested = np.unique(names, return_inverse=True)[1].astype(np.int32)
-    return replace(dataset, test=dict(test), test_clients=tested)
+    return replace(found, test=dict(test), test_clients=tested)
 
 
 def _whose(arrays: dict[str, np.ndarray], key: str, of: str) -> np.ndarray:
@@ -96,12 +87,13 @@ def read_folder(root: Path) -> Dataset:
                 first = next(iter(train.values()), None)
                 with naming(place):
                     split[place.name] = _examples(x, y, like=first)
+    found = dataset.collect(root, train.items(), test.items() if test else None)
     with naming(root):
-        classes = count_classes(np.concatenate([examples["y"] for examples in train.values()]))
+        classes = dataset.count_classes(found.train["y"])
     for name, examples in test.items():
         with naming(root / name):
-            check_labels(examples["y"], classes)
-    return collect(root, train.items(), test.items() if test else None, {"classes": classes})
+            dataset.check_labels(examples["y"], classes)
+    return replace(found, counts={"classes": classes})
 
 
 def _load(path: Path) -> np.ndarray:
@@ -121,10 +113,10 @@ def _examples(
         raise DataError(f"`x` must be numbers, one entry per example, got {seen}.")
     if not math.prod(x.shape[1:]):
         raise DataError(f"`x` of shape {x.shape} has no numbers.")
-    labels = check_labels(y, classes)
+    labels = dataset.check_labels(y, classes)
     if len(x) != len(labels):
         raise DataError(f"{len(x)} `x` and {len(labels)} `y`.")
-    examples = {"x": check_inputs("`x`", x), "y": labels}
+    examples = {"x": dataset.check_inputs("`x`", x), "y": labels}
     seen, wanted = (f"{e['x'].dtype} of {e['x'].shape[1:]}" for e in (examples, like or examples))
     if seen != wanted:
         raise DataError(f"`x` is {seen}, that of others {wanted}.")
@@ -133,17 +125,17 @@ def _examples(
 
 def find_idx(folder: Path) -> list[Path]:
     """The four files of an idx set, packed with gzip or not; `t10k` may be called `test`."""
-    return [_find_idx(folder, part) for part in _IDX_PARTS]
-
-
-def _find_idx(folder: Path, part: str) -> Path:
-    for word in (part, part.replace("t10k", "test")):
-        found = sorted(path for path in folder.glob(f"*{word}*") if path.is_file())
-        if len(found) > 1:
-            raise DataError(f"{folder} has several files of {word}: {found[0].name}, …")
-        if found:
-            return found[0]
-    raise DataError(f"{folder} has no file called *{part}*, which an idx set needs.")
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    found = []
+    for part in _IDX_PARTS:
+        words = (part, part.replace("t10k", "test"))
+        own = next(filter(None, ([f for f in files if word in f.name] for word in words)), [])
+        if not own:
+            raise DataError(f"{folder} has no file called *{part}*, which an idx set needs.")
+        if len(own) > 1:
+            raise DataError(f"{folder} has several files of {part}: {own[0].name}, …")
+        found.append(own[0])
+    return found
 
 
 def read_idx(files: list[Path], classes: int | None = None) -> Dataset:
@@ -161,8 +153,8 @@ def read_idx(files: list[Path], classes: int | None = None) -> Dataset:
             seen = f"labels of shape {labels.shape} for the {len(images)} images"
             raise DataError(f"{labels_file} has {seen} of {images_file}.")
         with naming(labels_file):
-            labels = check_labels(labels, classes)
-            classes = classes or count_classes(labels)
+            labels = dataset.check_labels(labels, classes)
+            classes = classes or dataset.count_classes(labels)
         splits.append({"x": images, "y": labels})
     train, test = splits
     if train["x"].shape[1:] != test["x"].shape[1:]:
@@ -183,7 +175,7 @@ def idx_array(path: Path) -> np.ndarray:
             lengths = file.read(4 * rank)
             if len(lengths) < 4 * rank or rank > 32:
                 raise DataError(f"{path} is cut short: no lengths for its rank of {rank}.")
-            shape = struct.unpack(f">{rank}I", lengths)
+            shape = tuple(np.frombuffer(lengths, ">u4").tolist())
             expected = math.prod(shape) * dtype.itemsize
             if path.suffix == ".gz":
                 check_unpacked(path, path.stat().st_size, expected)

@@ -44,7 +44,7 @@ def check(name: str, data: Any = None) -> list[str]:
     paths = sources.find(name, data)
     if paths is None:
         raise DataError(sources.missing(name, data))
-    published = {download.file: download.checksum for download in source.downloads}
+    published = {Path(url).name: checksum for url, checksum in source.downloads.items()}
     lines = []
     for path in paths:
         size = f"{path.stat().st_size / 1e6:.1f} MB"

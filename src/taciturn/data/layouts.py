@@ -23,10 +23,8 @@ Client = tuple[str, Examples]  # name and examples
 _ROWS = 4_096  # taken from a table of the Hub at a time
 
 
-def read_tff(
-    path: Path, features: tuple[str, ...], parse: Parse, wanted: Callable[[str], bool] | None = None
-) -> Iterator[Client]:
-    """Each client of an HDF5 file with `examples/<client>/<feature>`, or each that is `wanted`."""
+def read_tff(path: Path, features: tuple[str, ...], parse: Parse) -> Iterator[Client]:
+    """Each client of an HDF5 file with `examples/<client>/<feature>`."""
     h5py = require("h5py", "data")
     try:
         file = h5py.File(path, "r")
@@ -35,43 +33,36 @@ def read_tff(
     with file:
         if "examples" not in file:
             raise DataError(f"{path} has no group `examples`; it has {sorted(file) or 'nothing'}.")
-        for client in filter(wanted, file["examples"]):
+        for client in file["examples"]:
             with naming(f"{path}, client `{client}`"):
-                examples = parse(*_features(file["examples"], client, features))
+                try:
+                    arrays = [file["examples"][client][feature][()] for feature in features]
+                except (KeyError, AttributeError, TypeError, ValueError):
+                    raise DataError(f"{' or '.join(features)} is missing.") from None
+                except (OSError, RuntimeError) as error:
+                    raise DataError(f"cannot be read: {error}.") from None
+                shapes = dict(zip(features, map(np.shape, arrays), strict=True))
+                lengths = {shape[:1] for shape in shapes.values()}
+                if len(lengths) > 1 or () in lengths:
+                    raise DataError(f"every feature needs one entry per example, got {shapes}.")
+                examples = parse(*arrays)
             yield client, examples
 
 
-def _features(clients: Any, client: str, features: tuple[str, ...]) -> list[Any]:
-    """The arrays of these features, of one length."""
-    try:
-        arrays = [clients[client][feature][()] for feature in features]
-    except (KeyError, AttributeError, TypeError, ValueError):
-        raise DataError(f"{' or '.join(features)} is missing.") from None
-    except (OSError, RuntimeError) as error:
-        raise DataError(f"cannot be read: {error}.") from None
-    lengths = {np.shape(array)[:1] for array in arrays}
-    if len(lengths) > 1 or () in lengths:
-        seen = ", ".join(f"{f} {np.shape(a)}" for f, a in zip(features, arrays, strict=True))
-        raise DataError(f"every feature needs one entry per example, got {seen}.")
-    return arrays
-
-
-def find_leaf(folders: Iterable[Path]) -> tuple[list[Path], list[Path]] | None:
-    """LEAF's files for training and for tests, in the first of these folders that has them.
+def read_leaf(name: str, folders: Iterable[Path], parse: Parse) -> Dataset | None:
+    """The clients of LEAF's JSON files, parsed once, in the first of these folders that has any.
 
     LEAF writes `train/*.json` and `test/*.json`; a folder with `*.json` alone has no test set.
+    Users of one name are one client.
     """
     for folder in folders:
         train, test = (sorted((folder / part).glob("*.json")) for part in ("train", "test"))
         if not train:
             train, test = sorted(folder.glob("*.json")), []
         if train:
-            return train, test
-    return None
-
-
-def read_leaf(name: str, train: list[Path], test: list[Path], parse: Parse) -> Dataset:
-    """The clients of these JSON files, parsed once; those of one name are one client."""
+            break
+    else:
+        return None
 
     def build() -> Dataset:
         tested = _leaf_clients(test, parse) if test else None
@@ -86,32 +77,22 @@ def _leaf_clients(paths: list[Path], parse: Parse) -> Iterator[Client]:
             content = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{path} is no whole JSON file: {error}.") from None
-        for key in ("users", "num_samples", "user_data"):
-            if not isinstance(content, dict) or key not in content:
-                raise DataError(f"{path} has no `{key}`; it is not in LEAF's layout.")
+        for key, kind in (("users", list), ("num_samples", list), ("user_data", dict)):
+            if not isinstance(content, dict) or not isinstance(content.get(key), kind):
+                raise DataError(f"{path} has no {kind.__name__} `{key}`; it is not LEAF's layout.")
         users, counts = content["users"], content["num_samples"]
-        for key, value in (("users", users), ("num_samples", counts)):
-            if not isinstance(value, list):
-                raise DataError(f"{path}: `{key}` must be a list, got {value!r:.50}.")
         if len(users) != len(counts):
             raise DataError(f"{path} names {len(users)} users and the row counts of {len(counts)}.")
-        for client, count in zip(users, counts, strict=True):
+        for client, count in zip(map(str, users), counts, strict=True):
             with naming(f"{path}, client `{client}`"):
-                examples = parse(*_lists(content["user_data"], client, count))
+                own = content["user_data"].get(client)
+                x, y = (own.get(key) if isinstance(own, dict) else None for key in "xy")
+                if not (isinstance(x, list) and isinstance(y, list)):
+                    raise DataError("has no lists `x` and `y` in `user_data`.")
+                if (len(x), len(y)) != (count, count):
+                    raise DataError(f"must have {count} examples, got {len(x)} `x`, {len(y)} `y`.")
+                examples = parse(x, y)
             yield client, examples
-
-
-def _lists(data: Any, client: Any, count: Any) -> tuple[list[Any], list[Any]]:
-    """Inputs and labels of a client that should have so many examples."""
-    try:
-        x, y = (data[client][key] for key in "xy")
-    except (KeyError, TypeError):
-        x = y = None
-    if not (isinstance(x, list) and isinstance(y, list)):
-        raise DataError("has no lists `x` and `y` in `user_data`.")
-    if (len(x), len(y)) != (count, count):
-        raise DataError(f"must have {count} examples, got {len(x)} `x` and {len(y)} `y`.")
-    return x, y
 
 
 def load_table(name: str) -> Any:
@@ -128,18 +109,14 @@ def load_table(name: str) -> Any:
 
 
 def read_hub(task: str, data: Any, columns: tuple[str, str, str], parse: Parse) -> Dataset:
-    """A table of the Hub by client, parsed once.
+    """The task's table of the Hub, or another one or the folder that `data` names, parsed once.
 
-    The cache of a folder notices when its files change; that of a table of the Hub stands until the
-    cache folder is emptied.
-
-    Args:
-      task: whose table it is, unless `data` names another one or a folder.
-      columns: the names of the columns with the client, the input and the label.
+    `columns` have the client, the input and the label. The cache of a folder notices when its files
+    change; that of a table of the Hub stands until the cache folder is emptied.
     """
     name = sources.HUGGING_FACE[task] if data is None else str(data)
     folder = Path(name)
-    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
     key = f"huggingface-{folder.name if files else name.replace('/', '--')}"
     return cached(key, files, lambda: collect(name, _hub_clients(name, columns, parse)))
 

@@ -79,8 +79,8 @@ def read_leaf(data: str | Path | None = None, source: str = "files") -> Dataset:
     if choice("source", source, ("files", "huggingface")) == "huggingface":
         return layouts.read_hub(name, data, ("character_id", "x", "y"), _from_lists)
     looked = sources.folders(name, data)
-    if leaves := layouts.find_leaf(looked):
-        return layouts.read_leaf(name, *leaves, _from_lists)
+    if leaf := layouts.read_leaf(name, looked, _from_lists):
+        return leaf
     places = ", ".join(map(str, looked))
     raise DataError(
         f"No train/*.json of LEAF's Shakespeare in {places}. Make it with LEAF's preprocess.sh and "
@@ -93,11 +93,7 @@ def _from_lists(x: list[Any], y: list[Any]) -> Examples:
         for text in texts:
             if not isinstance(text, str) or len(text) != length:
                 raise DataError(f"`x` must be {LENGTH} characters and `y` one, got {text!r}.")
-    tokens, following = (_LEAF_TOKENS[_ascii(texts)] for texts in (x, y))
+    # One byte per character; what is not ASCII becomes 0, which is in no vocabulary.
+    plain = (re.sub(r"[^\x00-\x7f]", "\0", "".join(texts)).encode() for texts in (x, y))
+    tokens, following = (_LEAF_TOKENS[np.frombuffer(text, np.uint8)] for text in plain)
     return {"x": tokens.reshape(-1, LENGTH), "y": following.astype(np.int32)}
-
-
-def _ascii(texts: list[str]) -> np.ndarray:
-    """One byte per character; what is not ASCII becomes 0, which no vocabulary has."""
-    plain = re.sub(r"[^\x00-\x7f]", "\0", "".join(texts))
-    return np.frombuffer(plain.encode(), np.uint8)

@@ -8,35 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from taciturn.checks import path_of
-from taciturn.data.download import Download, digest, fetch
+from taciturn.data.download import digest, fetch
 from taciturn.errors import DataError, UnknownName, require
 from taciturn.files import atomic_write
 
 
 @dataclass(frozen=True)
 class Source:
-    """A published data set.
-
-    Attributes:
-      about: one line.
-      files: what must be there. A name may stand with or without a final `.gz`.
-      downloads: where the publishers host it.
-      counts: the published totals.
-      elsewhere: folders in which operating systems install it.
-    """
+    """A published data set, as `sources.toml` has it; `downloads` are addresses with checksums."""
 
     about: str
     files: Sequence[str]
-    downloads: Sequence[Download]
+    downloads: Mapping[str, str]
     counts: Mapping[str, int]
     elsewhere: Sequence[str] = ()
 
 
 _PUBLISHED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-SOURCES = {
-    name: Source(**known | {"downloads": [Download(*pair) for pair in known["downloads"].items()]})
-    for name, known in _PUBLISHED.items()
-}
+SOURCES = {name: Source(**known) for name, known in _PUBLISHED.items()}
 HUGGING_FACE = {"emnist": "flwrlabs/femnist", "shakespeare-leaf": "flwrlabs/shakespeare"}
 
 
@@ -79,7 +68,6 @@ def given(data: Any = None) -> Path | None:
 
 def find(name: str, data: Any = None) -> list[Path] | None:
     """The files of a published data set, in the order of `Source.files`; None where one lacks."""
-    source(name)
     return next(filter(None, (_files_in(folder, name) for folder in folders(name, data))), None)
 
 
@@ -91,8 +79,8 @@ def find_or_fetch(name: str, data: Any = None) -> list[Path]:
         raise DataError(missing(name, data))
     known, folder = source(name), cache_folder() / "data" / name
     try:
-        for download in known.downloads:
-            fetch(download, folder, contents=known.files)
+        for url, checksum in known.downloads.items():
+            fetch(url, checksum, folder, contents=known.files)
     except DataError as error:
         raise DataError(f"{error} {missing(name)}") from None
     paths = _files_in(folder, name)
@@ -110,23 +98,18 @@ def missing(name: str, data: Any = None) -> str:
     """Which files are missing, where they were looked for, and how to bring them by hand."""
     known = source(name)
     looked = ", ".join(map(str, folders(name, data)))
-    addresses = " and ".join(download.url for download in known.downloads)
-    only = ""
-    if data is None and given() is not None:
-        only = "While TACITURN_DATA is set, data are looked for nowhere else. "
+    addresses = " and ".join(known.downloads)
+    only = "While TACITURN_DATA is set, data are looked for nowhere else. "
     return (
-        f"{' and '.join(known.files)} were not found in {looked}. {only}To bring them by hand: get "
-        f"{addresses} on a machine that is online, unpack it if it is an archive, and point "
-        f"`--data` or TACITURN_DATA to the folder."
+        f"{' and '.join(known.files)} were not found in {looked}. "
+        f"{only if data is None and given() else ''}To bring them by hand: get {addresses} on a "
+        "machine that is online, unpack it if it is an archive, and point `--data` or "
+        "TACITURN_DATA to the folder."
     )
 
 
 def _files_in(folder: Path, name: str) -> list[Path] | None:
     """The files of a data set, packed or not, or None if they are not all in this folder."""
-    paths = []
-    for file in source(name).files:
-        either = (folder / file, folder / file.removesuffix(".gz"))
-        if not (found := [path for path in either if path.is_file()]):
-            return None
-        paths.append(found[0])
-    return paths
+    pairs = [(folder / file, folder / file.removesuffix(".gz")) for file in source(name).files]
+    found = [next(filter(Path.is_file, pair), folder) for pair in pairs]
+    return None if folder in found else found

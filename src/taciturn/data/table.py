@@ -48,24 +48,23 @@ def read(
     if client == label:
         raise InputError(f"`client` and `label` must be two columns, got `{label}` for both.")
     chosen = [name for name in features or columns if name not in (client, label, *leave_out)]
-    numbers = [name for name in chosen if _has_numbers(columns[name])]
+    numbers = [name for name in chosen if columns[name].dtype.kind in "iufb"
+               and not np.isnan(columns[name]).all()]  # fmt: skip
     with naming(place):
         values = {name: _values(name, columns[name], categories, bool(features))
                   for name in chosen if name not in numbers}  # fmt: skip
-    texts = [(name, value) for name, own in values.items() for value in own]
-    out = [name for name, own in values.items() if not own]
-    if not numbers and not texts:
-        raise InputError(
-            f"{place} has no column to learn from beside `{client}` and `{label}`"
-            f"{', left out: ' * bool(out)}{', '.join(out)}."
-        )
-    with naming(place):
+        texts = [(name, value) for name, own in values.items() for value in own]
+        out = [name for name, own in values.items() if not own]
+        if not numbers and not texts:
+            raise InputError(
+                f"{place} has no column to learn from beside `{client}` and `{label}`"
+                f"{', left out: ' * bool(out)}{', '.join(out)}."
+            )
         if len(numbers) + len(texts) > 1 and any(columns[name].ndim > 1 for name in numbers):
             raise DataError("a column of arrays must be the only one of `features`.")
-        y, classes = _labels(label, columns[label], number)
-        whose = _clients(client, columns[client])
-        rows = {"numbers": _numbers(columns, numbers, fill_gaps),
-                "texts": _one_hot(columns, texts), "y": y}  # fmt: skip
+        y, classes = _labels(label, _complete(label, columns[label]), number)
+        whose = _clients(client, _complete(client, columns[client]))
+        rows = _features(columns, numbers, texts, fill_gaps) | {"y": y}
     about = {"numbers": numbers, "texts": texts, "left_out": out, "classes": classes}
     return replace(grouped(place, rows, whose, {"classes": len(classes)}), about=about)
 
@@ -73,7 +72,7 @@ def read(
 @dataclass(frozen=True, eq=False)
 class Encoding:
     """What a network is given of the columns of a table. Called on other rows, a table of any kind
-    with the same columns, it gives their inputs.
+    with the same columns, it gives their inputs. As text, it is what was made of the columns.
 
     Attributes:
       names: of the inputs, in order.
@@ -81,57 +80,48 @@ class Encoding:
       label: mean and deviation of the numbers to predict: an output · deviation + mean is one.
     """
 
-    numbers: tuple[str, ...]
-    texts: tuple[tuple[str, str], ...]  # columns, each with one of its values
-    left_out: tuple[str, ...]
+    numbers: Sequence[str]
+    texts: Sequence[tuple[str, str]]  # columns, each with one of its values
     classes: tuple[str, ...]
-    gaps: int
+    label: tuple[float, float]
     medians: np.ndarray
     means: np.ndarray
     deviations: np.ndarray
     gappy: np.ndarray  # which numbers have gaps, and thus an input that says so
     known: np.ndarray  # which texts some row for training has; the others are no inputs
-    standardised: bool
-    label: tuple[float, float]
+    about: str
 
     @classmethod
-    def of(
-        cls, about: Mapping[str, Any], train: Mapping[str, np.ndarray], gaps: int, standardise: bool
-    ) -> Self:
-        """The encoding of training rows, as `read` gives them; `gaps` counts those of all rows."""
+    def of(cls, dataset: Dataset, train: Mapping[str, np.ndarray], standardise: bool) -> Self:
+        """The encoding of the rows of a dataset of `read`, of which `train` are for training."""
         numbers, y = train["numbers"], np.asarray(train["y"], np.float64)
         missing = np.isnan(numbers)
-        gappy = missing.any(0)
+        gappy, known = missing.any(0), np.any(train["texts"], axis=0)
         medians = np.zeros(numbers.shape[1:])
         for i in np.flatnonzero(gappy & ~missing.all(0)):
             medians[i] = np.nanmedian(numbers[:, i])
         means, deviations, label = np.zeros_like(medians), np.ones_like(medians), (0.0, 1.0)
+        names, out, classes = (dataset.about[key] for key in ("numbers", "left_out", "classes"))
         if standardise and numbers.dtype != np.uint8:
             seen = np.where(missing, medians, np.asarray(numbers, np.float64))
             means, deviations = seen.mean(0), seen.std(0)
             deviations = np.where(deviations > 0, deviations, 1.0)
-            if not about["classes"]:
+            if not classes:
                 label = float(y.mean()), float(y.std()) or 1.0
-        names, out, classes = (tuple(about[key]) for key in ("numbers", "left_out", "classes"))
-        texts = tuple((name, value) for name, value in about["texts"])
-        known = np.any(train["texts"], axis=0)
-        return cls(names, texts, out, classes, gaps, medians, means, deviations, gappy, known,
-                   standardise, label)  # fmt: skip
+        texts = [(name, value) for name, value in dataset.about["texts"]]
+        gaps = int(np.isnan(dataset.train["numbers"]).sum())
+        also = " and the label" * (label != (0, 1)) + ", standardised" * standardise
+        made = (
+            (_plural(medians.size, "number") + also) * (medians.size > 0),
+            f"{_plural(len(dict(texts)), 'text')} as {known.sum()} columns" * bool(texts),
+            f"left out: {', '.join(out)}" * bool(out),
+            f"{_plural(gaps, 'gap')} filled" * bool(gaps),
+        )
+        return cls(names, texts, tuple(classes), label, medians, means, deviations, gappy, known,
+                   "; ".join(filter(None, made)))  # fmt: skip
 
     def __str__(self) -> str:
-        """What was made of the columns, in a line."""
-        found = []
-        if self.medians.size:
-            also = " and the label" * (self.label != (0, 1)) + ", standardised" * self.standardised
-            found.append(_plural(self.medians.size, "number") + also)
-        if self.texts:
-            texts = _plural(len(dict(self.texts)), "text")
-            found.append(f"{texts} as {self.known.sum()} columns")
-        if self.left_out:
-            found.append(f"left out: {', '.join(self.left_out)}")
-        if self.gaps:
-            found.append(f"{_plural(self.gaps, 'gap')} filled")
-        return "; ".join(found)
+        return self.about
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -142,11 +132,11 @@ class Encoding:
     def __call__(self, data: Any) -> np.ndarray:
         place, columns = _columns_of(data, (*self.numbers, *dict(self.texts)))
         with naming(place):
-            numbers = _numbers(columns, self.numbers)
-        return self.inputs(numbers, _one_hot(columns, self.texts))
+            return self.inputs(_features(columns, self.numbers, self.texts))
 
-    def inputs(self, numbers: np.ndarray, texts: np.ndarray) -> np.ndarray:
-        """The inputs of rows: `numbers` has NaN for gaps, `texts` marks for `self.texts`."""
+    def inputs(self, rows: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The inputs of rows as `read` gives them: `numbers` has NaN for gaps."""
+        numbers = rows["numbers"]
         if numbers.dtype == np.uint8:
             return numbers
         missing = np.isnan(numbers)
@@ -154,7 +144,7 @@ class Encoding:
         found = ((filled - self.means) / self.deviations).astype(np.float32)
         if found.ndim > 2:
             return found
-        parts = [found, missing[:, self.gappy], texts[:, self.known]]
+        parts = [found, missing[:, self.gappy], rows["texts"][:, self.known]]
         return np.concatenate(parts, axis=1, dtype=np.float32)
 
 
@@ -162,16 +152,23 @@ def _plural(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count > 1)}"
 
 
+def _complete(name: str, column: np.ndarray) -> np.ndarray:
+    """The column, if it has one value in every row."""
+    if column.ndim != 1:
+        raise DataError(f"`{name}` must have one value per row.")
+    missing = ~np.isfinite(column) if column.dtype.kind in "iufb" else column == ""
+    if missing.any():
+        where = f"it is not in row {_first(missing)} of the data"
+        raise DataError(f"`{name}` must be there in every row; {where}.")
+    return column
+
+
 def _clients(name: str, column: np.ndarray) -> np.ndarray:
     """The number or name of the client of each row."""
-    where = f"`{name}` must name a client in every row"
-    empty = column == "" if column.dtype.kind == "U" else column != column
-    if column.ndim == 1 and empty.any():
-        raise DataError(f"{where}, row {_first_row(empty)} of the data is empty.")
-    if column.dtype.kind == "f" and np.isfinite(column).all() and (column == np.rint(column)).all():
+    if column.dtype.kind == "f" and (column == np.rint(column)).all():
         column = column.astype(np.int64)
-    if column.ndim != 1 or column.dtype.kind not in "iubU":
-        raise DataError(f"{where}, got {column.dtype}.")
+    if column.dtype.kind not in "iubU":
+        raise DataError(f"`{name}` must name a client in every row, got {column.dtype}.")
     return column
 
 
@@ -203,11 +200,9 @@ def _columns_of(data: Any, wanted: Sequence[str]) -> tuple[str, Columns]:
 
 
 def _of_frame(frame: Any) -> Columns:
-    names = getattr(frame, "column_names", None)
-    if isinstance(names, Mapping):  # a `datasets.DatasetDict`
+    names = getattr(frame, "column_names", getattr(frame, "columns", frame))
+    if isinstance(names, Mapping) and names is not frame:  # a `datasets.DatasetDict`
         raise InputError(f"`data` must be one split of a data set, got all: {', '.join(names)}.")
-    if names is None:
-        names = frame if isinstance(frame, Mapping) else frame.columns
     if not hasattr(frame, "__getitem__"):  # a set that older `datasets` read row by row alone
         rows = list(frame)
         frame = {name: [row[name] for row in rows] for name in names}
@@ -227,7 +222,7 @@ def _of_parquet(path: Path) -> Columns:
         table = parquet.read_table(path)
     except Exception as error:  # the library raises a tree of its own
         raise DataError(f"{path} is no whole Parquet file: {error}.") from None
-    return _of_frame({name: table[name].to_numpy() for name in table.column_names})
+    return _of_frame(table)
 
 
 def _of_csv(path: Path) -> Columns:
@@ -273,12 +268,6 @@ def _nested(cell: Any) -> Any:
     return cell
 
 
-def _has_numbers(column: np.ndarray) -> bool:
-    """Whether it is a column of numbers, and not of gaps alone."""
-    kind = column.dtype.kind
-    return kind in "iub" or (kind == "f" and not np.isnan(column).all())
-
-
 def _values(name: str, column: np.ndarray, most: int, named: bool) -> list[str]:
     """The values of a text that has few; none of a column to be left out."""
     values = np.unique(column).tolist() if column.dtype.kind == "U" else []
@@ -288,7 +277,7 @@ def _values(name: str, column: np.ndarray, most: int, named: bool) -> list[str]:
     words = [value for value in values
              if value.lower() not in _NO_NUMBER and _typed([value]).dtype.kind == "U"]  # fmt: skip
     if 0 < 2 * len(words) <= len(values):  # which would be left out for a slip of the pen
-        row = _first_row(column == words[0])
+        row = _first(column == words[0])
         seen = f"but for {words[0]!r:.40} in row {row} of the data"
         remedy = "`leave_out` (--leave-out) leaves the column out"
         raise DataError(f"`{name}` has numbers, {seen}; {remedy}.")
@@ -301,9 +290,13 @@ def _values(name: str, column: np.ndarray, most: int, named: bool) -> list[str]:
     return []
 
 
-def _numbers(columns: Columns, names: Sequence[str], fill_gaps: bool = True) -> np.ndarray:
-    """One array of these columns: arrays of bytes as they are, others as float32."""
-    for name in names:
+def _features(
+    columns: Columns, names: Sequence[str], texts: Sequence[tuple[str, str]], fill_gaps: bool = True
+) -> Columns:
+    """`numbers`, arrays of bytes as they are and others as float32, and which `texts` a row has."""
+    rows = len(next(iter(columns.values())))
+    numbers, marks = np.zeros((rows, len(names)), np.float32), np.zeros((rows, len(texts)), bool)
+    for i, name in enumerate(names):
         column = columns[name]
         if column.dtype.kind not in "iufb":
             raise DataError(f"`{name}` must be numbers, got {column.dtype}.")
@@ -311,32 +304,21 @@ def _numbers(columns: Columns, names: Sequence[str], fill_gaps: bool = True) -> 
         if fill_gaps and column.ndim == 1:
             unfit &= ~np.isnan(column)
         if unfit.any():
-            row = _first_row(unfit)
-            raise DataError(f"`{name}` has no finite number in row {row} of the data.")
+            raise DataError(f"`{name}` has no finite number in row {_first(unfit)} of the data.")
         if column.ndim > 1:  # which is the only one
-            return check_inputs("features", column)
-    rows = len(next(iter(columns.values())))
-    found = np.zeros((rows, len(names)), np.float32)
-    with np.errstate(over="ignore"):
-        for i, name in enumerate(names):
-            found[:, i] = columns[name]
-    if np.isinf(found).any():
+            return {"numbers": check_inputs("features", column), "texts": marks}
+        with np.errstate(over="ignore"):
+            numbers[:, i] = column
+    if np.isinf(numbers).any():
         raise DataError("features must be finite in float32, got a number too large.")
-    return found
-
-
-def _one_hot(columns: Columns, texts: Sequence[tuple[str, str]]) -> np.ndarray:
-    """Which of these texts, pairs of a column and a value, each row has."""
-    rows = len(next(iter(columns.values())))
-    found = np.zeros((rows, len(texts)), bool)
     for i, (name, value) in enumerate(texts):
         if columns[name].ndim > 1:
             raise DataError(f"`{name}` must be text, got arrays of {columns[name].dtype}.")
-        found[:, i] = columns[name].astype(str, copy=False) == value
-    return found
+        marks[:, i] = columns[name].astype(str, copy=False) == value
+    return {"numbers": numbers, "texts": marks}
 
 
-def _first_row(wrong: np.ndarray) -> int:
+def _first(wrong: np.ndarray) -> int:
     """The first row with a wrong cell, counted from 1."""
     return int(np.argwhere(wrong)[0][0]) + 1
 
@@ -344,12 +326,6 @@ def _first_row(wrong: np.ndarray) -> int:
 def _labels(label: str, column: np.ndarray, number: bool | None) -> tuple[np.ndarray, list[str]]:
     """Classes from 0 in the order of their names, and these; or numbers, and none."""
     numbers = column.dtype.kind in "iufb"
-    if column.ndim != 1:
-        raise DataError(f"`{label}` must have one value per row.")
-    missing = ~np.isfinite(column) if numbers else column == ""
-    if missing.any():
-        where = f"it is not in row {_first_row(missing)} of the data"
-        raise DataError(f"`{label}` must be there in every row; {where}.")
     if len(column) > 1 and (column == column[0]).all():
         raise DataError(f"`{label}` is {column[0]} in all rows: nothing can be learned.")
     if number is None:

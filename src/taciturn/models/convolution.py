@@ -19,12 +19,9 @@ _CACHED = 1 << 19  # numbers in the patches of a group of images
 
 
 def convolve(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
-    """A square convolution without padding.
+    """A square convolution without padding of `x`, (batch, height, width, inputs).
 
-    Args:
-      x: (batch, height, width, inputs).
-      kernel: (side · side · inputs, outputs), rows in the order of `patches`.
-      side: of the square.
+    The kernel is (side · side · inputs, outputs), with rows in the order of `patches`.
     """
     on_gpu = _gpu_convolution() if _kernels_fit(x, kernel) else None
     return on_gpu(x, kernel, side, False) if on_gpu else _over_patches(x, kernel, side)

@@ -66,7 +66,7 @@ def two_layers(first: LSTM, second: LSTM, x: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def recur(gates: jax.Array, recurrent: jax.Array, start: Any) -> tuple[jax.Array, Any]:
-    """The loop over time of an LSTM.
+    """The loop over time of an LSTM: all hidden states, and hidden state and cell after the last.
 
     Its gradient is written out because that of a `scan` adds to the gradient of `recurrent` in
     every step, reading and writing a whole matrix each time; here it is one product at the end.
@@ -76,9 +76,6 @@ def recur(gates: jax.Array, recurrent: jax.Array, start: Any) -> tuple[jax.Array
       recurrent: (units, 4 · units).
       start: hidden state and cell before the first step, (batch, units) each; the cell is at least
         float32.
-
-    Returns:
-      Hidden states (time, batch, units), and hidden state and cell after the last step.
     """
     return _recur_forward(gates, recurrent, start)[0]
 

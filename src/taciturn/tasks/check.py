@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -11,13 +10,13 @@ import numpy as np
 
 from taciturn.checks import choice, whole
 from taciturn.errors import InputError, TaciturnError
-from taciturn.tasks.clients import HOLD_OUT, Batch, Stored, held_out
+from taciturn.tasks.clients import HOLD_OUT, Batch, Stored
 from taciturn.tasks.task import Task
 
 _EXAMPLES = 3  # in the batch that functions are tried with
 _LOOKED_AT = 1 << 24  # numbers of an array; of a larger one, evenly spaced rows
 
-_checked: weakref.WeakSet[Task] = weakref.WeakSet()
+_checked: weakref.WeakKeyDictionary[Task, tuple[str, ...]] = weakref.WeakKeyDictionary()
 
 
 def check(task: Task) -> None:
@@ -32,21 +31,37 @@ def check(task: Task) -> None:
     for name in ("population", "longest"):
         whole(f"clients.{name}", getattr(task.clients, name, None))
     choice("hold_out", task.hold_out, HOLD_OUT)
-    _check_data(task)
+    stored = task.clients.arrays if isinstance(task.clients, Stored) else None
+    data = [(f"Task `{task.name}`, {which} data", arrays)
+            for which, arrays in (("training", stored), ("test", task.test))
+            if arrays is not None]  # fmt: skip
+    for where, arrays in data:
+        _check_arrays(where, arrays)
+    _check_owners(task)
     key = jax.eval_shape(lambda: jax.random.key(0))
     params = _traced(task, "init", task.init, key)
-    batch = _traced(task, "clients", lambda: _few(task.clients))
+    rows = jnp.zeros(_EXAMPLES, int)
+    batch = _traced(
+        task, "clients", lambda clients: clients.batch(jnp.int32(0), rows), task.clients
+    )
     losses = _traced(task, "loss", task.loss, params, batch, key)
-    if _shape(losses) != (_EXAMPLES,):
-        raise InputError(
-            f"The loss of task `{task.name}` must be one number per example, not their mean: for "
-            f"{_EXAMPLES} examples a shape of ({_EXAMPLES},), got {_shape(losses)}."
-        )
-    tested = batch if task.test is None else jax.tree.map(_like, task.test)
-    _check_metrics(task, _traced(task, "metrics", task.metrics, params, tested))
-    _check_labels(task, params, batch, key)
-    _check_cohort(task, key)
-    _checked.add(task)
+    what = f"The loss of task `{task.name}` must be one number per example, not their mean"
+    _check_length(what, losses, _EXAMPLES)
+    tested = batch
+    if task.test is not None:
+        tested = jax.eval_shape(lambda test: jax.tree.map(lambda a: a[rows], test), task.test)
+    metrics = _traced(task, "metrics", task.metrics, params, tested)
+    _check_metrics(task, metrics)
+    if logits := getattr(task.loss, "logits", None):  # of a model made for `classification`
+        classes = jax.eval_shape(logits, params, batch["x"], key).shape[-1]
+        for where, arrays in data:
+            _check_labels(where, np.asarray(arrays["y"]), classes)
+    if draw := task.cohort:
+        size, number = min(_EXAMPLES, task.clients.population), jax.ShapeDtypeStruct((), jnp.int32)
+        drawn = _traced(task, "cohort", lambda key, t: draw(key, t, size), key, number)
+        what = f"`cohort` of task `{task.name}` must draw as many clients as it is asked for"
+        _check_length(what, drawn, size)
+    _checked[task] = tuple(metrics)
 
 
 def check_loss(task: Task) -> None:
@@ -55,23 +70,10 @@ def check_loss(task: Task) -> None:
         raise InputError(f"`choice` needs a metric `loss`, task `{task.name}` has none.")
 
 
-@lru_cache(maxsize=8)
 def metric_names(task: Task) -> tuple[str, ...]:
     """What the task's `metrics` are called."""
-    batch = _few(task.clients) if task.test is None else task.test
-    params = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    return tuple(_traced(task, "metrics", task.metrics, params, batch))
-
-
-def _few(clients: Any) -> Batch:
-    """A batch of the first client, in shapes and dtypes."""
-    rows = jnp.arange(_EXAMPLES)
-    return jax.eval_shape(lambda clients: clients.batch(jnp.int32(0), rows), clients)
-
-
-def _like(array: Any) -> jax.ShapeDtypeStruct:
-    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
-    return jax.ShapeDtypeStruct((_EXAMPLES, *np.shape(array)[1:]), dtype)
+    check(task)
+    return _checked[task]
 
 
 def _traced(task: Task, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -91,13 +93,13 @@ def _shape(found: Any) -> Any:
     return getattr(found, "shape", type(found).__name__)
 
 
-def _check_data(task: Task) -> None:
-    if isinstance(task.clients, Stored):
-        _check_arrays(f"Task `{task.name}`, training data", task.clients.arrays)
-        if task.test is None and not held_out(task.clients.rows).any():
-            raise InputError("No client has two examples, so none can be held out for testing.")
-    if task.test is not None:
-        _check_arrays(f"Task `{task.name}`, test data", task.test)
+def _check_length(what: str, found: Any, length: int) -> None:
+    if _shape(found) != (length,):
+        raise InputError(f"{what}: for {length} a shape of ({length},), got {_shape(found)}.")
+
+
+def _check_owners(task: Task) -> None:
+    """Raises unless `test_clients`, where it is there, has a number for each test example."""
     if task.test_clients is None:
         return
     if task.test is None:
@@ -155,35 +157,10 @@ def _check_metrics(task: Task, found: Any) -> None:
             )
 
 
-def _check_labels(task: Task, params: Any, batch: Batch, key: Any) -> None:
-    """Raises if a label is none of the classes of a model made for `classification`."""
-    logits = getattr(task.loss, "logits", None)
-    if logits is None:
-        return
-    classes = jax.eval_shape(logits, params, batch["x"], key).shape[-1]
-    stored = task.clients.arrays if isinstance(task.clients, Stored) else None
-    for which, arrays in (("training", stored), ("test", task.test)):
-        if arrays is None:
-            continue
-        labels = np.asarray(arrays["y"])
-        wrong = labels[(labels < 0) | (labels >= classes)]
-        if wrong.size:
-            raise InputError(
-                f"Task `{task.name}`, {which} data: labels must be in 0 to {classes - 1}, the "
-                f"classes of its model, got {wrong[0]}."
-            )
-
-
-def _check_cohort(task: Task, key: Any) -> None:
-    """Raises unless `cohort` draws as many clients as it is asked for."""
-    draw = task.cohort
-    if draw is None:
-        return
-    size = min(_EXAMPLES, task.clients.population)
-    number = jax.ShapeDtypeStruct((), jnp.int32)
-    drawn = _traced(task, "cohort", lambda key, t: draw(key, t, size), key, number)
-    if _shape(drawn) != (size,):
+def _check_labels(where: str, labels: np.ndarray, classes: int) -> None:
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if wrong.size:
         raise InputError(
-            f"`cohort` of task `{task.name}` must draw as many clients as it is asked for: for "
-            f"{size} a shape of ({size},), got {_shape(drawn)}."
+            f"{where}: labels must be in 0 to {classes - 1}, the classes of its model, "
+            f"got {wrong[0]}."
         )

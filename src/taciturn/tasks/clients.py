@@ -1,12 +1,10 @@
 """Clients and their data: `Stored` in flat arrays, or `Generated` by a pure function."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +40,7 @@ class Clients(Protocol):
     def batch(self, client: jax.Array, indices: jax.Array) -> Batch:
         """These rows of one client."""
 
-    def hold_out(self, how: str) -> tuple[Clients, Batch, Any]:
+    def hold_out(self, how: str) -> tuple[Self, Batch, Any]:
         """The clients without a tenth of each one's rows, those rows, and the client of each.
 
         The tenth is drawn at `random`, by label where there are labels, or it is the `last`.
@@ -60,6 +58,12 @@ def numbered(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return whose, np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("arrays", "starts", "rows", "examples"),
+    meta_fields=("longest",),
+    drop_fields=("names",),  # programs must not depend on them
+)
 @dataclass(frozen=True)
 class Stored:
     """Clients whose rows of data lie one after another in flat arrays.
@@ -80,9 +84,7 @@ class Stored:
     names: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls, arrays: Batch, rows: Any, examples: Any = None, names: Sequence[str] = ()
-    ) -> Stored:
+    def of(cls, arrays: Batch, rows: Any, examples: Any = None, names: Sequence[str] = ()) -> Self:
         """Clients with so many `rows` each, in order; n_k is by default the number of rows."""
         rows = np.asarray(rows)
         leaves = jax.tree.leaves(arrays)
@@ -128,7 +130,7 @@ class Stored:
         rows = jnp.asarray(self.starts)[client] + indices
         return jax.tree.map(lambda array: jnp.asarray(array)[rows], self.arrays)
 
-    def hold_out(self, how: str = "random") -> tuple[Stored, Batch, np.ndarray]:
+    def hold_out(self, how: str = "random") -> tuple[Self, Batch, np.ndarray]:
         held = held_out(self.rows)
         if not held.any():
             raise InputError("No client has two examples, so none can be held out for testing.")
@@ -145,7 +147,7 @@ class Stored:
         left = self.rows - held
         examples = self.examples * (left / self.rows).astype(np.float32)
         kept = self._take(np.delete(everything, chosen))
-        return Stored.of(kept, left, examples, self.names), self._take(chosen), whose
+        return self.of(kept, left, examples, self.names), self._take(chosen), whose
 
     def _shuffled_by_label(self) -> tuple[np.ndarray, np.ndarray]:
         """All rows, client by client, label by label, at random; and a draw of [0, 1) for each.
@@ -161,13 +163,6 @@ class Stored:
 
     def _take(self, rows: np.ndarray) -> Batch:
         return jax.tree.map(lambda array: np.asarray(array)[rows], self.arrays)
-
-
-jax.tree_util.register_pytree_node(
-    Stored,  # its aux data are without names, which programs must not depend on
-    lambda stored: ((stored.arrays, stored.starts, stored.rows, stored.examples), stored.longest),
-    lambda longest, children: Stored(*children, longest),
-)
 
 
 @partial(
@@ -205,7 +200,7 @@ class Generated:
     def batch(self, client: jax.Array, indices: jax.Array) -> Batch:
         return jax.vmap(lambda index: self.example(client, index, self.data))(indices)
 
-    def hold_out(self, how: str = "random") -> tuple[Generated, Batch, np.ndarray]:
+    def hold_out(self, how: str = "random") -> tuple[Self, Batch, np.ndarray]:
         """As in `Clients`, but the last tenth whatever `how` says: all rows are drawn alike.
 
         The test set has about `_TESTED` examples, of evenly spaced clients.

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from taciturn.checks import choice, number, path_of, whole
@@ -96,12 +95,11 @@ def idx(
 def _split(name: str, dataset: Dataset, split: str, alpha: float, clients: int, seed: int) -> Task:
     """The task of a set that comes without clients, split over so many of them."""
     labels, rng = dataset.train["y"], np.random.default_rng(whole("seed", seed, 0))
-    if choice("split", split, ("iid", "dirichlet")) == "dirichlet":
-        alpha = number("alpha", alpha, "[1e-6, inf)")
+    split = choice("split", split, ("iid", "dirichlet"))
     if whole("clients", clients) > len(labels):
         raise InputError(f"`clients` must be at most {len(labels)} examples, got {clients}.")
     if split == "dirichlet":
-        owners = dirichlet(labels, clients, alpha, rng)
+        owners = dirichlet(labels, clients, number("alpha", alpha, "[1e-6, inf)"), rng)
     else:
         owners = rng.permutation(np.arange(len(labels)) % clients)
     train = grouped(name, dataset.train, owners, dataset.counts)
@@ -141,11 +139,8 @@ def network(name: str, dataset: Dataset, hidden: int, **others: Any) -> Task:
     """A task with a network of one hidden layer: for classes, or numbers where there are none."""
     inputs, classes = math.prod(dataset.train["x"].shape[1:]), dataset.counts["classes"]
     hidden = whole("hidden", hidden, most=100_000)
-
-    def scores(model: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
-        return model(unit(x), key)
-
-    loss, metrics = classification(scores) if classes else regression(scores)
+    learn = classification if classes else regression
+    loss, metrics = learn(lambda model, x, key: model(unit(x), key))
     return Task.of(
         name,
         dataset,

@@ -52,35 +52,30 @@ def shakespeare(data: str | Path | None = None, limit: int = 128, weigh: str = "
     rows, examples = np.minimum(dataset.rows, limit), None
     if weigh == "tokens":
         examples = np.bincount(whose[chosen], (train["y"] != PADDING).sum(1))
+
+    def predicted(model: Any, batch: Batch, key: Any) -> tuple[jax.Array, jax.Array]:
+        """The most likely character at every position, and the loss of each sequence."""
+        logits = model(batch["x"].astype(jnp.int32), key)
+        losses = cross_entropy(logits, batch["y"].astype(jnp.int32))
+        return jnp.argmax(logits, axis=-1), jnp.mean(losses, axis=-1)
+
+    def metrics(model: Any, batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
+        found, loss = predicted(model, batch, None)
+        targets = batch["y"].astype(jnp.int32)
+        real = targets != PADDING
+        right = (found == targets) & real
+        right, count = (jnp.sum(which, axis=-1).astype(loss.dtype) for which in (right, real))
+        return {"accuracy": (right, count), "loss": (loss, jnp.ones_like(loss))}
+
     return Task(
         "shakespeare",
         Stored.of(train, rows, examples, dataset.names),
         init=CharLSTM,
-        loss=_loss,
-        metrics=_metrics,
+        loss=lambda model, batch, key: predicted(model, batch, key)[1],
+        metrics=metrics,
         test=dataset.test,
         test_clients=dataset.test_clients,
     )
-
-
-def _predicted(model: Any, batch: Batch, key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-    """The most likely character at every position, and the loss of each sequence."""
-    logits = model(batch["x"].astype(jnp.int32), key)
-    losses = cross_entropy(logits, batch["y"].astype(jnp.int32))
-    return jnp.argmax(logits, axis=-1), jnp.mean(losses, axis=-1)
-
-
-def _loss(model: Any, batch: Batch, key: jax.Array | None) -> jax.Array:
-    return _predicted(model, batch, key)[1]
-
-
-def _metrics(model: Any, batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
-    found, loss = _predicted(model, batch, None)
-    targets = batch["y"].astype(jnp.int32)
-    real = targets != PADDING
-    right = (found == targets) & real
-    right, count = (jnp.sum(which, axis=-1).astype(loss.dtype) for which in (right, real))
-    return {"accuracy": (right, count), "loss": (loss, jnp.ones_like(loss))}
 
 
 def shakespeare_leaf(data: str | Path | None = None, source: str = "files") -> Task:

@@ -63,10 +63,7 @@ def synthetic_niid(seed: int = 0, clients: int = 100) -> Task:
         inputs.append(x.astype(np.float32))
         labels.append((x @ weights + bias).argmax(1).astype(np.int32))
 
-    def logits(params: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
-        return x @ params["w"] + params["b"]
-
-    loss, metrics = classification(logits)
+    loss, metrics = classification(lambda params, x, key: x @ params["w"] + params["b"])
     return Task(
         "synthetic-niid",
         Stored.of({"x": np.concatenate(inputs), "y": np.concatenate(labels)}, rows),

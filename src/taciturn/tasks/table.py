@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from taciturn.checks import choice, flag, whole
+from taciturn.checks import flag, whole
 from taciturn.data.cache import cached
-from taciturn.data.dataset import Dataset
 from taciturn.data.table import Encoding, read
 from taciturn.errors import InputError
-from taciturn.tasks.clients import HOLD_OUT, Stored
+from taciturn.tasks.clients import Stored
 from taciturn.tasks.files import network
 from taciturn.tasks.task import Task
 
@@ -59,21 +58,26 @@ def table(
             raise InputError(f"The task `table` needs `{name}`, {what}.")
         if name != "data" and not isinstance(value, str):
             raise InputError(f"`{name}` must be the name of a column, got {value!r}.")
-    asked = {"client": client, "label": label, "features": _names("features", features),
-             "leave_out": _names("leave_out", leave_out), "number": number,
-             "categories": whole("categories", categories, 0, 10_000),
-             "fill_gaps": flag("fill_gaps", fill_gaps)}  # fmt: skip
-    hold_out, standardise = choice("hold_out", hold_out, HOLD_OUT), flag("standardise", standardise)
-    dataset = _read(data, asked)
-    rows, about = dataset.train, dataset.about
+    asked: dict[str, Any] = {
+        "client": client, "label": label, "features": _names("features", features),
+        "leave_out": _names("leave_out", leave_out), "number": number,
+        "categories": whole("categories", categories, 0, 10_000),
+        "fill_gaps": flag("fill_gaps", fill_gaps),
+    }  # fmt: skip
+    standardise = flag("standardise", standardise)
+    path = Path(data) if isinstance(data, str | Path) and "://" not in str(data) else None
+    if path is None or not path.is_file():
+        dataset = read(data, **asked)
+    else:
+        kept = f"table-{zlib.crc32(repr(sorted(asked.items())).encode()):08x}"
+        dataset = cached(kept, [path], lambda: read(path, **asked))
+    rows, y = dataset.train, dataset.train["y"]
     train, *_ = Stored.of(rows, dataset.rows, names=dataset.names).hold_out(hold_out)
-    gaps = int(np.isnan(rows["numbers"]).sum())
-    encode = Encoding.of(about, train.arrays, gaps, standardise)
-    x, y = encode.inputs(rows["numbers"], rows["texts"]), rows["y"]
+    encode = Encoding.of(dataset, train.arrays, standardise)
     if not encode.classes:
         mean, deviation = encode.label
         y = ((y.astype(np.float64) - mean) / deviation).astype(np.float32)
-    dataset = replace(dataset, train={"x": x, "y": y})
+    dataset = replace(dataset, train={"x": encode.inputs(rows), "y": y})
     return network("table", dataset, hidden, hold_out=hold_out, encode=encode)
 
 
@@ -82,11 +86,3 @@ def _names(name: str, value: Any) -> list[str]:
     if not all(isinstance(one, str) for one in names):
         raise InputError(f"`{name}` must be names of columns, got {value!r}.")
     return names
-
-
-def _read(data: Any, asked: dict[str, Any]) -> Dataset:
-    path = Path(data) if isinstance(data, str | Path) and "://" not in str(data) else None
-    if path is None or not path.is_file():
-        return read(data, **asked)
-    name = f"table-{zlib.crc32(repr(sorted(asked.items())).encode()):08x}"
-    return cached(name, [path], lambda: read(path, **asked))

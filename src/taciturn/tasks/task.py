@@ -1,10 +1,8 @@
 """Tasks: data split over clients, a model, a loss and a metric."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -15,17 +13,11 @@ from taciturn.tasks.clients import Batch, Clients, Generated, Stored
 
 
 class Tested(NamedTuple):
-    """What a model is tested on.
-
-    Attributes:
-      examples: a pytree of arrays, one entry per example.
-      whose: the client of each example, as a place in `clients`; None where it is unknown.
-      clients: the numbers of the clients that have test examples; None where they are unknown.
-    """
+    """What a model is tested on; of whom the examples are may be unknown."""
 
     examples: Batch
-    whose: Any = None
-    clients: Any = None
+    whose: Any = None  # the client of each example, as a place in `clients`
+    clients: Any = None  # the numbers of the clients that have test examples
 
     @property
     def total(self) -> int:
@@ -72,7 +64,7 @@ class Task:
     encode: Callable[[Any], np.ndarray] | None = None
 
     @classmethod
-    def of(cls, name: str, dataset: Dataset, **others: Any) -> Task:
+    def of(cls, name: str, dataset: Dataset, **others: Any) -> Self:
         """A task on data that were read: its clients and its test set are those of the dataset."""
         clients = Stored.of(dataset.train, dataset.rows, names=dataset.names)
         return cls(name, clients, test=dataset.test, test_clients=dataset.test_clients, **others)

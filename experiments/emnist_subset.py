@@ -1,16 +1,21 @@
-"""The 405 writers of EMNIST that results of this project rest on, taken out of TFF's files."""
+"""The 405 writers of EMNIST that results here rest on, taken out of TFF's files.
 
+`python -m experiments.emnist_subset` writes two files in TFF's layout, and refuses other images.
+"""
+
+import argparse
 import hashlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+import h5py
 import numpy as np
 
 from taciturn.data import layouts, sources
 from taciturn.data.dataset import Examples
 from taciturn.data.emnist import FEATURES, as_examples
-from taciturn.errors import DataError, WriteError, require
+from taciturn.errors import DataError, TaciturnError, WriteError
 from taciturn.files import atomic_write
 
 # The four digits in the names of these writers, such as `f0424_27`.
@@ -23,16 +28,15 @@ CHECKSUMS = {
 }
 
 
-def write(folder: Path, data: Any = None) -> list[Path]:
-    """The two files of the subset, written into `folder` in TFF's layout.
+def write(folder: Path, data: Path | None = None) -> list[Path]:
+    """The two files of the subset, written into `folder`.
 
     The whole set is looked for in `data` and wherever else data are looked for, or downloaded.
     """
-    h5py = require("h5py", "data")
     splits = {}
     for source in sources.find_or_fetch("emnist", data):
-        found = layouts.read_tff(source, FEATURES, as_examples, lambda name: name[1:5] in WRITERS)
-        writers = dict(found)
+        everyone = layouts.read_tff(source, FEATURES, as_examples)
+        writers = {name: own for name, own in everyone if name[1:5] in WRITERS}
         if (seen := checksum(writers)) != CHECKSUMS[source.name]:
             raise DataError(
                 f"{source} has {len(writers)} of the {len(WRITERS)} writers of the subset; the "
@@ -61,3 +65,19 @@ def checksum(writers: Mapping[str, Examples]) -> str:
         rows = [image.tobytes() + bytes([label]) for image, label in pairs]
         seen.update(name.encode() + b"".join(sorted(rows)))
     return seen.hexdigest()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Does what the command line says; an error is one line, and the exit status 1."""
+    parser = argparse.ArgumentParser("python -m experiments.emnist_subset", description=__doc__)
+    parser.add_argument("--data", type=Path, help="where the whole set lies, or else is looked for")
+    parser.add_argument("--out", type=Path, default=Path("emnist-405"), help="(%(default)s)")
+    asked = parser.parse_args(arguments)
+    try:
+        sys.stdout.writelines(f"{path}\n" for path in write(asked.out, asked.data))
+    except TaciturnError as error:
+        sys.exit(f"{error}")
+
+
+if __name__ == "__main__":
+    main()
