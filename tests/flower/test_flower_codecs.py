@@ -262,16 +262,12 @@ def test_a_code_that_nobody_asked_for_is_rejected():
 @given(data=st.binary(max_size=80), norm=st.floats(0, 1e3), as_long=st.booleans())
 def test_any_bytes_of_any_codec_are_rejected_or_counted(text, data, norm, as_long):
     """The sum of a round stays as it was, or gets an update of the norm that was reported."""
-    asked, heard, total = (
-        request(f"full+{text}"),
-        aggregation.RoundReplies(logging.getLogger()),
-        np.ones(SIZE),
-    )
-    length = asked.codec.nbytes(SIZE)
+    asked, total = request(f"full+{text}"), np.ones(SIZE)
+    now = SimpleNamespace(request=asked, log=logging.getLogger())
+    heard, length = aggregation.RoundReplies(now), asked.codec.nbytes(SIZE)
     data = (data * length)[:length].ljust(length, b"\0") if as_long else data
     reply = Reply(f"{BAD}", {}, code=data, examples=20.0, norm=norm, encoded_norm=norm)
-    now = SimpleNamespace(request=asked)
-    counted = aggregation._add_coded(heard, reply, now, total, False)
+    counted = aggregation._add_coded(heard, reply, total, False)
     assert heard.rejected == (not counted)
     moved = np.linalg.norm(total - 1) / reply.weight
     low, high = asked.codec.norm_range(norm, SIZE)

@@ -76,7 +76,7 @@ def test_where_nobody_may_be_silent_nobody_is(caplog):
 
 
 def reply(node: int, spoke: bool, chance: float, examples: float = 100.0) -> Reply:
-    weights = [np.zeros(1)] if spoke else None
+    weights = [np.zeros(1)] if spoke else []
     return Reply(f"{node}", {}, examples=examples, weights=weights, norm=1.0, probability=chance)
 
 

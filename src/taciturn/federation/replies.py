@@ -46,7 +46,7 @@ class Reply:
     error: str | None = None  # what the engine says of a node that failed
     problem: str | None = None  # why the reply cannot be read
     examples: float = 0.0  # n_k; `Limits` bounds it
-    weights: list[np.ndarray] | None = None  # those that came whole, a flat vector per layer
+    weights: list[np.ndarray] = field(default_factory=list)  # that came whole, flat, per layer
     norm: float = 0.0  # m_k; that of a client without `speak`, which always speaks, is measured
     encoded_norm: float | None = None  # of what was encoded; None from a client without `speak`
     probability: float = 1.0  # how likely the client was to speak; 1 where the rule does not say
@@ -60,7 +60,7 @@ class Reply:
 
     @property
     def spoke(self) -> bool:
-        return self.weights is not None or bool(self.code)
+        return bool(self.weights or self.code)
 
     @property
     def weight(self) -> float:
@@ -98,7 +98,7 @@ class Reply:
         if self.code and not asked.coded:
             raise InputError("It has a code, and nobody asked for one.")
         layout.check_rest(self.arrays)
-        self.weights = layout.views(self.arrays) if whole else None
+        self.weights = layout.views(self.arrays) if whole else []
         if self.report is not None:
             self._check_report(self.report, asked, layout.size)
 

@@ -59,10 +59,7 @@ def step(
         arrays = handed[0].content.array_records[now.name]
         metrics = inner.train_metrics_aggr_fn(each, now.request.weighted_by)
     else:
-        with (
-            compatibility.received_already(), compatibility.metrics_of(inner, each),
-            compatibility.without_noise(inner, now.layout.names, heard.noise),
-        ):  # fmt: skip
+        with compatibility.aggregating(inner, each, now.layout.names, heard.noise):
             arrays, metrics = inner.aggregate_train(round, handed)
         if arrays is None:
             return None, metrics
@@ -80,7 +77,7 @@ def step(
 def _mean_alone(heard: RoundReplies, now: FlowerRound, mean: np.ndarray, whole: Reply) -> Message:
     """One reply with the mean update. The arrays of all others are freed: memory is needed."""
     for reply in heard.speakers:
-        reply.weights, reply.arrays = None, {}
+        reply.weights, reply.arrays = [], {}
         for record in reply.message.content.array_records.values():
             record.clear()
     weights = records.moved(now.layout, now.model, mean)
@@ -114,7 +111,7 @@ def _speaker(reply: Reply, now: FlowerRound, forecast: np.ndarray | None, counts
     update, layout = reply.update, now.layout
     by_chance = counts and reply.probability < 1
     changed = reply.scale != 1 or now.has_public or by_chance
-    if reply.weights is not None and changed:
+    if reply.weights and changed:
         update = difference(layout.views(now.sent), reply.weights)
         update *= np.float32(reply.scale)
     if update is not None:

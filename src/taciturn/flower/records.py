@@ -67,13 +67,11 @@ def array_of(data: bytes) -> Array:
 def moved(model: Layout, record: Mapping[str, Array], flat: np.ndarray) -> dict[str, Array]:
     """The weights of `record` moved by an update, written array by array: no second model lies in
     memory."""
-    found, start = {}, 0
-    for layer, before in zip(model.layers, model.views(arrays_of(record)), strict=True):
+    found, vectors = {}, model.views(arrays_of(record))
+    for (layer, part), before in zip(model.parts(flat), vectors, strict=True):
         with np.errstate(over="ignore"):  # what is not finite is not taken
-            after = np.add(before, flat[start : start + layer.size], casting="same_kind",
-                           dtype=layer.dtype)  # fmt: skip
+            after = np.add(before, part, casting="same_kind", dtype=layer.dtype)
         found[layer.name] = Array(after.reshape(layer.shape))
-        start += layer.size
     return found
 
 

@@ -226,7 +226,7 @@ class Taciturn(Strategy, Server):
             handed = inner_replies.one_by_one(
                 heard, now, self.policy, self.memory, self.stood_in(heard), each
             )
-        mean, info = self.learn(now, heard)
+        mean, info = self.learn(heard)
         arrays = metrics = None
         if info.counts:
             arrays, metrics = inner_replies.step(
@@ -234,7 +234,7 @@ class Taciturn(Strategy, Server):
             )
         log(INFO, compatibility.RECEIVED, "aggregate_train", heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
-        row = self.note(now, heard, info, metrics)
+        row = self.note(heard, info, metrics)
         metrics.update(
             {f"taciturn.{key}": value for key, value in row.items()
              if key != "round" and not math.isnan(value)}
@@ -304,13 +304,13 @@ class Taciturn(Strategy, Server):
         server_round, now = server_round + self.done, self._round
         messages = list(replies)
         found = [self._read(message, now) for message in messages if not message.has_error()]
-        heard, key = RoundReplies(self.log), now.request.weighted_by
+        heard, key = RoundReplies(now), now.request.weighted_by
         found = aggregation.readable(
             heard, found, self._evaluating, lambda reply: reply.check_metrics(key)
         )
         # Errors are left to the inner strategy, which counts and logs them.
         kept = [message for message in messages if message.has_error()]
-        for reply in aggregation.comparable(heard, found, now):
+        for reply in aggregation.comparable(heard, found):
             content = RecordDict({reply.name: MetricRecord(reply.metrics)})
             kept.append(Message(content=content, metadata=reply.message.metadata))
         metrics = self.inner.aggregate_evaluate(server_round, kept)
