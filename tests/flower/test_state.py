@@ -15,7 +15,7 @@ from flwr.app import MetricRecord
 from flwr.serverapp import strategy as flower
 
 from taciturn import TaciturnError, runs
-from taciturn.federation.state import ResultsLog
+from taciturn.federation.state import Store
 from taciturn.flower import Taciturn
 from taciturn.report import page, series
 
@@ -89,10 +89,10 @@ def test_a_budget_of_a_run_that_is_made_longer_is_spread_anew(tmp_path, caplog):
 
 
 def test_results_are_cut_whole_or_not_at_all(tmp_path, monkeypatch):
-    log = ResultsLog(tmp_path / "results.jsonl")
+    store, log = Store(tmp_path, None, []), tmp_path / "results.jsonl"
     for round in (1, 2, 3):
-        log.add(round, "train_metrics_clientapp", {"loss": 1.0})
-    written = log.path.read_text()
+        store.add(round, "train_metrics_clientapp", {"loss": 1.0})
+    written = log.read_text()
 
     def die(*_):
         raise Killed
@@ -100,10 +100,10 @@ def test_results_are_cut_whole_or_not_at_all(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", die)
         with pytest.raises(Killed):
-            log.load(2)
-    assert log.path.read_text() == written
-    assert list(log.load(2)["train_metrics_clientapp"]) == [1, 2]
-    assert log.path.read_text() == "".join(written.splitlines(keepends=True)[:2])
+            store.results(2)
+    assert log.read_text() == written
+    assert list(store.results(2)["train_metrics_clientapp"]) == [1, 2]
+    assert log.read_text() == "".join(written.splitlines(keepends=True)[:2])
 
 
 def test_the_strategy_can_be_started_twice_without_a_folder():

@@ -102,11 +102,9 @@ class Server:
 
     def find(self, arrays: Arrays) -> tuple[Found | None, Results]:
         """The state in the folder, of a run that began with this model, and its results so far."""
-        if self.store is None:
-            return None, {}
-        if not self.store.path.exists():
-            return None, self.store.results.load(-1)  # what a first round left that was lost
-        found, results = self.store.load(arrays)
+        found, results = (None, {}) if self.store is None else self.store.load(arrays)
+        if found is None:
+            return None, results
         rule = self.memory.rule
         if isinstance(rule, budget.Budget) and self.rounds and rule.run != self.rounds:
             self.log.warning("Taciturn: the run had %d rounds and now has %d: bytes are spread "
@@ -200,7 +198,7 @@ class Server:
         if metrics is None:
             return
         if self.store is not None:
-            self.store.results.add(round, kind, metrics)
+            self.store.add(round, kind, metrics)
         if self.history and self.history[-1]["round"] == round:
             tested = history.numbers(metrics)
             self.history[-1] |= tested

@@ -23,8 +23,9 @@ from taciturn.federation.history import Nodes
 from taciturn.federation.replies import Reply, Traffic
 from taciturn.federation.server import Server
 from taciturn.federation.state import Results
-from taciturn.flower import compatibility, downlink, inner_replies, protocol, records
+from taciturn.flower import compatibility, inner_replies, protocol, records
 from taciturn.flower.compatibility import InnerState, names_of
+from taciturn.flower.downlink import Downlink
 from taciturn.flower.inner_replies import FlowerRound
 from taciturn.flower.records import arrays_of, record_of
 
@@ -104,7 +105,7 @@ class Taciturn(Strategy, Server):
         self._with_mod: set[str] = set()  # nodes that understood a request since this start
         self._evaluating: set[str] = set()
         self._round: FlowerRound  # since `configure_train`
-        self._downlink: downlink.Downlink | None = None
+        self._downlink: Downlink | None = None
 
     def summary(self) -> None:
         """Logs the policy and the inner strategy's settings."""
@@ -163,8 +164,9 @@ class Taciturn(Strategy, Server):
         return self._downlink.public, results
 
     def _begin(self, initial: ArrayRecord) -> None:
-        layout, kept = self.begin(arrays_of(initial)), self.kept_messages
-        self._downlink = downlink.begin(self.policy, layout, self.seed, initial, kept)
+        layout, down, kept = self.begin(arrays_of(initial)), self.policy.down, self.kept_messages
+        if self.policy.has_public:
+            self._downlink = Downlink(down, layout, self.seed, initial, kept)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -245,7 +247,7 @@ class Taciturn(Strategy, Server):
         if self.store is not None:
             values, kinds = self._state.save()
             values |= {} if down is None else down.tensors()
-            self.store.results.add(row["round"], _METRICS[0], metrics)
+            self.store.add(row["round"], _METRICS[0], metrics)
             self.store.save(arrays_of(model), values, {"form": self._form, "inner": kinds})
         return arrays, metrics
 
