@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -41,50 +42,31 @@ def listening(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-class Proxy:
+class Proxy(socketserver.ThreadingTCPServer):
     """Passes connections on to a port of this machine and counts the bytes of both directions."""
 
     def __init__(self, target: int) -> None:
-        self.target, self.up, self.down = target, 0, 0
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port = self._server.getsockname()[1]
-        self._sockets = [self._server]
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(("127.0.0.1", 0), None)
+        self.target, self.up, self.down, self.port = target, 0, 0, self.server_address[1]
+        threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._server.accept()
-            except OSError:
-                return
-            self._sockets.append(near)
-            try:
-                far = socket.create_connection(("127.0.0.1", self.target), timeout=10)
-            except OSError:  # the target is down: so is its proxy
-                near.close()
-                continue
+    def finish_request(self, near: socket.socket, _: object) -> None:
+        target = ("127.0.0.1", self.target)  # where it is down, so is its proxy
+        with contextlib.suppress(OSError), socket.create_connection(target, timeout=10) as far:
             far.settimeout(None)
-            self._sockets.append(far)
-            for pair in ((near, far, "up"), (far, near, "down")):
-                threading.Thread(target=self._pass, args=pair, daemon=True).start()
+            down = threading.Thread(target=self._pass, args=(far, near, "down"))
+            down.start()
+            self._pass(near, far, "up")
+            down.join()
 
     def _pass(self, source: socket.socket, target: socket.socket, direction: str) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 setattr(self, direction, getattr(self, direction) + len(data))
                 target.sendall(data)
-        _shut(source)
-        _shut(target)
-
-    def close(self) -> None:
-        for end in self._sockets:
-            _shut(end)
-            end.close()
-
-
-def _shut(end: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
 
 class Federation:
@@ -215,7 +197,8 @@ class Federation:
         for process in self._all:
             process.wait(10)
         for proxy in self.proxies:
-            proxy.close()
+            proxy.shutdown()
+            proxy.server_close()  # and waits for its connections, which end with the processes
         assert self.processes() == []
 
     def _spawn(

@@ -67,14 +67,6 @@ def test_a_silent_node_weighs_twice_the_median_at_the_most():
     np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5)
 
 
-def test_where_nobody_may_be_silent_nobody_is(caplog):
-    strategy, result, _ = run("full", tamper=silent(1e6))
-    assert (strategy.history[0]["rejected"], strategy.history[0]["spoke"]) == (1, 4)
-    expected = mean_of(targets(), [10, 20, 30, 0, 50])
-    np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5)
-    assert "It is silent, and `full` says it must speak now" in caplog.text
-
-
 def reply(node: int, spoke: bool, chance: float, examples: float = 100.0) -> Reply:
     weights = [np.zeros(1)] if spoke else []
     return Reply(f"{node}", {}, examples=examples, weights=weights, norm=1.0, probability=chance)

@@ -272,7 +272,7 @@ class Taciturn(Strategy, Server):
                 long = any(protocol.CODE in x for x in arrays.values())
                 in_metrics = 0 if long else len(reply.code)
                 whole = {next(iter(arrays), now.name): now.whole}
-                full = records.message_bytes_with(message, whole) - in_metrics
+                full = records.message_bytes(message, whole) - in_metrics
                 payload += in_metrics
         except InputError as error:
             reply.problem = f"{error}"
