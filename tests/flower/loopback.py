@@ -12,12 +12,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import psutil
 
 APP = Path(__file__).parent / "app"
 BIN = Path(sys.executable).parent
+COMMON = os.environ | {  # of all processes
+    "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join(map(str, sys.path)), "OPENBLAS_NUM_THREADS": "1",
+}  # fmt: skip
 CLIENTS = 4  # that the app has data for; further nodes have the same again
 
 
@@ -69,7 +74,42 @@ class Proxy(socketserver.ThreadingTCPServer):
                 end.shutdown(socket.SHUT_RDWR)
 
 
-class Federation:
+class Processes:
+    """What a test has started, with a log for each in the folder `home`; stopped at its end."""
+
+    def __init__(self, home: Path, environment: dict[str, str]) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.home, self.environment = home, environment
+        self._all: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        while self._all:
+            kill_tree(self._all[-1].pid)
+            self._all.pop().wait(20)
+
+    def log(self, name: str) -> str:
+        return (self.home / f"{name}.log").read_text("utf-8", "replace")
+
+    def spawn(
+        self, name: str, command: list[str], folder: Path | None = None
+    ) -> subprocess.Popen[bytes]:
+        with open(self.home / f"{name}.log", "ab") as log:
+            # A session of its own: what it starts can be ended with it.
+            process = subprocess.Popen(
+                command, cwd=folder or self.home, env=self.environment, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        self._all.append(process)
+        return process
+
+
+class Federation(Processes):
     """One SuperLink and some SuperNodes; stopped, with all that they started, at the block's end.
 
     Args:
@@ -85,31 +125,21 @@ class Federation:
         self, home: Path, nodes: int = 4, superlink=("--insecure",), supernode=("--insecure",),
         connection=None, federation=None, environment=None,
     ) -> None:  # fmt: skip
-        self.home, self.count, self._federation = home, nodes, federation or {}
+        super().__init__(home, COMMON | {
+            "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
+            **(environment or {}),
+        })  # fmt: skip
+        self.count, self._federation = nodes, federation or {}
         self.port, self._superlink, self._supernode = free_port(), superlink, supernode
-        self.environment = os.environ | {
-            "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1", "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(map(str, sys.path)),
-            "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(environment or {}),
-        }  # fmt: skip
         self.program = [str(BIN / "flower-supernode")]  # that nodes run
         self.nodes: list[subprocess.Popen[bytes]] = []
         self.proxies: list[Proxy] = []
-        self._all: list[subprocess.Popen[bytes]] = []
         connection = connection or {"insecure": "true"}
         lines = "".join(f"{key} = {value}\n" for key, value in connection.items())
-        home.mkdir(parents=True, exist_ok=True)
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\n'
             f'address = "127.0.0.1:{self.port}"\n{lines}'
         )
-
-    def __enter__(self) -> "Federation":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         self.start_superlink()
@@ -117,7 +147,7 @@ class Federation:
             self.start_node(k)
 
     def start_superlink(self) -> None:
-        self.superlink = self._spawn(
+        self.superlink = self.spawn(
             "superlink",
             [str(BIN / "flower-superlink"), "--disable-runtime-dependency-installation",
              "--host", "127.0.0.1", "--port", str(self.port), *self._superlink],
@@ -130,7 +160,7 @@ class Federation:
         command = [*self.program, "--superlink", f"127.0.0.1:{proxy.port}",
                    "--port", str(free_port()), "--node-config", f"partition-id={k % CLIENTS}",
                    *(option.format(k=k) for option in self._supernode)]  # fmt: skip
-        self.nodes.append(self._spawn(f"supernode{k}", command))
+        self.nodes.append(self.spawn(f"supernode{k}", command))
 
     def submit(self, name: str, app: Path = APP, **config: object) -> subprocess.Popen[bytes]:
         """Starts `flwr run`; what the test app finds goes to files named after the run."""
@@ -140,11 +170,11 @@ class Federation:
         command = [str(BIN / "flwr"), "run", str(app), "here", "--stream", "--run-config", text]
         for key, value in self._federation.items():
             command += ["--federation-config", f"{key}={json.dumps(value)}"]
-        return self._spawn(f"run-{name}", command)
+        return self.spawn(f"run-{name}", command)
 
     def shell(self, commands: str, folder: Path) -> subprocess.Popen[bytes]:
         """Runs commands as a user would type them."""
-        return self._spawn("shell", ["bash", "-c", commands], folder)
+        return self.spawn("shell", ["bash", "-c", commands], folder)
 
     def run(self, name: str, seconds: float = 120.0, **config: object) -> None:
         """Runs the test app to its end."""
@@ -166,9 +196,6 @@ class Federation:
         """A figure of Taciturn's in each round of a run."""
         found = json.loads((self.home / f"{run}.json").read_text())
         return [found[t][f"taciturn.{name}"] for t in sorted(found, key=int)]
-
-    def log(self, name: str) -> str:
-        return (self.home / f"{name}.log").read_text("utf-8", "replace")
 
     def processes(self, program: str = "") -> list[int]:
         """The processes of this federation whose command line names `program`."""
@@ -200,18 +227,6 @@ class Federation:
             proxy.shutdown()
             proxy.server_close()  # and waits for its connections, which end with the processes
         assert self.processes() == []
-
-    def _spawn(
-        self, name: str, command: list[str], folder: Path | None = None
-    ) -> subprocess.Popen[bytes]:
-        with open(self.home / f"{name}.log", "ab") as log:
-            # A session of its own: what it starts can be ended with it.
-            process = subprocess.Popen(
-                command, cwd=folder or self.home, env=self.environment, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        self._all.append(process)
-        return process
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
