@@ -22,7 +22,6 @@ from taciturn.core.policy import Policy
 from taciturn.errors import InputError
 from taciturn.federation import aggregation, history
 from taciturn.federation.aggregation import Round, RoundReplies
-from taciturn.federation.history import Nodes
 from taciturn.federation.layout import Arrays, Layout, buffers_of
 from taciturn.federation.protocol import Request
 from taciturn.federation.replies import Limits, Reply
@@ -64,7 +63,7 @@ class Server:
             self.log,
         )  # fmt: skip
         self.history: list[dict[str, Any]] = []
-        self.nodes = Nodes()
+        self.nodes = history.Nodes()
         self.done = 0  # rounds of earlier starts
         self.rounds: int | None = None  # of the whole run, where that is known
         self.store = None if folder is None else Store(Path(folder), self, steps)

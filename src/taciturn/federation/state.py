@@ -88,7 +88,6 @@ class Store:
                       if not isinstance(value, np.ndarray | np.generic)],
             **about,
         })  # fmt: skip
-        self._write_table()
         self._tidy(file)
 
     def note(self) -> None:
@@ -130,7 +129,6 @@ class Store:
             raise RunError(f"{self._results} lacks rounds before round {done + 1}.")
         server.done, server.seed, server.memory = done, about["seed"], ServerMemory(*parts)
         server.nodes = Nodes({node: Node(**one) for node, one in about["nodes"].items()})
-        self._write_table()
         self._tidy(about["arrays"])
         return (model, values, about), results
 
@@ -182,7 +180,8 @@ class Store:
         )  # fmt: skip
 
     def _tidy(self, file: str) -> None:
-        """Removes the arrays of earlier rounds."""
+        """Writes the table, and removes the arrays of earlier rounds."""
+        self._write_table()
         for old in self.folder.glob("state-*.safetensors"):
             if old.name != file:
                 old.unlink()

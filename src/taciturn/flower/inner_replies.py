@@ -50,8 +50,7 @@ def step(
         log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
             "takes its place.", len(handed), round, name, needs)  # fmt: skip
         # The silent stay where they are.
-        handed += [_write(reply.message, now, now.model, reply)
-                   for reply in heard.silent]  # fmt: skip
+        handed += [_write(reply.message, now, now.model, reply) for reply in heard.silent]
         inner = compatibility.trimmed_mean(inner, len(handed))
     heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
     if type(inner).aggregate_train is FedAvg.aggregate_train:

@@ -16,7 +16,6 @@ from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE as CHUNK
 
 from taciturn.errors import InputError
 from taciturn.federation import layout
-from taciturn.federation.layout import Layout
 
 _HEAD = 4096  # bytes in which the header of an array must lie
 
@@ -65,7 +64,7 @@ def array_of(data: bytes) -> Array:
     return Array(str(dtype), shape, "numpy.ndarray", data)
 
 
-def moved(model: Layout, record: Mapping[str, Array], flat: np.ndarray) -> dict[str, Array]:
+def moved(model: layout.Layout, record: Mapping[str, Array], flat: np.ndarray) -> dict[str, Array]:
     """The weights of `record` moved by an update, written array by array: no second model lies in
     memory."""
     found, weights = {}, model.views(arrays_of(record))

@@ -18,13 +18,11 @@ from taciturn.core import codecs, rules, standins
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError
 from taciturn.federation import aggregation
-from taciturn.federation.aggregation import RoundReplies
 from taciturn.federation.history import Nodes
 from taciturn.federation.replies import Reply, Traffic
 from taciturn.federation.server import Server
 from taciturn.federation.state import Results
 from taciturn.flower import compatibility, inner_replies, protocol, records
-from taciturn.flower.compatibility import InnerState, names_of
 from taciturn.flower.downlink import Downlink
 from taciturn.flower.inner_replies import FlowerRound
 from taciturn.flower.records import arrays_of, record_of
@@ -96,11 +94,12 @@ class Taciturn(Strategy, Server):
             whole("kept_messages", kept_messages, 0)
         self.kept_messages = kept_messages
         Server.__init__(
-            self, policy, engine="Flower", steps=names_of(inner), absent=absent, exclude=exclude,
-            buffers=buffers, min_clients=min_clients, folder=folder, compares=compares, seed=seed,
-            track=track, weight_limit=weight_limit, norm_limit=norm_limit, log=FLOWER_LOGGER,
+            self, policy, engine="Flower", steps=compatibility.names_of(inner), absent=absent,
+            exclude=exclude, buffers=buffers, min_clients=min_clients, folder=folder, seed=seed,
+            compares=compares, track=track, weight_limit=weight_limit, norm_limit=norm_limit,
+            log=FLOWER_LOGGER,
         )  # fmt: skip
-        self._state = InnerState(inner)
+        self._state = compatibility.InnerState(inner)
         self._form: tuple[str, ...] = ()  # of the metrics in the round before
         self._with_mod: set[str] = set()  # nodes that understood a request since this start
         self._evaluating: set[str] = set()
@@ -191,16 +190,12 @@ class Taciturn(Strategy, Server):
             protocol.ask(message, self.ask(now, f"{message.metadata.dst_node_id}"), self._form)
             for message in messages
         ]
-        full = sum(map(records.message_bytes, messages))
-        if down is not None:
-            messages = list(map(down.to, messages))
-        else:
-            made: dict[int, ArrayRecord] = {}
-            messages = [
-                protocol.joined(message, made)
-                if f"{message.metadata.dst_node_id}" in self._with_mod else message
-                for message in messages
-            ]  # fmt: skip
+        full, made = sum(map(records.message_bytes, messages)), dict[int, ArrayRecord]()
+        for i, message in enumerate(messages):
+            if down is not None:
+                messages[i] = down.to(message)
+            elif f"{message.metadata.dst_node_id}" in self._with_mod:
+                messages[i] = protocol.joined(message, made)
         payload = sum(records.payload(record) for message in messages
                       for record in message.content.array_records.values())  # fmt: skip
         total = sum(map(records.message_bytes, messages))
@@ -218,16 +213,14 @@ class Taciturn(Strategy, Server):
         del replies, read
         first = heard.everyone[:1]
         self._form = protocol.form_of(first[0].name, first[0].metrics) if first else ()
-        self._with_mod |= {
-            reply.node for reply in heard.everyone if not (reply.without_mod or reply.remark)
-        }
+        # A report is there of whoever has the mod and understood the request.
+        self._with_mod |= {reply.node for reply in heard.everyone if reply.report is not None}
         handed = None
         if not averages:
-            # Before the round is learned from: the stand-ins are those that it began with.
-            each = isinstance(self.inner, QFedAvg)  # it weighs each client by its own loss
-            handed = inner_replies.one_by_one(
-                heard, now, self.policy, self.memory, self.stood_in(heard), each
-            )
+            # Before the round is learned from: the stand-ins are those that it began with. QFedAvg
+            # weighs each client by its own loss.
+            each, absent = isinstance(self.inner, QFedAvg), self.stood_in(heard)
+            handed = inner_replies.one_by_one(heard, now, self.policy, self.memory, absent, each)
         mean, info = self.learn(heard)
         arrays = metrics = None
         if info.counts:
@@ -237,10 +230,9 @@ class Taciturn(Strategy, Server):
         log(INFO, compatibility.RECEIVED, "aggregate_train", heard.results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
         row = self.note(heard, info, metrics)
-        metrics.update(
-            {f"taciturn.{key}": value for key, value in row.items()
-             if key != "round" and not math.isnan(value)}
-        )  # fmt: skip
+        for key, value in row.items():
+            if key != "round" and not math.isnan(value):
+                metrics[f"taciturn.{key}"] = value
         model, down = now.model if arrays is None else arrays, self._downlink
         if down is not None:
             arrays = down.publish(model)
@@ -267,7 +259,12 @@ class Taciturn(Strategy, Server):
             has = protocol.read_reply(reply, message.content, self._form)
             if self._downlink is not None:
                 self._downlink.check(reply.node, has)
-            self._check(reply, now)
+            if reply.name == now.name:
+                raise InputError(f"its metrics have the name `{now.name}`, that of arrays.")
+            key = getattr(self.inner, "train_loss_key", "")  # powers of it weigh in the mean
+            loss = reply.metrics.get(key, 0.0)
+            if isinstance(loss, list) or loss < 0:
+                raise InputError(f"`{key}` must be 0 or more, got {loss!r}.")
             if not any(name in reply.arrays for name in now.layout.names):
                 long = any(protocol.CODE in x for x in arrays.values())
                 in_metrics = 0 if long else len(reply.code)
@@ -278,15 +275,6 @@ class Taciturn(Strategy, Server):
             reply.problem = f"{error}"
         reply.traffic = Traffic(payload, always, written - payload, full)
         return reply
-
-    def _check(self, reply: Reply, now: FlowerRound) -> None:
-        """Raises for what Flower's strategies cannot take."""
-        if reply.name == now.name:
-            raise InputError(f"its metrics have the name `{now.name}`, which is that of arrays.")
-        key = getattr(self.inner, "train_loss_key", "")  # powers of it weigh in the mean
-        loss = reply.metrics.get(key, 0.0)
-        if isinstance(loss, list) or loss < 0:
-            raise InputError(f"`{key}` must be 0 or more, got {loss!r}.")
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -306,7 +294,7 @@ class Taciturn(Strategy, Server):
         server_round, now = server_round + self.done, self._round
         messages = list(replies)
         found = [self._read(message, now) for message in messages if not message.has_error()]
-        heard, key = RoundReplies(now), now.request.weighted_by
+        heard, key = aggregation.RoundReplies(now), now.request.weighted_by
         found = aggregation.readable(
             heard, found, self._evaluating, lambda reply: reply.check_metrics(key)
         )

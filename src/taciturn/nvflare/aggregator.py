@@ -97,7 +97,10 @@ class Taciturn(ModelAggregator):
             elif event_type == AppEventType.BEFORE_TRAIN_TASK:
                 self._ask(fl_ctx)
             elif event_type == AppEventType.AFTER_SHAREABLE_TO_LEARNABLE:
-                self._save(fl_ctx)
+                # The controller has made the next model.
+                self._params = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)[ModelLearnableKey.WEIGHTS]
+                if self._server.store is not None and self._server.history:
+                    self._server.store.save(arrays_of(self._params), {}, {})
             elif event_type == EventType.END_RUN:
                 signal = fl_ctx.get_run_abort_signal()  # given where the job ends too early
                 if self._server.history and not (signal is not None and signal.triggered):
@@ -208,12 +211,6 @@ class Taciturn(ModelAggregator):
                 return {}
         return {name: like(change, self._params[name]) for name, change in changes.items()}
 
-    def _save(self, fl_ctx: FLContext) -> None:
-        """Saves the state with the model that the controller has made."""
-        self._params = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)[ModelLearnableKey.WEIGHTS]
-        if self._server.store is not None and self._server.history:
-            self._server.store.save(arrays_of(self._params), {}, {})
-
     def reset_stats(self) -> None:
         """Forgets what came; a round begins."""
         self._replies = []
@@ -235,16 +232,11 @@ def _read(reply: Reply, model: FLModel, now: Round) -> None:
     arrays = arrays_of(params)
     payload = len(reply.code) + sum(array.nbytes for array in arrays.values())
     if reply.report is None and model.params_type == ParamsType.DIFF:
-        arrays = {name: _moved(now, name, change) for name, change in arrays.items()}
+        for name, change in arrays.items():  # what it makes of the parameters, where it fits
+            if name in now.sent and now.sent[name].shape == change.shape:
+                arrays[name] = np.asarray(now.sent[name] + change)
     reply.arrays = arrays
     own = len(packed) - len(reply.code) + len(fobs.dumps([list(params), reply.metrics]))
     always = sum(array.nbytes for array in now.layout.rest_of(arrays).values())
     whole = sum(array.nbytes for array in now.sent.values())
     reply.traffic = Traffic(payload, always, own, whole + own)
-
-
-def _moved(now: Round, name: str, change: np.ndarray) -> np.ndarray:
-    """What a client's difference makes of a parameter."""
-    if name not in now.sent or now.sent[name].shape != change.shape:
-        return change
-    return np.asarray(now.sent[name] + change)

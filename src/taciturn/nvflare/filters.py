@@ -13,7 +13,6 @@ from nvflare.client.config import TransferType
 
 from taciturn.errors import InputError
 from taciturn.federation import client
-from taciturn.federation.client import Residual
 from taciturn.federation.layout import Arrays, Layout
 from taciturn.federation.protocol import Request, remark_of
 from taciturn.nvflare.aggregator import Taciturn
@@ -55,7 +54,7 @@ class Speak(Filter):
     def __init__(self, required: bool = False) -> None:
         super().__init__()
         self.required = required
-        self._residual: Residual | None = None
+        self._residual: client.Residual | None = None
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         record, before = fl_ctx.get_prop(_TASK) or (None, {})
