@@ -201,22 +201,17 @@ def bad(change):
     return tamper
 
 
-def said(reply: Message) -> Reply:
+def said(content: RecordDict) -> Reply:
     """What a reply of the app `pulled` says."""
     known = protocol.form_of("metrics", {"num-examples": 1, "train_loss": 0.0})
-    form = known if protocol.PACKED in reply.content else ()
     found = Reply("")
-    protocol.read_reply(found, reply.content, form)
+    protocol.read_reply(found, content, known if protocol.PACKED in content else ())
     return found
-
-
-def read_said(content: RecordDict) -> Reply:
-    return said(Message(content, 7, "train"))
 
 
 def restate(content: RecordDict, code: bytes | None = None, **changes: float) -> None:
     """Makes the mod say something else: other numbers, or another code."""
-    found = read_said(content)
+    found = said(content)
     del content[next(iter(protocol.metrics_of(content)))]
     content[found.name] = MetricRecord(found.metrics)
     report = found.report._replace(**changes)

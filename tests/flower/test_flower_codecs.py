@@ -172,7 +172,7 @@ def test_models_of_other_precision(dtype):
 
 def change(edit):
     """Puts another code in the place of the node's."""
-    return lambda content: fed.restate(content, edit(fed.read_said(content).code))
+    return lambda content: fed.restate(content, edit(fed.said(content).code))
 
 
 def scales(value):

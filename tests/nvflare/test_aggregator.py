@@ -72,7 +72,7 @@ def test_a_policy_is_the_same_on_flower_and_in_the_plain_loop(policy, monkeypatc
     codes = []
 
     def keep(node, reply):
-        codes.append(flower.said(reply).code)
+        codes.append(flower.said(reply.content).code)
         return reply
 
     _, result, _ = flower.run(policy, 4, wanted=TARGETS, norm_limit=None, tamper=keep)

@@ -126,19 +126,16 @@ def _silent(
     heard: RoundReplies, now: FlowerRound, forecast: np.ndarray, absent: int, each: bool
 ) -> list[Message]:
     """The replies of the silent and the absent: all have the same weights, and share them."""
-    parts = list(heard.silent)
-    shares = [(reply.examples, _share(reply.norm, now)) for reply in heard.silent]
     everyone, others = heard.everyone, heard.silent or heard.speakers
+    parts, together = list(heard.silent), mean_of(others, now.layout)
     if absent:
         n = sum(reply.examples for reply in everyone)
         norm = sum(reply.examples * reply.norm for reply in everyone) / n
-        typical = replace(mean_of(others, now.layout), examples=n / len(everyone))
-        parts += [typical] * absent
-        shares += [(typical.examples, _share(norm, now))] * absent
-    total = sum(n for n, _ in shares)
-    forecast *= np.float32(sum(n * share for n, share in shares) / total)
+        parts += [replace(together, examples=n / len(everyone), norm=norm)] * absent
+    total = sum(reply.examples for reply in parts)
+    forecast *= np.float32(sum(part.examples * _share(part.norm, now) for part in parts) / total)
     weights = records.moved(now.layout, now.model, forecast)
-    parts = parts if each else [replace(mean_of(others, now.layout), examples=total)]
+    parts = parts if each else [replace(together, examples=total)]
     return [_write(others[0].message, now, weights, part) for part in parts]
 
 
