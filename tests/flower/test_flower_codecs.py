@@ -231,7 +231,7 @@ def test_any_bytes_of_any_codec_are_rejected_or_counted(text, data, norm, as_lon
     data = (data * length)[:length].ljust(length, b"\0") if as_long else data
     reply = Reply(f"{fed.BAD}", {}, code=data, examples=20.0, norm=norm, encoded_norm=norm)
     counted = aggregation._add_coded(heard, reply, total, False)
-    assert heard.rejected == (not counted)
+    assert bool(heard.rejected) == (not counted)
     moved = np.linalg.norm(total - 1) / reply.weight
     low, high = asked.codec.norm_range(norm, SIZE)
     assert low - 1e-3 <= moved <= high + 1e-3 if counted else moved == 0

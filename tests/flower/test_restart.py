@@ -105,6 +105,7 @@ def test_killed_processes_go_on_bit_for_bit(seed, tmp_path):
         timer.cancel()
     assert killed == 5
     assert_same(start(tmp_path, 400, policy, inner), start(None, 400, policy, inner))
+    assert not list(tmp_path.glob(".*state*"))  # nothing is left of what they had begun to write
 
 
 @pytest.mark.nightly

@@ -2,10 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import federation
 import numpy as np
@@ -169,31 +165,6 @@ def test_whatever_the_moment_of_its_death_at_most_one_round_is_lost(
     # The first round is saved when arrays and `state.json` have been written and renamed.
     if died and moment >= 6:
         assert runs.read_json(tmp_path / "state.json")["round"] >= 1
-    assert_whole(tmp_path, undisturbed)
-
-
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from test_state import start
-calls, fsync = [], os.fsync
-
-def dying(descriptor):
-    calls.append(1)
-    if len(calls) == 8:
-        os.kill(os.getpid(), signal.SIGKILL)
-    fsync(descriptor)
-
-os.fsync = dying
-start(sys.argv[2], 4)
-"""
-
-
-def test_what_a_killed_server_leaves_is_removed(undisturbed, tmp_path):
-    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(tmp_path)]
-    killed = subprocess.run(command, check=False, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL
-    assert list(tmp_path.glob(".state-2.safetensors.*"))
     assert_whole(tmp_path, undisturbed)
 
 

@@ -42,10 +42,8 @@ class RoundReplies:
     now: Round
     speakers: list[Reply] = field(default_factory=list)  # those that count, sorted by node
     silent: list[Reply] = field(default_factory=list)
-    results: int = 0  # how many replies came that are no errors
     errors: int = 0
-    rejected: int = 0
-    reasons: list[str] = field(default_factory=list)  # why
+    rejected: list[str] = field(default_factory=list)  # why each of them was
     missing: int = 0
     up: Traffic = field(default_factory=Traffic)
     noise: float = 0.0  # the share of codecs and draws in the square of the mean update
@@ -55,8 +53,7 @@ class RoundReplies:
         return self.speakers + self.silent
 
     def reject(self, node: str, reason: object) -> None:
-        self.rejected += 1
-        self.reasons.append(f"{reason}")
+        self.rejected.append(f"{reason}")
         self.now.log.warning("Taciturn: the reply of node %s is rejected: %s", node, reason)
 
 
@@ -93,7 +90,6 @@ def readable(
             heard.errors += 1
             heard.now.log.warning("Taciturn: node %s failed: %s", reply.node, reply.error)
             continue
-        heard.results += 1
         try:
             if reply.node not in asked or reply.node in answered:
                 raise InputError("it was not asked, or had answered.")

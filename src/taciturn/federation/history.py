@@ -25,7 +25,7 @@ def row(heard: RoundReplies, info: RoundInfo) -> dict[str, Any]:
     counts = (len(now.asked), int(info.spoke), int(info.silent))
     measured = (float(info.threshold), float(info.norm_mean), float(info.norm_std))
     values = (
-        now.request.round, *counts, heard.rejected, heard.errors, heard.missing, *measured,
+        now.request.round, *counts, len(heard.rejected), heard.errors, heard.missing, *measured,
         *heard.up, down.payload, down.overhead, down.full,
     )  # fmt: skip
     return dict(zip(_COLUMNS, values, strict=True))

@@ -164,7 +164,7 @@ class Server:
         tallied = tally.of(
             total, examples, norms, spoke, now.config, chances, each=each, nbytes=nbytes
         )
-        tallied = tallied._replace(n_rejected=tallied.n_rejected + heard.rejected)
+        tallied = tallied._replace(n_rejected=tallied.n_rejected + len(heard.rejected))
         tallied = tally.with_absent(tallied, self.stood_in(heard), now.config)
         # By default, all who are asked are enough.
         least = self.min_clients or min(3 if self.compares else 1, len(now.asked))
@@ -187,7 +187,7 @@ class Server:
         row = history.row(heard, info)
         own = history.numbers(metrics, prefix="train_")
         self.history.append(row | {"accuracy": math.nan, "loss": math.nan} | own)
-        history.log_round(self.log, row, heard.reasons)
+        history.log_round(self.log, row, heard.rejected)
         history.log_upload(self.log, self.history, rounds=self.rounds)
         self._track(row["round"], row | own)
         return row

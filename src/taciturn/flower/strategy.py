@@ -227,7 +227,8 @@ class Taciturn(Strategy, Server):
             arrays, metrics = inner_replies.step(
                 self.inner, heard, now, mean, handed, self._needs, self.compares
             )
-        log(INFO, compatibility.RECEIVED, "aggregate_train", heard.results, heard.errors)
+        results = info.spoke + info.silent + info.rejected
+        log(INFO, compatibility.RECEIVED, "aggregate_train", results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
         row = self.note(heard, info, metrics)
         for key, value in row.items():
