@@ -19,7 +19,7 @@ from taciturn.core.rules import Rule, Threshold
 from taciturn.federation import aggregation, client
 from taciturn.federation.protocol import Request
 from taciturn.federation.replies import Reply
-from taciturn.flower import Taciturn, protocol
+from taciturn.flower import protocol
 
 SIZE = 300
 CODECS = ["float16", "bfloat16", "quantize:4", "eden:1", "eden:0.3", "top_k:0.1",
@@ -266,14 +266,6 @@ def test_a_client_without_the_mod_is_named_once_and_always_counts(policy, caplog
     assert caplog.text.count(line) == 1
     _, result, _ = run(policy, grid=grid, norm_limit=None)
     np.testing.assert_allclose(fed.flat(result.arrays), fed.mean_of(TARGETS), atol=1e-6)
-
-
-def test_a_server_that_starts_again_draws_on(tmp_path):
-    _, whole, grid = run(CODED, 4)
-    run(CODED, 2, folder=tmp_path)
-    again = Taciturn(flower.FedAvg(fraction_evaluate=0.0), CODED, folder=tmp_path)  # no seed
-    result = again.start(grid, fed.model(SIZE), num_rounds=4)
-    np.testing.assert_array_equal(fed.flat(result.arrays), fed.flat(whole.arrays))
 
 
 def test_keys_differ_between_rounds_and_nodes():
