@@ -70,7 +70,7 @@ def hear(replies: Iterable[Reply], now: Round) -> RoundReplies:
                 "Taciturn: node %s does not do as it was asked: %s", reply.node, reply.remark
             )
 
-    kept = comparable(heard, readable(heard, replies, now.asked, check))
+    kept = accepted(heard, replies, now.asked, check)
     now.limits.bound_buffers(kept, now.layout, now.sent)
     for reply in kept:
         above = {name: np.maximum(reply.arrays[name], 0) for name in now.layout.variances}
@@ -79,16 +79,21 @@ def hear(replies: Iterable[Reply], now: Round) -> RoundReplies:
     return heard
 
 
-def readable(
+def accepted(
     heard: RoundReplies, replies: Iterable[Reply], asked: set[str], check: Callable[[Reply], None]
 ) -> list[Reply]:
-    """The first replies of those who were asked, as far as they pass a check."""
+    """The first replies of those who were asked, as far as they pass a check and their metrics have
+    the commonest form: others have no mean. They are sorted by node, and their weights are bounded.
+
+    Where several forms are equally common, the metrics that all of them have are kept.
+    """
+    now = heard.now
     found, answered = [], set()
     for reply in replies:
         heard.up = Traffic(*map(sum, zip(heard.up, reply.traffic, strict=True)))
         if reply.error is not None:
             heard.errors += 1
-            heard.now.log.warning("Taciturn: node %s failed: %s", reply.node, reply.error)
+            now.log.warning("Taciturn: node %s failed: %s", reply.node, reply.error)
             continue
         try:
             if reply.node not in asked or reply.node in answered:
@@ -101,16 +106,6 @@ def readable(
         except InputError as error:
             heard.reject(reply.node, error)
     heard.missing = max(0, len(asked) - len(answered) - heard.errors)
-    return found
-
-
-def comparable(heard: RoundReplies, found: list[Reply]) -> list[Reply]:
-    """The replies whose metrics have the commonest form, sorted by node, with bounded weights.
-
-    Others have no mean. Where several forms are equally common, the metrics that all of them have
-    are kept.
-    """
-    now = heard.now
     found.sort(key=lambda reply: reply.node)  # sums must not depend on who was first
     forms = Counter(reply.form for reply in found)
     leading = [form for form, count in forms.items() if count == max(forms.values())]

@@ -131,11 +131,8 @@ class Reply:
             _weight(asked.weighted_by, self.examples / self.probability)
 
     def charged(self, asked: Request) -> int:
-        """The bytes of the code that count towards a budget.
-
-        A client that sent its weights whole is charged what `speak` would have sent: the others
-        cannot make up for the rest.
-        """
+        """The bytes that count towards a budget. Weights that came whole are charged as the code
+        that `speak` would have sent: the others cannot make up for the rest."""
         return len(self.code) if self.code or asked.rule.nbytes is None else self._given(asked)
 
     def _given(self, asked: Request) -> int:

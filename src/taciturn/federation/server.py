@@ -54,14 +54,12 @@ class Server:
         self.seed = secrets.randbits(62) if seed is None else whole("seed", seed, 0, 2**62)
         self.log = log
         averaged = policy.rule != rules.full() and not compares
+        alone = averaged and not policy.stand_in.counts
         weight, norm = (
             math.inf if limit is None else number(name, limit, "[1, inf]")
             for name, limit in (("weight_limit", weight_limit), ("norm_limit", norm_limit))
         )
-        self.limits = Limits(
-            weight, norm if averaged else math.inf, averaged and not policy.stand_in.counts,
-            self.log,
-        )  # fmt: skip
+        self.limits = Limits(weight, norm if averaged else math.inf, alone, log)
         self.history: list[dict[str, Any]] = []
         self.nodes = history.Nodes()
         self.done = 0  # rounds of earlier starts

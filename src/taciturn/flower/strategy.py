@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from logging import INFO
 from pathlib import Path
 
@@ -295,13 +296,11 @@ class Taciturn(Strategy, Server):
         server_round, now = server_round + self.done, self._round
         messages = list(replies)
         found = [self._read(message, now) for message in messages if not message.has_error()]
-        heard, key = aggregation.RoundReplies(now), now.request.weighted_by
-        found = aggregation.readable(
-            heard, found, self._evaluating, lambda reply: reply.check_metrics(key)
-        )
         # Errors are left to the inner strategy, which counts and logs them.
         kept = [message for message in messages if message.has_error()]
-        for reply in aggregation.comparable(heard, found):
+        check = partial(Reply.check_metrics, weighted_by=now.request.weighted_by)
+        heard = aggregation.RoundReplies(now)
+        for reply in aggregation.accepted(heard, found, self._evaluating, check):
             content = RecordDict({reply.name: MetricRecord(reply.metrics)})
             kept.append(Message(content=content, metadata=reply.message.metadata))
         metrics = self.inner.aggregate_evaluate(server_round, kept)
