@@ -102,7 +102,7 @@ class Taciturn(ModelAggregator):
                 if self._server.store is not None and self._server.history:
                     self._server.store.save(arrays_of(self._params), {}, {})
             elif event_type == EventType.END_RUN:
-                signal = fl_ctx.get_run_abort_signal()  # given where the job ends too early
+                signal = fl_ctx.get_run_abort_signal()  # set where the job is ended early
                 if self._server.history and not (signal is not None and signal.triggered):
                     self._server.finish(arrays_of(self._params))
                 self._stack.close()
