@@ -206,6 +206,9 @@ def measure(
                     np.einsum("k,kb->b", scales, updates, out=out[flat])
         return squares
 
+    if not count and out is not None:
+        out.fill(0)
+        return []
     with np.errstate(invalid="ignore"):
         return [float(x) for x in np.sqrt(sum(in_parallel(work, sum(map(len, sent)))))]
 
