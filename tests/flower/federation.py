@@ -68,16 +68,22 @@ def app_of(step, mods=None) -> ClientApp:
     return app
 
 
+def toward(arrays, target: np.ndarray, rate: float) -> dict[str, np.ndarray]:
+    """Arrays `rate` of the way from these to the target."""
+    moved, at = {}, 0
+    for name, weights in arrays.items():
+        part = target[at : at + weights.size].reshape(weights.shape)
+        at += weights.size
+        moved[name] = weights + weights.dtype.type(rate) * (part - weights)
+    return moved
+
+
 def pulled(targets: Sequence[np.ndarray], examples=EXAMPLES, rate: float = 0.5, mods=None):
     """An app whose client k moves `rate` of the way to its target; exact to repeat in a loop."""
 
     def step(k, arrays):
-        trained, at = {}, 0
-        for name, weights in arrays.items():
-            target = targets[k][at : at + weights.size].reshape(weights.shape)
-            at += weights.size
-            trained[name] = weights + weights.dtype.type(rate) * (target - weights)
-        return trained, {"num-examples": examples[k], "train_loss": k + 1.0}
+        metrics = {"num-examples": examples[k], "train_loss": k + 1.0}
+        return toward(arrays, targets[k], rate), metrics
 
     return app_of(step, mods)
 
@@ -94,13 +100,13 @@ class LocalGrid:
     """
 
     def __init__(self, app, nodes, late=(), broken=(), tamper=None) -> None:
-        self.app, self.nodes, self.late, self.broken = app, nodes, set(late), set(broken)
+        self.app, self.late, self.broken = app, set(late), set(broken)
         self.tamper = tamper or (lambda node, reply: reply)
         self.received: list[Message] = []
         self.contexts = {node: context(node) for node in range(nodes)}
 
     def get_node_ids(self) -> list[int]:
-        return list(range(self.nodes))
+        return list(self.contexts)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout=None) -> list[Message]:
         replies = []
@@ -195,22 +201,17 @@ def bad(change):
     return tamper
 
 
-def said(reply: Message) -> Reply:
+def said(content: RecordDict) -> Reply:
     """What a reply of the app `pulled` says."""
     known = protocol.form_of("metrics", {"num-examples": 1, "train_loss": 0.0})
-    form = known if protocol.PACKED in reply.content else ()
     found = Reply("")
-    protocol.read_reply(found, reply.content, form)
+    protocol.read_reply(found, content, known if protocol.PACKED in content else ())
     return found
-
-
-def read_said(content: RecordDict) -> Reply:
-    return said(Message(content, 7, "train"))
 
 
 def restate(content: RecordDict, code: bytes | None = None, **changes: float) -> None:
     """Makes the mod say something else: other numbers, or another code."""
-    found = read_said(content)
+    found = said(content)
     del content[next(iter(protocol.metrics_of(content)))]
     content[found.name] = MetricRecord(found.metrics)
     report = found.report._replace(**changes)

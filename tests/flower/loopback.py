@@ -5,18 +5,24 @@ import json
 import os
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import psutil
 
 APP = Path(__file__).parent / "app"
 BIN = Path(sys.executable).parent
+COMMON = os.environ | {  # of all processes
+    "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join(map(str, sys.path)), "OPENBLAS_NUM_THREADS": "1",
+}  # fmt: skip
 CLIENTS = 4  # that the app has data for; further nodes have the same again
 
 
@@ -41,53 +47,69 @@ def listening(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-class Proxy:
+class Proxy(socketserver.ThreadingTCPServer):
     """Passes connections on to a port of this machine and counts the bytes of both directions."""
 
     def __init__(self, target: int) -> None:
-        self.target, self.up, self.down = target, 0, 0
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port = self._server.getsockname()[1]
-        self._sockets = [self._server]
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(("127.0.0.1", 0), None)
+        self.target, self.up, self.down, self.port = target, 0, 0, self.server_address[1]
+        threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._server.accept()
-            except OSError:
-                return
-            self._sockets.append(near)
-            try:
-                far = socket.create_connection(("127.0.0.1", self.target), timeout=10)
-            except OSError:  # the target is down: so is its proxy
-                near.close()
-                continue
+    def finish_request(self, near: socket.socket, _: object) -> None:
+        target = ("127.0.0.1", self.target)  # where it is down, so is its proxy
+        with contextlib.suppress(OSError), socket.create_connection(target, timeout=10) as far:
             far.settimeout(None)
-            self._sockets.append(far)
-            for pair in ((near, far, "up"), (far, near, "down")):
-                threading.Thread(target=self._pass, args=pair, daemon=True).start()
+            down = threading.Thread(target=self._pass, args=(far, near, "down"))
+            down.start()
+            self._pass(near, far, "up")
+            down.join()
 
     def _pass(self, source: socket.socket, target: socket.socket, direction: str) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 setattr(self, direction, getattr(self, direction) + len(data))
                 target.sendall(data)
-        _shut(source)
-        _shut(target)
-
-    def close(self) -> None:
-        for end in self._sockets:
-            _shut(end)
-            end.close()
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
 
-def _shut(end: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)
+class Processes:
+    """What a test has started, with a log for each in the folder `home`; stopped at its end."""
+
+    def __init__(self, home: Path, environment: dict[str, str]) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.home, self.environment = home, environment
+        self._all: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        while self._all:
+            kill_tree(self._all[-1].pid)
+            self._all.pop().wait(20)
+
+    def log(self, name: str) -> str:
+        return (self.home / f"{name}.log").read_text("utf-8", "replace")
+
+    def spawn(
+        self, name: str, command: list[str], folder: Path | None = None
+    ) -> subprocess.Popen[bytes]:
+        with open(self.home / f"{name}.log", "ab") as log:
+            # A session of its own: what it starts can be ended with it.
+            process = subprocess.Popen(
+                command, cwd=folder or self.home, env=self.environment, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        self._all.append(process)
+        return process
 
 
-class Federation:
+class Federation(Processes):
     """One SuperLink and some SuperNodes; stopped, with all that they started, at the block's end.
 
     Args:
@@ -103,31 +125,21 @@ class Federation:
         self, home: Path, nodes: int = 4, superlink=("--insecure",), supernode=("--insecure",),
         connection=None, federation=None, environment=None,
     ) -> None:  # fmt: skip
-        self.home, self.count, self._federation = home, nodes, federation or {}
+        super().__init__(home, COMMON | {
+            "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
+            **(environment or {}),
+        })  # fmt: skip
+        self.count, self._federation = nodes, federation or {}
         self.port, self._superlink, self._supernode = free_port(), superlink, supernode
-        self.environment = os.environ | {
-            "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1", "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(map(str, sys.path)),
-            "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(environment or {}),
-        }  # fmt: skip
         self.program = [str(BIN / "flower-supernode")]  # that nodes run
         self.nodes: list[subprocess.Popen[bytes]] = []
         self.proxies: list[Proxy] = []
-        self._all: list[subprocess.Popen[bytes]] = []
         connection = connection or {"insecure": "true"}
         lines = "".join(f"{key} = {value}\n" for key, value in connection.items())
-        home.mkdir(parents=True, exist_ok=True)
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\n'
             f'address = "127.0.0.1:{self.port}"\n{lines}'
         )
-
-    def __enter__(self) -> "Federation":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         self.start_superlink()
@@ -135,7 +147,7 @@ class Federation:
             self.start_node(k)
 
     def start_superlink(self) -> None:
-        self.superlink = self._spawn(
+        self.superlink = self.spawn(
             "superlink",
             [str(BIN / "flower-superlink"), "--disable-runtime-dependency-installation",
              "--host", "127.0.0.1", "--port", str(self.port), *self._superlink],
@@ -148,7 +160,7 @@ class Federation:
         command = [*self.program, "--superlink", f"127.0.0.1:{proxy.port}",
                    "--port", str(free_port()), "--node-config", f"partition-id={k % CLIENTS}",
                    *(option.format(k=k) for option in self._supernode)]  # fmt: skip
-        self.nodes.append(self._spawn(f"supernode{k}", command))
+        self.nodes.append(self.spawn(f"supernode{k}", command))
 
     def submit(self, name: str, app: Path = APP, **config: object) -> subprocess.Popen[bytes]:
         """Starts `flwr run`; what the test app finds goes to files named after the run."""
@@ -158,11 +170,11 @@ class Federation:
         command = [str(BIN / "flwr"), "run", str(app), "here", "--stream", "--run-config", text]
         for key, value in self._federation.items():
             command += ["--federation-config", f"{key}={json.dumps(value)}"]
-        return self._spawn(f"run-{name}", command)
+        return self.spawn(f"run-{name}", command)
 
     def shell(self, commands: str, folder: Path) -> subprocess.Popen[bytes]:
         """Runs commands as a user would type them."""
-        return self._spawn("shell", ["bash", "-c", commands], folder)
+        return self.spawn("shell", ["bash", "-c", commands], folder)
 
     def run(self, name: str, seconds: float = 120.0, **config: object) -> None:
         """Runs the test app to its end."""
@@ -184,9 +196,6 @@ class Federation:
         """A figure of Taciturn's in each round of a run."""
         found = json.loads((self.home / f"{run}.json").read_text())
         return [found[t][f"taciturn.{name}"] for t in sorted(found, key=int)]
-
-    def log(self, name: str) -> str:
-        return (self.home / f"{name}.log").read_text("utf-8", "replace")
 
     def processes(self, program: str = "") -> list[int]:
         """The processes of this federation whose command line names `program`."""
@@ -215,20 +224,9 @@ class Federation:
         for process in self._all:
             process.wait(10)
         for proxy in self.proxies:
-            proxy.close()
+            proxy.shutdown()
+            proxy.server_close()  # and waits for its connections, which end with the processes
         assert self.processes() == []
-
-    def _spawn(
-        self, name: str, command: list[str], folder: Path | None = None
-    ) -> subprocess.Popen[bytes]:
-        with open(self.home / f"{name}.log", "ab") as log:
-            # A session of its own: what it starts can be ended with it.
-            process = subprocess.Popen(
-                command, cwd=folder or self.home, env=self.environment, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        self._all.append(process)
-        return process
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:

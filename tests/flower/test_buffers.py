@@ -1,5 +1,6 @@
 """Arrays that are no weights: what becomes of BatchNorm's means and variances."""
 
+import federation
 import numpy as np
 import pytest
 from federation import LocalGrid, Spy, app_of, bad, numpy, record
@@ -8,7 +9,6 @@ from flwr.serverapp import strategy as flower
 
 from taciturn.federation import client
 from taciturn.federation.layout import Layout, buffers_of
-from taciturn.flower import Taciturn
 from taciturn.flower.records import arrays_of
 
 NODES, CHANNELS, OUTPUTS, ROUNDS, BATCHES = 8, 64, 200, 8, 5
@@ -43,9 +43,8 @@ def normalising(mods=None, names=NAMES):
 
 
 def run(inner, policy=None, rounds=ROUNDS, tamper=None, names=NAMES, **options):
-    strategy = Taciturn(inner(fraction_evaluate=0.0), policy, seed=3, **options)
-    grid = LocalGrid(normalising(names=names), NODES, tamper=tamper)
-    result = strategy.start(grid, start(names), num_rounds=rounds)
+    options |= {"grid": LocalGrid(normalising(names=names), NODES, tamper=tamper)}
+    strategy, result, _ = federation.run(policy, rounds, inner, start=start(names), **options)
     return strategy, numpy(result.arrays)
 
 

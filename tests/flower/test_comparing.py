@@ -49,7 +49,7 @@ def few(inner, speakers, policy="fixed:{}+ou"):
     strategy, result, _ = run(policy, 1, inner, wanted, examples=(20,) * ASKED)
     assert strategy.history[0]["spoke"] == speakers
     spoke = np.where(np.arange(ASKED)[:, None] >= ASKED - speakers, 0.5 * wanted, 0.0)
-    return flat(result.arrays), spoke, result
+    return flat(result.arrays), spoke, result.train_metrics_clientapp[1]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,12 @@ def few(inner, speakers, policy="fixed:{}+ou"):
 def test_with_too_few_speakers_a_trimmed_mean_takes_its_place(
     kind, options, speakers, trimmed, caplog
 ):
-    moved, spoke, _ = few(kind(**ALONE, **options), speakers)
+    def count(records, weighted_by):  # a function of the user's sees the silent, too, and each once
+        return MetricRecord({"clients": len(records)})
+
+    inner = kind(train_metrics_aggr_fn=count, **ALONE, **options)
+    moved, spoke, metrics = few(inner, speakers)
+    assert (metrics["clients"], inner.train_metrics_aggr_fn) == (ASKED, count)
     expected = np.sort(spoke, axis=0)[trimmed : ASKED - trimmed].mean(0)
     np.testing.assert_allclose(moved, expected, rtol=1e-4, atol=1e-6)
     needed = compatibility.needs(kind(**options))
@@ -74,15 +79,3 @@ def test_where_nobody_may_be_silent_a_strategy_does_as_in_plain_flower(caplog):
     moved, _, _ = few(flower.Bulyan(num_malicious_nodes=3, **ALONE), ASKED, "full")
     np.testing.assert_array_equal(moved, flat(model(SIZE)))  # it skips the round
     assert "takes its place" not in caplog.text
-
-
-def test_metrics_are_those_of_all():
-    """Silent clients report theirs too, and a function of the user's sees each once."""
-
-    def count(records, weighted_by):
-        return MetricRecord({"clients": len(records)})
-
-    inner = flower.Bulyan(num_malicious_nodes=1, train_metrics_aggr_fn=count, **ALONE)
-    _, _, result = few(inner, 4)
-    assert result.train_metrics_clientapp[1]["clients"] == ASKED
-    assert inner.train_metrics_aggr_fn is count

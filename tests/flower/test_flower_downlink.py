@@ -86,10 +86,6 @@ def test_a_federation_is_the_core(codec):
     for row in strategy.history[1:]:
         assert NODES * message <= row["bytes_down"] <= NODES * (message + 128)
         assert row["bytes_down_full"] > NODES * 4 * SIZE
-    # What nodes kept is the model that they trained from in the last round, bit for bit.
-    _, earlier, _ = run(text, ROUNDS - 1)
-    for node in range(NODES):
-        np.testing.assert_array_equal(flat(grid.kept(node)), flat(earlier.arrays))
 
 
 def test_off_nothing_changes_not_a_bit():

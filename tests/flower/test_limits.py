@@ -1,34 +1,26 @@
 """How far one node can move the mean, the thresholds and the others' silence."""
 
+import itertools
 import math
+import sys
 from functools import partial
+from pathlib import Path
 
+import federation as fed
 import numpy as np
 import pytest
-from federation import (
-    BAD,
-    EXAMPLES,
-    NODES,
-    LocalGrid,
-    Spy,
-    bad,
-    context,
-    flat,
-    mean_of,
-    pulled,
-    restate,
-    run,
-    targets,
-)
 from flwr.serverapp import strategy as flower
 
 from taciturn.federation.replies import Limits, Reply
 from taciturn.flower import Taciturn, speak
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import attacks
+
 
 def weighing(examples):
     """Node `BAD` says that it has so many."""
-    return bad(lambda content: content["metrics"].update({"num-examples": examples}))
+    return fed.bad(lambda content: content["metrics"].update({"num-examples": examples}))
 
 
 def silent(examples, norm=0.0):
@@ -36,10 +28,10 @@ def silent(examples, norm=0.0):
 
     def tamper(content):
         content.pop("arrays", None)
-        restate(content, b"", norm=norm)
+        fed.restate(content, b"", norm=norm)
         content["metrics"]["num-examples"] = examples
 
-    return bad(tamper)
+    return fed.bad(tamper)
 
 
 def lengths(updates):
@@ -49,34 +41,19 @@ def lengths(updates):
 # What a node weighs.
 
 
-@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+@pytest.mark.parametrize("inner", [flower.FedAvg, fed.Spy])
 @pytest.mark.parametrize(("limit", "most"), [(10.0, 300.0), (None, 1e9)])
 def test_nobody_weighs_more_than_so_many_times_the_median(inner, limit, most):
-    strategy, result, _ = run("full", 1, inner, tamper=weighing(1e9), weight_limit=limit)
-    expected = mean_of(targets(), [10, 20, 30, most, 50])
-    np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5)
-    if inner is Spy:
-        found = strategy.inner.seen[BAD].content["metrics"]["num-examples"]
+    strategy, result, _ = fed.run("full", 1, inner, tamper=weighing(1e9), weight_limit=limit)
+    expected = fed.mean_of(fed.targets(), [10, 20, 30, most, 50])
+    np.testing.assert_allclose(fed.flat(result.arrays), expected, rtol=1e-5)
+    if inner is fed.Spy:
+        found = strategy.inner.seen[fed.BAD].content["metrics"]["num-examples"]
         assert found == pytest.approx(most)
 
 
-def test_a_silent_node_weighs_twice_the_median_at_the_most():
-    threshold = 0.25 * lengths(targets()).min()
-    _, result, _ = run(f"fixed:{threshold}+zero", tamper=silent(1e6))
-    expected = mean_of(targets(), [10, 20, 30, 0, 50]) * 110 / (110 + 60)
-    np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5)
-
-
-def test_where_nobody_may_be_silent_nobody_is(caplog):
-    strategy, result, _ = run("full", tamper=silent(1e6))
-    assert (strategy.history[0]["rejected"], strategy.history[0]["spoke"]) == (1, 4)
-    expected = mean_of(targets(), [10, 20, 30, 0, 50])
-    np.testing.assert_allclose(flat(result.arrays), expected, rtol=1e-5)
-    assert "It is silent, and `full` says it must speak now" in caplog.text
-
-
 def reply(node: int, spoke: bool, chance: float, examples: float = 100.0) -> Reply:
-    weights = [np.zeros(1)] if spoke else None
+    weights = [np.zeros(1)] if spoke else []
     return Reply(f"{node}", {}, examples=examples, weights=weights, norm=1.0, probability=chance)
 
 
@@ -100,46 +77,46 @@ def test_a_chance_that_is_no_honest_one_buys_no_weight(odd, weight):
 # How long its update is.
 
 
-def move(policy, scales, examples=(20,) * NODES, tamper=None, size=10):
+def move(policy, scales, examples=(20,) * fed.NODES, tamper=None, size=10):
     """The first step of a federation, and its nodes' updates, scaled."""
-    wanted = targets(size=size) * np.array(scales, np.float32)[:, None]
-    _, result, _ = run(policy, wanted=wanted, examples=examples, tamper=tamper)
-    return flat(result.arrays), 0.5 * wanted
+    wanted = fed.targets(size=size) * np.array(scales, np.float32)[:, None]
+    _, result, _ = fed.run(policy, wanted=wanted, examples=examples, tamper=tamper)
+    return fed.flat(result.arrays), 0.5 * wanted
 
 
 def between(updates, speakers):
     """A threshold that the longest so many exceed."""
     ordered = np.append(np.sort(lengths(updates))[::-1], 0.0)
-    return float(ordered[speakers - 1] + ordered[speakers]) / 2 if speakers < NODES else 0.0
+    return float(ordered[speakers - 1] + ordered[speakers]) / 2 if speakers < fed.NODES else 0.0
 
 
-@pytest.mark.parametrize("inner", [flower.FedAvg, Spy])
+@pytest.mark.parametrize("inner", [flower.FedAvg, fed.Spy])
 @pytest.mark.parametrize("policy", ["adaptive+ou", "adaptive+ou+quantize:8"])
 @pytest.mark.parametrize("mods", [[], None])
 def test_no_update_counts_as_longer_than_three_of_the_upper_quartile(inner, policy, mods):
-    wanted = targets()
-    wanted[BAD] *= 1e6
-    strategy, result, _ = run(policy, 1, inner, wanted, mods=mods)
+    wanted = fed.targets()
+    wanted[fed.BAD] *= 1e6
+    strategy, result, _ = fed.run(policy, 1, inner, wanted, mods=mods)
     norms = lengths(wanted.astype(float))
-    wanted[BAD] *= 3 * np.sort(np.delete(norms, BAD))[3] / norms[BAD]
-    expected = mean_of(wanted)
+    wanted[fed.BAD] *= 3 * np.sort(np.delete(norms, fed.BAD))[3] / norms[fed.BAD]
+    expected = fed.mean_of(wanted)
     tolerance = 0.02 if "quantize" in policy else 1e-5
-    assert np.linalg.norm(flat(result.arrays) - expected) < tolerance * np.linalg.norm(expected)
-    mean = 0.5 * np.average(lengths(wanted), weights=EXAMPLES)
+    assert np.linalg.norm(fed.flat(result.arrays) - expected) < tolerance * np.linalg.norm(expected)
+    mean = 0.5 * np.average(lengths(wanted), weights=fed.EXAMPLES)
     assert strategy.history[0]["norm_mean"] == pytest.approx(mean, rel=tolerance)
 
 
 def test_what_a_codec_stretches_does_not_let_others_be_longer():
     def without_mod(message, context, call_next):
-        mod = call_next if context.node_id == BAD else partial(speak(), call_next=call_next)
+        mod = call_next if context.node_id == fed.BAD else partial(speak(), call_next=call_next)
         return mod(message, context)
 
-    wanted = targets(size=300)
-    wanted[BAD] *= 1e6
-    strategy, _, _ = run("adaptive+ou+eden:0.3", wanted=wanted, mods=[without_mod])
+    wanted = fed.targets(size=300)
+    wanted[fed.BAD] *= 1e6
+    strategy, _, _ = fed.run("adaptive+ou+eden:0.3", wanted=wanted, mods=[without_mod])
     norms = 0.5 * lengths(wanted)
-    norms[BAD] = 3 * np.sort(norms)[3]
-    mean = np.average(norms, weights=EXAMPLES)
+    norms[fed.BAD] = 3 * np.sort(norms)[3]
+    mean = np.average(norms, weights=fed.EXAMPLES)
     assert strategy.history[0]["norm_mean"] == pytest.approx(mean, rel=0.15)
 
 
@@ -156,9 +133,9 @@ def test_who_speaks_alone_is_measured_by_the_silent(stand_in):
     moved, _ = move(f"fixed:{between(updates, 1)}+{stand_in}", scales)
     longest = np.sort(lengths(updates))[-2]
     # With `zero`, the silent four fifths of the mean stay where they are.
-    expected = 2 * longest if stand_in == "ignore" else 3 * longest / NODES
+    expected = 2 * longest if stand_in == "ignore" else 3 * longest / fed.NODES
     assert np.linalg.norm(moved) == pytest.approx(expected, rel=1e-4)
-    assert moved @ updates[BAD] == pytest.approx(expected * lengths(updates)[BAD], rel=1e-4)
+    assert moved @ updates[fed.BAD] == pytest.approx(expected * lengths(updates)[fed.BAD], rel=1e-4)
 
 
 @pytest.mark.parametrize(("speakers", "limit"), [(5, 3.0), (4, 2.4), (3, 2.0)])
@@ -169,7 +146,7 @@ def test_the_fewer_speak_the_shorter_each_must_be(speakers, limit):
     moved, _ = move(f"fixed:{threshold}+ignore", scales)
     norms = lengths(updates)
     spoke = np.sort(np.flatnonzero(norms > threshold))
-    updates[BAD] *= limit * np.sort(norms[spoke])[3 * (speakers - 1) // 4] / norms[BAD]
+    updates[fed.BAD] *= limit * np.sort(norms[spoke])[3 * (speakers - 1) // 4] / norms[fed.BAD]
     np.testing.assert_allclose(moved, updates[spoke].mean(0), rtol=1e-4, atol=1e-6)
 
 
@@ -181,7 +158,7 @@ def test_the_fewer_speak_the_less_each_may_weigh(stand_in, speakers, most):
     _, updates = move("full", scales)
     threshold = between(updates, speakers)
     moved, _ = move(f"fixed:{threshold}+{stand_in}", scales, examples)
-    weights = np.where(np.arange(NODES) == BAD, most, 20)
+    weights = np.where(np.arange(fed.NODES) == fed.BAD, most, 20)
     spoke = lengths(updates) > threshold
     total = weights[spoke].sum() if stand_in == "ignore" else weights.sum()
     np.testing.assert_allclose(moved, (weights * spoke) @ updates / total, rtol=1e-4, atol=1e-6)
@@ -191,8 +168,8 @@ def test_the_fewer_speak_the_less_each_may_weigh(stand_in, speakers, most):
 def test_who_reports_less_than_is_decoded_is_measured_by_that(codec):
     """A norm that the codec may just have stretched so much passes, and shortens nothing."""
     scales, factor = [1, 1, 1, 8, 1], 0.55 if codec.startswith("quantize") else 0.4
-    reported = 0.5 * 8 * lengths(targets(size=300))[BAD]
-    lie = bad(lambda content: restate(content, norm=factor * reported))
+    reported = 0.5 * 8 * lengths(fed.targets(size=300))[fed.BAD]
+    lie = fed.bad(lambda content: fed.restate(content, norm=factor * reported))
     for policy in (f"fixed:0+ignore+{codec}", f"random:1+zero+{codec}"):
         honest, _ = move(policy, scales, size=300)
         moved, _ = move(policy, scales, tamper=lie, size=300)
@@ -203,9 +180,9 @@ def test_who_reports_less_than_is_decoded_is_measured_by_that(codec):
 
 
 def test_what_was_encoded_is_measured_and_not_what_a_node_says_of_its_update():
-    policy, lie = "adaptive+ou+top_k:0.9,feedback=true", bad(lambda c: restate(c, norm=1.0))
+    policy, lie = "adaptive+ou+top_k:0.9,feedback=true", fed.bad(lambda c: fed.restate(c, norm=1.0))
     moved, updates = move(policy, [1, 1, 1, 1e6, 1], tamper=lie)
-    assert np.linalg.norm(moved) < 3 * np.delete(lengths(updates), BAD).max()
+    assert np.linalg.norm(moved) < 3 * np.delete(lengths(updates), fed.BAD).max()
 
 
 @pytest.mark.parametrize(
@@ -214,7 +191,7 @@ def test_what_was_encoded_is_measured_and_not_what_a_node_says_of_its_update():
 def test_nodes_with_nothing_to_say_measure_nobody(policy, share):
     """Some are made to speak in the end, and would else make all others as short as that."""
     moved, updates = move(policy, [0, 0, 0, 1, 0])
-    np.testing.assert_allclose(moved, updates[BAD] / share, rtol=1e-5)
+    np.testing.assert_allclose(moved, updates[fed.BAD] / share, rtol=1e-5)
 
 
 def test_where_nobody_speaks_the_silent_are_measured_by_each_other():
@@ -225,13 +202,15 @@ def test_where_nobody_speaks_the_silent_are_measured_by_each_other():
 
 def test_a_sparse_update_is_not_too_long_for_a_codec_that_keeps_it():
     """Such a codec shortens dense updates: decoded, they do not say how long others may be."""
-    wanted = targets(size=10_000)
-    wanted[BAD] = 0
-    wanted[BAD, :10] = 1
+    wanted = fed.targets(size=10_000)
+    wanted[fed.BAD] = 0
+    wanted[fed.BAD, :10] = 1
     wanted /= lengths(wanted)[:, None]
-    grid = LocalGrid(pulled(wanted, [10] * NODES, rate=1.0), NODES)
-    _, result, _ = run("random:1+ignore+top_k:0.001", wanted=wanted, grid=grid, seed=1)
-    np.testing.assert_allclose(flat(result.arrays)[:10], wanted[BAD, :10] / NODES, rtol=1e-2)
+    grid = fed.LocalGrid(fed.pulled(wanted, [10] * fed.NODES, rate=1.0), fed.NODES)
+    _, result, _ = fed.run("random:1+ignore+top_k:0.001", wanted=wanted, grid=grid, seed=1)
+    np.testing.assert_allclose(
+        fed.flat(result.arrays)[:10], wanted[fed.BAD, :10] / fed.NODES, rtol=1e-2
+    )
 
 
 # What it does to the others' thresholds and bytes.
@@ -240,7 +219,7 @@ def test_a_sparse_update_is_not_too_long_for_a_codec_that_keeps_it():
 def test_a_silent_node_that_claims_a_long_update_takes_no_bytes_from_the_others():
     """No threshold bounds what it claims under `budget`, where bytes follow the mean of n·m."""
     typical = [
-        float(run("budget:45B,per=client", tamper=silent(30, norm))[0].memory.rule.typical)
+        float(fed.run("budget:45B,per=client", tamper=silent(30, norm))[0].memory.rule.typical)
         for norm in (1.0, 1e12)
     ]
     assert typical[1] < 3 * typical[0]
@@ -249,8 +228,8 @@ def test_a_silent_node_that_claims_a_long_update_takes_no_bytes_from_the_others(
 @pytest.mark.parametrize("tamper", [weighing(1e9), silent(1e6, 1e9), weighing(1e-6)])
 @pytest.mark.parametrize("inner", [flower.FedAvg, flower.FedMedian])
 def test_one_node_neither_silences_the_others_nor_makes_them_all_speak(inner, tamper):
-    grid = LocalGrid(pulled(targets(nodes=10), [20] * 10), 10, tamper=tamper)
-    strategy, _, _ = run("adaptive,k=0,robust=true+ou", 12, inner, grid=grid)
+    grid = fed.LocalGrid(fed.pulled(fed.targets(nodes=10), [20] * 10), 10, tamper=tamper)
+    strategy, _, _ = fed.run("adaptive,k=0,robust=true+ou", 12, inner, grid=grid)
     spoke = [row["spoke"] for row in strategy.history[4:]]
     assert min(spoke) >= 3
     assert max(spoke) <= 8
@@ -262,9 +241,9 @@ ALL_BELOW = "adaptive,k=-50,robust=true,at_most=3+ou"  # who speaks does so beca
 @pytest.mark.parametrize("forget", [False, True])
 def test_nobody_is_silent_for_ever(forget):
     def app(message, _):  # as nodes do that are started again
-        return pulled(targets())(message, context(message.metadata.dst_node_id))
+        return fed.pulled(fed.targets())(message, fed.context(message.metadata.dst_node_id))
 
-    strategy, _, _ = run(ALL_BELOW, 11, grid=LocalGrid(app, NODES) if forget else None)
+    strategy, _, _ = fed.run(ALL_BELOW, 11, grid=fed.LocalGrid(app, fed.NODES) if forget else None)
     assert [row["spoke"] for row in strategy.history] == [5, 5, 0, 0, 0, 5, 0, 0, 0, 5, 0]
     assert strategy.nodes["0"].last_spoke == 10
     assert (strategy.nodes["0"].spoke, strategy.nodes["0"].silent) == (4, 7)
@@ -272,8 +251,34 @@ def test_nobody_is_silent_for_ever(forget):
 
 
 def test_who_stays_silent_all_the_same_is_rejected_and_missed(caplog):
-    strategy, _, _ = run(ALL_BELOW, 11, tamper=silent(30, 0.1))
+    strategy, _, _ = fed.run(ALL_BELOW, 11, tamper=silent(30, 0.1))
     assert [row["rejected"] for row in strategy.history] == [0, 0, 0] + [1] * 8
-    assert (strategy.nodes[f"{BAD}"].spoke, strategy.nodes[f"{BAD}"].silent) == (0, 3)
+    assert (strategy.nodes[f"{fed.BAD}"].spoke, strategy.nodes[f"{fed.BAD}"].silent) == (0, 3)
     assert "It is silent, and `adaptive` says it must speak now" in caplog.text
-    assert f"node {BAD} was asked 11 times, was silent 3 times and has never been" in caplog.text
+    assert (
+        f"node {fed.BAD} was asked 11 times, was silent 3 times and has never been" in caplog.text
+    )
+
+
+# A part of `benchmarks/attacks.py`.
+
+
+def test_every_attack_is_in_one_row_of_the_table():
+    assert sorted(itertools.chain(*attacks.FAMILIES.values())) == sorted(attacks.ATTACKS)
+
+
+@pytest.mark.parametrize(
+    ("inner", "name"),
+    [*itertools.product(
+        ["FedAvg", "FedMedian", "Krum"],
+        ["n = 1e9, norm 1e3", "norm 1e6 in round 1, then honest",
+         "norm 50 and n = 1e5 once, then silent with norm τ", "silent with n = 1e6"]),
+     ("FedAvg", "a code of 32 bytes, four times the norm"),
+     ("FedAdam", "buffers of 1e17"), ("FedAdam", "buffers of 1e17 with n = 1e9")],
+)  # fmt: skip
+def test_the_default_policy_is_as_good_as_everyone_speaking(inner, name):
+    make = attacks.STRATEGIES[inner]
+    everyone, _ = attacks.measure(make, name, 2)
+    ours, share = attacks.measure(lambda: attacks.Taciturn(make(), seed=0), name, 2)
+    assert attacks.holds("default", ours, everyone), (ours, everyone)
+    assert share >= 0.9  # no honest node is silent

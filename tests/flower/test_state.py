@@ -2,10 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import federation
 import numpy as np
@@ -15,7 +11,7 @@ from flwr.app import MetricRecord
 from flwr.serverapp import strategy as flower
 
 from taciturn import TaciturnError, runs
-from taciturn.federation.state import ResultsLog
+from taciturn.federation.state import Store
 from taciturn.flower import Taciturn
 from taciturn.report import page, series
 
@@ -89,10 +85,10 @@ def test_a_budget_of_a_run_that_is_made_longer_is_spread_anew(tmp_path, caplog):
 
 
 def test_results_are_cut_whole_or_not_at_all(tmp_path, monkeypatch):
-    log = ResultsLog(tmp_path / "results.jsonl")
+    store, log = Store(tmp_path, None, []), tmp_path / "results.jsonl"
     for round in (1, 2, 3):
-        log.add(round, "train_metrics_clientapp", {"loss": 1.0})
-    written = log.path.read_text()
+        store.add(round, "train_metrics_clientapp", {"loss": 1.0})
+    written = log.read_text()
 
     def die(*_):
         raise Killed
@@ -100,10 +96,10 @@ def test_results_are_cut_whole_or_not_at_all(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", die)
         with pytest.raises(Killed):
-            log.load(2)
-    assert log.path.read_text() == written
-    assert list(log.load(2)["train_metrics_clientapp"]) == [1, 2]
-    assert log.path.read_text() == "".join(written.splitlines(keepends=True)[:2])
+            store.results(2)
+    assert log.read_text() == written
+    assert list(store.results(2)["train_metrics_clientapp"]) == [1, 2]
+    assert log.read_text() == "".join(written.splitlines(keepends=True)[:2])
 
 
 def test_the_strategy_can_be_started_twice_without_a_folder():
@@ -169,31 +165,6 @@ def test_whatever_the_moment_of_its_death_at_most_one_round_is_lost(
     # The first round is saved when arrays and `state.json` have been written and renamed.
     if died and moment >= 6:
         assert runs.read_json(tmp_path / "state.json")["round"] >= 1
-    assert_whole(tmp_path, undisturbed)
-
-
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from test_state import start
-calls, fsync = [], os.fsync
-
-def dying(descriptor):
-    calls.append(1)
-    if len(calls) == 8:
-        os.kill(os.getpid(), signal.SIGKILL)
-    fsync(descriptor)
-
-os.fsync = dying
-start(sys.argv[2], 4)
-"""
-
-
-def test_what_a_killed_server_leaves_is_removed(undisturbed, tmp_path):
-    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(tmp_path)]
-    killed = subprocess.run(command, check=False, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL
-    assert list(tmp_path.glob(".state-2.safetensors.*"))
     assert_whole(tmp_path, undisturbed)
 
 

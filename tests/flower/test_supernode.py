@@ -1,6 +1,7 @@
 """What a site lets through: `taciturn-supernode`."""
 
 import sys
+from unittest import mock
 
 import federation  # noqa: F401, sets whose messages these are
 import pytest
@@ -11,41 +12,22 @@ from flwr.supernode import start_client_internal as flower
 from taciturn.flower import supernode
 
 
-class Node:
-    """State and object store of a SuperNode that has one reply to send."""
+def node_with(reply: Message) -> mock.MagicMock:
+    """State and object store of a SuperNode that has one reply to send; `sent` is what it sends."""
+    reply.metadata.__dict__["_message_id"] = reply.object_id
+    tree, sent = get_object_tree(reply), []
+    objects = {name: x.deflate() for name, x in get_all_nested_objects(reply).items()}
 
-    def __init__(self, reply: Message) -> None:
-        reply.metadata.__dict__["_message_id"] = self.id = reply.object_id
-        self.tree = get_object_tree(reply)
-        self.objects = {name: x.deflate() for name, x in get_all_nested_objects(reply).items()}
-        self.reply, self.deleted, self.sent = reply, [], []
-
-    def get_messages_legacy(self, is_reply: bool) -> list[Message]:
-        return [self.reply]
-
-    get_messages = get_messages_legacy  # its name in flwr 1.40
-
-    def get_message_processing_duration(self, message_id: str) -> float:
-        return 1.0
-
-    def delete_messages(self, message_ids: list[str]) -> None:
-        self.deleted += message_ids
-
-    def get_object_tree(self, name: str):
-        return self.tree
-
-    def get(self, name: str) -> bytes | None:
-        return self.objects.get(name)
-
-    def delete(self, name: str) -> None:
-        self.deleted.append(name)
-
-    def send(self, message: Message, tree, seconds: float) -> tuple[set[str], str]:
-        self.sent.append(message)
+    def send(message, tree, seconds):
+        sent.append(message)
         return {node.object_id for node in flower.iterate_object_tree(tree)}, "session"
 
-    def push_object(self, run_id: int, session: str, name: str, content: bytes) -> None:
-        self.sent.append(content)
+    return mock.MagicMock(
+        objects=objects, sent=sent, send=send, get=objects.get, get_object_tree=lambda name: tree,
+        get_messages=lambda is_reply: [reply], get_messages_legacy=lambda is_reply: [reply],
+        get_message_processing_duration=lambda message_id: 1.0,
+        push_object=lambda run_id, session, name, content: sent.append(content),
+    )  # fmt: skip
 
 
 def reply_of(content, group: str = "1") -> Message:
@@ -70,11 +52,11 @@ def numbers(count: int) -> RecordDict:
 def test_a_reply_that_is_too_long_is_an_error_that_says_why(reply, passes, monkeypatch, caplog):
     monkeypatch.setattr(flower, "_push_messages", flower._push_messages)  # put back at the end
     supernode.limit(2000)
-    node = Node(reply())
+    node = node_with(found := reply())
     flower._push_messages(
         state=node, object_store=node, send=node.send, push_object=node.push_object
     )
-    assert {node.id, ""} <= set(node.deleted)  # the app's reply, whatever was sent
+    node.delete.assert_called_once_with(found.metadata.message_id)  # whatever was sent
     if passes is None:
         assert node.sent == []
         assert "too much into the metadata" in caplog.text

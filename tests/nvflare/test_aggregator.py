@@ -20,10 +20,9 @@ from nvflare.fuel.utils import fobs
 
 from taciturn import TaciturnError, runs
 from taciturn.federation import client
-from taciturn.federation.protocol import unpack
 from taciturn.nvflare import Taciturn, speak
 from taciturn.nvflare.filters import Speak
-from taciturn.nvflare.messages import ANSWER, REMARK, REQUEST
+from taciturn.nvflare.messages import ANSWER, REMARK
 
 SIZE = 300
 pytestmark = pytest.mark.usefixtures("everything_logged")
@@ -44,11 +43,8 @@ def model():
 
 def pulled(k, params):
     """Moves half of the way to the client's target, in the arrays that came."""
-    at = 0
-    for weights in params.values():
-        target = TARGETS[k][at : at + weights.size].reshape(weights.shape)
-        at += weights.size
-        weights += np.float32(0.5) * (target - weights)
+    for name, weights in flower.toward(params, TARGETS[k], 0.5).items():
+        params[name][:] = weights
     return params, EXAMPLES[k]
 
 
@@ -67,10 +63,6 @@ def history(loop):
     return loop.aggregator._server.history
 
 
-def mean_of(examples=EXAMPLES):
-    return flower.mean_of(TARGETS, examples)
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_is_the_same_on_flower_and_in_the_plain_loop(policy, monkeypatch):
     """The same code bytes, and the same weights."""
@@ -80,13 +72,11 @@ def test_a_policy_is_the_same_on_flower_and_in_the_plain_loop(policy, monkeypatc
     codes = []
 
     def keep(node, reply):
-        codes.append(flower.said(reply).code)
+        codes.append(flower.said(reply.content).code)
         return reply
 
     _, result, _ = flower.run(policy, 4, wanted=TARGETS, norm_limit=None, tamper=keep)
     assert [code for codes in ours.codes for code in codes] == codes
-    assert any(codes) == ("+" in policy.replace("+ignore", "").replace("+zero", "")
-                          or policy.startswith("budget"))  # fmt: skip
     np.testing.assert_allclose(found, flower.flat(result.arrays), rtol=0, atol=1e-6)
     expected, _, _ = flower.plain_loop(policy, TARGETS, 4)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
@@ -104,7 +94,7 @@ def test_a_client_without_filters_counts_whole_or_as_a_difference(caplog):
         ours.run()
         assert history(ours)[0]["spoke"] == NODES
         alone = loop("full", plain=range(NODES), diff=diff).run()
-        np.testing.assert_allclose(flat(alone), mean_of(), atol=1e-6)
+        np.testing.assert_allclose(flat(alone), flower.mean_of(TARGETS), atol=1e-6)
     assert "nodes without `speak()`" in caplog.text
 
 
@@ -123,24 +113,11 @@ def answer(edit):
     return lambda dxo: dxo.data.update({ANSWER: edit(dxo.data[ANSWER])})
 
 
-def reported(**changes):
-    def edit(packed):
-        report, _, code = unpack(packed)
-        return report._replace(**changes).packed() + code
-
-    return answer(edit)
-
-
-GARBAGE = {
-    "half a report": answer(lambda packed: b"\x02" + bytes(8)),
+GARBAGE = {  # beside what every engine checks, of which Flower's tests have more
     "a number for a report": answer(lambda packed: 1.0),
     "a code that is cut": answer(lambda packed: packed[:-1]),
-    "no code": reported(norm=1.0) and answer(lambda packed: packed[:9]),
-    "a norm that does not fit": reported(norm=1e-3),
-    "a norm that is NaN": reported(norm=math.nan),
     "weights beside the code": lambda dxo: dxo.data.update(model()),
     "text for an array": lambda dxo: dxo.data.update({"a": "x"}),
-    "no examples": lambda dxo: dxo.meta.update(NUM_STEPS_CURRENT_ROUND=0),
     "text for examples": lambda dxo: dxo.meta.update(NUM_STEPS_CURRENT_ROUND="many"),
     "a loss that is NaN": lambda dxo: dxo.meta["initial_metrics"].update(loss=math.nan),
 }
@@ -153,26 +130,9 @@ def test_garbage_is_rejected_and_the_round_goes_on(kind, caplog):
     (row,) = history(ours)
     assert (row["rejected"], row["spoke"]) == (1, NODES - 1)
     assert f"the reply of node {BAD} is rejected" in caplog.text
-    left_out = loop("full+eden:1", names=NAMES)
-    left_out.tamper = lambda k, result: result if k != BAD else DXO(
-        DataKind.WEIGHT_DIFF, {ANSWER: b""}).to_shareable()  # fmt: skip
+    none = changed(lambda dxo: dxo.meta.update(NUM_STEPS_CURRENT_ROUND=0), BAD)
+    left_out = loop("full+eden:1", tamper=none)
     np.testing.assert_array_equal(flat(found), flat(left_out.run()))
-
-
-@pytest.mark.parametrize("name", ["1", "nobody"])
-def test_who_was_not_asked_or_has_answered_is_rejected(name):
-    ours = loop("full", 1)
-    accept = ours.aggregator.accept_model
-
-    def twice(result):
-        accept(result)
-        if result.meta["client_name"] == "1":
-            result.meta["client_name"] = name
-            accept(result)
-
-    ours.aggregator.accept_model = twice
-    np.testing.assert_allclose(flat(ours.run()), mean_of(), atol=1e-6)
-    assert history(ours)[0]["rejected"] == 1
 
 
 def test_a_result_of_another_round_is_not_taken():
@@ -254,9 +214,7 @@ def test_a_job_that_is_submitted_again_goes_on_bit_for_bit(policy, tmp_path, mon
     assert [row["round"] for row in runs.read_csv(tmp_path / "metrics.csv")] == list("12345")
     summary = runs.read_json(tmp_path / "summary.json")
     assert (summary["task"], summary["rounds"]) == ("nvflare", 5)
-    up = sum(row["bytes_up"] + row["overhead_up"] for row in rows)
-    full = sum(row["bytes_up_full"] for row in rows)
-    assert f"uploaded {up:,} of {full:,} bytes ({100 * up / full:.3g} %)" in caplog.text
+    assert "NVFlare's own" in caplog.text
 
 
 def test_a_folder_of_another_policy_ends_the_job_with_one_line(tmp_path, monkeypatch):
@@ -355,22 +313,8 @@ def test_what_cannot_be_is_refused(call, message):
         call()
 
 
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [("import sys; sys.modules['nvflare'] = None", "`nvflare` is not installed. `taciturn[nvfl"),
-     ("import importlib.metadata as m; m.version = lambda name: '2.8.1'",
-      "needs nvflare 2.9 or later, this is 2.8.1. ")],
-)  # fmt: skip
-def test_without_nvflare_or_with_an_old_one_the_install_command_is_printed(code, message):
+def test_an_old_nvflare_is_refused():
+    code = "import importlib.metadata as m; m.version = lambda name: '2.8.1'"
     command = [sys.executable, "-c", f"{code}; import taciturn.nvflare"]
     found = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert message in found.stderr
-    assert 'nstall it with: pip install "' in found.stderr
-
-
-def test_the_request_is_a_header_that_nvflare_writes():
-    ours, seen = loop("budget"), []
-    ours.client = lambda k, task: seen.append(task.get_header(REQUEST)) or weights()
-    ours.round(0)
-    assert seen[0]["rule"] == "budget"
-    assert set(seen[0]["taciturn.nodes"]) == set(NAMES)
+    assert "needs nvflare 2.9 or later, this is 2.8.1. " in found.stderr

@@ -1,7 +1,6 @@
 """From the replies of a round to its tally."""
 
 import logging
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -40,13 +39,11 @@ class Round:
 class RoundReplies:
     """What came back in a round."""
 
-    log: logging.Logger
+    now: Round
     speakers: list[Reply] = field(default_factory=list)  # those that count, sorted by node
     silent: list[Reply] = field(default_factory=list)
-    results: int = 0  # how many replies came that are no errors
     errors: int = 0
-    rejected: int = 0
-    reasons: list[str] = field(default_factory=list)  # why
+    rejected: list[str] = field(default_factory=list)  # why each of them was
     missing: int = 0
     up: Traffic = field(default_factory=Traffic)
     noise: float = 0.0  # the share of codecs and draws in the square of the mean update
@@ -56,14 +53,13 @@ class RoundReplies:
         return self.speakers + self.silent
 
     def reject(self, node: str, reason: object) -> None:
-        self.rejected += 1
-        self.reasons.append(f"{reason}")
-        self.log.warning("Taciturn: the reply of node %s is rejected: %s", node, reason)
+        self.rejected.append(f"{reason}")
+        self.now.log.warning("Taciturn: the reply of node %s is rejected: %s", node, reason)
 
 
 def hear(replies: Iterable[Reply], now: Round) -> RoundReplies:
     """The replies of a round, without those that are wrong; what each weighs is bounded."""
-    heard = RoundReplies(now.log)
+    heard = RoundReplies(now)
 
     def check(reply: Reply) -> None:
         reply.check(now.layout, now.request)
@@ -74,7 +70,7 @@ def hear(replies: Iterable[Reply], now: Round) -> RoundReplies:
                 "Taciturn: node %s does not do as it was asked: %s", reply.node, reply.remark
             )
 
-    kept = comparable(heard, readable(heard, replies, now.asked, check), now)
+    kept = accepted(heard, replies, now.asked, check)
     now.limits.bound_buffers(kept, now.layout, now.sent)
     for reply in kept:
         above = {name: np.maximum(reply.arrays[name], 0) for name in now.layout.variances}
@@ -83,18 +79,22 @@ def hear(replies: Iterable[Reply], now: Round) -> RoundReplies:
     return heard
 
 
-def readable(
+def accepted(
     heard: RoundReplies, replies: Iterable[Reply], asked: set[str], check: Callable[[Reply], None]
 ) -> list[Reply]:
-    """The first replies of those who were asked, as far as they pass a check."""
+    """The first replies of those who were asked, as far as they pass a check and their metrics have
+    the commonest form: others have no mean. They are sorted by node, and their weights are bounded.
+
+    Where several forms are equally common, the metrics that all of them have are kept.
+    """
+    now = heard.now
     found, answered = [], set()
     for reply in replies:
         heard.up = Traffic(*map(sum, zip(heard.up, reply.traffic, strict=True)))
         if reply.error is not None:
             heard.errors += 1
-            heard.log.warning("Taciturn: node %s failed: %s", reply.node, reply.error)
+            now.log.warning("Taciturn: node %s failed: %s", reply.node, reply.error)
             continue
-        heard.results += 1
         try:
             if reply.node not in asked or reply.node in answered:
                 raise InputError("it was not asked, or had answered.")
@@ -106,22 +106,13 @@ def readable(
         except InputError as error:
             heard.reject(reply.node, error)
     heard.missing = max(0, len(asked) - len(answered) - heard.errors)
-    return found
-
-
-def comparable(heard: RoundReplies, found: list[Reply], now: Round) -> list[Reply]:
-    """The replies whose metrics have the commonest form, sorted by node, with bounded weights.
-
-    Others have no mean. Where several forms are equally common, the metrics that all of them have
-    are kept.
-    """
     found.sort(key=lambda reply: reply.node)  # sums must not depend on who was first
     forms = Counter(reply.form for reply in found)
     leading = [form for form, count in forms.items() if count == max(forms.values())]
-    kept = [reply for reply in found if reply.form in leading]
     for reply in found:
         if reply.form not in leading:
             heard.reject(reply.node, f"its metrics {reply.form} are not those of most.")
+    kept = [reply for reply in found if reply.form in leading]
     if len(leading) > 1:
         common = set(leading[0][1:]).intersection(*(form[1:] for form in leading))
         names = {key for key, _ in common}
@@ -146,54 +137,52 @@ def mean_of(replies: list[Reply], layout: Layout) -> Reply:
     return Reply("", metrics, arrays, name=replies[0].name, examples=total)
 
 
-def add_up(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool = False) -> None:
+def add_up(heard: RoundReplies, total: np.ndarray, keep: bool = False) -> None:
     """Writes Σ n·Δ/p over the speakers to `total`; rejects updates that do not fit their norms.
 
     With `keep`, decoded updates stay with the replies.
     """
-    _sum(heard, now, total, keep)
-    most = max(float(now.config.silent_at_most), 0.0)  # a threshold may lie below 0
+    _sum(heard, total, keep)
+    limits = heard.now.limits
+    most = max(float(heard.now.config.silent_at_most), 0.0)  # a threshold may lie below 0
     silent = [min(reply.norm, most) for reply in heard.silent]
-    longest = now.limits.longest(heard.speakers, silent)
+    longest = limits.longest(heard.speakers, silent)
     for reply, norm in zip(heard.silent, silent, strict=True):
         reply.norm = min(norm, longest)  # what stands in for it may be as long as it says it is
-    if now.limits.shorten(heard.speakers, longest):
-        _sum(heard, now, total, keep)  # once more, with the shortened updates
+    if limits.shorten(heard.speakers, longest):
+        _sum(heard, total, keep)  # once more, with the shortened updates
         for reply in heard.speakers:
             reply.norm *= reply.scale
     if heard.noise:
         heard.noise = min(heard.noise / float(norm_of(total)) ** 2, _MOST_NOISE)
 
 
-def _sum(heard: RoundReplies, now: Round, total: np.ndarray, keep: bool) -> None:
-    layout, exact, before = now.layout, float32(), now.layout.views(now.sent)
+def _sum(heard: RoundReplies, total: np.ndarray, keep: bool) -> None:
+    layout, before = heard.now.layout, heard.now.layout.views(heard.now.sent)
     coded, heard.noise = [reply for reply in heard.speakers if reply.code], 0.0
-    fits = [reply for reply in heard.speakers if reply.weights is not None]
+    fits = [reply for reply in heard.speakers if reply.weights]
     while True:
-        whole, trained = fits, [reply.weights or [] for reply in fits]
-        weights = [reply.weight * reply.scale for reply in whole]
-        norms = measure(before, trained, layout.wide, weights, total)
+        whole, weights = fits, [reply.weight * reply.scale for reply in fits]
+        norms = measure(before, [reply.weights for reply in fits], layout.wide, weights, total)
         fits = [reply for reply, norm in zip(whole, norms, strict=True)
-                if _accept(heard, reply, exact, norm, layout.size)]  # fmt: skip
+                if _accept(heard, reply, float32(), norm, layout.size)]  # fmt: skip
         if len(fits) == len(whole):  # else the sum holds what was rejected, and is made anew
             break
-    fits += [reply for reply in coded if _add_coded(heard, reply, now, total, keep)]
+    fits += [reply for reply in coded if _add_coded(heard, reply, total, keep)]
     heard.speakers = sorted(fits, key=lambda reply: reply.node)
 
 
-def _add_coded(
-    heard: RoundReplies, reply: Reply, now: Round, total: np.ndarray, keep: bool
-) -> bool:
+def _add_coded(heard: RoundReplies, reply: Reply, total: np.ndarray, keep: bool) -> bool:
     """Adds the update in a code to the sum, and says whether it fits."""
-    size = len(total)
+    asked, size = heard.now.request, len(total)
     try:
-        codec = now.request.codec_of(len(reply.code))
+        codec = asked.codec_of(len(reply.code))
         code = from_bytes(codec, reply.code, size)
     except InputError as error:
         heard.reject(reply.node, error)
         return False
     with np.errstate(over="ignore", invalid="ignore"):
-        update = codec.decode(code, now.request.key(reply.node), size)
+        update = codec.decode(code, asked.key(reply.node), size)
         if not _accept(heard, reply, codec, float(norm_of(update)), size):
             return False
     weight, p = reply.weight * reply.scale, reply.probability
@@ -207,8 +196,7 @@ def _add_coded(
 def _accept(heard: RoundReplies, reply: Reply, codec: Codec, actual: float, size: int) -> bool:
     """Whether a reply's norm can be that of its update. That of a lossless code is measured."""
     reported = actual if reply.encoded_norm is None else reply.encoded_norm
-    fits = tally.fits(codec, np.float64(reported), np.float64(actual), size)
-    if not math.isfinite(actual) or not fits:
+    if not tally.fits(codec, np.float64(reported), np.float64(actual), size):
         heard.reject(
             reply.node,
             f"its update has the norm {actual:g}, it reported {reported:g}; "

@@ -7,32 +7,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from taciturn.core.server import RoundInfo
-from taciturn.federation.aggregation import Round, RoundReplies
+from taciturn.federation.aggregation import RoundReplies
 
 _ENOUGH = 10  # rounds after which a run that saves little says so
 _PATIENCE = 10  # times that a node is asked and not heard before the log says so
-
-
 # Of `row`; an app's own columns have other names.
-_COLUMNS = {
+_COLUMNS = (
     "round", "asked", "spoke", "silent", "rejected", "errors", "missing", "threshold", "norm_mean",
     "norm_std", "bytes_up", "bytes_always", "overhead_up", "bytes_up_full", "bytes_down",
     "overhead_down", "bytes_down_full",
-}  # fmt: skip
+)  # fmt: skip
 
 
-def row(now: Round, heard: RoundReplies, info: RoundInfo) -> dict[str, Any]:
+def row(heard: RoundReplies, info: RoundInfo) -> dict[str, Any]:
     """The row of a round."""
-    up, down = heard.up, now.down
-    return {
-        "round": now.request.round, "asked": len(now.asked), "spoke": int(info.spoke),
-        "silent": int(info.silent), "rejected": heard.rejected, "errors": heard.errors,
-        "missing": heard.missing, "threshold": float(info.threshold),
-        "norm_mean": float(info.norm_mean), "norm_std": float(info.norm_std),
-        "bytes_up": up.payload, "bytes_always": up.always, "overhead_up": up.overhead,
-        "bytes_up_full": up.full, "bytes_down": down.payload, "overhead_down": down.overhead,
-        "bytes_down_full": down.full,
-    }  # fmt: skip
+    now, down = heard.now, heard.now.down
+    counts = (len(now.asked), int(info.spoke), int(info.silent))
+    measured = (float(info.threshold), float(info.norm_mean), float(info.norm_std))
+    values = (
+        now.request.round, *counts, len(heard.rejected), heard.errors, heard.missing, *measured,
+        *heard.up, down.payload, down.overhead, down.full,
+    )  # fmt: skip
+    return dict(zip(_COLUMNS, values, strict=True))
 
 
 def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
@@ -91,11 +87,11 @@ class Nodes(dict[str, Node]):
     def __missing__(self, node: str) -> Node:
         return self.setdefault(node, Node())
 
-    def note(self, now: Round, heard: RoundReplies) -> None:
+    def note(self, heard: RoundReplies) -> None:
         """Adds a round. Says once which nodes lack the mod, and which are asked and never heard."""
+        now, new = heard.now, []
         for node in now.asked:
             self[node].asked += 1
-        new = []
         for reply in heard.speakers:
             own = self[reply.node]
             own.spoke, own.in_a_row, own.last_spoke = own.spoke + 1, 0, now.request.round

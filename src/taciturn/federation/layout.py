@@ -6,8 +6,6 @@ variances. Training moves these, but they are no updates: a codec's noise makes 
 and so does an optimiser's step. The model gets their mean.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import sys
@@ -50,7 +48,9 @@ class Layout(NamedTuple):
     variances: frozenset[str]  # those of the buffers that are
 
     @classmethod
-    def of(cls, arrays: Arrays, exclude: Sequence[str] = (), buffers: Sequence[str] = ()) -> Layout:
+    def of(
+        cls, arrays: Arrays, exclude: Sequence[str] = (), buffers: Sequence[str] = ()
+    ) -> "Layout":
         """The layout of these arrays; both others are names or patterns like `head.*`."""
         layers, rest, averaged = [], [], set()
         for name, array in arrays.items():
@@ -75,6 +75,13 @@ class Layout(NamedTuple):
     def wide(self) -> np.dtype[Any]:
         """The dtype of sums over weights."""
         return np.result_type(np.float32, *(layer.dtype for layer in self.layers))
+
+    def parts(self, flat: np.ndarray) -> Iterator[tuple[Layer, np.ndarray]]:
+        """The layers of weights, each with its part of a flat vector."""
+        start = 0
+        for layer in self.layers:
+            yield layer, flat[start : start + layer.size]
+            start += layer.size
 
     @property
     def names(self) -> list[str]:
@@ -199,9 +206,8 @@ def measure(
                     np.einsum("k,kb->b", scales, updates, out=out[flat])
         return squares
 
-    if not count:
-        if out is not None:
-            out.fill(0)
+    if not count and out is not None:
+        out.fill(0)
         return []
     with np.errstate(invalid="ignore"):
         return [float(x) for x in np.sqrt(sum(in_parallel(work, sum(map(len, sent)))))]

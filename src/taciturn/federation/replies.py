@@ -46,7 +46,7 @@ class Reply:
     error: str | None = None  # what the engine says of a node that failed
     problem: str | None = None  # why the reply cannot be read
     examples: float = 0.0  # n_k; `Limits` bounds it
-    weights: list[np.ndarray] | None = None  # those that came whole, a flat vector per layer
+    weights: list[np.ndarray] = field(default_factory=list)  # that came whole, flat, per layer
     norm: float = 0.0  # m_k; that of a client without `speak`, which always speaks, is measured
     encoded_norm: float | None = None  # of what was encoded; None from a client without `speak`
     probability: float = 1.0  # how likely the client was to speak; 1 where the rule does not say
@@ -60,7 +60,7 @@ class Reply:
 
     @property
     def spoke(self) -> bool:
-        return self.weights is not None or bool(self.code)
+        return bool(self.weights or self.code)
 
     @property
     def weight(self) -> float:
@@ -98,7 +98,7 @@ class Reply:
         if self.code and not asked.coded:
             raise InputError("It has a code, and nobody asked for one.")
         layout.check_rest(self.arrays)
-        self.weights = layout.views(self.arrays) if whole else None
+        self.weights = layout.views(self.arrays) if whole else []
         if self.report is not None:
             self._check_report(self.report, asked, layout.size)
 
@@ -131,11 +131,8 @@ class Reply:
             _weight(asked.weighted_by, self.examples / self.probability)
 
     def charged(self, asked: Request) -> int:
-        """The bytes of the code that count towards a budget.
-
-        A client that sent its weights whole is charged what `speak` would have sent: the others
-        cannot make up for the rest.
-        """
+        """The bytes that count towards a budget. Weights that came whole are charged as the code
+        that `speak` would have sent: the others cannot make up for the rest."""
         return len(self.code) if self.code or asked.rule.nbytes is None else self._given(asked)
 
     def _given(self, asked: Request) -> int:

@@ -22,7 +22,6 @@ from taciturn.core.policy import Policy
 from taciturn.errors import InputError
 from taciturn.federation import aggregation, history
 from taciturn.federation.aggregation import Round, RoundReplies
-from taciturn.federation.history import Nodes
 from taciturn.federation.layout import Arrays, Layout, buffers_of
 from taciturn.federation.protocol import Request
 from taciturn.federation.replies import Limits, Reply
@@ -37,11 +36,10 @@ class Server:
     carries the messages (`engine`) and of what takes the server's step (`steps`)."""
 
     def __init__(
-        self, policy: Policy, *, engine: str, steps: Sequence[str], absent: str = "ignore",
-        exclude: str | Sequence[str] = (), buffers: str | Sequence[str] | None = None,
-        min_clients: int | None = None, folder: str | Path | None = None, compares: bool = False,
-        seed: int | None = None, track: str | None = None, weight_limit: float | None = 10.0,
-        norm_limit: float | None = 3.0, log: logging.Logger | None = None,
+        self, policy: Policy, *, engine: str, steps: Sequence[str], compares: bool, absent: str,
+        exclude: str | Sequence[str], buffers: str | Sequence[str] | None, min_clients: int | None,
+        folder: str | Path | None, seed: int | None, track: str | None, weight_limit: float | None,
+        norm_limit: float | None, log: logging.Logger,
     ) -> None:  # fmt: skip
         self.policy, self.engine, self.compares = policy, engine, compares
         self.absent = choice("absent", absent, ("ignore", "stand-in"))
@@ -54,18 +52,16 @@ class Server:
         self.buffers = [buffers] if isinstance(buffers, str) else buffers
         self.min_clients = None if min_clients is None else whole("min_clients", min_clients, 1)
         self.seed = secrets.randbits(62) if seed is None else whole("seed", seed, 0, 2**62)
-        self.log = log or logging.getLogger("taciturn")
+        self.log = log
         averaged = policy.rule != rules.full() and not compares
+        alone = averaged and not policy.stand_in.counts
         weight, norm = (
             math.inf if limit is None else number(name, limit, "[1, inf]")
             for name, limit in (("weight_limit", weight_limit), ("norm_limit", norm_limit))
         )
-        self.limits = Limits(
-            weight, norm if averaged else math.inf, averaged and not policy.stand_in.counts,
-            self.log,
-        )  # fmt: skip
+        self.limits = Limits(weight, norm if averaged else math.inf, alone, log)
         self.history: list[dict[str, Any]] = []
-        self.nodes = Nodes()
+        self.nodes = history.Nodes()
         self.done = 0  # rounds of earlier starts
         self.rounds: int | None = None  # of the whole run, where that is known
         self.store = None if folder is None else Store(Path(folder), self, steps)
@@ -103,11 +99,9 @@ class Server:
 
     def find(self, arrays: Arrays) -> tuple[Found | None, Results]:
         """The state in the folder, of a run that began with this model, and its results so far."""
-        if self.store is None:
-            return None, {}
-        if not self.store.path.exists():
-            return None, self.store.results.load(-1)  # what a first round left that was lost
-        found, results = self.store.load(arrays)
+        found, results = (None, {}) if self.store is None else self.store.load(arrays)
+        if found is None:
+            return None, results
         rule = self.memory.rule
         if isinstance(rule, budget.Budget) and self.rounds and rule.run != self.rounds:
             self.log.warning("Taciturn: the run had %d rounds and now has %d: bytes are spread "
@@ -147,26 +141,28 @@ class Server:
     def hear(self, now: Round, replies: Iterable[Reply], keep: bool = False) -> RoundReplies:
         """What came back; with `keep`, decoded updates stay with the replies."""
         heard = aggregation.hear(replies, now)
-        aggregation.add_up(heard, now, self._total, keep)
-        self.nodes.note(now, heard)
+        aggregation.add_up(heard, self._total, keep)
+        self.nodes.note(heard)
         return heard
 
     def stood_in(self, heard: RoundReplies) -> int:
         """How many clients did not answer and count as silent."""
         return heard.errors + heard.missing if self.absent == "stand-in" else 0
 
-    def learn(self, now: Round, heard: RoundReplies) -> tuple[np.ndarray, server.RoundInfo]:
+    def learn(self, heard: RoundReplies) -> tuple[np.ndarray, server.RoundInfo]:
         """The mean update, and what people look at; `info.counts` says whether the model moves."""
-        everyone, asked, total = heard.everyone, now.request, self._total
+        everyone, now, total = heard.everyone, heard.now, self._total
         examples, norms, chances = (
             np.asarray([getattr(reply, name) for reply in everyone], total.dtype)
             for name in ("examples", "norm", "probability")
         )
         spoke = np.arange(len(everyone)) < len(heard.speakers)
-        nbytes = np.asarray([reply.charged(asked) for reply in everyone])
-        tallied = tally.of(total, examples, norms, spoke, now.config, chances,
-                           each=asked.rule.each, nbytes=nbytes)  # fmt: skip
-        tallied = tallied._replace(n_rejected=tallied.n_rejected + heard.rejected)
+        nbytes = np.asarray([reply.charged(now.request) for reply in everyone])
+        each = self.policy.rule.each
+        tallied = tally.of(
+            total, examples, norms, spoke, now.config, chances, each=each, nbytes=nbytes
+        )
+        tallied = tallied._replace(n_rejected=tallied.n_rejected + len(heard.rejected))
         tallied = tally.with_absent(tallied, self.stood_in(heard), now.config)
         # By default, all who are asked are enough.
         least = self.min_clients or min(3 if self.compares else 1, len(now.asked))
@@ -183,15 +179,15 @@ class Server:
         return mean, info
 
     def note(
-        self, now: Round, heard: RoundReplies, info: server.RoundInfo, metrics: Mapping[str, Any]
+        self, heard: RoundReplies, info: server.RoundInfo, metrics: Mapping[str, Any]
     ) -> dict[str, Any]:
         """The row of a round, which goes to the history, the log and the tracker."""
-        row = history.row(now, heard, info)
+        row = history.row(heard, info)
         own = history.numbers(metrics, prefix="train_")
         self.history.append(row | {"accuracy": math.nan, "loss": math.nan} | own)
-        history.log_round(self.log, row, heard.reasons)
+        history.log_round(self.log, row, heard.rejected)
         history.log_upload(self.log, self.history, rounds=self.rounds)
-        self._track(now.request.round, row | own)
+        self._track(row["round"], row | own)
         return row
 
     def evaluated(self, round: int, kind: str, metrics: Mapping[str, Any] | None) -> None:
@@ -199,7 +195,7 @@ class Server:
         if metrics is None:
             return
         if self.store is not None:
-            self.store.results.add(round, kind, metrics)
+            self.store.add(round, kind, metrics)
         if self.history and self.history[-1]["round"] == round:
             tested = history.numbers(metrics)
             self.history[-1] |= tested

@@ -27,7 +27,7 @@ from taciturn.summary import summarise
 if TYPE_CHECKING:
     from taciturn.federation.server import Server
 
-ROW = "row"  # the kind of a round's row in the results; others are an engine's
+_ROW = "row"  # the kind of a round's row in the results; others are an engine's
 Results = Mapping[str, dict[int, dict[str, Any]]]  # by kind and round
 # What an engine finds: the model, its own arrays and numbers, and what it added to `state.json`.
 Found = tuple[Arrays, dict[str, Any], dict[str, Any]]
@@ -35,26 +35,27 @@ _LAYOUT = 4  # of the folder
 _PARTS = ServerMemory._fields
 
 
-class ResultsLog:
-    """The file `results.jsonl` of a run folder."""
+class Store:
+    """A run folder with the state of a server in it; `steps` names what takes the step there."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, folder: Path, server: "Server", steps: Sequence[str]) -> None:
+        self.folder, self._server, self._steps = folder, server, list(steps)
+        self._state, self._results = folder / "state.json", folder / "results.jsonl"
 
     def add(self, round: int, kind: str, figures: Mapping[str, Any]) -> None:
         """Appends figures of a round; of two lines of the same kind, the later one counts."""
         line = {"round": round, "kind": kind, "metrics": dict(figures)}
-        with open(self.path, "a", encoding="utf-8") as file:
+        with open(self._results, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
-    def load(self, last: int) -> Results:
+    def results(self, last: int) -> Results:
         """The figures up to the round `last`; later lines are cut off."""
         found: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
-        if not self.path.exists():
+        if not self._results.exists():
             return found
-        kept, there = "", self.path.read_text("utf-8")
+        kept, there = "", self._results.read_text("utf-8")
         for text in there.splitlines():
             try:
                 line = json.loads(text)
@@ -64,17 +65,8 @@ class ResultsLog:
                 found[line["kind"]][line["round"]] = line["metrics"]
                 kept += text + "\n"
         if kept != there:
-            runs.write_text(self.path, kept)
+            runs.write_text(self._results, kept)
         return found
-
-
-class Store:
-    """A run folder with the state of a server in it; `steps` names what takes the step there."""
-
-    def __init__(self, folder: Path, server: "Server", steps: Sequence[str]) -> None:
-        self.folder, self._server, self._steps = folder, server, list(steps)
-        self.results = ResultsLog(folder / "results.jsonl")
-        self.path = folder / "state.json"
 
     def save(self, model: Arrays, own: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Saves everything that the next round needs, and an engine's own beside it."""
@@ -83,10 +75,10 @@ class Store:
                   for i, value in enumerate(leaves_of(getattr(server.memory, part)))}  # fmt: skip
         values |= own
         file = f"state-{last['round']}.safetensors"
-        self.results.add(last["round"], ROW, last)
+        self.add(last["round"], _ROW, last)
         weights = {f"model/{name}": array for name, array in model.items()}
         runs.write_arrays(self.folder / file, values | weights)
-        runs.write_json(self.path, {
+        runs.write_json(self._state, {
             "taciturn": __version__, "layout": _LAYOUT, "task": server.engine.lower(),
             "round": last["round"], "policy": str(server.policy), "steps": self._steps,
             "seed": server.seed, "arrays": file, "model": list(model),
@@ -96,13 +88,12 @@ class Store:
                       if not isinstance(value, np.ndarray | np.generic)],
             **about,
         })  # fmt: skip
-        self._write_table()
         self._tidy(file)
 
     def note(self) -> None:
         """Writes the row of the last round once more: more is known of it now."""
         last = self._server.history[-1]
-        self.results.add(last["round"], ROW, last)
+        self.add(last["round"], _ROW, last)
         self._write_table()
 
     def _write_table(self) -> None:
@@ -112,12 +103,14 @@ class Store:
         columns = dict.fromkeys([*first, *(name for row in history for name in row)], "")
         runs.write_csv(self.folder / "metrics.csv", [columns | first | row for row in history])
 
-    def load(self, initial: Arrays) -> tuple[Found, Results]:
-        """Gives the server its state, and returns the rest of it and the results so far.
+    def load(self, initial: Arrays) -> tuple[Found | None, Results]:
+        """Gives the server its state, and returns the rest of it, if there is one, and the results.
 
         Raises unless they fit this run, which begins with this model.
         """
-        server, about = self._server, runs.read_json(self.path)
+        if not self._state.exists():
+            return None, self.results(-1)  # what a first round left that was lost
+        server, about = self._server, runs.read_json(self._state)
         self._check(about)
         values: dict[str, Any] = dict(runs.read_arrays(self.folder / about["arrays"]))
         model = {name: values.pop(f"model/{name}") for name in about["model"]}
@@ -130,13 +123,12 @@ class Store:
         for name, value in values.items():
             values[name] = value.item() if name in plain else value[()]
         parts = [self._part(part, getattr(server.memory, part), values) for part in _PARTS]
-        done, results = about["round"], self.results.load(about["round"])
-        server.history = [results[ROW].get(t, {}) for t in range(1, done + 1)]
+        done, results = about["round"], self.results(about["round"])
+        server.history = [results[_ROW].get(t, {}) for t in range(1, done + 1)]
         if not all(server.history):
-            raise RunError(f"{self.results.path} lacks rounds before round {done + 1}.")
+            raise RunError(f"{self._results} lacks rounds before round {done + 1}.")
         server.done, server.seed, server.memory = done, about["seed"], ServerMemory(*parts)
         server.nodes = Nodes({node: Node(**one) for node, one in about["nodes"].items()})
-        self._write_table()
         self._tidy(about["arrays"])
         return (model, values, about), results
 
@@ -145,7 +137,7 @@ class Store:
         layout = about.get("layout") if isinstance(about, dict) else None
         if layout != _LAYOUT:
             raise RunError(
-                f"{self.path} cannot be read: it is of another version of Taciturn than "
+                f"{self._state} cannot be read: it is of another version of Taciturn than "
                 f"{__version__}. Use a new folder."
             )
         there = (about["policy"], *about["steps"])
@@ -188,7 +180,8 @@ class Store:
         )  # fmt: skip
 
     def _tidy(self, file: str) -> None:
-        """Removes the arrays of earlier rounds."""
+        """Writes the table, and removes the arrays of earlier rounds."""
+        self._write_table()
         for old in self.folder.glob("state-*.safetensors"):
             if old.name != file:
                 old.unlink()

@@ -4,7 +4,7 @@ import inspect
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from typing import Any
 
@@ -37,24 +37,25 @@ def averages(inner: Strategy) -> bool:
 
 
 @contextmanager
-def metrics_of(inner: Any, each: list[RecordDict]) -> Iterator[None]:
-    """A block in which a function of the user's for metrics sees these records, one per client."""
+def aggregating(
+    inner: Any, each: list[RecordDict], names: Sequence[str], noise: float
+) -> Iterator[None]:
+    """A block in which a strategy is handed replies that stand for others.
+
+    It does not log how many it received, and a function of the user's for metrics sees the records
+    in `each`, one per client. FedAdam's second moments then lack the share of `noise` in a squared
+    mean: with it, all steps are too short for as long as they remember it.
+    """
     function = getattr(inner, "train_metrics_aggr_fn", None)
+    before = getattr(inner, "v_t", None) or {}
     if function not in (None, aggregate_metricrecords):
         inner.train_metrics_aggr_fn = lambda _, key: function(each, key)
     try:
-        yield
+        with _filtered(lambda record: record.msg != RECEIVED):
+            yield
     finally:
         if function is not None:
             inner.train_metrics_aggr_fn = function
-
-
-@contextmanager
-def without_noise(inner: Any, names: Sequence[str], noise: float) -> Iterator[None]:
-    """A block after which FedAdam's second moments lack the share of `noise` in a squared mean:
-    with it, all steps are too short for as long as they remember it."""
-    before = getattr(inner, "v_t", None) or {}
-    yield
     if isinstance(inner, flower.FedAdam) and noise and inner.v_t:
         for name in names:
             found = inner.v_t[name]
@@ -204,8 +205,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-@contextmanager
-def counting_on(done: int, total: int) -> Iterator[None]:
+def counting_on(done: int, total: int) -> AbstractContextManager[None]:
     """A block in which Flower's rounds are counted over all starts."""
 
     def change(record: logging.LogRecord) -> bool:
@@ -215,15 +215,7 @@ def counting_on(done: int, total: int) -> Iterator[None]:
             record.args = (total,)
         return True
 
-    with _filtered(change):
-        yield
-
-
-@contextmanager
-def received_already() -> Iterator[None]:
-    """A block in which a strategy does not count what it was handed."""
-    with _filtered(lambda record: record.msg != RECEIVED):
-        yield
+    return _filtered(change)
 
 
 @contextmanager

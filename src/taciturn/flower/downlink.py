@@ -12,7 +12,6 @@ import glob
 import zlib
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from logging import INFO
 from typing import Any
 
@@ -23,7 +22,7 @@ from flwr.supercore import log
 from taciturn.core import downlink
 from taciturn.core.codecs import Codec, from_bytes, to_bytes
 from taciturn.core.hashing import DOWN
-from taciturn.core.policy import Policy, least_error, parse_part, spell
+from taciturn.core.policy import least_error, parse_part, spell
 from taciturn.errors import InputError
 from taciturn.federation.layout import Layout, difference
 from taciturn.federation.protocol import key_of
@@ -35,22 +34,23 @@ _PUBLIC, _LOG = "downlink/public/", "downlink/log"  # names of saved arrays
 _MESSAGES = "taciturn.messages"  # the array with the bytes of messages
 
 
-@dataclass
 class Downlink:
-    """The server's side."""
+    """The server's side; `kept` is how many messages are kept, None for as many as pay."""
 
-    codec: Codec  # the policy's `down`
-    layout: Layout  # of the model
-    seed: int  # what the codec draws from
-    public: ArrayRecord  # P, with the arrays that always travel as they were last
-    weights: ArrayRecord  # θ, the inner strategy's model
-    log: deque[bytes]  # the last messages, as many as are kept
-    version: int = 0  # how many messages there were
-    has: dict[str, int] = field(default_factory=dict)  # the version that each node said it has
-    before: dict[str, int] = field(default_factory=dict)  # the one that it said it had before that
-    late: set[str] = field(default_factory=set)  # nodes that once had an older one than they said
-    odd: set[str] = field(default_factory=set)  # nodes that make another P, and get it whole
-    sum: int | None = None  # the checksum of P; None before it is needed
+    def __init__(
+        self, codec: Codec, layout: Layout, seed: int, initial: ArrayRecord, kept: int | None
+    ) -> None:
+        self.codec, self.layout, self.seed = codec, layout, seed
+        self.public = initial  # P, with the arrays that always travel as they were last
+        self.weights = initial  # θ, the inner strategy's model
+        most = downlink.most_kept(codec, layout.size)
+        self.log: deque[bytes] = deque(maxlen=most if kept is None else min(kept, most))
+        self.version = 0  # how many messages there were
+        self.sum: int | None = None  # the checksum of P; None before it is needed
+        self.has: dict[str, int] = {}  # the version that each node said it has
+        self.before: dict[str, int] = {}  # the one that it said it had before that
+        self.late: set[str] = set()  # nodes that once had an older one than they said
+        self.odd: set[str] = set()  # nodes that make another P, and get it whole
 
     def to(self, message: Message) -> Message:
         """The inner strategy's message, with what the node lacks of P in place of the model."""
@@ -128,17 +128,6 @@ class Downlink:
         sent = np.frombuffer(b"".join(self.log), np.uint8)
         sent = sent.reshape(len(self.log), self.codec.nbytes(self.layout.size))
         return {_LOG: sent} | {_PUBLIC + name: a for name, a in arrays_of(self.public).items()}
-
-
-def begin(
-    policy: Policy, layout: Layout, seed: int, initial: ArrayRecord, kept: int | None
-) -> Downlink | None:
-    """The server's side before the first round; None without a codec for the way down."""
-    if not policy.has_public:
-        return None
-    most = downlink.most_kept(policy.down, layout.size)
-    log: deque[bytes] = deque(maxlen=most if kept is None else min(kept, most))
-    return Downlink(policy.down, layout, seed, initial, initial, log)
 
 
 def receive(message: Message, context: Context) -> list[int] | None:

@@ -50,8 +50,7 @@ def step(
         log(WARNING, "Taciturn: %d spoke in round %d, and %s needs %d replies: a trimmed mean "
             "takes its place.", len(handed), round, name, needs)  # fmt: skip
         # The silent stay where they are.
-        handed += [_write(reply.message, now, now.model, reply)
-                   for reply in heard.silent]  # fmt: skip
+        handed += [_write(reply.message, now, now.model, reply) for reply in heard.silent]
         inner = compatibility.trimmed_mean(inner, len(handed))
     heard.speakers, heard.silent = [], []  # the inner strategy may need the memory
     if type(inner).aggregate_train is FedAvg.aggregate_train:
@@ -59,10 +58,7 @@ def step(
         arrays = handed[0].content.array_records[now.name]
         metrics = inner.train_metrics_aggr_fn(each, now.request.weighted_by)
     else:
-        with (
-            compatibility.received_already(), compatibility.metrics_of(inner, each),
-            compatibility.without_noise(inner, now.layout.names, heard.noise),
-        ):  # fmt: skip
+        with compatibility.aggregating(inner, each, now.layout.names, heard.noise):
             arrays, metrics = inner.aggregate_train(round, handed)
         if arrays is None:
             return None, metrics
@@ -80,7 +76,7 @@ def step(
 def _mean_alone(heard: RoundReplies, now: FlowerRound, mean: np.ndarray, whole: Reply) -> Message:
     """One reply with the mean update. The arrays of all others are freed: memory is needed."""
     for reply in heard.speakers:
-        reply.weights, reply.arrays = None, {}
+        reply.weights, reply.arrays = [], {}
         for record in reply.message.content.array_records.values():
             record.clear()
     weights = records.moved(now.layout, now.model, mean)
@@ -114,7 +110,7 @@ def _speaker(reply: Reply, now: FlowerRound, forecast: np.ndarray | None, counts
     update, layout = reply.update, now.layout
     by_chance = counts and reply.probability < 1
     changed = reply.scale != 1 or now.has_public or by_chance
-    if reply.weights is not None and changed:
+    if reply.weights and changed:
         update = difference(layout.views(now.sent), reply.weights)
         update *= np.float32(reply.scale)
     if update is not None:
@@ -130,19 +126,16 @@ def _silent(
     heard: RoundReplies, now: FlowerRound, forecast: np.ndarray, absent: int, each: bool
 ) -> list[Message]:
     """The replies of the silent and the absent: all have the same weights, and share them."""
-    parts = list(heard.silent)
-    shares = [(reply.examples, _share(reply.norm, now)) for reply in heard.silent]
     everyone, others = heard.everyone, heard.silent or heard.speakers
+    parts, together = list(heard.silent), mean_of(others, now.layout)
     if absent:
         n = sum(reply.examples for reply in everyone)
         norm = sum(reply.examples * reply.norm for reply in everyone) / n
-        typical = replace(mean_of(others, now.layout), examples=n / len(everyone))
-        parts += [typical] * absent
-        shares += [(typical.examples, _share(norm, now))] * absent
-    total = sum(n for n, _ in shares)
-    forecast *= np.float32(sum(n * share for n, share in shares) / total)
+        parts += [replace(together, examples=n / len(everyone), norm=norm)] * absent
+    total = sum(reply.examples for reply in parts)
+    forecast *= np.float32(sum(part.examples * _share(part.norm, now) for part in parts) / total)
     weights = records.moved(now.layout, now.model, forecast)
-    parts = parts if each else [replace(mean_of(others, now.layout), examples=total)]
+    parts = parts if each else [replace(together, examples=total)]
     return [_write(others[0].message, now, weights, part) for part in parts]
 
 

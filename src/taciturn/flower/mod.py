@@ -3,7 +3,7 @@
 from logging import WARNING
 from typing import Any
 
-from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.supercore import log
 
@@ -11,9 +11,8 @@ from taciturn.core.policy import parse_part
 from taciturn.core.rules import Rule
 from taciturn.errors import InputError
 from taciturn.federation import client
-from taciturn.federation.client import Residual
 from taciturn.federation.layout import Layout
-from taciturn.federation.protocol import Request
+from taciturn.federation.protocol import Request, remark_of
 from taciturn.flower import downlink, protocol
 from taciturn.flower.records import arrays_of, record_of
 
@@ -86,7 +85,7 @@ def _trained(
     except InputError as error:
         # Sent whole, it counts like any other, if the server can read it.
         log(WARNING, "taciturn: the reply is left as it is: %s", error)
-        protocol.remark(reply.content, error)
+        reply.content[protocol.REMARK] = ConfigRecord({"problem": remark_of(error)})
     return reply
 
 
@@ -105,10 +104,9 @@ def _answer(
     if missing := [layer for layer in layout.names if layer not in trained]:
         raise InputError(f"`{missing[0]}` is not in it")
     kept = context.state.array_records.get(_RESIDUAL) if asked.codec.feedback else None
-    found = client.answer(
-        asked, layout.views(before), layout.views(arrays_of(trained)), metrics,
-        f"{reply.metadata.src_node_id}", own, None if kept is None else Residual(**arrays_of(kept)),
-    )  # fmt: skip
+    residual = None if kept is None else client.Residual(**arrays_of(kept))
+    node, after = f"{reply.metadata.src_node_id}", layout.views(arrays_of(trained))
+    found = client.answer(asked, layout.views(before), after, metrics, node, own, residual)
     if found.residual is not None:
         context.state[_RESIDUAL] = record_of(found.residual._asdict())
     if asked.coded or not found.speaks:

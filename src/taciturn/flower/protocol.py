@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE as CHUNK
 
 from taciturn.errors import InputError
-from taciturn.federation.protocol import Report, Request, remark_of, unpack
+from taciturn.federation.protocol import Report, Request, unpack
 from taciturn.federation.replies import Reply
 from taciturn.flower import records
 
@@ -94,11 +94,6 @@ def write_report(
         packed += struct.pack(f"<{form[1]}", *metrics.values())
         name, metrics = PACKED, {}
     content[name] = ConfigRecord({**metrics, REPORT: packed + code})
-
-
-def remark(content: RecordDict, problem: object) -> None:
-    """Adds to a reply why it is not as it was asked for."""
-    content[REMARK] = ConfigRecord({"problem": remark_of(problem)})
 
 
 def metrics_of(content: RecordDict) -> dict[str, Any]:

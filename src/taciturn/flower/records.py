@@ -16,7 +16,6 @@ from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE as CHUNK
 
 from taciturn.errors import InputError
 from taciturn.federation import layout
-from taciturn.federation.layout import Layout
 
 _HEAD = 4096  # bytes in which the header of an array must lie
 
@@ -38,8 +37,8 @@ def view(array: Array) -> np.ndarray:
     try:
         if array.stype != "numpy.ndarray":
             raise ValueError("it must be written by NumPy")
-        head, shape, fortran, dtype = _read_head(array.data)
-        flat = np.frombuffer(array.data, dtype, math.prod(shape), head.tell())
+        start, shape, fortran, dtype = _head_of(array.data)
+        flat = np.frombuffer(array.data, dtype, math.prod(shape), start)
     except Exception as error:  # NumPy reads a header as Python, which fails in many ways
         raise InputError(f"An array cannot be read: {str(error)[:200]}.") from None
     if (shape, str(dtype)) != (tuple(array.shape), array.dtype):
@@ -50,30 +49,29 @@ def view(array: Array) -> np.ndarray:
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
-def _read_head(data: bytes) -> tuple[io.BytesIO, tuple[int, ...], bool, np.dtype[Any]]:
-    """The header of a file of NumPy's, which was read up to its end, and what it says."""
+def _head_of(data: bytes) -> tuple[int, tuple[int, ...], bool, np.dtype[Any]]:
+    """How long the header of a file of NumPy's is, and what it says."""
     head = io.BytesIO(data[:_HEAD])
     if np.lib.format.read_magic(head) != (1, 0):
         raise ValueError("it must be written by NumPy")
-    return head, *np.lib.format.read_array_header_1_0(head)
+    said = np.lib.format.read_array_header_1_0(head)
+    return head.tell(), *said
 
 
 def array_of(data: bytes) -> Array:
     """The array in a file of NumPy's."""
-    _, shape, _, dtype = _read_head(data)
+    _, shape, _, dtype = _head_of(data)
     return Array(str(dtype), shape, "numpy.ndarray", data)
 
 
-def moved(model: Layout, record: Mapping[str, Array], flat: np.ndarray) -> dict[str, Array]:
+def moved(model: layout.Layout, record: Mapping[str, Array], flat: np.ndarray) -> dict[str, Array]:
     """The weights of `record` moved by an update, written array by array: no second model lies in
     memory."""
-    found, start = {}, 0
-    for layer, before in zip(model.layers, model.views(arrays_of(record)), strict=True):
+    found, weights = {}, model.views(arrays_of(record))
+    for (layer, part), before in zip(model.parts(flat), weights, strict=True):
         with np.errstate(over="ignore"):  # what is not finite is not taken
-            after = np.add(before, flat[start : start + layer.size], casting="same_kind",
-                           dtype=layer.dtype)  # fmt: skip
+            after = np.add(before, part, casting="same_kind", dtype=layer.dtype)
         found[layer.name] = Array(after.reshape(layer.shape))
-        start += layer.size
     return found
 
 
@@ -95,24 +93,21 @@ def payload(record: Mapping[str, Array]) -> int:
     return sum(len(array.data) for array in record.values())
 
 
-def message_bytes(message: Message) -> int:
-    """How many bytes Flower writes for a message: it and all objects in it, as they are sent.
+def message_bytes(message: Message, arrays: Mapping[str, int] | None = None) -> int:
+    """How many bytes Flower writes for a message: it and all objects in it, as they are sent; or
+    for one whose array records had these names and these numbers of bytes.
 
     Objects with the same bytes are sent once; they are counted as often as they occur.
     """
     if message.has_error():
         return len(message.deflate())
-    arrays = message.content.array_records
-    return message_bytes_with(message, {name: record_bytes(part) for name, part in arrays.items()})
-
-
-def message_bytes_with(message: Message, arrays: Mapping[str, int]) -> int:
-    """The bytes of a message whose array records had these names and these numbers of bytes."""
-    shell = Message(content=RecordDict(), metadata=message.metadata)
-    others = {name: record for name, record in message.content.items()
+    content, shell = message.content, Message(content=RecordDict(), metadata=message.metadata)
+    if arrays is None:
+        arrays = {name: record_bytes(part) for name, part in content.array_records.items()}
+    others = {name: len(record.deflate()) for name, record in content.items()
               if not isinstance(record, ArrayRecord)}  # fmt: skip
-    total = len(shell.deflate()) + _references("RecordDict", {*others, *arrays})
-    return total + sum(len(record.deflate()) for record in others.values()) + sum(arrays.values())
+    references = _references("RecordDict", {*others, *arrays})
+    return len(shell.deflate()) + references + sum(others.values()) + sum(arrays.values())
 
 
 def record_bytes(record: ArrayRecord) -> int:

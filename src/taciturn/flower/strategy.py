@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from logging import INFO
 from pathlib import Path
 
@@ -18,13 +19,12 @@ from taciturn.core import codecs, rules, standins
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError
 from taciturn.federation import aggregation
-from taciturn.federation.aggregation import RoundReplies
 from taciturn.federation.history import Nodes
 from taciturn.federation.replies import Reply, Traffic
 from taciturn.federation.server import Server
 from taciturn.federation.state import Results
-from taciturn.flower import compatibility, downlink, inner_replies, protocol, records
-from taciturn.flower.compatibility import InnerState, names_of
+from taciturn.flower import compatibility, inner_replies, protocol, records
+from taciturn.flower.downlink import Downlink
 from taciturn.flower.inner_replies import FlowerRound
 from taciturn.flower.records import arrays_of, record_of
 
@@ -95,16 +95,17 @@ class Taciturn(Strategy, Server):
             whole("kept_messages", kept_messages, 0)
         self.kept_messages = kept_messages
         Server.__init__(
-            self, policy, engine="Flower", steps=names_of(inner), absent=absent, exclude=exclude,
-            buffers=buffers, min_clients=min_clients, folder=folder, compares=compares, seed=seed,
-            track=track, weight_limit=weight_limit, norm_limit=norm_limit, log=FLOWER_LOGGER,
+            self, policy, engine="Flower", steps=compatibility.names_of(inner), absent=absent,
+            exclude=exclude, buffers=buffers, min_clients=min_clients, folder=folder, seed=seed,
+            compares=compares, track=track, weight_limit=weight_limit, norm_limit=norm_limit,
+            log=FLOWER_LOGGER,
         )  # fmt: skip
-        self._state = InnerState(inner)
+        self._state = compatibility.InnerState(inner)
         self._form: tuple[str, ...] = ()  # of the metrics in the round before
         self._with_mod: set[str] = set()  # nodes that understood a request since this start
         self._evaluating: set[str] = set()
         self._round: FlowerRound  # since `configure_train`
-        self._downlink: downlink.Downlink | None = None
+        self._downlink: Downlink | None = None
 
     def summary(self) -> None:
         """Logs the policy and the inner strategy's settings."""
@@ -163,8 +164,9 @@ class Taciturn(Strategy, Server):
         return self._downlink.public, results
 
     def _begin(self, initial: ArrayRecord) -> None:
-        layout, kept = self.begin(arrays_of(initial)), self.kept_messages
-        self._downlink = downlink.begin(self.policy, layout, self.seed, initial, kept)
+        layout, down, kept = self.begin(arrays_of(initial)), self.policy.down, self.kept_messages
+        if self.policy.has_public:
+            self._downlink = Downlink(down, layout, self.seed, initial, kept)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -189,16 +191,12 @@ class Taciturn(Strategy, Server):
             protocol.ask(message, self.ask(now, f"{message.metadata.dst_node_id}"), self._form)
             for message in messages
         ]
-        full = sum(map(records.message_bytes, messages))
-        if down is not None:
-            messages = list(map(down.to, messages))
-        else:
-            made: dict[int, ArrayRecord] = {}
-            messages = [
-                protocol.joined(message, made)
-                if f"{message.metadata.dst_node_id}" in self._with_mod else message
-                for message in messages
-            ]  # fmt: skip
+        full, made = sum(map(records.message_bytes, messages)), dict[int, ArrayRecord]()
+        for i, message in enumerate(messages):
+            if down is not None:
+                messages[i] = down.to(message)
+            elif f"{message.metadata.dst_node_id}" in self._with_mod:
+                messages[i] = protocol.joined(message, made)
         payload = sum(records.payload(record) for message in messages
                       for record in message.content.array_records.values())  # fmt: skip
         total = sum(map(records.message_bytes, messages))
@@ -216,36 +214,34 @@ class Taciturn(Strategy, Server):
         del replies, read
         first = heard.everyone[:1]
         self._form = protocol.form_of(first[0].name, first[0].metrics) if first else ()
-        self._with_mod |= {
-            reply.node for reply in heard.everyone if not (reply.without_mod or reply.remark)
-        }
+        # A report is there of whoever has the mod and understood the request.
+        self._with_mod |= {reply.node for reply in heard.everyone if reply.report is not None}
         handed = None
         if not averages:
-            # Before the round is learned from: the stand-ins are those that it began with.
-            each = isinstance(self.inner, QFedAvg)  # it weighs each client by its own loss
-            handed = inner_replies.one_by_one(
-                heard, now, self.policy, self.memory, self.stood_in(heard), each
-            )
-        mean, info = self.learn(now, heard)
+            # Before the round is learned from: the stand-ins are those that it began with. QFedAvg
+            # weighs each client by its own loss.
+            each, absent = isinstance(self.inner, QFedAvg), self.stood_in(heard)
+            handed = inner_replies.one_by_one(heard, now, self.policy, self.memory, absent, each)
+        mean, info = self.learn(heard)
         arrays = metrics = None
         if info.counts:
             arrays, metrics = inner_replies.step(
                 self.inner, heard, now, mean, handed, self._needs, self.compares
             )
-        log(INFO, compatibility.RECEIVED, "aggregate_train", heard.results, heard.errors)
+        results = info.spoke + info.silent + info.rejected
+        log(INFO, compatibility.RECEIVED, "aggregate_train", results, heard.errors)
         metrics = MetricRecord() if metrics is None else metrics
-        row = self.note(now, heard, info, metrics)
-        metrics.update(
-            {f"taciturn.{key}": value for key, value in row.items()
-             if key != "round" and not math.isnan(value)}
-        )  # fmt: skip
+        row = self.note(heard, info, metrics)
+        for key, value in row.items():
+            if key != "round" and not math.isnan(value):
+                metrics[f"taciturn.{key}"] = value
         model, down = now.model if arrays is None else arrays, self._downlink
         if down is not None:
             arrays = down.publish(model)
         if self.store is not None:
             values, kinds = self._state.save()
             values |= {} if down is None else down.tensors()
-            self.store.results.add(row["round"], _METRICS[0], metrics)
+            self.store.add(row["round"], _METRICS[0], metrics)
             self.store.save(arrays_of(model), values, {"form": self._form, "inner": kinds})
         return arrays, metrics
 
@@ -265,26 +261,22 @@ class Taciturn(Strategy, Server):
             has = protocol.read_reply(reply, message.content, self._form)
             if self._downlink is not None:
                 self._downlink.check(reply.node, has)
-            self._check(reply, now)
+            if reply.name == now.name:
+                raise InputError(f"its metrics have the name `{now.name}`, that of arrays.")
+            key = getattr(self.inner, "train_loss_key", "")  # powers of it weigh in the mean
+            loss = reply.metrics.get(key, 0.0)
+            if isinstance(loss, list) or loss < 0:
+                raise InputError(f"`{key}` must be 0 or more, got {loss!r}.")
             if not any(name in reply.arrays for name in now.layout.names):
                 long = any(protocol.CODE in x for x in arrays.values())
                 in_metrics = 0 if long else len(reply.code)
                 whole = {next(iter(arrays), now.name): now.whole}
-                full = records.message_bytes_with(message, whole) - in_metrics
+                full = records.message_bytes(message, whole) - in_metrics
                 payload += in_metrics
         except InputError as error:
             reply.problem = f"{error}"
         reply.traffic = Traffic(payload, always, written - payload, full)
         return reply
-
-    def _check(self, reply: Reply, now: FlowerRound) -> None:
-        """Raises for what Flower's strategies cannot take."""
-        if reply.name == now.name:
-            raise InputError(f"its metrics have the name `{now.name}`, which is that of arrays.")
-        key = getattr(self.inner, "train_loss_key", "")  # powers of it weigh in the mean
-        loss = reply.metrics.get(key, 0.0)
-        if isinstance(loss, list) or loss < 0:
-            raise InputError(f"`{key}` must be 0 or more, got {loss!r}.")
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -304,13 +296,11 @@ class Taciturn(Strategy, Server):
         server_round, now = server_round + self.done, self._round
         messages = list(replies)
         found = [self._read(message, now) for message in messages if not message.has_error()]
-        heard, key = RoundReplies(self.log), now.request.weighted_by
-        found = aggregation.readable(
-            heard, found, self._evaluating, lambda reply: reply.check_metrics(key)
-        )
         # Errors are left to the inner strategy, which counts and logs them.
         kept = [message for message in messages if message.has_error()]
-        for reply in aggregation.comparable(heard, found, now):
+        check = partial(Reply.check_metrics, weighted_by=now.request.weighted_by)
+        heard = aggregation.RoundReplies(now)
+        for reply in aggregation.accepted(heard, found, self._evaluating, check):
             content = RecordDict({reply.name: MetricRecord(reply.metrics)})
             kept.append(Message(content=content, metadata=reply.message.metadata))
         metrics = self.inner.aggregate_evaluate(server_round, kept)

@@ -14,11 +14,7 @@ from typing import Any
 from flwr.app import Error, Message
 from flwr.common.serde import message_to_proto
 from flwr.supercore import log
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    iterate_object_tree,
-)
+from flwr.supercore.inflatable import inflatable_object as inflatable
 from flwr.supernode import start_client_internal as supernode
 from flwr.supernode.cli import flower_supernode
 
@@ -53,7 +49,7 @@ def limit(most: int) -> None:
     def push_weighed(state: Any, object_store: Any, send: Any, push_object: Any) -> None:
         def send_weighed(message: Message, tree: Any, seconds: float) -> tuple[set[str], str]:
             contents: dict[str, bytes] = {}
-            for node in iterate_object_tree(tree):
+            for node in inflatable.iterate_object_tree(tree):
                 while (content := object_store.get(node.object_id)) == b"":
                     time.sleep(0.5)  # the app is still writing it
                 contents[node.object_id] = content
@@ -86,5 +82,9 @@ def _refusal(message: Message, most: int) -> tuple[Message, Any, dict[str, bytes
     log(WARNING, "Taciturn: %s", reason)
     error = Message(error=Error(code=0, reason=reason), metadata=copy(message.metadata))
     error.metadata.__dict__["_message_id"] = error.object_id
-    objects = get_all_nested_objects(error)
-    return error, get_object_tree(error), {name: x.deflate() for name, x in objects.items()}
+    objects = inflatable.get_all_nested_objects(error)
+    return (
+        error,
+        inflatable.get_object_tree(error),
+        {name: x.deflate() for name, x in objects.items()},
+    )

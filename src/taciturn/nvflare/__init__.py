@@ -11,6 +11,6 @@ from taciturn.errors import require
 require("nvflare", "nvflare", "2.9")
 
 from taciturn.nvflare.aggregator import Taciturn  # noqa: E402
-from taciturn.nvflare.recipe import speak  # noqa: E402
+from taciturn.nvflare.filters import speak  # noqa: E402
 
 __all__ = ["Taciturn", "speak"]

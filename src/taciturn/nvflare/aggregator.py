@@ -30,16 +30,8 @@ from taciturn.federation.layout import cast
 from taciturn.federation.protocol import unpack
 from taciturn.federation.replies import Reply, Traffic
 from taciturn.federation.server import Server
-from taciturn.nvflare.messages import (
-    ANSWER,
-    NODES,
-    REMARK,
-    REQUEST,
-    WEIGHT,
-    arrays_of,
-    like,
-    metrics_of,
-)
+from taciturn.nvflare import messages
+from taciturn.nvflare.messages import arrays_of, like
 
 
 class Taciturn(ModelAggregator):
@@ -75,27 +67,24 @@ class Taciturn(ModelAggregator):
         self.buffers = list(buffers) if isinstance(buffers, tuple) else buffers
         self.folder, self.track, self.seed = folder and f"{folder}", track, seed
         self.weight_limit, self.norm_limit = weight_limit, norm_limit
-        self._server = self._new()
+        known = parse(self.policy)
+        if known.has_public:
+            raise InputError(
+                "`down=` is not for NVFlare, which sends all clients the same copy of a task: a "
+                "policy without it."
+            )
+        self._server = Server(
+            known, engine="NVFlare", steps=["NVFlare"], compares=False, absent=absent,
+            exclude=exclude, buffers=buffers, min_clients=min_clients, folder=folder, seed=seed,
+            track=track, weight_limit=weight_limit, norm_limit=norm_limit,
+            log=logging.getLogger("taciturn"),
+        )  # fmt: skip
         self._stack = ExitStack()
         self._found = False  # whether the folder was looked into
         self._params: dict[str, Any] = {}  # that clients train from
         self._round: Round | None = None
         self._lines: dict[str, Any] = {}  # the request
         self._replies: list[Reply] = []
-
-    def _new(self) -> Server:
-        policy = parse(self.policy)
-        if policy.has_public:
-            raise InputError(
-                "`down=` is not for NVFlare, which sends all clients the same copy of a task: a "
-                "policy without it."
-            )
-        return Server(
-            policy, engine="NVFlare", steps=["NVFlare"], absent=self.absent, exclude=self.exclude,
-            buffers=self.buffers, min_clients=self.min_clients, folder=self.folder,
-            seed=self.seed, track=self.track, weight_limit=self.weight_limit,
-            norm_limit=self.norm_limit, log=logging.getLogger("taciturn"),
-        )  # fmt: skip
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Asks with the first task of a round, saves after the step, ends with the job."""
@@ -108,9 +97,13 @@ class Taciturn(ModelAggregator):
             elif event_type == AppEventType.BEFORE_TRAIN_TASK:
                 self._ask(fl_ctx)
             elif event_type == AppEventType.AFTER_SHAREABLE_TO_LEARNABLE:
-                self._save(fl_ctx)
+                # The controller has made the next model.
+                self._params = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)[ModelLearnableKey.WEIGHTS]
+                if self._server.store is not None and self._server.history:
+                    self._server.store.save(arrays_of(self._params), {}, {})
             elif event_type == EventType.END_RUN:
-                if self._server.history and not _aborted(fl_ctx):
+                signal = fl_ctx.get_run_abort_signal()  # set where the job is ended early
+                if self._server.history and not (signal is not None and signal.triggered):
                     self._server.finish(arrays_of(self._params))
                 self._stack.close()
         except TaciturnError as error:
@@ -148,19 +141,16 @@ class Taciturn(ModelAggregator):
             self._params = from_shareable(task).data
             clients = [client.name for client in fl_ctx.get_engine().get_clients()]
             sampled = getattr(_runner(fl_ctx).current_wf.controller, "num_clients", None)
-            cohort = min(sampled or len(clients), len(clients))
-            arrays = arrays_of(self._params)
-            self._round, self._replies = server.open(round, arrays, max(1, cohort), WEIGHT), []
-            known = {name: server.nodes[name] for name in clients}
-            self._lines = {
-                **self._round.request.written(),
-                NODES: {name: [own.in_a_row, own.last_spoke] for name, own in known.items()},
-            }
-        task.set_header(REQUEST, self._lines)
+            cohort = max(1, min(sampled or len(clients), len(clients)))
+            self._replies = []
+            self._round = server.open(round, arrays_of(self._params), cohort, messages.WEIGHT)
+            known = [(name, server.nodes[name]) for name in clients]
+            nodes = {name: [own.in_a_row, own.last_spoke] for name, own in known}
+            self._lines = {**self._round.request.written(), messages.NODES: nodes}
+        task.set_header(messages.REQUEST, self._lines)
         server.ask(self._round, fl_ctx.get_peer_context().get_identity_name())
+        asked, own = len(self._round.asked), len(fobs.dumps(self._lines))
         payload = sum(array.nbytes for array in self._round.sent.values())
-        own = len(fobs.dumps(self._lines))
-        asked = len(self._round.asked)
         self._round.down = Traffic(asked * payload, 0, asked * own, asked * (payload + own))
 
     def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
@@ -194,43 +184,32 @@ class Taciturn(ModelAggregator):
             return FLModel(ParamsType.DIFF, {})
         heard = server.hear(now, self._replies)
         self._round, self._replies = None, []
-        mean, info = server.learn(now, heard)
-        metrics: dict[str, Any] = {}
-        params: dict[str, Any] = {}
-        if heard.everyone:
-            whole = mean_of(heard.everyone, now.layout)
-            metrics = whole.metrics
-            if info.counts:
-                params = self._changes(now, whole, mean)
-        server.note(now, heard, info, metrics)
-        metrics.pop(WEIGHT, None)
-        return FLModel(ParamsType.DIFF, params, metrics=metrics or None)
+        mean, info = server.learn(heard)
+        whole = mean_of(heard.everyone, now.layout) if heard.everyone else Reply("")
+        params = self._changes(now, whole, mean) if info.counts else {}
+        server.note(heard, info, whole.metrics)
+        whole.metrics.pop(messages.WEIGHT, None)
+        return FLModel(ParamsType.DIFF, params, metrics=whole.metrics or None)
 
     def _changes(self, now: Round, whole: Reply, mean: np.ndarray) -> dict[str, Any]:
         """What is added to each parameter; nothing where that would not be finite."""
-        changes, start = {}, 0
-        for layer in now.layout.layers:
-            flat = mean[start : start + layer.size]
-            changes[layer.name] = flat.reshape(layer.shape).astype(layer.dtype)
-            start += layer.size
+        changes = {
+            layer.name: part.reshape(layer.shape).astype(layer.dtype)
+            for layer, part in now.layout.parts(mean)
+        }
         for layer in now.layout.rest:
             if layer.dtype.kind in "fiu":  # a flag has no mean
                 value = cast(whole.arrays[layer.name], layer.dtype)
                 changes[layer.name] = np.asarray(value - now.sent[layer.name], layer.dtype)
         for name, change in changes.items():
             with np.errstate(over="ignore"):
-                if not np.isfinite(now.sent[name] + change).all():
-                    now.log.warning("Taciturn: the mean of round %d makes weights that are not "
-                                    "finite, first in `%s`: the model stays.",
-                                    now.request.round, name)  # fmt: skip
-                    return {}
+                finite = np.isfinite(now.sent[name] + change).all()
+            if not finite:
+                now.log.warning(
+                    "Taciturn: the mean of round %d makes weights that are not finite, first in "
+                    "`%s`: the model stays.", now.request.round, name)  # fmt: skip
+                return {}
         return {name: like(change, self._params[name]) for name, change in changes.items()}
-
-    def _save(self, fl_ctx: FLContext) -> None:
-        """Saves the state with the model that the controller has made."""
-        self._params = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)[ModelLearnableKey.WEIGHTS]
-        if self._server.store is not None and self._server.history:
-            self._server.store.save(arrays_of(self._params), {}, {})
 
     def reset_stats(self) -> None:
         """Forgets what came; a round begins."""
@@ -241,34 +220,23 @@ def _runner(fl_ctx: FLContext) -> Any:
     return fl_ctx.get_prop(FLContextKey.RUNNER)
 
 
-def _aborted(fl_ctx: FLContext) -> bool:
-    """Whether the job was ended before its controller was done."""
-    signal = fl_ctx.get_run_abort_signal()
-    return signal is not None and bool(signal.triggered)
-
-
 def _read(reply: Reply, model: FLModel, now: Round) -> None:
     """Reads a result, or raises."""
     params, packed = dict(model.params or {}), b""
-    if (remark := model.meta.get(REMARK)) is not None:
+    if (remark := model.meta.get(messages.REMARK)) is not None:
         reply.remark = f"{remark}"[:300]
-    reply.metrics = metrics_of(model.meta, model.metrics)
-    if ANSWER in params:
-        packed = params.pop(ANSWER)
+    reply.metrics = messages.metrics_of(model.meta, model.metrics)
+    if messages.ANSWER in params:
+        packed = params.pop(messages.ANSWER)
         reply.report, _, reply.code = unpack(packed)
     arrays = arrays_of(params)
     payload = len(reply.code) + sum(array.nbytes for array in arrays.values())
     if reply.report is None and model.params_type == ParamsType.DIFF:
-        arrays = {name: _moved(now, name, change) for name, change in arrays.items()}
+        for name, change in arrays.items():  # what it makes of the parameters, where it fits
+            if name in now.sent and now.sent[name].shape == change.shape:
+                arrays[name] = np.asarray(now.sent[name] + change)
     reply.arrays = arrays
     own = len(packed) - len(reply.code) + len(fobs.dumps([list(params), reply.metrics]))
     always = sum(array.nbytes for array in now.layout.rest_of(arrays).values())
     whole = sum(array.nbytes for array in now.sent.values())
     reply.traffic = Traffic(payload, always, own, whole + own)
-
-
-def _moved(now: Round, name: str, change: np.ndarray) -> np.ndarray:
-    """What a client's difference makes of a parameter."""
-    if name not in now.sent or now.sent[name].shape != change.shape:
-        return change
-    return np.asarray(now.sent[name] + change)

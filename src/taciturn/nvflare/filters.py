@@ -1,4 +1,5 @@
-"""The client's filters: one keeps the model that came, the other writes what training changed."""
+"""The client's filters, of which one keeps the model that came and the other writes what training
+changed; and `speak`, which adds them to a recipe."""
 
 import logging
 from typing import Any
@@ -8,17 +9,25 @@ from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.client.config import TransferType
 
 from taciturn.errors import InputError
 from taciturn.federation import client
-from taciturn.federation.client import Residual
 from taciturn.federation.layout import Arrays, Layout
 from taciturn.federation.protocol import Request, remark_of
+from taciturn.nvflare.aggregator import Taciturn
 from taciturn.nvflare.messages import ANSWER, NODES, REMARK, REQUEST, arrays_of, metrics_of
 
 log = logging.getLogger("taciturn")
 
 _TASK = "taciturn.task"  # the property with a request and the model that came with it
+# By the module of a recipe.
+_REFUSED = {
+    "fedavg_he": "homomorphic encryption hides the norms that the server checks, and cannot add up "
+    "codes",
+    "scaffold": "Scaffold sends control variates beside the weights, and no code has them",
+    "swarm": "Swarm has no server that keeps the state of a policy",
+}
 
 
 class Listen(Filter):
@@ -28,7 +37,8 @@ class Listen(Filter):
         record = shareable.get_header(REQUEST)
         before: Arrays = {}
         if record is not None:
-            before = {name: array.copy() for name, array in arrays_of(_data(shareable)).items()}
+            came = arrays_of(from_shareable(shareable).data)
+            before = {name: array.copy() for name, array in came.items()}
         fl_ctx.set_prop(_TASK, (record, before), private=True, sticky=False)
         return shareable
 
@@ -44,7 +54,7 @@ class Speak(Filter):
     def __init__(self, required: bool = False) -> None:
         super().__init__()
         self.required = required
-        self._residual: Residual | None = None
+        self._residual: client.Residual | None = None
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         record, before = fl_ctx.get_prop(_TASK) or (None, {})
@@ -92,5 +102,31 @@ class Speak(Filter):
         DXO(DataKind.WEIGHT_DIFF, data, dxo.meta).update_shareable(shareable)
 
 
-def _data(shareable: Shareable) -> Any:
-    return from_shareable(shareable).data
+def speak(recipe: Any) -> None:
+    """Adds the client's filters to a recipe whose aggregator is `Taciturn`.
+
+    Scripts, in process or not, stay as they are. The filters make the difference themselves, so the
+    parameters of a recipe with `TransferType.DIFF` reach them whole. taciturn must be installed at
+    every site.
+    """
+    for one in type(recipe).__mro__:
+        if reason := _REFUSED.get(one.__module__.rpartition(".")[2]):
+            raise InputError(f"{type(recipe).__name__} cannot be combined with Taciturn: {reason}.")
+    if not isinstance(getattr(recipe, "aggregator", None), Taciturn):
+        raise InputError(
+            f"{type(recipe).__name__} must have `aggregator=taciturn.nvflare.Taciturn(...)`, got "
+            f"{getattr(recipe, 'aggregator', None)!r}."
+        )
+    if recipe.aggregator.folder is not None and "fedopt" in type(recipe).__module__:
+        raise InputError(
+            "`folder=` goes with FedAvg alone: NVFlare does not save what FedOpt's optimiser has "
+            "learned, and a job that is submitted again would go on without it."
+        )
+    recipe.add_client_input_filter(Listen(), tasks=["train"])
+    recipe.add_client_output_filter(Speak(), tasks=["train"])
+    job = recipe._job
+    job.set_app_packages([*job.job.app_packages, "taciturn"])  # it is not copied into the job
+    for app in job._deploy_map.values():
+        for item in getattr(app.app_config, "executors", ()):
+            if hasattr(item.executor, "_params_transfer_type"):
+                item.executor._params_transfer_type = TransferType.FULL
