@@ -13,9 +13,8 @@ import jax
 import numpy as np
 import pytest
 
-from taciturn import runs
+from taciturn import runs, studies
 from taciturn.cli import _COMMANDS
-from taciturn.studies import comparison
 
 SMALL = ["synthetic", "--rounds", "2", "--cohort", "3"]
 
@@ -102,7 +101,7 @@ def test_which_policies_run(taciturn: Any, monkeypatch: pytest.MonkeyPatch) -> N
         asked.append(values["arms"])
         return Path("runs"), {}
 
-    monkeypatch.setattr(comparison, "start", start)
+    monkeypatch.setattr(studies, "start", start)
     for options in ([], ["--budget", "4kB,per=run"]):
         assert taciturn("run", *SMALL, *options, "--json")[0] == 0
     assert asked == ["full; adaptive+ou; budget", "full; budget:4kB,per=run"]

@@ -15,11 +15,10 @@ import pytest
 from test_resume import assert_same_files, every_round_is_saved, stop_after_two_rounds
 
 import taciturn as package
-from taciturn import cli, runs
+from taciturn import cli, runs, studies
 from taciturn.errors import InputError, RunError
 from taciturn.report.units import score_text
 from taciturn.settings import Settings, points, read_values
-from taciturn.studies import comparison
 from taciturn.summary import difference, summarise
 from taciturn.tasks import load
 
@@ -130,7 +129,7 @@ def test_what_is_given_counts_more_than_the_file(
         asked.update(values)
         return Path("runs"), {}
 
-    monkeypatch.setattr(comparison, "start", start)
+    monkeypatch.setattr(studies, "start", start)
     Path("c.toml").write_text('task = "glyphs"\nrounds = 9\nseeds = [1, 2]\nlr = 0.3\n')
     options = ("--config", "c.toml", "--policy", "full", "--seed", "7", "--json")
     assert taciturn("run", *SMALL, *options)[0] == 0

@@ -49,8 +49,8 @@ class Frontier(TaskOptions, Settings, Command):
         import jax
 
         from taciturn.frontier import folder, front, picture
+        from taciturn.report import plots
         from taciturn.sim import prepare
-        from taciturn.studies import figure
 
         if self.task == "list":
             sys.stdout.write("".join(f"{name:<30} {text}\n" for name, text in folder.GRID.items()))
@@ -66,13 +66,13 @@ class Frontier(TaskOptions, Settings, Command):
         found = folder.complete(values, self._named(folder.GRID, folder.OWN), out)
         table = front.table(found)
         made = [table.write(out / "table.csv")]
-        made += figure.write(picture.draw(found, self.trails), out, "figure")
+        made += plots.write(picture.draw(found, self.trails), out, "figure")
         sys.stdout.write("\n".join([table.title, "", table.text(), *map(str, made)]) + "\n")
 
     def _named(self, grid: Mapping[str, str], own: Collection[str]) -> dict[str, str] | None:
         """The policies that were asked for, by their names in the grid where they have one; those
         with settings of their `own` by these names alone."""
-        from taciturn.studies.comparison import policies_of
+        from taciturn.studies import policies_of
 
         if self.policies is None:
             return None

@@ -104,12 +104,11 @@ class Simulation(Plan, Output):
         import_files(self.imports)
         values = self.values()
         self.check()
-        from taciturn import sim
-        from taciturn.studies import comparison
+        from taciturn import sim, studies
 
         sim.prepare()
-        told = comparison.Told(self.quiet, self.track)
-        self.show(*comparison.start(values, self.out, told))
+        told = studies.Told(self.quiet, self.track)
+        self.show(*studies.start(values, self.out, told))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,11 +184,10 @@ class Resume(Output):
 
     def go(self) -> None:
         self.check()
-        from taciturn import sim
-        from taciturn.studies import comparison
+        from taciturn import sim, studies
 
-        if comparison.is_complete(self.folder):
+        if studies.is_complete(self.folder):
             tell(f"{self.folder} is complete.")
         sim.prepare()
-        told = comparison.Told(self.quiet, self.track)
-        self.show(self.folder, comparison.go_on(self.folder, told))
+        told = studies.Told(self.quiet, self.track)
+        self.show(self.folder, studies.go_on(self.folder, told))

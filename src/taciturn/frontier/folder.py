@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from taciturn import runs
+from taciturn import runs, studies
 from taciturn.core.policy import parse
 from taciturn.errors import InputError, RunError
 from taciturn.frontier.front import Frontier, Scores
@@ -19,7 +19,6 @@ from taciturn.report import series
 from taciturn.settings import Plan, read_config
 from taciturn.sim.identity import identity, what_differs
 from taciturn.sim.model import flat_model
-from taciturn.studies import comparison
 from taciturn.summary import FULL, RECOMMENDED
 from taciturn.tasks.check import metric_names
 from taciturn.tasks.task import Task, with_test
@@ -65,7 +64,7 @@ def complete(values: Mapping[str, Any], policies: dict[str, str] | None, folder:
     finished by the next call, whatever that asks for. `policies` are by their names, None for the
     built-in grid, and `values` the other fields of a plan.
     """
-    ((plan, task, _),) = comparison.prepare(values).values()
+    ((plan, task, _),) = studies.prepare(values).values()
     smaller = SMALLER if flat_model(task).size < SMALL else {}
     asked = GRID | smaller if policies is None else {FULL: FULL} | policies
     names: dict[_Arm, str] = {}
@@ -84,9 +83,9 @@ def complete(values: Mapping[str, Any], policies: dict[str, str] | None, folder:
         found = {}
         for below, own in plans.items():
             mine = replace(plan, arms=own.arms, choice=own.choice)
-            ready = comparison.Ready(mine, task, comparison.policies_of(str(own.arms)))
-            with comparison.saying_how("The same command goes on."):
-                comparison.run_below(ready, below)
+            ready = studies.Ready(mine, task, studies.policies_of(str(own.arms)))
+            with studies.saying_how("The same command goes on."):
+                studies.run_below(ready, below)
             read = series.read(below)
             for text, choice in _arms(own):
                 found[names.get((text, choice), text)] = _scores(read[text], plan, variance)
@@ -104,14 +103,14 @@ def _claim(about: Path, now: dict[str, Any]) -> None:
 
 
 def _arms(plan: Plan) -> list[_Arm]:
-    return [(text, plan.choice) for text in comparison.policies_of(str(plan.arms))]
+    return [(text, plan.choice) for text in studies.policies_of(str(plan.arms))]
 
 
 def _plans(arms: Mapping[_Arm, str], plan: Plan, task: Task) -> Iterator[Plan]:
     """The plans that run these arms, which have names; says which cannot be run."""
     for choice in dict.fromkeys(choice for _, choice in arms):
         own, policies = replace(plan, choice=choice), {t: parse(t) for t, c in arms if c == choice}
-        left_out = comparison.left_out(own, task, policies)
+        left_out = studies.left_out(own, task, policies)
         for text, why in left_out.items():
             log.warning("%s is left out: %s", arms[text, choice], why)
         if texts := [text for text in policies if text not in left_out]:

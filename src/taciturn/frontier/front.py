@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taciturn.report.page import SHARES
+from taciturn.report.table import Spread, Table
 from taciturn.report.units import byte_text
-from taciturn.studies.table import Spread, Table
 from taciturn.summary import FULL, RECOMMENDED, Difference, difference
 
 

@@ -1,18 +1,25 @@
 """The picture of the frontier: accuracy against uploaded bytes."""
 
+from collections.abc import Sequence
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 
 from taciturn.frontier.front import Frontier, Point, points
 from taciturn.report.colours import colours
 from taciturn.report.plots import log_ticks
 from taciturn.report.units import byte_axis
-from taciturn.studies.figure import place_names
 from taciturn.summary import FULL, MARGIN, RECOMMENDED
 
 _MOST_BELOW = 3.0  # points below full communication that are shown, or as many as above
 _MOST = 10  # policies that a picture has: with more, names do not find room
 _PAPER = {"boxstyle": "square,pad=0", "fc": "white", "ec": "none", "alpha": 0.9}  # below names
+# Where a name may stand, in points from its point, and which end of it is there: near ones first.
+_PLACES = [((10, 0), "left"), ((0, 13), "center"), ((0, -13), "center"), ((-10, 0), "right")]
+_PLACES += [((right, up), end) for height in range(13, 70, 6) for up in (height, -height)
+            for right, end in ((0, "center"), (10, "left"), (-10, "right"))]  # fmt: skip
 
 
 def draw(frontier: Frontier, trails: bool = False) -> Figure:
@@ -54,7 +61,7 @@ def draw(frontier: Frontier, trails: bool = False) -> Figure:
     axes.set_title(f"{frontier.title}{some}")
     axes.grid(alpha=0.25)
     figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
-    place_names(axes, names)
+    _place(axes, names)
     return figure
 
 
@@ -68,3 +75,20 @@ def _zoom(axes: Axes, found: list[Point], level: float) -> float:
     log_ticks(axes, list(ticks), list(ticks.values()))
     axes.set_xlim(min(sent) / 4, max(sent) * 4)
     return lowest
+
+
+def _place(axes: Axes, names: Sequence[Annotation]) -> None:
+    """Moves names beside the points that they annotate, so that none covers another or a point."""
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    figure.draw_without_rendering()
+    points = axes.transData.transform([name.xy for name in names])
+    taken = [Bbox([point, point]).padded(5 * figure.dpi / 72) for point in points]
+    for name in names:
+        for offset, end in _PLACES:
+            name.set(position=offset, horizontalalignment=end)
+            box = name.get_window_extent()
+            inside = axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max)
+            if inside and not box.count_overlaps(taken):
+                break
+        taken.append(box)

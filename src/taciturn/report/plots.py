@@ -1,4 +1,4 @@
-"""A picture of run folders: the first figures of their page."""
+"""Pictures in files: the first figures of run folders' page, and what other pictures share."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,8 +30,8 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
                 )  # fmt: skip
                 handles.setdefault(name, curve)
                 if len(line.y) > 1 and not line.dash:
-                    axes.fill_between(line.x, line.y.min(0), line.y.max(0), color=colour,
-                                      alpha=0.12, lw=0)  # fmt: skip
+                    low, high = line.y.min(0), line.y.max(0)
+                    axes.fill_between(line.x, low, high, color=colour, alpha=0.12, lw=0)
         axes.set_title(f"{panel.title}\n{panel.note}", fontsize=10, loc="left")
         axes.set_xlabel(panel.x)
         axes.yaxis.set_major_formatter(f"{{x:g}}{panel.y_axis.get('ticksuffix', '')}")
@@ -43,9 +43,7 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
             axes.set_ylim(0)
         axes.grid(alpha=0.25)
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
-    with files.atomic_write(path, "wb") as file:
-        figure.savefig(file, dpi=110, format="png", metadata={"Software": None})
-    return path
+    return save(figure, path, dpi=110)
 
 
 def log_ticks(axes: Any, ticks: Sequence[float], texts: Sequence[str]) -> None:
@@ -53,3 +51,18 @@ def log_ticks(axes: Any, ticks: Sequence[float], texts: Sequence[str]) -> None:
     axes.set_xscale("log")
     axes.set_xticks(ticks, texts)
     axes.set_xticks([], minor=True)
+
+
+def write(figure: Any, folder: Path, name: str) -> list[Path]:
+    """Writes a figure as PNG and as SVG; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [save(figure, folder / f"{name}.{kind}", dpi=130) for kind in ("png", "svg")]
+
+
+def save(figure: Any, path: Path, dpi: int) -> Path:
+    """Writes a PNG, or what ends in .svg, without the time at which it was made."""
+    kind, when = ("svg", "Date") if path.suffix == ".svg" else ("png", "Software")
+    settings = require("matplotlib", "report").rc_context({"svg.hashsalt": path.stem})
+    with files.atomic_write(path, "wb") as file, settings:
+        figure.savefig(file, dpi=dpi, format=kind, metadata={when: None})
+    return path

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import rankdata
 
-from taciturn import files
 from taciturn.data.shakespeare import CHARACTERS, LEAF_CHARACTERS
 from taciturn.errors import require
+from taciturn.report import plots
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task
 
@@ -44,9 +44,7 @@ def show(task: Task, path: Path) -> Path:
     of = f"{population:,} clients" + (f", {len(chosen)} counted" if population > _COUNTED else "")
     spread = f"{rows.min()} to {rows.max()} examples each, median {np.median(rows):g}"
     top.set_title(f"{of}\n{spread}", fontsize=10)
-    with files.atomic_write(path, "wb") as file:
-        figure.savefig(file, dpi=100, format="png")
-    return path
+    return plots.save(figure, path, dpi=100)
 
 
 def _labels(axes: Any, labels: list[np.ndarray]) -> None:
