@@ -11,8 +11,6 @@ Tests marked `gpu` need JAX to have one: `JAX_PLATFORMS=cuda,cpu`, as `tests/gpu
 TACITURN_GPU_TESTS=cpu they run on a CPU, kernels interpreted, to see that the tests are right.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -9,8 +9,6 @@ of pytest (`-- -k kernels`), is written down only where `--json` says. The packa
 installed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ nothing, but with `--near`. Exits with 1 where a fault was not found. Where a te
 longer in its file, or is there twice, nothing runs: the table has to follow the sources.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """The public names, what importing costs, and which way imports point."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

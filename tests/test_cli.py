@@ -1,7 +1,5 @@
 """The command line: exit codes, one line an error, and what a run leaves behind."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

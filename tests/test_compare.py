@@ -1,7 +1,5 @@
 """`taciturn compare`, configuration files, sweeps, `taciturn runs`, and what a run gives back."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Examples: each runs as a reader would run it, and learns something."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

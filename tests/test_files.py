@@ -1,7 +1,5 @@
 """Files that are whole or not there, locks, and what killed processes leave behind."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

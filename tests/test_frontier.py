@@ -1,7 +1,5 @@
 """`taciturn frontier`, and what it makes of runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The peers benchmark's own judgement: that all sides do the same work, or that it says so."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`taciturn resume`: runs that were stopped, killed or ran out of disk."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

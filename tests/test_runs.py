@@ -1,7 +1,5 @@
 """Run folders: a file is the old one or the new one, never half of either."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

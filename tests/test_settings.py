@@ -1,7 +1,5 @@
 """Settings: one dataclass is the command line, the Python arguments and a program's key."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import fields

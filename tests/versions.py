@@ -15,8 +15,6 @@ had: too low for another package, or without a wheel for this Python.
 The `cuda` extra is left out: gigabytes, and of no use without a GPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

@@ -5,8 +5,6 @@ the end weights, a picture and the summary: a run without a summary was stopped.
 list, a sweep, its folder has a folder for every value.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import re

@@ -4,8 +4,6 @@ What a tracker calls a run is an arm here, its figures means over seeds. Where a
 the way, that is said once, and training goes on without it.
 """
 
-from __future__ import annotations
-
 import contextvars
 import logging
 import math

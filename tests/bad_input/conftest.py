@@ -1,7 +1,5 @@
 """What counts as refusing: an error, soon, without much memory, and before anything trains."""
 
-from __future__ import annotations
-
 import functools
 import signal
 from collections.abc import Iterator

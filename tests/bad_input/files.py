@@ -1,7 +1,5 @@
 """Files that are wrong, each in one way, by name; a case of the command line has it in braces."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -5,8 +5,6 @@ Nothing here trains or compiles: input that gets as far as that was accepted, an
 What each setting, argument and file may be is in `test_python.py`; here is every way to it once.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shlex

@@ -3,8 +3,6 @@
 A case is a call and a piece of what it must say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

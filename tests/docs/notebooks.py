@@ -1,7 +1,5 @@
 """Executes the tutorials and stores them with their output: `make notebooks`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

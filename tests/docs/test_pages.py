@@ -5,8 +5,6 @@ rounds, unless `<!-- not run: REASON -->` is above it. Blocks of a page share a 
 they are Python, their names. The federation of `flower.md` is run by `tests/flower`.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import json

@@ -1,7 +1,5 @@
 """The author's sums: the paper's formula, from raw weights."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from experiments.paper.author_sums import author_sums

@@ -4,8 +4,6 @@ Each subcommand is a dataclass: its fields are the options, its docstring is the
 `go` does the work.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Union

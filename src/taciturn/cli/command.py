@@ -1,7 +1,5 @@
 """What every subcommand is: a dataclass whose fields are its options."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 import typing

@@ -1,7 +1,5 @@
 """`taciturn frontier`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields

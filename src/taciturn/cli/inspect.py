@@ -1,7 +1,5 @@
 """`taciturn runs`, `report` and `watch`."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path

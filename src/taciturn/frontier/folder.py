@@ -1,7 +1,5 @@
 """The folder of a frontier: comparisons of one task, with the same settings, data and seeds."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Figures of runs: what is drawn of every arm, and Plotly's JSON of it for a page."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape

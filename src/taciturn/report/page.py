@@ -1,7 +1,5 @@
 """The page of run folders: one HTML file that needs nothing else, and asks no network."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

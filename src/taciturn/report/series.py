@@ -3,8 +3,6 @@
 Folders of simulations and of Flower federations alike, also while they are being written.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re
