@@ -31,6 +31,7 @@ third with the most. Bits per weight are those of clients that spoke."""
 _NOTE_ON_BYTES = "Sums over rounds and clients, means over seeds; point at one for all its digits."
 
 Row = dict[str, str]  # HTML by heading; what is missing is an empty cell
+Settings = Mapping[str, Any]  # of a folder
 
 
 def content(
@@ -52,10 +53,18 @@ def content(
     if targets:
         note = f"Payload and overhead of all clients{why}."
         sections["Upload until an accuracy"] = by_arm(lambda s: _upload_until(s, targets), note)
-    sections |= _about(folders, names)
+    settings = [_settings(folder) for folder in folders]
+    title, subtitle = _titles(arms, settings, names)
+    configs = filter(None, map(series.config, folders))
+    commands = [f"<pre>{escape(command(config))}</pre>" for config in configs]
+    sections |= {
+        "Settings": _beside(names, settings),
+        "Versions": _beside(names, [series.summary(one).get("versions", {}) for one in folders]),
+        "The same again": "".join(dict.fromkeys(commands)),
+    }
     return {
-        "title": _title(arms, folders, names),
-        "subtitle": _subtitle(arms, folders, names),
+        "title": title,
+        "subtitle": subtitle,
         "savings": "".join(f"<li>{text}</li>" for text in _savings(arms, looks)),
         "arms": [{"name": name, "colour": colour, "dash": dash}
                  for name, (colour, dash) in zip(arms, looks, strict=True)],
@@ -109,12 +118,19 @@ def _targets(arms: Mapping[str, Series]) -> tuple[list[float], str]:
     return [share * best[name] for share in SHARES], why
 
 
-def _title(arms: Mapping[str, Series], folders: Sequence[Path], names: Sequence[str]) -> str:
-    """Task and policies."""
-    tasks = {str(task) for folder in folders if (task := _settings(folder).get("task"))}
-    policies = list(dict.fromkeys(s.arm for s in arms.values()))
+def _titles(
+    arms: Mapping[str, Series], settings: Sequence[Settings], names: Sequence[str]
+) -> tuple[str, str]:
+    """Tasks and policies; and below them how long they ran, with how many seeds."""
+    tasks = sorted({str(own["task"]) for own in settings if own.get("task")})
+    policies = dict.fromkeys(s.arm for s in arms.values())
     shown = ", ".join(policies) if len(policies) <= _NAMED else f"{len(policies)} arms"
-    return f"{', '.join(sorted(tasks) or names)}: {shown}"
+    rounds, seeds = {s.rounds for s in arms.values()}, {len(s.seeds) for s in arms.values()}
+    planned = {own.get("rounds") for own in settings}
+    of = f" of {_range(planned)}" if all(planned) and planned != {max(rounds)} else ""
+    more = "" if seeds == {1} else "s; lines are means over seeds, shades their range"
+    counts = f"{_range(rounds)}{of} rounds, {_range(seeds)} seed{more}"
+    return f"{', '.join(tasks or names)}: {shown}", f"{', '.join(names)}: {counts}"
 
 
 def _savings(arms: Mapping[str, Series], looks: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -136,18 +152,8 @@ def _savings(arms: Mapping[str, Series], looks: Sequence[tuple[str, str]]) -> It
         yield f"{_arm(name, look)} <strong>{share}</strong> of the upload, {told}"
 
 
-def _subtitle(arms: Mapping[str, Series], folders: Sequence[Path], names: Sequence[str]) -> str:
-    rounds = sorted({s.rounds for s in arms.values()})
-    seeds = sorted({len(s.seeds) for s in arms.values()})
-    planned = {series.config(folder).get("rounds") for folder in folders}
-    of = f" of {_range(sorted(planned))}" if all(planned) and planned != {rounds[-1]} else ""
-    text = f"{', '.join(names)}: {_range(rounds)}{of} rounds, "
-    text += f"{_range(seeds)} seed{'s' * (seeds != [1])}"
-    return text + ("" if seeds == [1] else "; lines are means over seeds, shades their range")
-
-
-def _range(numbers: list[Any]) -> str:
-    return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
+def _range(numbers: set[Any]) -> str:
+    return " to ".join(f"{end:,}" for end in sorted({min(numbers), max(numbers)}))
 
 
 def _figures(s: Series) -> Row:
@@ -170,13 +176,15 @@ def _figures(s: Series) -> Row:
 
 
 def _bytes_both_ways(s: Series) -> Row:
-    columns = {"payload up": "bytes_up", "overhead up": "overhead_up",
-               "payload down": "bytes_down", "overhead down": "overhead_down"}  # fmt: skip
-    row = {heading: _bytes(s[name].sum(1).mean()) for heading, name in columns.items()}
     summary = s.summary()
-    row["upload of full"] = percent(summary["upload_share"], ".3g")
-    row["both ways of full"] = percent(summary["traffic_share"], ".3g")
-    return row
+    return {
+        "payload up": _bytes(s["bytes_up"].sum(1).mean()),
+        "overhead up": _bytes(s["overhead_up"].sum(1).mean()),
+        "payload down": _bytes(s["bytes_down"].sum(1).mean()),
+        "overhead down": _bytes(s["overhead_down"].sum(1).mean()),
+        "upload of full": percent(summary["upload_share"], ".3g"),
+        "both ways of full": percent(summary["traffic_share"], ".3g"),
+    }
 
 
 def _upload_until(s: Series, accuracies: Sequence[float]) -> Row:
@@ -191,32 +199,21 @@ def _upload_until(s: Series, accuracies: Sequence[float]) -> Row:
     return row
 
 
-def _about(folders: Sequence[Path], names: list[str]) -> dict[str, str]:
-    """Settings, versions and commands, a column for each folder."""
-
-    def beside(columns: Sequence[Mapping[str, Any]]) -> str:
-        rows = []
-        for key in dict.fromkeys(key for column in columns for key in column):
-            values = [escape(_value(column.get(key, ""))) for column in columns]
-            name = escape(key) if len(set(values)) == 1 else f"<strong>{escape(key)}</strong>"
-            if any(values):
-                rows.append({"": name} | dict(zip(map(escape, names), values, strict=True)))
-        return _table(rows, kind="about") if rows else ""
-
-    commands = [f"<pre>{escape(command(config))}</pre>"
-                for config in map(series.config, folders) if config]  # fmt: skip
-    return {
-        "Settings": beside([*map(_settings, folders)]),
-        "Versions": beside([series.summary(folder).get("versions", {}) for folder in folders]),
-        "The same again": "".join(dict.fromkeys(commands)),
-    }
-
-
-def _settings(folder: Path) -> dict[str, Any]:
+def _settings(folder: Path) -> Settings:
     summary = series.summary(folder)
-    return series.config(folder) or {
-        key: summary[key] for key in _OF_A_FEDERATION if key in summary
-    }
+    of_a_federation = {key: summary[key] for key in _OF_A_FEDERATION if key in summary}
+    return series.config(folder) or of_a_federation
+
+
+def _beside(names: Sequence[str], columns: Sequence[Mapping[str, Any]]) -> str:
+    """A column of values for each folder; names of those that differ are strong."""
+    rows = []
+    for key in dict.fromkeys(key for column in columns for key in column):
+        values = [escape(_value(column.get(key, ""))) for column in columns]
+        name = escape(key) if len(set(values)) == 1 else f"<strong>{escape(key)}</strong>"
+        if any(values):
+            rows.append({"": name} | dict(zip(map(escape, names), values, strict=True)))
+    return _table(rows, kind="about") if rows else ""
 
 
 def _value(value: Any) -> str:
@@ -240,8 +237,9 @@ def _table(rows: list[Row], kind: str = "figures") -> str:
     headings = dict.fromkeys(heading for row in rows for heading in row)
     first, *others = [one for one in headings if any(row.get(one) for row in rows)]
     head = "".join(f"<th>{heading}</th>" for heading in (first, *others))
-    body = "".join(f"<tr><th>{row[first]}</th>"
-                   + "".join(f"<td>{row.get(one, '')}</td>" for one in others) + "</tr>"
-                   for row in rows)  # fmt: skip
+    body = ""
+    for row in rows:
+        cells = "".join(f"<td>{row.get(one, '')}</td>" for one in others)
+        body += f"<tr><th>{row[first]}</th>{cells}</tr>"
     table = f"<table class={kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="wide">{table}</div>'
