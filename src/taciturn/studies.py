@@ -77,9 +77,6 @@ class Told(NamedTuple):
             yield tell
 
 
-TO_ALL = Told()
-
-
 def policies_of(text: str) -> dict[str, Policy]:
     """The arms of a text such as `full; adaptive+ou`."""
     found: dict[str, Policy] = {}
@@ -177,9 +174,7 @@ def prepare(values: Mapping[str, Any]) -> dict[str, Ready]:
             plan = replace(plan, devices=len(jax.devices()))
         ready[label] = Ready(fill_in(plan, task, plan.plain, policies.values()), task, policies)
         if plan.noise_floor and "accuracy" not in metric_names(task):
-            raise InputError(
-                f"`noise_floor` is measured in accuracy, which task `{task.name}` has not."
-            )
+            raise InputError(f"`noise_floor` needs accuracy, which task `{task.name}` has not.")
     return ready
 
 
@@ -222,7 +217,7 @@ def _run_all(ready: Mapping[str, Ready], folder: Path, told: Told) -> dict[str, 
     return summary
 
 
-def run_below(ready: Ready, folder: Path, told: Told = TO_ALL) -> dict[str, Any]:
+def run_below(ready: Ready, folder: Path, told: Told) -> dict[str, Any]:
     """Runs a plan in a folder within another one, from where it is; returns its summary."""
     with runs.claimed(folder):
         if not (folder / "config.toml").exists():
@@ -285,9 +280,8 @@ def _summary(
         arms[name]["noise_floor"] = floor
     reference, *others = arms.values()
     if len(reference["accuracy"]) > 1:  # where numbers are predicted there is none
-        for figures in others:
-            paired = difference(figures["accuracy"], reference["accuracy"])
-            figures["difference"] = paired._asdict()
+        for arm in others:
+            arm["difference"] = difference(arm["accuracy"], reference["accuracy"])._asdict()
     about = {"run": str(folder), "tested_on": how_tested(task)}
     if (encode := getattr(task, "encode", None)) is not None:
         about["columns"] = str(encode)

@@ -83,7 +83,7 @@ def complete(values: Mapping[str, Any], policies: dict[str, str] | None, folder:
             mine = replace(plan, arms=own.arms, choice=own.choice)
             ready = studies.Ready(mine, task, studies.policies_of(str(own.arms)))
             with studies.saying_how("The same command goes on."):
-                studies.run_below(ready, below)
+                studies.run_below(ready, below, studies.Told())
             read = series.read(below)
             for text, choice in _arms(own):
                 found[names.get((text, choice), text)] = _scores(read[text], plan, variance)
