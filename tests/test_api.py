@@ -33,7 +33,7 @@ sys.meta_path.insert(0, Refuse())
 """
 
 
-def without_extras(code: str, but: tuple[str, ...] = ()) -> str:
+def without_extras(code, but=()):
     """What `code` prints in an interpreter that has NumPy, safetensors and `but` alone."""
     block = BLOCK.format(refused=tuple(name for name in HEAVY if name not in but))
     # matplotlib before 3.10.7 calls pyparsing by its old names.
@@ -44,7 +44,7 @@ def without_extras(code: str, but: tuple[str, ...] = ()) -> str:
     return done.stdout
 
 
-def test_public_names() -> None:
+def test_public_names():
     assert taciturn.__all__ == [
         "ClientStats", "Codec", "Form", "Generated", "History", "Policy", "Rule", "StandIn",
         "Stored", "TaciturnError", "Task", "__version__", "adaptive", "as_model", "bfloat16",
@@ -61,7 +61,7 @@ def test_public_names() -> None:
         _ = taciturn.simulation
 
 
-def test_a_client_needs_numpy_alone() -> None:
+def test_a_client_needs_numpy_alone():
     names = {path.stem for path in (PACKAGE / "core").glob("*.py")} - {"__init__"}
     modules = [f"taciturn.core.{name}" for name in names]
     assert len(modules) > 8
@@ -83,7 +83,7 @@ print(state.weights.tolist(), info.spoke)
     assert out == "[3.0, 3.0] 1\n"
 
 
-def test_what_needs_an_extra_names_it() -> None:
+def test_what_needs_an_extra_names_it():
     out = without_extras(
         """
 import taciturn
@@ -113,9 +113,7 @@ for command in ("run", "report", "runs"):
         assert line == f"taciturn: {needed}"
 
 
-def test_the_install_command_never_names_the_package_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_install_command_never_names_the_package_itself(monkeypatch):
     known = [
         "numpy>=2.1", "rich>=13; extra == 'report'", 'matplotlib>=3.9; extra == "report"',
         "jax>=0.6.2; extra == 'sim'", "rich>=13; extra == 'sim'",
@@ -125,7 +123,7 @@ def test_the_install_command_never_names_the_package_itself(
     needed = '"jax>=0.6.2" "rich>=13" "matplotlib>=3.9" "jax[cuda12]>=0.6.2"'
     assert install("cuda") == f"Install it with: pip install {needed}"
 
-    def unknown(name: str) -> None:  # as in a source tree
+    def unknown(name):  # as in a source tree
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr("importlib.metadata.requires", unknown)
@@ -134,7 +132,7 @@ def test_the_install_command_never_names_the_package_itself(
         require("no_such_module", "sim")
 
 
-def test_a_report_needs_no_simulator_and_no_flower(tmp_path: Path) -> None:
+def test_a_report_needs_no_simulator_and_no_flower(tmp_path):
     (tmp_path / "metrics.csv").write_text(
         "arm,seed,spoke,asked,rejected,bytes_up,overhead_up,bytes_up_full,bytes_down,"
         "overhead_down,bytes_down_full,threshold,norm_mean,accuracy,loss\n"
@@ -158,7 +156,7 @@ print([name for name in ("jax", "flwr", "scipy", "optax") if name in sys.modules
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_modules_are_imported_when_they_are_used() -> None:
+def test_modules_are_imported_when_they_are_used():
     assert without_extras("import taciturn; print(taciturn.core.__name__)") == "taciturn.core\n"
 
 
@@ -189,7 +187,7 @@ LIGHT = {"checks": (), "files": (), "core": (), "data": (), "runs": ("safetensor
 ONLY_HERE = {"flwr": "flower", "nvflare": "nvflare", "tyro": "cli"}
 
 
-def imports(path: Path) -> set[str]:
+def imports(path):
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -200,7 +198,7 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def test_imports_point_one_way() -> None:
+def test_imports_point_one_way():
     for path in PACKAGE.rglob("*.py"):
         here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
         for name in imports(path):

@@ -15,7 +15,7 @@ OWN_PARTS = ("own_rule", "own_stand_in", "own_codec")
 CHANCE = {"equinox_task": 100 / 3, "flax_task": 50.0}
 
 
-def test_nobody_is_told_to_install_a_name_that_a_stranger_could_take() -> None:
+def test_nobody_is_told_to_install_a_name_that_a_stranger_could_take():
     """The package is in no index."""
     for path in [*EXAMPLES.glob("*/pyproject.toml"), *ROOT.glob("tests/*/*/pyproject.toml")]:
         needed = tomllib.loads(path.read_text("utf-8"))["project"]["dependencies"]
@@ -27,7 +27,7 @@ def test_nobody_is_told_to_install_a_name_that_a_stranger_could_take() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*OWN_PARTS, *CHANCE])
-def test_an_example_runs_learns_and_uploads_less(name: str) -> None:
+def test_an_example_runs_learns_and_uploads_less(name):
     result = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")], text=True,
         capture_output=True, timeout=300,

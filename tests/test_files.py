@@ -6,10 +6,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,24 +34,22 @@ with files.wait_for_lock(Path(sys.argv[1]), "works"):
 
 
 @contextmanager
-def process(code: str, path: Path) -> Iterator[subprocess.Popen[str]]:
+def process(code, path):
     """A process that does something with `path`, says so, and waits for its stdin to close."""
     command = [sys.executable, "-c", code, str(path)]
-    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as started:
         assert started.stdout is not None
         assert started.stdout.readline()
         yield started
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
-def test_an_error_in_the_middle_leaves_the_old_file_and_no_litter(
-    tmp_path: Path, error: BaseException
-) -> None:
+def test_an_error_in_the_middle_leaves_the_old_file_and_no_litter(tmp_path, error):
     path = tmp_path / "file"
     path.write_text("old")
     kind = WriteError if isinstance(error, OSError) else KeyboardInterrupt
@@ -67,7 +62,7 @@ def test_an_error_in_the_middle_leaves_the_old_file_and_no_litter(
     assert names(tmp_path) == ["file"]
 
 
-def test_permissions_are_those_that_open_gives(tmp_path: Path) -> None:
+def test_permissions_are_those_that_open_gives(tmp_path):
     before = os.umask(0o077)
     try:
         with files.atomic_write(tmp_path / "file") as file:
@@ -77,7 +72,7 @@ def test_permissions_are_those_that_open_gives(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
 
 
-def test_what_killed_writers_leave_is_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_what_killed_writers_leave_is_removed_and_nothing_else(tmp_path):
     others = {".large.tmp", "large.taciturn"}
     for name in others:
         (tmp_path / name).touch()
@@ -91,18 +86,16 @@ def test_what_killed_writers_leave_is_removed_and_nothing_else(tmp_path: Path) -
     assert set(names(tmp_path)) == {*others, "large", "other.json"}
 
 
-def test_a_folder_with_nothing_but_litter_is_empty(tmp_path: Path) -> None:
+def test_a_folder_with_nothing_but_litter_is_empty(tmp_path):
     (tmp_path / ".a.0.taciturn").touch()
     with runs.create(tmp_path, "task"):
         assert names(tmp_path) == [".running.lock"]
 
 
-def test_a_file_that_was_swept_away_before_it_was_locked_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_was_swept_away_before_it_was_locked_is_made_again(tmp_path, monkeypatch):
     lock = files._locked
 
-    def late(descriptor: int) -> bool | None:
+    def late(descriptor):
         monkeypatch.setattr(files, "_locked", lock)
         files.sweep(tmp_path)
         return lock(descriptor)
@@ -112,13 +105,11 @@ def test_a_file_that_was_swept_away_before_it_was_locked_is_made_again(
     assert runs.read_json(tmp_path / "a.json") == {"a": 1}
 
 
-def test_one_has_the_lock_and_the_other_waits_and_says_so_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_has_the_lock_and_the_other_waits_and_says_so_once(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(files, "_PAUSE", 0.01)
     path, waited = tmp_path / "lock", []
 
-    def second() -> None:
+    def second():
         with files.wait_for_lock(path, "downloads a.bin") as had_to:
             waited.append(had_to)
 
@@ -135,11 +126,11 @@ def test_one_has_the_lock_and_the_other_waits_and_says_so_once(
     assert not files.is_locked(path)
 
 
-def test_whoever_looks_at_a_lock_keeps_nobody_from_it(tmp_path: Path) -> None:
+def test_whoever_looks_at_a_lock_keeps_nobody_from_it(tmp_path):
     path, ended = tmp_path / "lock", threading.Event()
     path.touch()
 
-    def look() -> None:
+    def look():
         while not ended.is_set():
             files.is_locked(path)
 
@@ -155,12 +146,10 @@ def test_whoever_looks_at_a_lock_keeps_nobody_from_it(tmp_path: Path) -> None:
         thread.join()
 
 
-def test_another_users_lock_can_be_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_users_lock_can_be_looked_at(tmp_path, monkeypatch):
     """To open it for writing is forbidden; the tests may run as root, who may do anything."""
 
-    def forbidden(path: Path, mode: str) -> Any:
+    def forbidden(path, mode):
         if mode != "rb":
             raise PermissionError(errno.EACCES, "Permission denied")
         return open(path, mode)
@@ -172,10 +161,8 @@ def test_another_users_lock_can_be_looked_at(
         assert files.is_locked(tmp_path / "lock")
 
 
-def test_where_there_are_no_locks_nobody_waits_and_nothing_is_swept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(descriptor: int) -> None:
+def test_where_there_are_no_locks_nobody_waits_and_nothing_is_swept(tmp_path, monkeypatch):
+    def none(descriptor):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(files, "_lock", none)

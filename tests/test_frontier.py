@@ -1,7 +1,6 @@
 """`taciturn frontier`, and what it makes of runs."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,18 +19,16 @@ FULL_BYTES = 10 * 10 * (4 * 1000 + 24)
 SMALL = ("frontier", "synthetic", "--rounds", "3", "--seeds", "2", "--out", "a")
 
 
-def comparisons() -> list[str]:
+def comparisons():
     """The policies of those in the folder."""
     return [str(read_config(path)["arms"]) for path in sorted(Path("a").glob("*/config.toml"))]
 
 
-def rows(path: str = "a/table.csv") -> dict[str, dict[str, str]]:
+def rows(path="a/table.csv"):
     return {row["policy"].strip("*"): row for row in runs.read_csv(Path(path))}
 
 
-def test_a_call_finishes_what_was_stopped_and_adds_to_the_table(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_finishes_what_was_stopped_and_adds_to_the_table(taciturn, monkeypatch):
     assert all(str(parse(text)) == text for text in (GRID | SMALLER).values())
     assert "power of choice" in taciturn("frontier", "list")[1]
     every_round_is_saved(monkeypatch)
@@ -57,7 +54,7 @@ def test_a_call_finishes_what_was_stopped_and_adds_to_the_table(
                               "Choose another `--out`.\n")  # fmt: skip
 
 
-def test_runs_of_a_part_that_did_something_else_are_not_shown(taciturn: Any, loud: Any) -> None:
+def test_runs_of_a_part_that_did_something_else_are_not_shown(taciturn, loud):
     asked = (*SMALL, "--import", "parts.py", "--policies", "loud,share=0.1+ignore")
     for _ in range(2):
         loud("own.norm > context[0]")
@@ -70,8 +67,8 @@ def test_runs_of_a_part_that_did_something_else_are_not_shown(taciturn: Any, lou
 
 
 def test_a_small_model_has_smaller_budgets_and_what_cannot_be_kept_is_left_out(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    taciturn, monkeypatch, caplog
+):
     monkeypatch.setattr(folder, "GRID", {"full": "full", "chosen": "full"})
     monkeypatch.setattr(folder, "OWN", {"chosen": {"choice": 101}})
     monkeypatch.setattr(folder, "SMALLER", {"budget:3%": "budget:3%"})
@@ -82,7 +79,7 @@ def test_a_small_model_has_smaller_budgets_and_what_cannot_be_kept_is_left_out(
     assert second.startswith("chosen is left out: `choice` must be")
 
 
-def test_another_files_results_are_never_shown(taciturn: Any) -> None:
+def test_another_files_results_are_never_shown(taciturn):
     """And numbers are scored by what is explained of them, which may be less than nothing."""
     y = 9 + np.random.default_rng(0).normal(size=240)
     table, other = Path("table.csv"), Path("other.csv")
@@ -109,21 +106,21 @@ def test_another_files_results_are_never_shown(taciturn: Any) -> None:
     assert "nosuch.csv" in taciturn(*asked, "--data", "nosuch.csv")[2]
 
 
-def scores(share: float, end: float) -> Scores:
+def scores(share, end):
     """Three seeds that end at a score and a little about it, after a share of all bytes."""
     ends = end + np.array([-0.1, 0.0, 0.1])
     sent = np.array([[0.5, 1.0]] * 3) * share / 100 * FULL_BYTES
     return Scores((0, 1, 2), np.stack([ends - 3, ends], axis=1), sent)
 
 
-def made(**policies: tuple[float, float]) -> Frontier:
+def made(**policies):
     """Policies by their score and the share of all bytes."""
     ends = {"full": (80, 100)} | policies
     arms = {name: scores(share, end) for name, (end, share) in ends.items()}
     return Frontier("X", "accuracy", 10, arms)
 
 
-def test_the_front_is_what_nobody_beats() -> None:
+def test_the_front_is_what_nobody_beats():
     for ends, expected in (
         ({"a": (1, 5), "b": (2, 6)}, {"a", "b"}),
         ({"a": (1, 5), "b": (1, 5)}, {"a", "b"}),
@@ -133,7 +130,7 @@ def test_the_front_is_what_nobody_beats() -> None:
         assert {point.name for point in front.points(found) if point.on_front} == expected
 
 
-def test_a_row_has_the_gap_the_share_and_the_bytes_until_the_mean_gets_there() -> None:
+def test_a_row_has_the_gap_the_share_and_the_bytes_until_the_mean_gets_there():
     found = made(budget=(80, 1), rival=(79, 10))
     full, rival, budget = front.table(found).rows
     assert [row[0] for row in (full, rival, budget)] == ["full", "rival", "**budget**"]
@@ -144,7 +141,7 @@ def test_a_row_has_the_gap_the_share_and_the_bytes_until_the_mean_gets_there() -
     assert str(found._replace(arms={**found.arms, "rival": seeds}).gap("rival")) == "-1.10 ± 0.00"
 
 
-def test_the_picture_has_ten_policies_at_their_bytes_and_score() -> None:
+def test_the_picture_has_ten_policies_at_their_bytes_and_score():
     rivals = {f"r{i}": (79 - i, 10 + i) for i in range(10)}
     found = made(budget=(80, 1), low=(60, 0.3), **rivals)
     (axes,) = picture.draw(found).axes

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from taciturn.errors import RunError
 from taciturn.report import versions
 
 
-def test_what_is_not_there_is_null_left_out_or_empty(tmp_path: Path) -> None:
+def test_what_is_not_there_is_null_left_out_or_empty(tmp_path):
     path = tmp_path / "file"
     runs.write_json(
         path, {"a": math.nan, "b": (1, math.inf), "c": np.float32(0.5), "d": np.int64(3)}
@@ -31,12 +30,12 @@ def test_what_is_not_there_is_null_left_out_or_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["2,0.5", "25\n", "2,0.5,1\n"])
-def test_a_row_that_is_not_whole_is_left_out(tmp_path: Path, end: str) -> None:
+def test_a_row_that_is_not_whole_is_left_out(tmp_path, end):
     (tmp_path / "a.csv").write_text(f"a,b\n0,1.5\n1,\n{end}")
     assert runs.read_csv(tmp_path / "a.csv") == [{"a": "0", "b": "1.5"}, {"a": "1", "b": ""}]
 
 
-def test_no_bit_of_a_checked_file_changes_unseen(tmp_path: Path) -> None:
+def test_no_bit_of_a_checked_file_changes_unseen(tmp_path):
     path = tmp_path / "a.safetensors"
     content = {"a": [1, 2], "b": "text"}
     arrays = {"w": np.arange(6.0).reshape(2, 3).T, "n": np.int32(3)}
@@ -52,7 +51,7 @@ def test_no_bit_of_a_checked_file_changes_unseen(tmp_path: Path) -> None:
             runs.read_checked(path)
 
 
-def test_a_table_grows_by_chunks_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_table_grows_by_chunks_and_goes_on_where_it_was(tmp_path):
     path = tmp_path / "a.csv"
     columns = [np.array(["x,y", 'q"'] * 3), np.arange(6), np.array([0.5, math.nan, 1e-7] * 2)]
     first, rest = ([column[rows] for column in columns] for rows in (slice(2), slice(2, None)))
@@ -80,7 +79,7 @@ def test_a_table_grows_by_chunks_and_goes_on_where_it_was(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("read", [runs.read_json, runs.read_arrays])
-def test_what_cannot_be_read_is_named(tmp_path: Path, read: Any) -> None:
+def test_what_cannot_be_read_is_named(tmp_path, read):
     path = tmp_path / "file"
     for data in (None, b"{ half", b"", b"\xff\xfe\x00"):
         if data is not None:
@@ -89,7 +88,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, read: Any) -> None:
             read(path)
 
 
-def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused(tmp_path):
     for name in ("file", "stopped/config.toml", "complete/config.toml", "complete/summary.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
@@ -105,11 +104,11 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(".running.lock"))
 
 
-def test_a_folder_has_one_writer(tmp_path: Path) -> None:
+def test_a_folder_has_one_writer(tmp_path):
     code = "import sys, pathlib; from taciturn import runs\n"
     code += "with runs.claimed(pathlib.Path(sys.argv[1])): print('mine')"
 
-    def other() -> subprocess.CompletedProcess[str]:
+    def other():
         command = [sys.executable, "-c", code, str(tmp_path)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -118,9 +117,7 @@ def test_a_folder_has_one_writer(tmp_path: Path) -> None:
     assert other().stdout == "mine\n"
 
 
-def test_without_a_folder_each_run_gets_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_folder_each_run_gets_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(3):
         with runs.create(None, "synthetic"):
@@ -128,14 +125,12 @@ def test_without_a_folder_each_run_gets_its_own(
     assert len(list(Path("runs").glob("synthetic-2*"))) == 3
 
 
-def test_the_commit_is_that_of_the_packages_own_checkout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def git(*arguments: str) -> str:
+def test_the_commit_is_that_of_the_packages_own_checkout(tmp_path, monkeypatch):
+    def git(*arguments):
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
         return subprocess.check_output(command, cwd=tmp_path, text=True).strip()
 
-    def seen(folder: Path) -> str | None:
+    def seen(folder):
         monkeypatch.setattr(versions, "_CHECKOUT", folder)
         versions.commit.cache_clear()
         return versions.versions()["commit"]

@@ -14,7 +14,7 @@ from taciturn.sim.defaults import fill_in
 from taciturn.tasks import load
 
 
-def test_every_setting_is_an_option_of_the_command() -> None:
+def test_every_setting_is_an_option_of_the_command():
     given = {
         "rounds": 7, "cohort": 3, "choice": 5, "dropout": 0.1, "stragglers": 0.2, "epochs": 2,
         "batch": 4, "lr": 0.5, "clip": 2.0, "client_optimizer": "adam", "prox": 0.5,
@@ -33,7 +33,7 @@ def test_every_setting_is_an_option_of_the_command() -> None:
     assert all(getattr(command, f.name) == f.default for f in fields(Settings))
 
 
-def test_a_programs_key_is_the_static_fields_and_the_number_of_seeds() -> None:
+def test_a_programs_key_is_the_static_fields_and_the_number_of_seeds():
     task = load("synthetic")
     base = fill_in(Settings(seeds=2), task)
     numbers = Settings(seeds=(8, 9), rounds=7, lr=0.3, clip=2.0, server_lr=0.5, evaluate_every=3)
@@ -43,7 +43,7 @@ def test_a_programs_key_is_the_static_fields_and_the_number_of_seeds() -> None:
         assert fill_in(Settings(**({"seeds": 2} | other)), task).form != base.form, other
 
 
-def test_the_largest_seed_runs_in_both() -> None:
+def test_the_largest_seed_runs_in_both():
     ours, theirs = (
         taciturn.simulate("synthetic", "full", seed=2**32 - 1, rounds=1, cohort=2, plain=plain)
         for plain in (False, True)
@@ -52,15 +52,15 @@ def test_the_largest_seed_runs_in_both() -> None:
 
 
 @pytest.mark.parametrize("seeds", [2, [0, 1], range(2), np.arange(2), np.int64(2)])
-def test_numbers_in_any_form_come_out_as_pythons(seeds: object) -> None:
-    given = Settings(seeds=seeds, rounds=np.int64(2), lr=np.float32(0.5))  # type: ignore[arg-type]
+def test_numbers_in_any_form_come_out_as_pythons(seeds):
+    given = Settings(seeds=seeds, rounds=np.int64(2), lr=np.float32(0.5))
     filled = fill_in(given, load("synthetic"))
     assert (filled.all_seeds, filled.rounds, filled.lr) == ((0, 1), 2, 0.5)
     assert {type(value) for value in (*filled.all_seeds, filled.rounds)} == {int}
     assert type(filled.lr) is float
 
 
-def test_a_library_leaves_the_callers_jax_as_it_was() -> None:
+def test_a_library_leaves_the_callers_jax_as_it_was():
     """Only `taciturn.prepare`, which the command line calls, sets JAX up."""
     code = (
         "import jax, taciturn\n"

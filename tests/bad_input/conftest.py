@@ -2,10 +2,8 @@
 
 import functools
 import signal
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import files
 import pytest
@@ -23,16 +21,16 @@ class Accepted(BaseException):
 
 
 @pytest.fixture(scope="session")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def places(tmp_path_factory):
     """The wrong files, made once."""
     return files.make(tmp_path_factory.mktemp("wrong"))
 
 
 @pytest.fixture(autouse=True)
-def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def refusing(tmp_path, monkeypatch):
     """An empty folder, and a test that may not train, hang, or take more than a GB."""
 
-    def accept(*_: Any) -> Any:
+    def accept(*_):
         raise Accepted(f"the input was accepted, or nothing was said for {SECONDS} s")
 
     monkeypatch.chdir(tmp_path)
@@ -51,7 +49,7 @@ def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert memory("VmHWM") - before < MOST
 
 
-def memory(key: str) -> int:
+def memory(key):
     """Bytes of this process, where the system tells."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():

@@ -9,7 +9,6 @@ import errno
 import os
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,20 +17,13 @@ CASES = [
     ("run --rouns 3", "--rouns"),
     ("run synthetic extra", "extra"),
     ("run synthetic --rounds 1.5", "rounds"),
-    ("run synthetic --lr ''", "lr"),
-    ("run synthetic --lr -1", "`lr`"),
     ("run synthetic --lr 0.1 --rounds 3 --lr=0.2", "`--lr`"),
-    ("run synthetic --seeds x", "seeds"),
     ("run synthetic --rounds 1000000 --seeds 1000", "10000"),
-    ("run synthetic --json yes", "yes"),
     ("run synthetc", "`synthetic`"),
     (f"run {'x' * 300}", "`xxx"),
     ("run synthetic --rule zero", "`zero`"),
     ("run synthetic --policy full --rule full", "`--policy`"),
-    ("run synthetic --budget 4", "4"),
     ("run synthetic --budget 4kB --rule full", "`--budget`"),
-    ("run synthetic --split iid", "`split`"),
-    ("run synthetic --option clients=5 --option hidden=3", "`--option`"),
     ("run synthetic --out {text}", "not an empty folder"),
     ("run synthetic --out {text}/below", "cannot be made"),
     ("run synthetic --out {not_utf8}", "`out`"),
@@ -39,13 +31,11 @@ CASES = [
     ("run table --data {csv}", "`client`"),
     ("run table --data {csv} --client user", "`label`"),
     ("run table --data {csv} --client user --label user", "two columns"),
-    ("run table --data {csv} --client user --label y --option hiden=3", "`hiden`"),
     ("run table --data {csv} --client user --label y --option hidden", "KEY=VALUE"),
     ("run table --data {csv} --client user --label y --option label=a", "KEY=VALUE"),
     ("run synthetic --import {missing}", "missing is none"),
     ("run idx --data {idx} --split even", "`split`"),
     ("run idx --data {idx}", "`clients`"),
-    ("run --config {missing}", "missing"),
     ("run --config {toml_unknown}", "`rouns`"),
     ("run --config {toml_word}", "`rounds`"),
     ("run --config {toml_empty_list}", "`lr`"),
@@ -63,11 +53,9 @@ CASES = [
     ("data look", "look"),
     ("data fetch", "needs a name"),
     ("data fetch mnist", "`mnist`"),
-    ("data show npz", "`data`"),
     ("data list --data {text}", "`data`"),
     ("data show synthetic --out {missing}/a/b.png", "cannot be written"),
     ("report", "run folder"),
-    ("watch", "run folder"),
     ("watch {missing}", "missing is not a folder"),
     ("watch {empty} --port 80000", "80000"),
     ("report {missing}", "metrics.csv"),
@@ -79,14 +67,11 @@ CASES = [
     ("report {run_in_latin}", "run_in_latin"),
     ("report {run} --out {missing}/a/b.png", "cannot be written"),
     ("report {run} --out {folder}", "`--out`"),
-    ("frontier nothing --out {new}", "`nothing`"),
-    ("frontier glyphs --out {text}", "not an empty folder"),
-    ("frontier glyphs --seeds 0", "`seeds`"),
     ("frontier glyphs --policies nobody --out {new}", "`nobody`"),
 ]
 
 
-def error_of(taciturn: Any, *arguments: str) -> str:
+def error_of(taciturn, *arguments):
     """What a command that is refused says, in one line if it is not its parser that refuses."""
     code, out, err = taciturn(*arguments)
     assert (code in (1, 2), out) == (True, ""), err
@@ -98,19 +83,17 @@ def error_of(taciturn: Any, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(("line", "needle"), CASES, ids=[line[:70] for line, _ in CASES])
-def test_it_is_one_line_that_says_what_is_wrong(
-    line: str, needle: str, places: dict[str, Path], taciturn: Any
-) -> None:
+def test_it_is_one_line_that_says_what_is_wrong(line, needle, places, taciturn):
     err = error_of(taciturn, *(word.format_map(places) for word in shlex.split(line)))
     plain = " ".join(err.replace("│", " ").split())
     assert needle in plain or needle in plain.replace("_", "-")
     assert not Path("runs").exists()
 
 
-def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, taciturn: Any) -> None:
+def test_a_full_disk_is_one_line(monkeypatch, taciturn):
     """At the start; `tests/test_resume.py` fills the disk later on."""
 
-    def fsync(descriptor: int) -> None:
+    def fsync(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fsync)

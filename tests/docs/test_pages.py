@@ -14,9 +14,8 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -42,7 +41,7 @@ class Block(NamedTuple):
     why: str | None  # it is not run
 
 
-def text_of(page: Path) -> str:
+def text_of(page):
     text = page.read_text("utf-8")
     if page.suffix != ".ipynb":
         return text
@@ -50,12 +49,12 @@ def text_of(page: Path) -> str:
     return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page):
     found = [Block(m["kind"], m["text"], m["why"]) for m in FENCE.finditer(text_of(page))]
     return [block for block in found if block.kind in ("bash", "python")]
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     """As GitHub makes them of headings."""
     prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.M | re.S)
     headings = re.findall(r"^#+ (.*)$", prose, re.M)
@@ -65,7 +64,7 @@ def anchors(page: Path) -> set[str]:
     }
 
 
-def links(page: Path) -> Iterator[tuple[Path, str]]:
+def links(page):
     prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.M | re.S)
     for link in LINK.findall(prose):
         if not re.match(r"[a-z]+:", link):
@@ -74,14 +73,14 @@ def links(page: Path) -> Iterator[tuple[Path, str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_lead_somewhere(page):
     for to, anchor in links(page):
         assert to.exists(), to
         if anchor and to.suffix in (".md", ".ipynb"):
             assert anchor in anchors(to), f"{to.name}#{anchor}"
 
 
-def test_pages_are_short() -> None:
+def test_pages_are_short():
     """What a person has to read, tables too; the reference is for looking things up."""
     sizes = {
         page: len(page.read_bytes())
@@ -93,7 +92,7 @@ def test_pages_are_short() -> None:
     assert len((DOCS / "performance.md").read_bytes()) <= 12_000
 
 
-def commands(block: Block) -> list[list[str]]:
+def commands(block):
     """The calls of `taciturn` in a block."""
     lines = block.text.replace("\\\n", " ").splitlines()
     words = [shlex.split(line, comments=True) for line in lines]
@@ -101,7 +100,7 @@ def commands(block: Block) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", READ_ALONG, ids=lambda path: path.name)
-def test_what_a_reader_would_type_is_understood(page: Path) -> None:
+def test_what_a_reader_would_type_is_understood(page):
     """All of it, also what is not run: options have these names, policies can be read."""
     from taciturn import cli
     from taciturn.core.policy import parse
@@ -111,18 +110,18 @@ def test_what_a_reader_would_type_is_understood(page: Path) -> None:
             ast.parse(block.text)
             continue
         for command in commands(block):
-            read: Any = cli.read(command)
+            read = cli.read(command)
             for policy in (getattr(read, "policy", None), *_several(read)):
                 if policy is not None:
                     parse(policy)
 
 
-def _several(read: Any) -> list[str]:
+def _several(read):
     texts = (getattr(read, name, None) for name in ("arms", "policies"))
     return [one.strip() for text in texts if isinstance(text, str) for one in text.split(";")]
 
 
-def test_policies_that_the_guide_names_exist() -> None:
+def test_policies_that_the_guide_names_exist():
     from taciturn.core.policy import parse
 
     guide = (DOCS / "policies.md").read_text("utf-8")
@@ -133,7 +132,7 @@ def test_policies_that_the_guide_names_exist() -> None:
             parse(policy)
 
 
-def test_the_columns_of_metrics_are_described(tmp_path: Path) -> None:
+def test_the_columns_of_metrics_are_described(tmp_path):
     import taciturn
 
     taciturn.simulate("synthetic", "full", plain=True, rounds=1, cohort=2, folder=tmp_path)
@@ -155,7 +154,7 @@ for kind, text in BLOCKS:
 """
 
 
-def shorter(block: Block) -> str:
+def shorter(block):
     """The same with fewer rounds."""
     if block.kind == "python":
         return re.sub(r"\brounds=\d+", "rounds=3", block.text)
@@ -165,13 +164,13 @@ def shorter(block: Block) -> str:
     return re.sub(r"^taciturn\b", f"{sys.executable} -m taciturn", text, flags=re.M)
 
 
-def environment() -> dict[str, str]:
+def environment():
     found = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT / "src")}
     found.pop("TACITURN_DATA", None)
     return found
 
 
-def runnable() -> list[Any]:
+def runnable():
     pages = [page for page in READ_ALONG if page.name not in ("flower.md", "machines.md")]
     return [
         pytest.param(page, id=page.name,
@@ -181,7 +180,7 @@ def runnable() -> list[Any]:
 
 
 @pytest.mark.parametrize("page", runnable())
-def test_what_a_reader_would_type_runs(page: Path, tmp_path: Path) -> None:
+def test_what_a_reader_would_type_runs(page, tmp_path):
     run = [(block.kind, shorter(block)) for block in blocks(page) if block.why is None]
     done = subprocess.run(
         [sys.executable, "-c", f"BLOCKS = {run!r}\n{DRIVER}"], cwd=tmp_path, text=True,
@@ -191,7 +190,7 @@ def test_what_a_reader_would_type_runs(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_script_for_many_machines_runs_in_two_processes(tmp_path: Path) -> None:
+def test_the_script_for_many_machines_runs_in_two_processes(tmp_path):
     [script] = [block.text for block in blocks(DOCS / "machines.md") if block.kind == "python"]
     (tmp_path / "experiment.py").write_text(script)
     with socket.socket() as free:
@@ -215,7 +214,7 @@ def test_the_script_for_many_machines_runs_in_two_processes(tmp_path: Path) -> N
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("path", sorted(DOCS.glob("tutorials/*.ipynb")), ids=lambda path: path.stem)
-def test_a_tutorial_runs_from_top_to_bottom(path: Path) -> None:
+def test_a_tutorial_runs_from_top_to_bottom(path):
     pytest.importorskip("nbclient", reason="the tutorials need the extra `docs`")
     from notebooks import execute
 
@@ -223,7 +222,7 @@ def test_a_tutorial_runs_from_top_to_bottom(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("tutorials/*.ipynb")), ids=lambda path: path.stem)
-def test_a_tutorial_is_stored_with_its_output(path: Path) -> None:
+def test_a_tutorial_is_stored_with_its_output(path):
     cells = [c for c in json.loads(path.read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 1

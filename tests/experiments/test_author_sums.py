@@ -6,7 +6,7 @@ from experiments.paper.author_sums import author_sums
 from taciturn.core import standins
 
 
-def forecasts(made: standins.StandIn, start: np.ndarray, steps: np.ndarray) -> np.ndarray:
+def forecasts(made, start, steps):
     state, found = made.init(start), []
     for step in steps:
         found.append(made.predict(state))
@@ -14,7 +14,7 @@ def forecasts(made: standins.StandIn, start: np.ndarray, steps: np.ndarray) -> n
     return np.array([*found, made.predict(state)])
 
 
-def test_in_float64_they_forecast_what_the_papers_fit_does() -> None:
+def test_in_float64_they_forecast_what_the_papers_fit_does():
     rng = np.random.default_rng(0)
     start, steps = rng.normal(0, 1, 50), rng.normal(0, 0.3, (12, 50))
     ours = forecasts(author_sums(), start, steps)
