@@ -19,6 +19,10 @@ from typing import NamedTuple
 
 import pytest
 
+import taciturn
+from taciturn import cli
+from taciturn.core.policy import parse
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(
@@ -30,15 +34,14 @@ READ_ALONG = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]  # of which design
 # What compiles many programs runs at night.
 NIGHTLY = ("data.md", "runs.md", "README.md")
 LINK = re.compile(r"\[[^\[\]]*\]\(([^)\s]+)\)")
-FENCE = re.compile(
-    r"(?:<!-- not run: (?P<why>[^\n]+) -->\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.M | re.S
-)
+WHY = r"(?:<!-- not run: (?P<why>[^\n]+) -->\n)?"
+FENCE = re.compile(rf"{WHY}^```(?P<kind>bash|python)\n(?P<text>.*?)^```$", re.M | re.S)
 
 
 class Block(NamedTuple):
+    why: str | None  # it is not run
     kind: str
     text: str
-    why: str | None  # it is not run
 
 
 def text_of(page):
@@ -49,32 +52,27 @@ def text_of(page):
     return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 
 
+def prose(page):
+    return re.sub(r"^```.*?^```$", "", text_of(page), flags=re.M | re.S)
+
+
 def blocks(page):
-    found = [Block(m["kind"], m["text"], m["why"]) for m in FENCE.finditer(text_of(page))]
-    return [block for block in found if block.kind in ("bash", "python")]
+    return [Block(*found.groups()) for found in FENCE.finditer(text_of(page))]
 
 
 def anchors(page):
     """As GitHub makes them of headings."""
-    prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.M | re.S)
-    headings = re.findall(r"^#+ (.*)$", prose, re.M)
-    return {
-        re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", heading).lower()).replace(" ", "-")
-        for heading in headings
-    }
-
-
-def links(page):
-    prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.M | re.S)
-    for link in LINK.findall(prose):
-        if not re.match(r"[a-z]+:", link):
-            to, _, anchor = link.partition("#")
-            yield (page.parent / to).resolve() if to else page, anchor
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    for to, anchor in links(page):
+    for link in LINK.findall(prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        to = (page.parent / path).resolve() if path else page
         assert to.exists(), to
         if anchor and to.suffix in (".md", ".ipynb"):
             assert anchor in anchors(to), f"{to.name}#{anchor}"
@@ -82,48 +80,29 @@ def test_links_lead_somewhere(page):
 
 def test_pages_are_short():
     """What a person has to read, tables too; the reference is for looking things up."""
-    sizes = {
-        page: len(page.read_bytes())
-        for page in PAGES
-        if page.suffix == ".md" and "reference" not in page.parts
-    }
-    assert sum(sizes.values()) <= 110_000
+    pages = [page for page in PAGES if page.suffix == ".md" and "reference" not in page.parts]
+    assert sum(len(page.read_bytes()) for page in pages) <= 110_000
     assert len((ROOT / "README.md").read_bytes()) <= 6_000
     assert len((DOCS / "performance.md").read_bytes()) <= 12_000
-
-
-def commands(block):
-    """The calls of `taciturn` in a block."""
-    lines = block.text.replace("\\\n", " ").splitlines()
-    words = [shlex.split(line, comments=True) for line in lines]
-    return [line[1:] for line in words if line and line[0] == "taciturn"]
 
 
 @pytest.mark.parametrize("page", READ_ALONG, ids=lambda path: path.name)
 def test_what_a_reader_would_type_is_understood(page):
     """All of it, also what is not run: options have these names, policies can be read."""
-    from taciturn import cli
-    from taciturn.core.policy import parse
-
     for block in blocks(page):
         if block.kind == "python":
             ast.parse(block.text)
             continue
-        for command in commands(block):
-            read = cli.read(command)
-            for policy in (getattr(read, "policy", None), *_several(read)):
-                if policy is not None:
-                    parse(policy)
-
-
-def _several(read):
-    texts = (getattr(read, name, None) for name in ("arms", "policies"))
-    return [one.strip() for text in texts if isinstance(text, str) for one in text.split(";")]
+        for line in block.text.replace("\\\n", " ").splitlines():
+            first, *words = shlex.split(line, comments=True) or [""]
+            if first == "taciturn":
+                read = vars(cli.read(words))
+                texts = [read.get(name) or "full" for name in ("policy", "arms", "policies")]
+                for policy in ";".join(texts).split(";"):
+                    parse(policy.strip())
 
 
 def test_policies_that_the_guide_names_exist():
-    from taciturn.core.policy import parse
-
     guide = (DOCS / "policies.md").read_text("utf-8")
     named = re.findall(r"`((?:budget|full)[^` ]*)`", guide)
     assert len(named) > 10
@@ -133,8 +112,6 @@ def test_policies_that_the_guide_names_exist():
 
 
 def test_the_columns_of_metrics_are_described(tmp_path):
-    import taciturn
-
     taciturn.simulate("synthetic", "full", plain=True, rounds=1, cohort=2, folder=tmp_path)
     with open(tmp_path / "metrics.csv", newline="") as file:
         columns = next(csv.reader(file))
