@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -104,17 +103,14 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path):
     assert not list(tmp_path.rglob(".running.lock"))
 
 
-def test_a_folder_has_one_writer(tmp_path):
-    code = "import sys, pathlib; from taciturn import runs\n"
-    code += "with runs.claimed(pathlib.Path(sys.argv[1])): print('mine')"
-
-    def other():
-        command = [sys.executable, "-c", code, str(tmp_path)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
+def test_a_folder_has_one_writer_and_may_have_the_litter_of_a_dead_one(tmp_path):
+    (tmp_path / ".a.0.taciturn").touch()
+    with runs.create(tmp_path, "task"):
+        assert [path.name for path in tmp_path.iterdir()] == [".running.lock"]
+        with pytest.raises(RunError, match="is in use: another process"), runs.claimed(tmp_path):
+            pass
     with runs.claimed(tmp_path):
-        assert f"{tmp_path} is in use: another process is writing into it." in other().stderr
-    assert other().stdout == "mine\n"
+        assert runs.is_claimed(tmp_path)
 
 
 def test_without_a_folder_each_run_gets_its_own(tmp_path, monkeypatch):
