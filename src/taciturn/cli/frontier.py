@@ -1,7 +1,6 @@
 """`taciturn frontier`."""
 
 import sys
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
@@ -61,21 +60,8 @@ class Frontier(TaskOptions, Settings, Command):
         if self.precision is None:
             values["precision"] = "bfloat16" if jax.default_backend() == "gpu" else "float32"
         out = self.out or Path("frontier-results", self.task)
-        found = folder.complete(values, self._named(folder.GRID, folder.OWN), out)
+        found = folder.complete(values, self.policies, out)
         table = front.table(found)
         made = [table.write(out / "table.csv")]
         made += plots.write(picture.draw(found, self.trails), out, "figure")
         sys.stdout.write("\n".join([table.title, "", table.text(), *map(str, made)]) + "\n")
-
-    def _named(self, grid: Mapping[str, str], own: Collection[str]) -> dict[str, str] | None:
-        """The policies that were asked for, by their names in the grid where they have one; those
-        with settings of their `own` by these names alone."""
-        from taciturn.studies import policies_of
-
-        if self.policies is None:
-            return None
-        parts = [part.strip() for part in self.policies.split(";")]
-        texts = "; ".join(part for part in parts if part not in grid)
-        names = {policy: name for name, policy in grid.items() if name not in own}
-        found = {name: grid[name] for name in parts if name in grid}
-        return found | {names.get(one, one): one for one in (policies_of(texts) if texts else ())}

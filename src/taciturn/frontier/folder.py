@@ -55,25 +55,26 @@ OWN: Mapping[str, Mapping[str, Any]] = {"power of choice": {"choice": 30}}
 _Arm = tuple[str, int | None]  # a policy, and how many clients are asked for their loss
 
 
-def complete(values: Mapping[str, Any], policies: dict[str, str] | None, folder: Path) -> Frontier:
+def complete(values: Mapping[str, Any], policies: str | None, folder: Path) -> Frontier:
     """What all comparisons in a folder came to; policies that none of them has are run first.
 
     These are one comparison, and those with settings of their own another one. What was stopped is
-    finished by the next call, whatever that asks for. `policies` are by their names, None for the
-    built-in grid, and `values` the other fields of a plan.
+    finished by the next call, whatever that asks for. `policies` are texts or names of the built-in
+    grid, None for all of it, and `values` the other fields of a plan.
     """
     ((plan, task, _),) = studies.prepare(values).values()
     smaller = SMALLER if flat_model(task).size < SMALL else {}
-    asked = GRID | smaller if policies is None else {FULL: FULL} | policies
+    asked = GRID | smaller if policies is None else _asked(policies)
     names: dict[_Arm, str] = {}
-    for name, text in (asked | GRID).items():
-        names.setdefault((text, OWN.get(name, {}).get("choice", plan.choice)), name)
+    for name, text in (GRID | asked).items():
+        names.setdefault(_arm(name, text, plan), name)
+    wanted = dict.fromkeys(_arm(name, text, plan) for name, text in asked.items())
     variance, about = _variance(task), folder / "identity.json"
     with runs.claimed(folder) if about.exists() else runs.create(folder, task.name):
         plans = {below.parent: Plan(**read_config(below))
                  for below in folder.glob("[0-9]*/config.toml")}  # fmt: skip
         there = {arm for own in plans.values() for arm in _arms(own)}
-        missing = {arm: name for arm, name in names.items() if name in asked and arm not in there}
+        missing = {arm: names[arm] for arm in wanted if arm not in there}
         free = (folder / str(n) for n in itertools.count(1) if not (folder / str(n)).exists())
         plans |= zip(free, _plans(missing, plan, task), strict=False)
         every = {text: parse(text) for own in plans.values() for text, _ in _arms(own)}
@@ -89,6 +90,18 @@ def complete(values: Mapping[str, Any], policies: dict[str, str] | None, folder:
                 found[names.get((text, choice), text)] = _scores(read[text], plan, variance)
     measure = "accuracy" if variance is None else "explained variance"
     return Frontier(task.name, measure, plan.cohort, found)
+
+
+def _asked(policies: str) -> dict[str, str]:
+    """Full communication and the policies that were asked for, those of the grid by their names."""
+    parts = [part.strip() for part in policies.split(";")]
+    texts = "; ".join(part for part in parts if part not in GRID)
+    found = {FULL: FULL} | {name: GRID[name] for name in parts if name in GRID}
+    return found | {text: text for text in (studies.policies_of(texts) if texts else ())}
+
+
+def _arm(name: str, text: str, plan: Plan) -> _Arm:
+    return text, OWN.get(name, {}).get("choice", plan.choice)
 
 
 def _claim(about: Path, now: dict[str, Any]) -> None:

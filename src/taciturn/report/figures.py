@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import Any, NamedTuple
 
@@ -71,13 +72,12 @@ def panels(arms: Mapping[str, Series]) -> list[dict[str, Any]]:
         layout = {"xaxis": x_axis, "yaxis": panel.y_axis | {"exponentformat": "none"}}
         traces = []
         for i, (name, s, own) in enumerate(zip(arms, every, lines, strict=True)):
-            about = {"meta": i, "name": escape(name), "mode": "lines"}
+            about, (colour, dash) = {"meta": i, "name": escape(name), "mode": "lines"}, looks[i]
             for line in own:
-                look = {"color": looks[i][0], "dash": line.dash or looks[i][1],
-                        "width": width(s, line)}  # fmt: skip
-                traces += _traces(about, line, look, layout)
-        found.append({"key": panel.key, "title": panel.title, "note": panel.note, "data": traces,
-                      "layout": layout})  # fmt: skip
+                look = {"color": colour, "dash": line.dash or dash, "width": width(s, line)}
+                traces += _traces(about, line, look, panel)
+        told = {"key": panel.key, "title": panel.title, "note": panel.note}
+        found.append(told | {"data": traces, "layout": layout})
     return found
 
 
@@ -145,11 +145,11 @@ def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> I
 def _own_metrics(arms: Sequence[Series]) -> Iterator[Panel]:
     """What a task measures beside accuracy and loss."""
     for i, metric in enumerate(dict.fromkeys(name for s in arms for name in s.metrics)):
+        yield Panel(f"metric-{i}", metric, "on the test set", partial(_own_metric, metric), {})
 
-        def draw(s: Series, metric: str = metric) -> Iterable[Line]:
-            return _measured(s.metrics[metric]) if metric in s.metrics else ()
 
-        yield Panel(f"metric-{i}", metric, "on the test set", draw, {})
+def _own_metric(metric: str, s: Series) -> Iterable[Line]:
+    return _measured(s.metrics[metric]) if metric in s.metrics else ()
 
 
 def bits(s: Series) -> np.ndarray:
@@ -177,18 +177,14 @@ def _measured(
 
 
 def _traces(
-    about: dict[str, Any], line: Line, look: dict[str, Any], layout: dict[str, Any]
+    about: dict[str, Any], line: Line, look: dict[str, Any], panel: Panel
 ) -> list[dict[str, Any]]:
     """The mean over seeds, and a shade from the lowest seed to the highest."""
     chosen = np.unique(np.linspace(0, len(line.x) - 1, _POINTS, dtype=int))
     x, y = line.x[chosen], line.y[:, chosen]
-    after, at = layout["yaxis"].get("ticksuffix", ""), layout["xaxis"]["title"]["text"]
-    hover = f"<b>%{{fullData.name}}</b>{', ' + line.what if line.what else ''}"
-    drawn = about | {
-        "x": _array(x), "y": _array(y.mean(0)),
-        "line": look,
-        "hovertemplate": f"{hover}<br>{at}: %{{x}}<br>%{{y:.4~g}}{after}<extra></extra>",
-    }  # fmt: skip
+    hover = f"<b>%{{fullData.name}}</b>{', ' + line.what if line.what else ''}<br>{panel.x}: %{{x}}"
+    hover += f"<br>%{{y:.4~g}}{panel.y_axis.get('ticksuffix', '')}<extra></extra>"
+    drawn = about | {"x": _array(x), "y": _array(y.mean(0)), "line": look, "hovertemplate": hover}
     if len(x) == 1:  # a line with one point would not be seen
         drawn |= {"mode": "markers", "marker": {"color": look["color"]}}
     if len(y) == 1 or line.dash:
@@ -205,5 +201,5 @@ def _traces(
 def _array(values: np.ndarray) -> dict[str, str]:
     """An array as Plotly reads it from JSON without a digit of text."""
     dtype = "i4" if values.dtype.kind == "i" else "f4"
-    data = np.asarray(values, f"<{dtype}").tobytes()
+    data = values.astype(f"<{dtype}").tobytes()
     return {"dtype": dtype, "bdata": base64.b64encode(data).decode()}
