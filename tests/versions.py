@@ -16,7 +16,6 @@ The `cuda` extra is left out: gigabytes, and of no use without a GPU.
 """
 
 import argparse
-import datetime
 import json
 import os
 import re
@@ -52,12 +51,13 @@ def main() -> int:
         for name, exactly, folder in environments(which, bounds, project):
             say(f"Python {version}, {name}: installing")
             venv = options.venvs.resolve() / f"{version}-{name}".replace(" ", "-")
-            row: dict[str, Any] = {"date": datetime.date.today().isoformat()}
+            row: dict[str, Any] = {"date": time.strftime("%Y-%m-%d")}
             problem = install(python, venv, exactly)
             if problem and name.startswith("flwr"):
                 # An index may lack what it needs in turn: it is tried with what the one before has.
-                row["lacks"] = problem
-                problem = install_beside(python, venv, exactly["flwr"])
+                row["lacks"], minor = problem, int(name.partition(".")[2])
+                problem = install(python, venv, {"flwr": f"1.{minor - 1}.*"})
+                problem = problem or pip(venv, "--no-deps", f"flwr==1.{minor}.*")
             if problem:
                 row |= {"installed": False, "why": problem}
                 # That an index has no such flwr is for the record alone.
@@ -111,8 +111,7 @@ def say(line: str) -> None:
 
 def lower_bounds(project: dict[str, Any]) -> dict[str, str]:
     """Every direct dependency's lower bound, by the name of the package."""
-    bounds: dict[str, str] = {}
-    extras = project["optional-dependencies"]
+    bounds, extras = {}, project["optional-dependencies"]
     requirements = sum((extras[extra] for extra in EXTRAS), project["dependencies"])
     while requirements:
         requirement, *requirements = requirements
@@ -148,13 +147,6 @@ def install(python: str, venv: Path, exactly: dict[str, str]) -> str:
     constraints = venv / "constraints.txt"
     constraints.write_text("".join(f"{name}=={bound}\n" for name, bound in exactly.items()))
     return pip(venv, "--constraint", constraints, "--editable", f"{ROOT}[{','.join(EXTRAS)}]")
-
-
-def install_beside(python: str, venv: Path, flwr: str) -> str:
-    """Makes an environment with this flwr and the dependencies of the one before."""
-    major, minor, _ = flwr.split(".")
-    problem = install(python, venv, {"flwr": f"{major}.{int(minor) - 1}.*"})
-    return problem or pip(venv, "--no-deps", f"flwr=={flwr}")
 
 
 def pip(venv: Path, *arguments: str | Path) -> str:
