@@ -54,8 +54,7 @@ class Report(Command):
         out = path_of("out", self.out or beside)
         if out.suffix not in (".html", ".htm", ".png"):
             raise InputError(f"`--out` must end in .html or .png, got {out}.")
-        for module in ("rich", *(["matplotlib"] if out.suffix == ".png" else [])):
-            require(module, "report")
+        require("rich", "report")
         from taciturn.report import page, plots, series, terminal
 
         folders = series.expand(given)

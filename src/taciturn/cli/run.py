@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 import tyro
 
-from taciturn.cli.command import Command, File, tell
+from taciturn.cli.command import Command, File
 from taciturn.core.policy import Policy, import_files, parse, parse_part
 from taciturn.errors import InputError, require
 from taciturn.settings import TOGETHER, Plan, read_config, read_values
@@ -85,7 +85,9 @@ class Simulation(Plan, Output):
 
     def policies(self) -> str:
         """The policies to run, separated by semicolons."""
-        raise NotImplementedError
+        if self.arms is None:
+            raise InputError('`taciturn compare` needs arms, such as `--arms "full; adaptive+ou"`.')
+        return self.arms
 
     def values(self) -> dict[str, Any]:
         """The fields of the plan; lists are sweeps."""
@@ -164,11 +166,6 @@ class Compare(Simulation):
     of the 95 % interval of their mean (Student's t). `--help-all` has all options.
     """
 
-    def policies(self) -> str:
-        if self.arms is None:
-            raise InputError('`taciturn compare` needs arms, such as `--arms "full; adaptive+ou"`.')
-        return self.arms
-
 
 @dataclass(frozen=True, kw_only=True)
 class Resume(Output):
@@ -185,7 +182,7 @@ class Resume(Output):
         from taciturn import sim, studies
 
         if studies.is_complete(self.folder):
-            tell(f"{self.folder} is complete.")
+            sys.stderr.write(f"{self.folder} is complete.\n")
         sim.prepare()
         told = studies.Told(self.quiet, self.track)
         self.show(self.folder, studies.go_on(self.folder, told))

@@ -16,8 +16,8 @@ _PALETTE = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
     "#8C6BB1", "#A6761D", "#E7505A", "#17A2B8", "#7A9A01",
 )  # fmt: skip
-_KNOWN = ("adaptive+ou", "adaptive+zero", "adaptive+ignore", "adaptive+last", "budget",
-          "adaptive+ou,mode=paper")  # fmt: skip
+_PAPERS = [f"adaptive+{stand_in}" for stand_in in ("ou", "zero", "ignore", "last")]
+_KNOWN = [*_PAPERS, "budget", "adaptive+ou,mode=paper"]
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
