@@ -8,7 +8,7 @@ from test_resume import every_round_is_saved, stop_after_two_rounds
 
 from taciturn import runs
 from taciturn.core.policy import parse
-from taciturn.frontier import folder, front, picture
+from taciturn.frontier import folder, front
 from taciturn.frontier.folder import GRID, SMALLER
 from taciturn.frontier.front import Frontier, Scores
 from taciturn.settings import read_config
@@ -141,7 +141,7 @@ def test_a_row_has_the_gap_the_share_and_the_bytes_until_the_mean_gets_there():
 def test_the_picture_has_ten_policies_at_their_bytes_and_score():
     rivals = {f"r{i}": (79 - i, 10 + i) for i in range(10)}
     found = made(budget=(80, 1), low=(60, 0.3), **rivals)
-    (axes,) = picture.draw(found).axes
+    (axes,) = front.draw(found).axes
     marks = {tuple(line.get_xydata()[0]): line for line in axes.get_lines()
              if line.get_linestyle() == "None"}  # fmt: skip
     shown = {"full", "budget", "low", *(f"r{i}" for i in range(7))}
@@ -158,4 +158,4 @@ def test_the_picture_has_ten_policies_at_their_bytes_and_score():
     for line in marks.values():
         box = line.get_window_extent()
         assert all(axes.bbox.contains(*corner) for corner in box.padded(4).get_points())
-    assert len(picture.draw(found, trails=True).axes[0].get_lines()) == 2 * len(marks) + 1
+    assert len(front.draw(found, trails=True).axes[0].get_lines()) == 2 * len(marks) + 1

@@ -13,9 +13,8 @@ import tyro
 
 from taciturn.cli.catalog import Data, List
 from taciturn.cli.command import Command, options_of
-from taciturn.cli.frontier import Frontier
 from taciturn.cli.inspect import Report, Runs, Watch
-from taciturn.cli.run import Compare, Resume, Run, Simulation
+from taciturn.cli.run import Compare, Frontier, Resume, Run, Simulation
 from taciturn.errors import InputError
 
 _ABOUT = """Federated learning in which a client speaks only when it has something to say.
