@@ -1,8 +1,8 @@
 """Figures of runs: what is drawn of every arm, and Plotly's JSON of it for a page."""
 
 import base64
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from html import escape
 from typing import Any, NamedTuple
 
@@ -55,7 +55,7 @@ def planned(arms: Sequence[Series]) -> list[tuple[Panel, list[list[Line]]]]:
     """A figure for each thing that was measured, with each arm's lines; the main ones first."""
     size, axis = _bytes(arms)
     found = []
-    for panel in (*_scores(arms, size, axis), *_messages(arms, size, axis), *_own_metrics(arms)):
+    for panel in (*_scores(arms, size, axis), *_messages(arms, size, axis)):
         lines = [[line for line in map(panel.shown, panel.draw(s)) if len(line.x)] for s in arms]
         if any(lines):
             found.append((panel, lines))
@@ -108,7 +108,7 @@ def _scores(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> Ite
 
 
 def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> Iterator[Panel]:
-    """Who spoke, who gained, and in how many bytes."""
+    """Who spoke, who gained, in how many bytes, and what a task measures of its own."""
     # What differs from round to round would fill a panel with colour: means of stretches are drawn.
     wide = -(-max(s.rounds for s in arms) // _STRETCHES)
     means = f", means of {wide} rounds" if wide > 1 else ""
@@ -140,16 +140,9 @@ def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> I
     yield Panel("rejected", "Rejected replies", "since the start",
                 lambda s: _measured(s["rejected"].cumsum(1)) if s["rejected"].any() else (),
                 _FROM_ZERO)  # fmt: skip
-
-
-def _own_metrics(arms: Sequence[Series]) -> Iterator[Panel]:
-    """What a task measures beside accuracy and loss."""
     for i, metric in enumerate(dict.fromkeys(name for s in arms for name in s.metrics)):
-        yield Panel(f"metric-{i}", metric, "on the test set", partial(_own_metric, metric), {})
-
-
-def _own_metric(metric: str, s: Series) -> Iterable[Line]:
-    return _measured(s.metrics[metric]) if metric in s.metrics else ()
+        draw = functools.partial(lambda name, s: _measured(s[name]), metric)
+        yield Panel(f"metric-{i}", metric, "on the test set", draw, {})
 
 
 def bits(s: Series) -> np.ndarray:

@@ -53,13 +53,14 @@ def content(
     if targets:
         note = f"Payload and overhead of all clients{why}."
         sections["Upload until an accuracy"] = by_arm(lambda s: _upload_until(s, targets), note)
-    settings = [_settings(folder) for folder in folders]
+    configs, ends = list(map(series.config, folders)), list(map(series.summary, folders))
+    settings = [config or {key: end[key] for key in _OF_A_FEDERATION if key in end}
+                for config, end in zip(configs, ends, strict=True)]  # fmt: skip
     title, subtitle = _titles(arms, settings, names)
-    configs = filter(None, map(series.config, folders))
-    commands = [f"<pre>{escape(command(config))}</pre>" for config in configs]
+    commands = [f"<pre>{escape(command(config))}</pre>" for config in configs if config]
     sections |= {
         "Settings": _beside(names, settings),
-        "Versions": _beside(names, [series.summary(one).get("versions", {}) for one in folders]),
+        "Versions": _beside(names, [end.get("versions", {}) for end in ends]),
         "The same again": "".join(dict.fromkeys(commands)),
     }
     return {
@@ -71,7 +72,7 @@ def content(
         "panels": figures.panels(arms),
         "tables": "".join(f"<section><h2>{escape(title)}</h2>{html}</section>"
                           for title, html in sections.items() if html),
-        "ended": all(map(series.summary, folders)),
+        "ended": all(ends),
     }  # fmt: skip
 
 
@@ -199,12 +200,6 @@ def _upload_until(s: Series, accuracies: Sequence[float]) -> Row:
     return row
 
 
-def _settings(folder: Path) -> Settings:
-    summary = series.summary(folder)
-    of_a_federation = {key: summary[key] for key in _OF_A_FEDERATION if key in summary}
-    return series.config(folder) or of_a_federation
-
-
 def _beside(names: Sequence[str], columns: Sequence[Mapping[str, Any]]) -> str:
     """A column of values for each folder; names of those that differ are strong."""
     rows = []
@@ -219,7 +214,7 @@ def _beside(names: Sequence[str], columns: Sequence[Mapping[str, Any]]) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(_value, value))
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _bytes(count: float) -> str:
