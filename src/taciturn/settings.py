@@ -170,10 +170,8 @@ def _value_of(text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
-        try:
+        with contextlib.suppress(ValueError):
             return kind(text)
-        except ValueError:
-            pass
     return text
 
 

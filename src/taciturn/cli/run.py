@@ -48,9 +48,7 @@ class Output(Command):
             sys.stdout.write(f"{folder}\n")
         else:
             for title, point in summary.get("points", {"": summary}).items():
-                terminal.print_table(
-                    point["arms"], title, point.get("tested_on", ""), point.get("columns", "")
-                )
+                terminal.print_table(point["arms"], title, point)
             sys.stdout.write(f"Results are in {folder}\n")
 
 

@@ -134,13 +134,9 @@ def spark(values: Sequence[tuple[float, float]], width: int) -> str:
 
 
 def print_table(
-    arms: Mapping[str, Figures],
-    title: str = "",
-    tested_on: str = "",
-    columns: str = "",
-    one_run: bool = True,
+    arms: Mapping[str, Figures], title: str = "", run: Figures | None = None, one_run: bool = True
 ) -> None:
-    """Prints the figures of every arm, a line each, and notes below.
+    """Prints the figures of every arm, a line each, and notes below; `run` says of which data.
 
     Arms of several runs are not compared: they may differ in more than their policies.
     """
@@ -161,8 +157,8 @@ def print_table(
         most = f"{max(floor['most'] for floor in floors):.2f} points at the most"
         notes.append("Noise floor: measured; by rounding alone, the accuracy of a seed moves this "
                      f"far on average, and {most}.")  # fmt: skip
-    notes.append(f"Tested on {tested_on}." if tested_on else "")
-    notes.append(f"Columns: {columns}." if columns else "")
+    for word, name in (("Tested on ", "tested_on"), ("Columns: ", "columns")):
+        notes.append(f"{word}{run[name]}." if run and run.get(name) else "")
     for line in filter(None, notes):
         console.print(line, highlight=False, style="dim", soft_wrap=True)
     for name, figures in arms.items():
