@@ -48,10 +48,7 @@ def test_a_run_leaves_its_folder_and_prints_one_json_object(taciturn):
     }
     weights = runs.read_arrays(folder / "weights.safetensors")
     assert sorted(array.shape for array in weights.values()) == [()] * 4 + [(100,)] * 4
-
-    code, out, err = taciturn(*options)  # the folder is in use now
-    assert (code, out) == (1, "")
-    assert "already there and not an empty folder" in err
+    assert taciturn(*options)[0] == 1  # the folder is in use now
 
 
 def test_a_run_for_people_shows_a_table_and_says_when_no_reply_counts(taciturn):

@@ -166,8 +166,6 @@ FILES: dict[str, Content] = {
     "text": "hello",
     "folder": {"a": "a"},
     "toml_unknown": "rouns = 3\n",
-    "toml_word": "rounds = 'many'\n",
-    "toml_empty_list": "lr = []\n",
     "csv": "user,y,a\nann,0,1\nann,1,2\nbob,0,3\nbob,1,4\n",
 }
 
