@@ -1,24 +1,80 @@
-"""Bad input in Python: an error of the package that names the argument, before anything trains.
+"""Bad input: an error that names what is wrong, soon, without much memory, and before training.
 
-A case is a call and a piece of what it must say.
+A case is a call or a command line, and a piece of what it must say; `NAME` in braces is a file of
+`files.py`. Whatever gets as far as training was accepted, and fails the case. What each setting,
+argument and file may be is seen in Python; of the command line, every way to it once.
 """
 
+import errno
+import functools
+import os
+import shlex
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import files
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from files import OF_ALL, OF_TASKS
 
-import taciturn
+import taciturn as package
 from taciturn import Generated, Policy, Stored, Task, checks, compare, parse, simulate
 from taciturn.core import client, server
 from taciturn.core.rules import Rule
 from taciturn.errors import InputError, TaciturnError
-from taciturn.tasks import load
+from taciturn.sim import engine, reference
+from taciturn.tasks import TASKS, load
 
 X = np.zeros((6, 2), np.float32)
 Y = np.array([0, 1, 2, 0, 1, 2])
-LOSS, METRICS = taciturn.classification(lambda params, x, key: x @ params)
+LOSS, METRICS = package.classification(lambda params, x, key: x @ params)
+SYNTHETIC = functools.cache(TASKS["synthetic"])  # drawn once
+SECONDS = 30
+MOST = 1 << 30  # bytes
+
+
+class Accepted(BaseException):
+    """Bad input was taken for good; no `except Exception` on the way catches this."""
+
+
+@pytest.fixture(scope="session")
+def places(tmp_path_factory):
+    """The wrong files, made once."""
+    return files.make(tmp_path_factory.mktemp("wrong"))
+
+
+@pytest.fixture(autouse=True)
+def refusing(tmp_path, monkeypatch):
+    """An empty folder, and a test that may not train, hang, or take more than a GB."""
+
+    def accept(*_):
+        raise Accepted(f"the input was accepted, or nothing was said for {SECONDS} s")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TACITURN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("TACITURN_DATA", raising=False)
+    monkeypatch.setitem(TASKS, "synthetic", SYNTHETIC)
+    for module in (engine, reference):
+        monkeypatch.setattr(module, "stream", accept)
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = memory("VmRSS")
+    signal.signal(signal.SIGALRM, accept)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    assert memory("VmHWM") - before < MOST
+
+
+def memory(key):
+    """Bytes of this process, where the system tells."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(f"{key}:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def task(**changes):
@@ -40,7 +96,7 @@ def run(what=None, policy="full", **settings):
 
 
 def respond(trained, examples=1):
-    return client.respond(taciturn.full(), np.ones(2), trained, examples, None, 0.5)
+    return client.respond(package.full(), np.ones(2), trained, examples, None, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -74,21 +130,21 @@ SETTINGS = {  # just outside, and of another type
 NAMED = {"client_optimizer": "optimizer", "server_optimizer": "optimizer"}  # what errors call them
 
 FACTORIES = [
-    (taciturn.fixed, [-1, "x"], "`threshold`"),
-    (lambda k: taciturn.adaptive(k=k), [np.inf], "`k`"),
-    (lambda w: taciturn.adaptive(weighted=w), [1], "`weighted`"),
-    (taciturn.random, [-0.1, 1.1], "`probability`"),
-    (taciturn.optimal, [0, 1.1], "`share`"),
-    (taciturn.ou, ["best", None], "`mode`"),
-    (lambda cap: taciturn.ou(cap=cap), [1], "`cap`"),
-    (taciturn.quantize, [0, 9, 1.5], "`bits`"),
-    (lambda feedback: taciturn.quantize(2, feedback), [1], "`feedback`"),
-    (taciturn.eden, [0, 9], "`bits`"),
-    (taciturn.top_k, [0, 2], "`share`"),
-    (taciturn.sparse_ternary, [0, 2], "`share`"),
-    (taciturn.peaks, [0, 40, np.nan, True, "31B", "x", "0%", None, b"4kB"], ""),
-    (taciturn.budget, [0, "4", "-1kB", "0%", np.nan, [1]], ""),
-    (lambda per: taciturn.budget("4kB", per), ["week", ["run"]], "`per`"),
+    (package.fixed, [-1, "x"], "`threshold`"),
+    (lambda k: package.adaptive(k=k), [np.inf], "`k`"),
+    (lambda w: package.adaptive(weighted=w), [1], "`weighted`"),
+    (package.random, [-0.1, 1.1], "`probability`"),
+    (package.optimal, [0, 1.1], "`share`"),
+    (package.ou, ["best", None], "`mode`"),
+    (lambda cap: package.ou(cap=cap), [1], "`cap`"),
+    (package.quantize, [0, 9, 1.5], "`bits`"),
+    (lambda feedback: package.quantize(2, feedback), [1], "`feedback`"),
+    (package.eden, [0, 9], "`bits`"),
+    (package.top_k, [0, 2], "`share`"),
+    (package.sparse_ternary, [0, 2], "`share`"),
+    (package.peaks, [0, 40, np.nan, True, "31B", "x", "0%", None, b"4kB"], ""),
+    (package.budget, [0, "4", "-1kB", "0%", np.nan, [1]], ""),
+    (lambda per: package.budget("4kB", per), ["week", ["run"]], "`per`"),
 ]
 
 POLICIES = {  # as text
@@ -104,7 +160,7 @@ POLICIES = {  # as text
 
 OTHERS = [
     (lambda: compare(task(), {"a": None}), "`arms['a']`"),
-    (lambda: run(policy=taciturn.adaptive()), "`Policy(rule)`"),
+    (lambda: run(policy=package.adaptive()), "`Policy(rule)`"),
     (lambda: compare(task(), ["full"]), "`arms`"),
     (lambda: compare(task(), {}), "`arms`"),
     (lambda: compare(5, {"a": "full"}), "`taciturn.Task`"),
@@ -184,8 +240,93 @@ def test_it_is_an_error_that_names_the_argument(call, needle):
     assert_refused(call, needle)
 
 
-@pytest.mark.parametrize("name", OF_TASKS)
+@pytest.mark.parametrize("name", files.OF_TASKS)
 def test_data_that_are_wrong_are_an_error_that_names_the_file(name, places):
     for file, path in places.items():
-        if file in OF_ALL or file.startswith(OF_TASKS[name]):
+        if file in files.OF_ALL or file.startswith(files.OF_TASKS[name]):
             assert_refused(lambda path=path: load(name, data=path), path.name)
+
+
+COMMANDS = [
+    ("walk", "walk"),
+    ("run --rouns 3", "--rouns"),
+    ("run synthetic extra", "extra"),
+    ("run synthetic --rounds 1.5", "rounds"),
+    ("run synthetic --lr 0.1 --rounds 3 --lr=0.2", "`--lr`"),
+    ("run synthetic --rounds 1000000 --seeds 1000", "10000"),
+    ("run synthetc", "`synthetic`"),
+    (f"run {'x' * 300}", "`xxx"),
+    ("run synthetic --rule zero", "`zero`"),
+    ("run synthetic --policy full --rule full", "`--policy`"),
+    ("run synthetic --budget 4kB --rule full", "`--budget`"),
+    ("run synthetic --out {not_utf8}", "`out`"),
+    ("run npz", "`data`"),
+    ("run table --data {csv}", "`client`"),
+    ("run table --data {csv} --client user", "`label`"),
+    ("run table --data {csv} --client user --label user", "two columns"),
+    ("run table --data {csv} --client user --label y --option hidden", "KEY=VALUE"),
+    ("run table --data {csv} --client user --label y --option label=a", "KEY=VALUE"),
+    ("run idx --data {idx} --split even", "`split`"),
+    ("run idx --data {idx}", "`clients`"),
+    ("run --config {toml_unknown}", "`rouns`"),
+    ("run synthetic --sweep lr", "name=value,value"),
+    ("run synthetic --sweep lr=0.1,x", "`lr`"),
+    ("run synthetic --sweep learning=1", "`learning`"),
+    ("compare synthetic", "needs arms"),
+    ("compare synthetic --arms 'full; full'", "twice"),
+    ("compare synthetic --arms 'full, adaptive+ou'", "separated by semicolons"),
+    ("compare synthetic --arms full --policy full", "--policy"),
+    ("resume {missing}", "missing"),
+    ("resume {empty}", "config.toml"),
+    ("resume {run}", "Python"),
+    ("runs {missing}", "missing is not a folder"),
+    ("data look", "look"),
+    ("data fetch", "needs a name"),
+    ("data fetch mnist", "`mnist`"),
+    ("data list --data {text}", "`data`"),
+    ("data show synthetic --out {missing}/a/b.png", "cannot be written"),
+    ("report", "run folder"),
+    ("watch {missing}", "missing is not a folder"),
+    ("watch {empty} --port 80000", "80000"),
+    ("report {missing}", "metrics.csv"),
+    ("report {run_without_rows}", "run_without_rows"),
+    ("report {run_of_other_columns}", "'seed'"),
+    ("report {run_cut_in_the_middle}", "row 2"),
+    ("report {run_without_bytes}", "`bytes_up`"),
+    ("report {run_with_words}", "many"),
+    ("report {run_in_latin}", "run_in_latin"),
+    ("report {run} --out {missing}/a/b.png", "cannot be written"),
+    ("report {run} --out {folder}", "`--out`"),
+    ("frontier glyphs --policies nobody --out {new}", "`nobody`"),
+]
+
+
+def error_of(taciturn, *arguments):
+    """What a command that is refused says, in one line if it is not its parser that refuses."""
+    code, out, err = taciturn(*arguments)
+    assert (code in (1, 2), out) == (True, ""), err
+    if code == 1:
+        assert err.startswith("taciturn: ")
+        assert err.count("\n") == 1
+        assert len(err) < 1_000
+    return err
+
+
+@pytest.mark.parametrize(("line", "needle"), COMMANDS, ids=[line[:70] for line, _ in COMMANDS])
+def test_it_is_one_line_that_says_what_is_wrong(line, needle, places, taciturn):
+    err = error_of(taciturn, *(word.format_map(places) for word in shlex.split(line)))
+    plain = " ".join(err.replace("│", " ").split())
+    assert needle in plain or needle in plain.replace("_", "-")
+    assert not Path("runs").exists()
+
+
+def test_a_full_disk_is_one_line(monkeypatch, taciturn):
+    """At the start; `tests/test_resume.py` fills the disk later on."""
+
+    def fsync(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    err = error_of(taciturn, "run", "synthetic", "--out", "there")
+    assert "there/config.toml" in err
+    assert "No space left on device" in err
