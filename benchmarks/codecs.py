@@ -29,7 +29,7 @@ from pages import ROOT
 import taciturn
 from taciturn.core.codecs import Codec
 from taciturn.core.policy import parse
-from taciturn.report.plots import write
+from taciturn.report.figures import write
 from taciturn.report.versions import versions
 from taciturn.tasks import load
 

@@ -32,7 +32,7 @@ import taciturn
 from taciturn.core.policy import CODECS
 from taciturn.files import atomic_write
 from taciturn.models.networks import Conv, Dense
-from taciturn.report.plots import write
+from taciturn.report.figures import write
 from taciturn.report.versions import commit, versions
 from taciturn.sim.model import flat_model
 from taciturn.summary import MARGIN, Difference, difference

@@ -17,7 +17,7 @@ from PIL import Image
 
 from taciturn import cli, runs
 from taciturn.errors import InputError
-from taciturn.report import colours, page, plots, series, units, watch
+from taciturn.report import colours, figures, page, series, units, watch
 
 POLICY = "adaptive,k=0+ou"
 
@@ -337,9 +337,9 @@ def test_an_arm_keeps_its_colour():
 
 
 def test_table_and_picture(tmp_path, capsys, monkeypatch):
-    drawn, save = [], plots.save
+    drawn, save = [], figures.save
     monkeypatch.setattr(
-        plots, "save", lambda *args, **how: drawn.append(args[0]) or save(*args, **how)
+        figures, "save", lambda *args, **how: drawn.append(args[0]) or save(*args, **how)
     )
     nothing = float("nan")
     folder = make(tmp_path, *(rows(POLICY, seed, 2, threshold=nothing, norm_mean=nothing)

@@ -13,7 +13,7 @@ from experiments.common.pieces import Options
 from experiments.common.results import Results
 from taciturn import runs
 from taciturn.errors import InputError, TaciturnError, UnknownName
-from taciturn.report import plots
+from taciturn.report import figures
 from taciturn.report.table import Table
 from taciturn.sim import prepare
 
@@ -147,7 +147,7 @@ class Study(NamedTuple):
         for name in names or self.figures:
             drawn = self.figures[name](found)
             if drawn is not None:
-                paths += plots.write(drawn, folder, f"figure-{name}")
+                paths += figures.write(drawn, folder, f"figure-{name}")
         return paths
 
 

@@ -23,7 +23,7 @@ from taciturn import runs
 from taciturn.core.policy import Policy, import_files, parse
 from taciturn.errors import InputError, RunError, Stopped, UnknownName, WriteError
 from taciturn.progress import Compiling, Progress, Tell
-from taciturn.report import plots, series
+from taciturn.report import figures, series
 from taciturn.report.terminal import Live
 from taciturn.report.versions import versions
 from taciturn.settings import Plan, Settings, points, read_config
@@ -239,7 +239,7 @@ def _run(ready: Ready, folder: Path, told: Told) -> dict[str, Any]:
     participation = {arm: history.participation for arm, history in histories.items()}
     names = getattr(task.clients, "names", ())
     runs.write_columns(folder / "clients.csv", *table(participation, names))
-    plots.draw(series.read(folder), folder / "report.png", task.name)
+    figures.draw(series.read(folder), folder / "report.png", task.name)
     # The last file: with it a run is complete.
     runs.write_json(folder / "summary.json", _summary(task, histories, nudged, folder))
     return _finished(folder)

@@ -55,12 +55,12 @@ class Report(Command):
         if out.suffix not in (".html", ".htm", ".png"):
             raise InputError(f"`--out` must end in .html or .png, got {out}.")
         require("rich", "report")
-        from taciturn.report import page, plots, series, terminal
+        from taciturn.report import figures, page, series, terminal
 
         folders = series.expand(given)
         arms = series.read_all(folders)
         if out.suffix == ".png":
-            plots.draw(arms, out, ", ".join(series.labels(folders)))
+            figures.draw(arms, out, ", ".join(series.labels(folders)))
         else:
             shown = page.content(folders, arms, self.accuracies)
             runs.write_text(out, page.render(shown))

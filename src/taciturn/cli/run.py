@@ -218,7 +218,7 @@ class Frontier(TaskOptions, Settings, Command):
         import jax
 
         from taciturn.frontier import folder, front
-        from taciturn.report import plots
+        from taciturn.report import figures
         from taciturn.sim import prepare
 
         if self.task == "list":
@@ -235,5 +235,5 @@ class Frontier(TaskOptions, Settings, Command):
         found = folder.complete(values, self.policies, out)
         table = front.table(found)
         made = [table.write(out / "table.csv")]
-        made += plots.write(front.draw(found, self.trails), out, "figure")
+        made += figures.write(front.draw(found, self.trails), out, "figure")
         sys.stdout.write("\n".join([table.title, "", table.text(), *map(str, made)]) + "\n")

@@ -10,8 +10,8 @@ from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
 from taciturn.report.colours import colours
+from taciturn.report.figures import log_ticks
 from taciturn.report.page import SHARES
-from taciturn.report.plots import log_ticks
 from taciturn.report.table import Spread, Table
 from taciturn.report.units import byte_axis, byte_text
 from taciturn.summary import FULL, MARGIN, RECOMMENDED, Difference, difference
