@@ -60,7 +60,7 @@ def main() -> None:
     status = int(pytest.main(
         # What other versions warn of on this machine is not what these tests are about.
         [f"--rootdir={TESTS.parent}", "-m", "gpu", "-p", "no:cacheprovider", "-ra", "-W", "default",
-         "--durations=10", *options.pytest, *map(str, TESTS.glob("*/test_*_on_gpu.py"))],
+         "--durations=10", *options.pytest, *map(str, sorted(TESTS.glob("*/test_*_on_gpu.py")))],
         plugins=[found],
     ))  # fmt: skip
     totals = Counter(test["outcome"] for test in found.values())
