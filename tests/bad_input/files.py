@@ -6,7 +6,6 @@ import json
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -16,12 +15,10 @@ OF_TASKS = {"npz": "npz_", "folder": "folder_", "idx": "idx_", "emnist": "emnist
             "shakespeare": "shakespeare_", "shakespeare-leaf": "leaf_"}  # fmt: skip
 OF_ALL = ("missing", "empty", "text")
 
-Content = bytes | str | Mapping[str, Any]  # of a file, or of a folder by name
-
 X = np.arange(12.0).reshape(6, 2)
 Y = np.array([0, 1, 2, 0, 1, 2])
 CLIENT = np.array([1, 0, 1, 0, 1, 1])
-NPZ: dict[str, dict[str, Any]] = {  # what is other than in a good file; None is left out
+NPZ = {  # what is other than in a good file; None is left out
     "npz": {},
     "npz_without_y": {"y": None},
     "npz_scalar_x": {"x": np.float64(1)},
@@ -45,20 +42,20 @@ NPZ: dict[str, dict[str, Any]] = {  # what is other than in a good file; None is
 }
 
 
-def npy(array: np.ndarray) -> bytes:
+def npy(array):
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
 
 
-def npz(changes: Mapping[str, Any]) -> bytes:
+def npz(changes):
     arrays = {"x": X, "y": Y, "client": CLIENT} | changes
     file = io.BytesIO()
     np.savez(file, **{key: value for key, value in arrays.items() if value is not None})
     return file.getvalue()
 
 
-def folders() -> dict[str, Content]:
+def folders():
     """Folders of arrays for every client."""
     good = {"x.npy": npy(X), "y.npy": npy(Y)}
     test = {"x_test.npy": npy(X), "y_test.npy": npy(Y + 1)}
@@ -70,18 +67,18 @@ def folders() -> dict[str, Content]:
     }
 
 
-def idx(shape: Any, content: bytes | None = None, dtype: int = 8) -> bytes:
+def idx(shape, content=None, dtype=8):
     head = bytes([0, 0, dtype, len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
     return head + (bytes(int(np.prod(shape))) if content is None else content)
 
 
-def idx_sets() -> dict[str, Content]:
+def idx_sets():
     """Folders of the four files, each with others than a good one."""
     images, labels, other = "train-images.idx", "train-labels.idx", "t10k-images.idx"
     good = {images: idx((3, 2, 2)), labels: idx((3,)), other: idx((3, 2, 2)),
             "t10k-labels.idx": idx((3,))}  # fmt: skip
     random = np.random.default_rng(0).bytes(1_200_000)
-    changed: dict[str, dict[str, bytes]] = {
+    changed = {
         "idx": {},
         "idx_cut": {images: idx((3, 2, 2))[:-1]},
         "idx_text": {images: b"hello there"},
@@ -104,10 +101,10 @@ def idx_sets() -> dict[str, Content]:
     }
 
 
-def leaf() -> dict[str, Content]:
+def leaf():
     """Folders of one JSON file."""
 
-    def of(x: Any, y: Any, count: int = 1) -> dict[str, Any]:
+    def of(x, y, count=1):
         return {"users": ["a"], "num_samples": [count], "user_data": {"a": {"x": x, "y": y}}}
 
     contents = {
@@ -124,10 +121,10 @@ def leaf() -> dict[str, Content]:
     return {name: {"all.json": text} for name, text in texts.items()}
 
 
-def tff() -> dict[str, Content]:
+def tff():
     """Folders of TFF's two files."""
 
-    def files(data: str, client: str, **arrays: Any) -> dict[str, bytes]:
+    def files(data, client, **arrays):
         made = io.BytesIO()
         with h5py.File(made, "w") as file:
             for key, value in arrays.items():
@@ -152,7 +149,7 @@ HEAD = "arm,seed,spoke,bytes_up,asked,rejected,overhead_up,bytes_up_full,bytes_d
 HEAD += "overhead_down,bytes_down_full,threshold,norm_mean,accuracy,loss\n"
 REST = ",4,0,96,496,400,96,496,,1,0.5,1\n"
 ROW = "full,0,4,400" + REST
-RUNS: dict[str, str | bytes] = {  # the content of metrics.csv
+RUNS = {  # the content of metrics.csv
     "run": HEAD + ROW + ROW,
     "run_without_rows": HEAD,
     "run_of_other_columns": "arm,round\nfull,0\n",
@@ -161,7 +158,7 @@ RUNS: dict[str, str | bytes] = {  # the content of metrics.csv
     "run_with_words": HEAD + "full,0,many,400" + REST,
     "run_in_latin": (HEAD + ROW.replace("full", "föll")).encode("latin-1"),
 }
-FILES: dict[str, Content] = {
+FILES = {
     "empty": {},
     "text": "hello",
     "folder": {"a": "a"},
@@ -170,7 +167,7 @@ FILES: dict[str, Content] = {
 }
 
 
-def make(root: Path) -> dict[str, Path]:
+def make(root):
     """All of them, below `root`, by name."""
     made = FILES | {name: npz(changes) for name, changes in NPZ.items()}
     good = npz({})
@@ -186,7 +183,7 @@ def make(root: Path) -> dict[str, Path]:
     return found | {"not_utf8": Path(str(root / "caf") + "\udce9")}
 
 
-def put(path: Path, content: Content) -> None:
+def put(path, content):
     if isinstance(content, Mapping):
         path.mkdir()
         for name, part in content.items():
@@ -195,7 +192,7 @@ def put(path: Path, content: Content) -> None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def patched(content: bytes, signature: bytes, offset: int, value: bytes) -> bytes:
+def patched(content, signature, offset, value):
     """Other bytes at a place of the first record of a zip file that begins so."""
     at = content.index(signature) + offset
     return content[:at] + value + content[at + len(value) :]
