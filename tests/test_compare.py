@@ -78,13 +78,11 @@ def test_the_noise_floor_is_measured_and_reported(taciturn, monkeypatch):
     one, other = (series.read(Path(folder)) for folder in ("a", "a/nudged"))
     summary = runs.read_json(Path("a/summary.json"))
     for arm in ARMS:
-        ends, nudged = (100 * arms["accuracy"][:, -1]
-                        for arms in (one[arm], other[f"{arm} (nudged)"]))  # fmt: skip
-        wanted = noise_floor(ends, nudged)
+        plain, nudged = one[arm], other[f"{arm} (nudged)"]
+        wanted = noise_floor(100 * plain["accuracy"][:, -1], 100 * nudged["accuracy"][:, -1])
         assert summary["arms"][arm]["noise_floor"] == pytest.approx(wanted, abs=1e-4)
-        norms = other[f"{arm} (nudged)"]["norm_mean"]
-        assert (norms != one[arm]["norm_mean"]).any()
-        np.testing.assert_allclose(norms, one[arm]["norm_mean"], rtol=1e-5)
+        assert (nudged["norm_mean"] != plain["norm_mean"]).any()
+        np.testing.assert_allclose(nudged["norm_mean"], plain["norm_mean"], rtol=1e-5)
     assert not list(Path("a").rglob("checkpoint-*"))
     # The report has the row, and the configuration measures it again.
     (row,) = (line for line in out.splitlines() if line.startswith("noise floor"))

@@ -115,10 +115,13 @@ def offline(request, monkeypatch, tmp_path):
         refuse(f'{name} is not installed: pip install ".[track]"')
     monkeypatch.chdir(tmp_path)
     for variable, value in (
-        ("WANDB_MODE", "offline"), ("WANDB_SILENT", "true"), ("WANDB_ERROR_REPORTING", "false"),
-        ("TRACKIO_DIR", str(tmp_path / "trackio")), ("MLFLOW_DISABLE_TELEMETRY", "true"),
+        ("WANDB_MODE", "offline"),
+        ("WANDB_SILENT", "true"),
+        ("WANDB_ERROR_REPORTING", "false"),
+        ("TRACKIO_DIR", str(tmp_path / "trackio")),
+        ("MLFLOW_DISABLE_TELEMETRY", "true"),
         ("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}"),
-    ):  # fmt: skip
+    ):
         monkeypatch.setenv(variable, value)
     with closing(track.Tracker(name, tmp_path / "run", {"lr": 0.1}, seeds=(0, 1))) as tracker:
         for arm in ARMS:

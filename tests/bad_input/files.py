@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 
 # What a task refuses: files whose names begin so, and those that every task does.
-OF_TASKS = {"npz": "npz_", "folder": "folder_", "idx": "idx_", "emnist": "emnist_",
-            "shakespeare": "shakespeare_", "shakespeare-leaf": "leaf_"}  # fmt: skip
+OF_TASKS = {name: f"{name}_" for name in ("npz", "folder", "idx", "emnist", "shakespeare")}
+OF_TASKS["shakespeare-leaf"] = "leaf_"
 OF_ALL = ("missing", "empty", "text")
 
 X = np.arange(12.0).reshape(6, 2)

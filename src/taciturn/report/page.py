@@ -54,8 +54,8 @@ def content(
         note = f"Payload and overhead of all clients{why}."
         sections["Upload until an accuracy"] = by_arm(lambda s: _upload_until(s, targets), note)
     configs, ends = list(map(series.config, folders)), list(map(series.summary, folders))
-    settings = [config or {key: end[key] for key in _OF_A_FEDERATION if key in end}
-                for config, end in zip(configs, ends, strict=True)]  # fmt: skip
+    federations = [{key: end[key] for key in _OF_A_FEDERATION if key in end} for end in ends]
+    settings = [config or other for config, other in zip(configs, federations, strict=True)]
     title, subtitle = _titles(arms, settings, names)
     commands = [f"<pre>{escape(command(config))}</pre>" for config in configs if config]
     sections |= {
