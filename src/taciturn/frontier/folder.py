@@ -65,16 +65,16 @@ def complete(values: Mapping[str, Any], policies: str | None, folder: Path) -> F
     ((plan, task, _),) = studies.prepare(values).values()
     smaller = SMALLER if flat_model(task).size < SMALL else {}
     asked = GRID | smaller if policies is None else _asked(policies)
-    names: dict[_Arm, str] = {}
+    arms: dict[str, _Arm] = {}
     for name, text in (GRID | asked).items():
-        names.setdefault(_arm(name, text, plan), name)
-    wanted = dict.fromkeys(_arm(name, text, plan) for name, text in asked.items())
+        arms[name] = text, OWN.get(name, {}).get("choice", plan.choice)
+    names = {arm: name for name, arm in reversed(arms.items())}  # the first that an arm has
     variance, about = _variance(task), folder / "identity.json"
     with runs.claimed(folder) if about.exists() else runs.create(folder, task.name):
         plans = {below.parent: Plan(**read_config(below))
                  for below in folder.glob("[0-9]*/config.toml")}  # fmt: skip
         there = {arm for own in plans.values() for arm in _arms(own)}
-        missing = {arm: names[arm] for arm in wanted if arm not in there}
+        missing = {arms[name]: name for name in asked if arms[name] not in there}
         free = (folder / str(n) for n in itertools.count(1) if not (folder / str(n)).exists())
         plans |= zip(free, _plans(missing, plan, task), strict=False)
         every = {text: parse(text) for own in plans.values() for text, _ in _arms(own)}
@@ -98,10 +98,6 @@ def _asked(policies: str) -> dict[str, str]:
     texts = "; ".join(part for part in parts if part not in GRID)
     found = {FULL: FULL} | {name: GRID[name] for name in parts if name in GRID}
     return found | {text: text for text in (studies.policies_of(texts) if texts else ())}
-
-
-def _arm(name: str, text: str, plan: Plan) -> _Arm:
-    return text, OWN.get(name, {}).get("choice", plan.choice)
 
 
 def _claim(about: Path, now: dict[str, Any]) -> None:
