@@ -29,8 +29,8 @@ from pages import ROOT
 import taciturn
 from taciturn.core.codecs import Codec
 from taciturn.core.policy import parse
+from taciturn.report.figures import write
 from taciturn.report.versions import versions
-from taciturn.studies.figure import write
 from taciturn.tasks import load
 
 RESULTS = Path(__file__).parent / "results"

@@ -21,7 +21,7 @@ import numpy as np
 import taciturn
 from taciturn import runs
 from taciturn.report.versions import versions
-from taciturn.studies.comparison import nudged_rate
+from taciturn.studies import nudged_rate
 from taciturn.summary import noise_floor
 
 POLICIES = ("full", "adaptive+ou", "adaptive+ignore+eden:0.5")

@@ -32,9 +32,9 @@ import taciturn
 from taciturn.core.policy import CODECS
 from taciturn.files import atomic_write
 from taciturn.models.networks import Conv, Dense
+from taciturn.report.figures import write
 from taciturn.report.versions import commit, versions
 from taciturn.sim.model import flat_model
-from taciturn.studies.figure import write
 from taciturn.summary import MARGIN, Difference, difference
 from taciturn.tasks import load
 from taciturn.tasks.task import with_test

@@ -11,13 +11,10 @@ Tests marked `gpu` need JAX to have one: `JAX_PLATFORMS=cuda,cpu`, as `tests/gpu
 TACITURN_GPU_TESTS=cpu they run on a CPU, kernels interpreted, to see that the tests are right.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 import zlib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests run side by side
@@ -43,19 +40,19 @@ settings.register_profile("taciturn", derandomize=True, deadline=None, database=
 settings.load_profile("taciturn")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption(
         "--every", type=int, default=1, metavar="N", help="run one test in N, by a hash of its id"
     )
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     every = config.getoption("--every")
     items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % every == 0]
 
 
 @pytest.fixture(autouse=True)
-def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
+def strict_promotion(request):
     if request.path.parent.name not in ("core", "contract"):
         yield
         return
@@ -64,16 +61,14 @@ def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def taciturn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
+def taciturn(tmp_path, monkeypatch, capsys):
     """Exit code, stdout and stderr of `taciturn …`, called in this process and an empty folder."""
     from taciturn.__main__ import main
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
 
-    def call(*arguments: str) -> tuple[int, str, str]:
+    def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["taciturn", *arguments])
         code = 0
         try:
@@ -86,11 +81,11 @@ def taciturn(
 
 
 @pytest.fixture
-def loud(taciturn: Callable[..., tuple[int, str, str]]) -> Iterator[Callable[[str], None]]:
+def loud(taciturn):
     """Writes parts.py with a rule `loud` that speaks where a condition holds; it does not stay."""
     from taciturn.core import policy
 
-    def write(condition: str) -> None:
+    def write(condition):
         policy.RULES.pop("loud", None)  # as in a new process
         Path("parts.py").write_text(
             "import taciturn\n"
@@ -106,7 +101,7 @@ def loud(taciturn: Callable[..., tuple[int, str, str]]) -> Iterator[Callable[[st
     policy.OWN.clear()
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") is None or os.environ.get("TACITURN_GPU_TESTS") == "cpu":
         return
     # Where the CPU alone was asked for, JAX is not started to find that out: simulations still

@@ -9,31 +9,31 @@ of pytest (`-- -k kernels`), is written down only where `--json` says. The packa
 installed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
+
+import pytest
 
 TESTS = Path(__file__).resolve().parent
-ROOT = TESTS.parent
 RECORD = TESTS / "records" / "gpu.json"
 
-# In a process of its own: one that had started JAX would hold the GPU's memory.
-MACHINE = """
-import jax, json
-from taciturn.report.versions import versions
-backend = getattr(jax.devices()[0].client, "platform_version", "").splitlines()[:1]
-print(json.dumps({"platform": jax.default_backend(), "backend": backend, "versions": versions()}))
-"""
+
+class Outcomes(dict[str, dict[str, Any]]):
+    """A plugin of pytest that keeps what came of every test, by its name."""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        test = self.setdefault(report.nodeid, {"outcome": "passed", "seconds": 0.0})
+        test["seconds"] = round(test["seconds"] + report.duration, 3)
+        if not report.passed:
+            skipped = isinstance(report.longrepr, tuple)  # file, line and reason
+            message = report.longrepr[2] if skipped else report.longreprtext.splitlines()[-1]
+            test |= {"outcome": report.outcome, "message": message}
 
 
 def main() -> None:
@@ -44,73 +44,39 @@ def main() -> None:
     options = parser.parse_args()
     whole = not options.rehearse and not options.pytest
     file = options.json or (RECORD if whole else None)
-    with tempfile.TemporaryDirectory() as folder:
-        variables = environment(options.rehearse, folder)
-        about = machine(variables, "cpu" if options.rehearse else "gpu")
-        report = Path(folder) / "report.xml"
-        status = run_tests(variables, report, options.pytest)
-        tests = read(report)
-    totals = dict(sorted(Counter(test["outcome"] for test in tests).items()))
+    sys.path.insert(0, str(TESTS.parent / "src"))
+    # Both: what a GPU draws is compared with what a CPU does.
+    os.environ["JAX_PLATFORMS"] = "cpu" if options.rehearse else "cuda,cpu"
+    os.environ["TACITURN_GPU_TESTS"] = "cpu" if options.rehearse else ""
+    import jax
+
+    from taciturn.report.versions import versions
+
+    platform, about = jax.default_backend(), versions()
+    # Before anything is run: a record of a machine with a GPU must not be lost on one without.
+    if platform != ("cpu" if options.rehearse else "gpu"):
+        sys.exit(f"JAX has no GPU here: it runs on {about['device']}.")
+    found = Outcomes()
+    status = int(pytest.main(
+        # What other versions warn of on this machine is not what these tests are about.
+        [f"--rootdir={TESTS.parent}", "-m", "gpu", "-p", "no:cacheprovider", "-ra", "-W", "default",
+         "--durations=10", *options.pytest, *map(str, sorted(TESTS.glob("*/test_*_on_gpu.py")))],
+        plugins=[found],
+    ))  # fmt: skip
+    totals = Counter(test["outcome"] for test in found.values())
     status = status or int("passed" not in totals)
+    backend = getattr(jax.devices()[0].client, "platform_version", "").splitlines()[:1]
     record = {
-        "rehearsal": options.rehearse, "pytest": options.pytest, **about,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"), "exit_status": status,
-        "totals": totals, "tests": tests,
+        "rehearsal": options.rehearse, "pytest": options.pytest, "platform": platform,
+        "backend": backend, "versions": about, "totals": totals, "exit_status": status,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "tests": [{"test": name, **test} for name, test in found.items()],
     }  # fmt: skip
     if file:
         file.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", "utf-8")
     counts = ", ".join(f"{count} {outcome}" for outcome, count in totals.items())
-    device = about["versions"]["device"]
-    sys.stdout.write(f"{device}: {counts or 'nothing ran'}; exit status {status}\n")
+    sys.stdout.write(f"{about['device']}: {counts or 'nothing ran'}; exit status {status}\n")
     sys.exit(status)
-
-
-def environment(rehearse: bool, cache: str) -> dict[str, str]:
-    path = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, path)),
-        # Both: what a GPU draws is compared with what a CPU does.
-        "JAX_PLATFORMS": "cpu" if rehearse else "cuda,cpu",
-        "TACITURN_GPU_TESTS": "cpu" if rehearse else "",
-        # The same test compiles the same programs whatever ran on this machine before.
-        "JAX_COMPILATION_CACHE_DIR": cache,
-    }
-
-
-def machine(variables: dict[str, str], wanted: str) -> dict[str, Any]:
-    command = [sys.executable, "-c", MACHINE]
-    done = subprocess.run(command, env=variables, text=True, capture_output=True, check=False)
-    if done.returncode:
-        sys.exit(f"JAX does not start:\n{done.stderr.strip()}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    # Before anything is run: a record of a machine with a GPU must not be lost on one without.
-    if found["platform"] != wanted:
-        sys.exit(f"JAX has no GPU here: it runs on {found['versions']['device']}.")
-    return found
-
-
-def run_tests(variables: dict[str, str], report: Path, more: list[str]) -> int:
-    files = sorted(str(path.relative_to(ROOT)) for path in TESTS.glob("*/test_*_on_gpu.py"))
-    command = [
-        sys.executable, "-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "-ra",
-        # What other versions warn of on this machine is not what these tests are about.
-        "-W", "default", "--durations=10", f"--junitxml={report}", *more, *files,
-    ]  # fmt: skip
-    return subprocess.run(command, env=variables, cwd=ROOT, check=False).returncode
-
-
-def read(report: Path) -> list[dict[str, Any]]:
-    """The tests of a JUnit file."""
-    found = []
-    for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
-        name, seconds = f"{case.get('classname')}::{case.get('name')}", float(case.get("time", 0))
-        test = {"test": name, "outcome": "passed", "seconds": round(seconds, 3)}
-        for part in case:
-            if part.tag in ("failure", "error", "skipped"):
-                message = (part.get("message") or "").partition("\n")[0]
-                test |= {"outcome": part.tag, "message": message}
-        found.append(test)
-    return found
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ nothing, but with `--near`. Exits with 1 where a fault was not found. Where a te
 longer in its file, or is there twice, nothing runs: the table has to follow the sources.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -83,9 +81,6 @@ def main() -> int:
         count = (ROOT / "src" / "taciturn" / mutant.file).read_text().count(mutant.old)
         if count != 1:
             raise SystemExit(f"{mutant.name}: {mutant.file} has `{mutant.old}` {count} times.")
-        for name in mutant.first.split():
-            if not (ROOT / "tests" / name).exists():
-                raise SystemExit(f"{mutant.name}: there is no {name}.")
     chosen = [mutant for mutant in MUTANTS if options.only in (None, mutant.name)]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
@@ -102,12 +97,10 @@ def plant(mutant: Mutant, copy: Path, near: bool) -> dict[str, Any]:
     file, start = copy / "src" / "taciturn" / mutant.file, time.monotonic()
     good = file.read_text()
     file.write_text(good.replace(mutant.old, mutant.new))
-    try:
-        failed = run(copy, [f"tests/{name}" for name in mutant.first.split()], "0")
-        if not failed and not near:
-            failed = run(copy, ["tests"], "2")
-    finally:
-        file.write_text(good)
+    failed = run(copy, [f"tests/{name}" for name in mutant.first.split()], "0")
+    if not failed and not near:
+        failed = run(copy, ["tests"], "2")
+    file.write_text(good)
     seconds = round(time.monotonic() - start)
     sys.stdout.write(f"{mutant.name}: {failed or 'NOT FOUND'}, {seconds} s\n")
     sys.stdout.flush()

@@ -1,7 +1,6 @@
-"""Examples: each runs as a reader would run it, and learns something."""
+"""Examples run as a reader would run them; the peers benchmark judges whether sides agree."""
 
-from __future__ import annotations
-
+import importlib
 import os
 import re
 import subprocess
@@ -17,7 +16,7 @@ OWN_PARTS = ("own_rule", "own_stand_in", "own_codec")
 CHANCE = {"equinox_task": 100 / 3, "flax_task": 50.0}
 
 
-def test_nobody_is_told_to_install_a_name_that_a_stranger_could_take() -> None:
+def test_nobody_is_told_to_install_a_name_that_a_stranger_could_take():
     """The package is in no index."""
     for path in [*EXAMPLES.glob("*/pyproject.toml"), *ROOT.glob("tests/*/*/pyproject.toml")]:
         needed = tomllib.loads(path.read_text("utf-8"))["project"]["dependencies"]
@@ -29,7 +28,7 @@ def test_nobody_is_told_to_install_a_name_that_a_stranger_could_take() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*OWN_PARTS, *CHANCE])
-def test_an_example_runs_learns_and_uploads_less(name: str) -> None:
+def test_an_example_runs_learns_and_uploads_less(name):
     result = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")], text=True,
         capture_output=True, timeout=300,
@@ -43,3 +42,24 @@ def test_an_example_runs_learns_and_uploads_less(name: str) -> None:
     least = CHANCE[name] + 20 if name in CHANCE else 90
     assert all(float(accuracy) > least for _, accuracy, _ in (full, *others))
     assert all(1 < float(upload) < 90 for *_, upload in others)
+
+
+def test_losses_of_peers_that_differ_are_noticed(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "peers"))
+    summarise = importlib.import_module("run").summarise
+    for name in ("run", "common"):
+        sys.modules.pop(name, None)
+
+    def reports(*losses):
+        one = {"side": "", "seconds": [1.0], "examples": [2000], "accuracy": 0.5, "weights": 1,
+               "versions": {"python": "3"}, "device": None}  # fmt: skip
+        return [one | {"loss": loss} for loss in losses]
+
+    for pfl, without, agree in (
+        (2.0, 3.0005, True),
+        (2.0, 3.0020, False),  # rounding is not that large
+        (2.3, 3.0005, False),  # nor is chance
+    ):
+        sides = {"pfl": reports(pfl + 0.01, pfl - 0.01, pfl), "taciturn": reports(2.0, 2.01, 1.99)}
+        found = summarise("cnn", sides, {"pfl": without, "taciturn": 3.0})
+        assert found["agree"] is agree

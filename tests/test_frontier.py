@@ -1,9 +1,6 @@
 """`taciturn frontier`, and what it makes of runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +8,7 @@ from test_resume import every_round_is_saved, stop_after_two_rounds
 
 from taciturn import runs
 from taciturn.core.policy import parse
-from taciturn.frontier import folder, front, picture
+from taciturn.frontier import folder, front
 from taciturn.frontier.folder import GRID, SMALLER
 from taciturn.frontier.front import Frontier, Scores
 from taciturn.settings import read_config
@@ -22,18 +19,16 @@ FULL_BYTES = 10 * 10 * (4 * 1000 + 24)
 SMALL = ("frontier", "synthetic", "--rounds", "3", "--seeds", "2", "--out", "a")
 
 
-def comparisons() -> list[str]:
+def comparisons():
     """The policies of those in the folder."""
     return [str(read_config(path)["arms"]) for path in sorted(Path("a").glob("*/config.toml"))]
 
 
-def rows(path: str = "a/table.csv") -> dict[str, dict[str, str]]:
+def rows(path="a/table.csv"):
     return {row["policy"].strip("*"): row for row in runs.read_csv(Path(path))}
 
 
-def test_a_call_finishes_what_was_stopped_and_adds_to_the_table(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_finishes_what_was_stopped_and_adds_to_the_table(taciturn, monkeypatch):
     assert all(str(parse(text)) == text for text in (GRID | SMALLER).values())
     assert "power of choice" in taciturn("frontier", "list")[1]
     every_round_is_saved(monkeypatch)
@@ -45,8 +40,7 @@ def test_a_call_finishes_what_was_stopped_and_adds_to_the_table(
     assert "random:0.5+ignore: round 1/3" not in err
     found = rows()
     assert set(found) == {"full", "power of choice", "random:0.5+ignore"}
-    for name in ("to 99 %", *found, "a/table.csv", "a/figure.png", "a/figure.svg"):
-        assert name in out
+    assert all(name in out for name in ("to 99 %", *found, "a/figure.png", "a/figure.svg"))
     own = runs.read_json(Path("a/1/summary.json"))["arms"]["random:0.5+ignore"]
     shown = found["random:0.5+ignore"]
     assert float(shown["accuracy %"]) == pytest.approx(own["accuracy_mean"], 1e-5)
@@ -55,11 +49,11 @@ def test_a_call_finishes_what_was_stopped_and_adds_to_the_table(
     assert taciturn(*SMALL, "--policies", "full")[0] == 0
     assert set(rows()) == set(found)  # what is there keeps its name
     code, _, err = taciturn(*SMALL, "--lr", "0.3")
-    assert (code, err) == (1, "taciturn: a has other runs: lr is 0.1 there and 0.3 here. "
-                              "Choose another `--out`.\n")  # fmt: skip
+    assert code == 1
+    assert err.startswith("taciturn: a has other runs: lr is 0.1 there and 0.3 here. ")
 
 
-def test_runs_of_a_part_that_did_something_else_are_not_shown(taciturn: Any, loud: Any) -> None:
+def test_runs_of_a_part_that_did_something_else_are_not_shown(taciturn, loud):
     asked = (*SMALL, "--import", "parts.py", "--policies", "loud,share=0.1+ignore")
     for _ in range(2):
         loud("own.norm > context[0]")
@@ -72,8 +66,8 @@ def test_runs_of_a_part_that_did_something_else_are_not_shown(taciturn: Any, lou
 
 
 def test_a_small_model_has_smaller_budgets_and_what_cannot_be_kept_is_left_out(
-    taciturn: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    taciturn, monkeypatch, caplog
+):
     monkeypatch.setattr(folder, "GRID", {"full": "full", "chosen": "full"})
     monkeypatch.setattr(folder, "OWN", {"chosen": {"choice": 101}})
     monkeypatch.setattr(folder, "SMALLER", {"budget:3%": "budget:3%"})
@@ -84,7 +78,7 @@ def test_a_small_model_has_smaller_budgets_and_what_cannot_be_kept_is_left_out(
     assert second.startswith("chosen is left out: `choice` must be")
 
 
-def test_another_files_results_are_never_shown(taciturn: Any) -> None:
+def test_another_files_results_are_never_shown(taciturn):
     """And numbers are scored by what is explained of them, which may be less than nothing."""
     y = 9 + np.random.default_rng(0).normal(size=240)
     table, other = Path("table.csv"), Path("other.csv")
@@ -111,31 +105,28 @@ def test_another_files_results_are_never_shown(taciturn: Any) -> None:
     assert "nosuch.csv" in taciturn(*asked, "--data", "nosuch.csv")[2]
 
 
-def scores(share: float, end: float) -> Scores:
+def scores(share, end):
     """Three seeds that end at a score and a little about it, after a share of all bytes."""
     ends = end + np.array([-0.1, 0.0, 0.1])
     sent = np.array([[0.5, 1.0]] * 3) * share / 100 * FULL_BYTES
     return Scores((0, 1, 2), np.stack([ends - 3, ends], axis=1), sent)
 
 
-def made(**policies: tuple[float, float]) -> Frontier:
+def made(**policies):
     """Policies by their score and the share of all bytes."""
     ends = {"full": (80, 100)} | policies
     arms = {name: scores(share, end) for name, (end, share) in ends.items()}
     return Frontier("X", "accuracy", 10, arms)
 
 
-def test_the_front_is_what_nobody_beats() -> None:
-    for ends, expected in (
-        ({"a": (1, 5), "b": (2, 6)}, {"a", "b"}),
-        ({"a": (1, 5), "b": (1, 5)}, {"a", "b"}),
-        ({"a": (2, 6), "b": (3, 5), "c": (1, 4)}, {"a", "c"}),
-    ):
-        found = Frontier("X", "accuracy", 10, {name: scores(*end) for name, end in ends.items()})
-        assert {point.name for point in front.points(found) if point.on_front} == expected
+def test_the_front_is_what_nobody_beats():
+    ends = {"a": (2, 6), "b": (3, 5), "c": (1, 4), "as c": (1, 4)}
+    found = Frontier("X", "accuracy", 10, {name: scores(*end) for name, end in ends.items()})
+    front_of = {point.name for point in front.points(found) if point.on_front}
+    assert front_of == {"a", "c", "as c"}
 
 
-def test_a_row_has_the_gap_the_share_and_the_bytes_until_the_mean_gets_there() -> None:
+def test_a_row_has_the_gap_the_share_and_the_bytes_until_the_mean_gets_there():
     found = made(budget=(80, 1), rival=(79, 10))
     full, rival, budget = front.table(found).rows
     assert [row[0] for row in (full, rival, budget)] == ["full", "rival", "**budget**"]
@@ -146,10 +137,10 @@ def test_a_row_has_the_gap_the_share_and_the_bytes_until_the_mean_gets_there() -
     assert str(found._replace(arms={**found.arms, "rival": seeds}).gap("rival")) == "-1.10 ± 0.00"
 
 
-def test_the_picture_has_ten_policies_at_their_bytes_and_score() -> None:
+def test_the_picture_has_ten_policies_at_their_bytes_and_score():
     rivals = {f"r{i}": (79 - i, 10 + i) for i in range(10)}
     found = made(budget=(80, 1), low=(60, 0.3), **rivals)
-    (axes,) = picture.draw(found).axes
+    (axes,) = front.draw(found).axes
     marks = {tuple(line.get_xydata()[0]): line for line in axes.get_lines()
              if line.get_linestyle() == "None"}  # fmt: skip
     shown = {"full", "budget", "low", *(f"r{i}" for i in range(7))}
@@ -166,4 +157,4 @@ def test_the_picture_has_ten_policies_at_their_bytes_and_score() -> None:
     for line in marks.values():
         box = line.get_window_extent()
         assert all(axes.bbox.contains(*corner) for corner in box.padded(4).get_points())
-    assert len(picture.draw(found, trails=True).axes[0].get_lines()) == 2 * len(marks) + 1
+    assert len(front.draw(found, trails=True).axes[0].get_lines()) == 2 * len(marks) + 1

@@ -6,8 +6,6 @@ import json
 import re
 import shlex
 import signal
-import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -15,12 +13,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from PIL import Image
 
 from taciturn import cli, runs
 from taciturn.errors import InputError
-from taciturn.report import colours, page, plots, series, units, watch
+from taciturn.report import colours, figures, page, series, units, watch
 
 POLICY = "adaptive,k=0+ou"
 
@@ -53,6 +50,12 @@ def folder(tmp_path):
     return make(tmp_path / "run", *(rows(arm, seed) for arm in arms for seed in (0, 1)))
 
 
+@pytest.fixture
+def shown(tmp_path):
+    """The content of a page of these rows."""
+    return lambda *tables: content(make(tmp_path / "run", *tables))
+
+
 def content(*folders, **options):
     return page.content(folders, series.read_all(folders), **options)
 
@@ -61,11 +64,15 @@ def array(packed):
     return np.frombuffer(base64.b64decode(packed["bdata"]), f"<{packed['dtype']}")
 
 
+def panels(shown):
+    return {panel["key"]: panel for panel in shown["panels"]}
+
+
 def lines(shown, key):
     """Arm -> x, y of the lines of a panel, shades left out."""
-    (panel,) = [panel for panel in shown["panels"] if panel["key"] == key]
-    return {shown["arms"][trace["meta"]]["name"]: (array(trace["x"]), array(trace["y"]))
-            for trace in panel["data"] if "fill" not in trace}  # fmt: skip
+    traces = [trace for trace in panels(shown)[key]["data"] if "fill" not in trace]
+    return {shown["arms"][one["meta"]]["name"]: (array(one["x"]), array(one["y"]))
+            for one in traces}  # fmt: skip
 
 
 def cells(shown, title):
@@ -86,21 +93,19 @@ def test_curves_and_shades_are_those_of_the_rounds(folder):
     assert same == pytest.approx(y)
     assert set(lines(shown, "spoke")[POLICY][1]) == {50}
     assert set(lines(shown, "bits")[POLICY][1]) == {16}
-    (panel,) = [panel for panel in shown["panels"] if panel["key"] == "accuracy"]
-    high, low = np.split(array(panel["data"][0]["y"]), 2)
+    shade, full, _, policy = panels(shown)["accuracy"]["data"]
+    high, low = np.split(array(shade["y"]), 2)
     assert high == pytest.approx(y + 0.5)
     assert low[::-1] == pytest.approx(y - 0.5)
     # Nothing that lies on full communication's line hides it, and dotted lines have no shades.
-    full, policy = (trace for trace in panel["data"] if "fill" not in trace)
     assert full["line"]["width"] > policy["line"]["width"]
-    (panel,) = [panel for panel in shown["panels"] if panel["key"] == "bytes"]
-    assert ["fill" in trace for trace in panel["data"]] == [True, False, False] * 2
+    traces = panels(shown)["bytes"]["data"]
+    assert ["fill" in trace for trace in traces] == [True, False, False] * 2
 
 
-def test_there_are_no_empty_panels(tmp_path):
+def test_there_are_no_empty_panels(shown):
     def keys(**columns):
-        shown = content(make(tmp_path / "run", rows("full", **columns)))
-        return {panel["key"] for panel in shown["panels"]}
+        return set(panels(shown(rows("full", **columns))))
 
     untested = {"spoke", "norms", "bytes", "bits"}
     always = untested | {"accuracy", "accuracy-upload"}
@@ -112,7 +117,7 @@ def test_there_are_no_empty_panels(tmp_path):
     # Where numbers are predicted there is a loss alone.
     numbers = {"accuracy": nothing, "loss": 0.5, "worst_tenth": nothing}
     assert keys(**numbers) == untested | {"loss", "loss-upload"}
-    head, full = cells(content(tmp_path / "run"), "Figures of every arm")
+    head, full = cells(shown(rows("full", **numbers)), "Figures of every arm")
     assert dict(zip(head, full, strict=True))["loss"] == "0.5"
 
 
@@ -136,33 +141,31 @@ def test_the_tables_have_payload_and_overhead_and_what_was_written_at_the_end(fo
     assert 'title="800,000 bytes"' in shown["tables"]
 
 
-def test_the_saving_is_said_first(tmp_path):
-    def savings(*tables):
-        shown = content(make(tmp_path / "run", *tables))["savings"]
-        return re.sub("<.*?>", "", shown.replace("</strong>", ":").replace("</li>", ";"))
+def test_the_saving_is_said_first(tmp_path, shown):
+    def saved(*tables):
+        text = re.sub("<.*?>", "", shown(*tables)["savings"])
+        return text.removeprefix(f"{POLICY} 50.2 % of the upload, ")
 
     one, two = [rows("full", 0), rows(POLICY, 0, best=0.7)], [rows("full", 1), rows(POLICY, 1)]
-    assert savings(*one) == f"{POLICY} 50.2 %: of the upload, -10.00 points with one seed;"
-    assert savings(*one, *two) == f"{POLICY} 50.2 %: of the upload, -5.00 points;"
-    assert savings(rows(POLICY, 0)) == f"{POLICY} 50.2 %: of the upload, 80.00 %;"
+    assert saved(*one) == "-10.00 points with one seed"
+    assert saved(*one, *two) == "-5.00 points"
+    assert saved(rows(POLICY, 0)) == "80.00 %"
     numbers = {"accuracy": float("nan"), "loss": 0.5}
-    assert savings(*(rows(arm, **numbers) for arm in (POLICY, "full"))) == (
-        f"{POLICY} 50.2 %: of the upload, loss 0.5, full 0.5;"
-    )
+    assert saved(*(rows(arm, **numbers) for arm in (POLICY, "full"))) == "loss 0.5, full 0.5"
     # A difference from another policy than full communication is none from it.
     paired = {"difference": {"mean": -1.25, "half": 0.5}}
     runs.write_json(tmp_path / "run" / "summary.json", {"arms": {POLICY: paired}})
-    assert savings(*one, *two) == f"{POLICY} 50.2 %: of the upload, -1.25 ± 0.50 points;"
+    assert saved(*one, *two) == "-1.25 ± 0.50 points"
     runs.write_json(tmp_path / "run" / "summary.json", {"arms": {POLICY: paired, "full": paired}})
-    assert savings(*one, *two) == f"{POLICY} 50.2 %: of the upload, -5.00 points;"
+    assert saved(*one, *two) == "-5.00 points"
 
 
 def test_ticks_of_bytes_are_few_and_round():
-    assert [*units.byte_axis(1000, 9000).values()] == ["1 kB", "2 kB", "5 kB"]
-    assert [*units.byte_axis(150e3, 3e6).values()] == [
-        "200 kB", "500 kB", "1 MB", "2 MB",
-    ]  # fmt: skip
-    assert [*units.byte_axis(5000, 16e6).values()] == ["10 kB", "100 kB", "1 MB", "10 MB"]
+    for ends, texts in (
+        ((1000, 9000), ["1 kB", "2 kB", "5 kB"]),
+        ((5000, 16e6), ["10 kB", "100 kB", "1 MB", "10 MB"]),
+    ):
+        assert [*units.byte_axis(*ends).values()] == texts
 
 
 def test_uploads_are_counted_until_shares_of_what_full_reached(tmp_path):
@@ -195,23 +198,19 @@ def test_the_folder_of_a_sweep_is_the_folders_in_it(tmp_path, folder, capsys):
     shown = capsys.readouterr().out
     assert all(name in shown for name in ("lr=0.1: full", "lr=0.3: full", "run: full"))
     assert "instead of" not in shown  # runs may differ in more than their policies
-    assert (
-        watch.Source([tmp_path / "sweep"])
-        .content()["subtitle"]
-        .startswith("lr=0.1, lr=0.3: 40 rounds")
-    )
+    watched = watch.Source([tmp_path / "sweep"]).content()
+    assert watched["subtitle"].startswith("lr=0.1, lr=0.3: 40 rounds")
 
 
-def test_seeds_that_run_after_others_do_not_cut_them_off(tmp_path):
-    shown = content(make(tmp_path / "run", rows("full", 0), rows("full", 1, rounds=3)))
-    assert shown["subtitle"] == "run: 40 rounds, 1 seed"
-    shown = content(make(tmp_path / "run", rows("full", 0), rows("full", 1, rounds=39)))
-    assert shown["subtitle"].startswith("run: 39 of 40 rounds, 2 seeds")
+def test_seeds_that_run_after_others_do_not_cut_them_off(shown):
+    for rounds, expected in ((3, "run: 40 rounds, 1 seed"), (39, "run: 39 of 40 rounds, 2 seeds")):
+        told = shown(rows("full", 0), rows("full", 1, rounds=rounds))["subtitle"]
+        assert told.partition(";")[0] == expected
 
 
-def test_names_are_text_and_never_markup(tmp_path):
+def test_names_are_text_and_never_markup(shown):
     name = '</script><img src=x onerror="alert(1)">'
-    text = page.render(content(make(tmp_path / "run", rows(name))))
+    text = page.render(shown(rows(name)))
     assert "<img" not in text
     assert text.count("</script>") == 3
     data = text.split('id="content">')[1].split("</script>")[0]
@@ -227,25 +226,21 @@ def test_rows_of_arms_and_seeds_may_alternate(folder):
     assert content(folder) == before
 
 
-def test_what_differs_from_round_to_round_is_drawn_as_means(tmp_path):
-    table = [row | {"spoke": t % 21} for t, row in enumerate(rows("full", rounds=1010))]
-    shown = content(make(tmp_path / "run", table))
-    x, y = lines(shown, "spoke")["full"]
+def test_what_differs_from_round_to_round_is_drawn_as_means(shown):
+    found = shown([row | {"spoke": t % 21} for t, row in enumerate(rows("full", rounds=1010))])
+    x, y = lines(found, "spoke")["full"]
     assert x.tolist() == [*range(21, 1010, 21), 1010]
     assert y == pytest.approx([100.0] * 48 + [5.0])  # 0 and 1 in the last two rounds
-    (note,) = (panel["note"] for panel in shown["panels"] if panel["key"] == "spoke")
-    assert note == "share of the clients asked, means of 21 rounds"
-    tested = lines(shown, "accuracy")["full"][0]
+    assert panels(found)["spoke"]["note"].endswith("means of 21 rounds")
+    tested = lines(found, "accuracy")["full"][0]
     assert (len(tested), tested[0], tested[-1]) == (500, 2, 1010)  # of 505: what a screen shows
 
 
-def test_a_log_axis_has_no_place_for_nothing(tmp_path):
-    table = rows("full", rounds=4, bytes_up=0, overhead_up=0) + rows("full", rounds=10)[4:]
-    shown = content(make(tmp_path / "run", table))
-    assert lines(shown, "bits")["full"][0].tolist() == [5, 6, 7, 8, 9, 10]
-    assert lines(shown, "accuracy-upload")["full"][0][0] > 0
-    shown = content(make(tmp_path / "run", rows("full", bytes_up=0)))
-    assert "bits" not in {panel["key"] for panel in shown["panels"]}
+def test_a_log_axis_has_no_place_for_nothing(shown):
+    found = shown(rows("full", rounds=4, bytes_up=0, overhead_up=0) + rows("full", rounds=10)[4:])
+    assert lines(found, "bits")["full"][0].tolist() == [5, 6, 7, 8, 9, 10]
+    assert lines(found, "accuracy-upload")["full"][0][0] > 0
+    assert "bits" not in panels(shown(rows("full", bytes_up=0)))
 
 
 @contextmanager
@@ -313,16 +308,13 @@ def test_an_address_that_is_taken_is_named(folder):
         cli.main(["watch", str(folder), "--port", url.rpartition(":")[2]])
 
 
-def test_ctrl_c_ends_it(folder):
-    command = [sys.executable, "-m", "taciturn", "watch", str(folder)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as run:
-        try:
-            assert get(run.stdout.readline().split()[0])[0] == 200
-            run.send_signal(signal.SIGINT)
-            assert (run.wait(30), run.stderr.read()) == (0, "")
-        finally:
-            run.kill()
+def test_ctrl_c_ends_it(folder, capsys, monkeypatch):
+    def stopped(server):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(watch.ThreadingHTTPServer, "serve_forever", stopped)
+    cli.main(["watch", str(folder)])
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:")
 
 
 def test_several_runs_overlay(folder, tmp_path):
@@ -344,20 +336,11 @@ def test_an_arm_keeps_its_colour():
     assert few[others[0]] == colours.colours([others[0]])[others[0]]
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures that are written."""
-    found, save = [], Figure.savefig
-
-    def savefig(self, *arguments, **options):
-        found.append(self)
-        return save(self, *arguments, **options)
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
-    return found
-
-
-def test_table_and_picture(tmp_path, capsys, drawn):
+def test_table_and_picture(tmp_path, capsys, monkeypatch):
+    drawn, save = [], figures.save
+    monkeypatch.setattr(
+        figures, "save", lambda *args, **how: drawn.append(args[0]) or save(*args, **how)
+    )
     nothing = float("nan")
     folder = make(tmp_path, *(rows(POLICY, seed, 2, threshold=nothing, norm_mean=nothing)
                               for seed in (0, 1)))  # fmt: skip
@@ -380,12 +363,3 @@ def test_table_and_picture(tmp_path, capsys, drawn):
     assert [tick.get_text() for tick in by_upload.get_xticklabels()] == ["30 kB", "40 kB"]
     (legend,) = drawn[0].legends
     assert [text.get_text() for text in legend.get_texts()] == [POLICY]
-
-
-def test_the_picture_has_losses_and_norms_where_there_is_nothing_else(tmp_path, drawn):
-    table = rows("full", rounds=2, accuracy=float("nan"), loss=0.5)
-    plots.draw(series.read(make(tmp_path, table)), tmp_path / "report.png")
-    by_upload, by_round, _, norms = drawn[0].axes
-    found = [axes.get_lines()[0].get_ydata() for axes in (by_round, by_upload, norms)]
-    np.testing.assert_allclose(found, [[0.5, 0.5], [0.5, 0.5], [1, 1]])
-    assert by_round.get_title("left").startswith("Loss by round")

@@ -1,7 +1,5 @@
 """`taciturn resume`: runs that were stopped, killed or ran out of disk."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,29 +22,24 @@ OPTIONS = [*SMALL[:1], "--cohort", "3", "--rounds", "4", "--rule", "random:0.5"]
 SAME = ("config.toml", "metrics.csv", "weights.safetensors", "report.png")
 
 
-def every_round_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+def every_round_is_saved(monkeypatch):
     """Every round is a chunk, and every chunk a checkpoint."""
     monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
     monkeypatch.setattr(checkpoint, "_LONGEST", 0.0)
 
 
 @pytest.fixture
-def taciturn(taciturn: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def taciturn(taciturn, monkeypatch):
     """The command, where every round is saved."""
     every_round_is_saved(monkeypatch)
     return taciturn
 
 
-def stop_after_two_rounds(
-    monkeypatch: pytest.MonkeyPatch,
-    number: int = signal.SIGINT,
-    times: int = 1,
-    of: str | None = None,
-) -> None:
+def stop_after_two_rounds(monkeypatch, number=signal.SIGINT, times=1, of=None):
     """Sends signals, once, when a run has told two rounds, or two of an arm."""
     real, left = terminal.Live.__call__, [number] * times
 
-    def tell(self: terminal.Live, record: Any) -> None:
+    def tell(self, record):
         real(self, record)
         if isinstance(record, Progress) and record.round == 2 and of in (None, record.arm):
             while left:
@@ -56,7 +48,7 @@ def stop_after_two_rounds(
     monkeypatch.setattr(terminal.Live, "__call__", tell)
 
 
-def assert_same_files(one: Path, other: Path) -> None:
+def assert_same_files(one, other):
     for name in SAME:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
     assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
@@ -69,16 +61,14 @@ def assert_same_files(one: Path, other: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     """The folder of a run that nothing stopped."""
     folder = tmp_path_factory.mktemp("whole") / "whole"
     cli.main(["run", *OPTIONS, "--quiet", "--out", str(folder)])
     return folder
 
 
-def test_a_run_that_is_stopped_says_how_to_go_on_and_does(
-    taciturn: Any, whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_stopped_says_how_to_go_on_and_does(taciturn, whole, monkeypatch):
     stop_after_two_rounds(monkeypatch, signal.SIGTERM)
     code, out, err = taciturn("run", *OPTIONS, "--out", "a")
     assert (code, out) == (128 + signal.SIGTERM, "")
@@ -96,12 +86,10 @@ def test_a_run_that_is_stopped_says_how_to_go_on_and_does(
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "summary.json"])
-def test_a_full_disk_at_the_end_loses_nothing(
-    name: str, taciturn: Any, whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_at_the_end_loses_nothing(name, taciturn, whole, monkeypatch):
     real = os.replace
 
-    def full(source: Any, target: Any) -> None:
+    def full(source, target):
         if str(target).endswith(name):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(source, target)
@@ -129,8 +117,8 @@ main()
 
 
 @pytest.mark.slow
-def test_killed_with_nine_again_and_again_it_ends_where_it_would_have(tmp_path: Path) -> None:
-    def process(*arguments: str) -> subprocess.Popen[bytes]:
+def test_killed_with_nine_again_and_again_it_ends_where_it_would_have(tmp_path):
+    def process(*arguments):
         with open(tmp_path / "said", "wb") as said:
             command = [sys.executable, "-c", SCRIPT, *arguments]
             return subprocess.Popen(command, cwd=tmp_path, stdout=said, stderr=said)
@@ -160,9 +148,7 @@ def test_killed_with_nine_again_and_again_it_ends_where_it_would_have(tmp_path: 
     assert_same_files(tmp_path / "a", tmp_path / "whole")
 
 
-def test_own_parts_are_imported_kept_and_not_changed_unseen(
-    taciturn: Any, loud: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_parts_are_imported_kept_and_not_changed_unseen(taciturn, loud, monkeypatch):
     loud("own.norm > context[0]")
     asked = ("run", *OPTIONS[:-2], "--import", "parts.py", "--policy", "loud,share=0.1+ignore")
     assert taciturn(*asked, "--out", "whole")[0] == 0

@@ -1,15 +1,10 @@
 """Run folders: a file is the old one or the new one, never half of either."""
 
-from __future__ import annotations
-
-import csv
 import json
 import math
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +14,7 @@ from taciturn.errors import RunError
 from taciturn.report import versions
 
 
-def test_what_is_not_there_is_null_left_out_or_empty(tmp_path: Path) -> None:
+def test_what_is_not_there_is_null_left_out_or_empty(tmp_path):
     path = tmp_path / "file"
     runs.write_json(
         path, {"a": math.nan, "b": (1, math.inf), "c": np.float32(0.5), "d": np.int64(3)}
@@ -33,12 +28,12 @@ def test_what_is_not_there_is_null_left_out_or_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["2,0.5", "25\n", "2,0.5,1\n"])
-def test_a_row_that_is_not_whole_is_left_out(tmp_path: Path, end: str) -> None:
+def test_a_row_that_is_not_whole_is_left_out(tmp_path, end):
     (tmp_path / "a.csv").write_text(f"a,b\n0,1.5\n1,\n{end}")
     assert runs.read_csv(tmp_path / "a.csv") == [{"a": "0", "b": "1.5"}, {"a": "1", "b": ""}]
 
 
-def test_no_bit_of_a_checked_file_changes_unseen(tmp_path: Path) -> None:
+def test_no_bit_of_a_checked_file_changes_unseen(tmp_path):
     path = tmp_path / "a.safetensors"
     content = {"a": [1, 2], "b": "text"}
     arrays = {"w": np.arange(6.0).reshape(2, 3).T, "n": np.int32(3)}
@@ -54,7 +49,7 @@ def test_no_bit_of_a_checked_file_changes_unseen(tmp_path: Path) -> None:
             runs.read_checked(path)
 
 
-def test_a_table_grows_by_chunks_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_table_grows_by_chunks_and_goes_on_where_it_was(tmp_path):
     path = tmp_path / "a.csv"
     columns = [np.array(["x,y", 'q"'] * 3), np.arange(6), np.array([0.5, math.nan, 1e-7] * 2)]
     first, rest = ([column[rows] for column in columns] for rows in (slice(2), slice(2, None)))
@@ -65,8 +60,7 @@ def test_a_table_grows_by_chunks_and_goes_on_where_it_was(tmp_path: Path) -> Non
     table.add(rest)
     table.close()
     whole = path.read_bytes()
-    with open(path, newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = runs.read_csv(path)
     assert [row["name"] for row in rows] == columns[0].tolist()
     assert [row["a, b"] for row in rows] == list("012345")
     assert [row["c"] for row in rows] == ["0.5", "", "1e-07"] * 2
@@ -82,7 +76,7 @@ def test_a_table_grows_by_chunks_and_goes_on_where_it_was(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("read", [runs.read_json, runs.read_arrays])
-def test_what_cannot_be_read_is_named(tmp_path: Path, read: Any) -> None:
+def test_what_cannot_be_read_is_named(tmp_path, read):
     path = tmp_path / "file"
     for data in (None, b"{ half", b"", b"\xff\xfe\x00"):
         if data is not None:
@@ -91,7 +85,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, read: Any) -> None:
             read(path)
 
 
-def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused(tmp_path):
     for name in ("file", "stopped/config.toml", "complete/config.toml", "complete/summary.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
@@ -107,22 +101,17 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(".running.lock"))
 
 
-def test_a_folder_has_one_writer(tmp_path: Path) -> None:
-    code = "import sys, pathlib; from taciturn import runs\n"
-    code += "with runs.claimed(pathlib.Path(sys.argv[1])): print('mine')"
-
-    def other() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", code, str(tmp_path)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
+def test_a_folder_has_one_writer_and_may_have_the_litter_of_a_dead_one(tmp_path):
+    (tmp_path / ".a.0.taciturn").touch()
+    with runs.create(tmp_path, "task"):
+        assert [path.name for path in tmp_path.iterdir()] == [".running.lock"]
+        with pytest.raises(RunError, match="is in use: another process"), runs.claimed(tmp_path):
+            pass
     with runs.claimed(tmp_path):
-        assert f"{tmp_path} is in use: another process is writing into it." in other().stderr
-    assert other().stdout == "mine\n"
+        assert runs.is_claimed(tmp_path)
 
 
-def test_without_a_folder_each_run_gets_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_folder_each_run_gets_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(3):
         with runs.create(None, "synthetic"):
@@ -130,14 +119,12 @@ def test_without_a_folder_each_run_gets_its_own(
     assert len(list(Path("runs").glob("synthetic-2*"))) == 3
 
 
-def test_the_commit_is_that_of_the_packages_own_checkout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def git(*arguments: str) -> str:
+def test_the_commit_is_that_of_the_packages_own_checkout(tmp_path, monkeypatch):
+    def git(*arguments):
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
         return subprocess.check_output(command, cwd=tmp_path, text=True).strip()
 
-    def seen(folder: Path) -> str | None:
+    def seen(folder):
         monkeypatch.setattr(versions, "_CHECKOUT", folder)
         versions.commit.cache_clear()
         return versions.versions()["commit"]

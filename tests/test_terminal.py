@@ -68,14 +68,10 @@ def test_a_terminal_has_a_line_per_arm_that_fits(width):
     assert head.split() == ["round", "accuracy", "spoke", "up", "left"]
     assert " ".join(full.split()).endswith("61/100 75.0 % 50 % 61 kB 00:39")
     assert max(map(len, (head, full, other))) <= width
-    if width == 100:
-        assert "▁" * 13 + "██" in full
-        assert other.split() == [name, "waiting"]
-    else:
-        cut, state = other.split()
-        assert state == "waiting"
-        assert cut.endswith("…")
-        assert name.startswith(cut[:-1])
+    assert ("▁" * 13 + "██" in full) == (width == 100)
+    seen, state = other.split()
+    assert (name.startswith(seen.rstrip("…")), state) == (True, "waiting")
+    assert (seen == name) == (width == 100)
 
 
 def test_a_spark_line_fills_as_the_run_goes_on():
@@ -114,8 +110,7 @@ def test_models_that_predict_numbers_have_a_loss(capsys):
     head, first, second, *_ = printed(capsys, full=numbers, untested=numbers | {"loss_mean": None})
     assert (head.split()[1], first.split()[1]) == ("loss", "0.3941")
     assert second.split()[1:3] == ["not", "tested"]
-    head, _, second, *_ = printed(capsys, full=FIGURES, numbers=numbers)
-    assert (head.split()[1], second.split()[1:3]) == ("accuracy", ["loss", "0.3941"])
+    assert "loss 0.3941" in printed(capsys, full=FIGURES, numbers=numbers)[2]
 
 
 def test_what_is_saved_is_said_below_the_table(capsys):
@@ -149,7 +144,6 @@ def test_the_widest_table_has_eighty_characters(capsys, monkeypatch):
     lines = printed(capsys, **arms)
     assert max(len(line) for line in lines[:7]) == 80
     assert "payload" not in lines[1]
-    assert "43.2 %" in lines[2]
     monkeypatch.setenv("COLUMNS", "140")
     wide = " ".join(printed(capsys, **arms))
     assert all(text in wide for text in ("payload", "overhead", name))

@@ -15,10 +15,7 @@ had: too low for another package, or without a wheel for this Python.
 The `cuda` extra is left out: gigabytes, and of no use without a GPU.
 """
 
-from __future__ import annotations
-
 import argparse
-import datetime
 import json
 import os
 import re
@@ -27,7 +24,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -42,7 +39,8 @@ INDIRECT = ("jaxlib", "pillow")  # not ours, but results depend on them
 
 def main() -> int:
     options = read_options()
-    bounds = lower_bounds(tomllib.loads((ROOT / "pyproject.toml").read_text()))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    bounds = lower_bounds(project)
     failed, which = False, list(options.which or WHICH)
     for version in options.python or PYTHONS:
         python = find(version)
@@ -50,15 +48,16 @@ def main() -> int:
             say(f"Python {version}: not on this machine, left out")
             failed |= bool(options.python)
             continue
-        for name, exactly, folder in environments(which, bounds):
+        for name, exactly, folder in environments(which, bounds, project):
             say(f"Python {version}, {name}: installing")
             venv = options.venvs.resolve() / f"{version}-{name}".replace(" ", "-")
-            row: dict[str, Any] = {"date": datetime.date.today().isoformat()}
+            row: dict[str, Any] = {"date": time.strftime("%Y-%m-%d")}
             problem = install(python, venv, exactly)
             if problem and name.startswith("flwr"):
                 # An index may lack what it needs in turn: it is tried with what the one before has.
-                row["lacks"] = problem
-                problem = install_beside(python, venv, exactly["flwr"])
+                row["lacks"], minor = problem, int(name.partition(".")[2])
+                problem = install(python, venv, {"flwr": f"1.{minor - 1}.*"})
+                problem = problem or pip(venv, "--no-deps", f"flwr==1.{minor}.*")
             if problem:
                 row |= {"installed": False, "why": problem}
                 # That an index has no such flwr is for the record alone.
@@ -77,7 +76,7 @@ def main() -> int:
 
 
 def environments(
-    which: Sequence[str], bounds: dict[str, str]
+    which: list[str], bounds: dict[str, str], project: dict[str, Any]
 ) -> Iterator[tuple[str, dict[str, str], str]]:
     """The name of each environment, the versions that it must have, and the tests run in it."""
     if "lowest" in which:
@@ -85,11 +84,10 @@ def environments(
     if "newest" in which:
         yield "newest", {}, "tests"
     if "flwr" in which:
-        match = re.search(r'"flwr>=(\d+)\.(\d+),<\1\.(\d+)"', (ROOT / "pyproject.toml").read_text())
-        if match is None:
-            raise SystemExit("`flwr` in pyproject.toml needs bounds within one major version.")
-        for minor in range(int(match[2]), int(match[3])):
-            yield f"flwr {match[1]}.{minor}", {"flwr": f"{match[1]}.{minor}.*"}, "tests/flower"
+        (flwr,) = project["optional-dependencies"]["flower"]
+        low, high = re.findall(r"1\.(\d+)", flwr)
+        for minor in range(int(low), int(high)):
+            yield f"flwr 1.{minor}", {"flwr": f"1.{minor}.*"}, "tests/flower"
 
 
 def read_options() -> argparse.Namespace:
@@ -111,27 +109,21 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def lower_bounds(pyproject: dict[str, Any]) -> dict[str, str]:
+def lower_bounds(project: dict[str, Any]) -> dict[str, str]:
     """Every direct dependency's lower bound, by the name of the package."""
-    project = pyproject["project"]
-    bounds: dict[str, str] = {}
-
-    def add(requirements: list[str]) -> None:
-        for requirement in requirements:
-            own = re.fullmatch(rf"{project['name']}\[(.+)\]", requirement)
-            if own:
-                add(project["optional-dependencies"][own[1]])
-                continue
-            match = re.fullmatch(r"([\w-]+)(?:\[[\w,-]+\])?>=([\w.]+)(?:,<[\w.]+)?", requirement)
-            if match is None:
-                raise SystemExit(f"`{requirement}` in pyproject.toml needs a lower bound.")
-            name, bound = match.groups()
-            if bounds.setdefault(name, bound) != bound:
-                raise SystemExit(f"`{name}` has two lower bounds: {bounds[name]} and {bound}.")
-
-    add(project["dependencies"])
-    for extra in EXTRAS:
-        add(project["optional-dependencies"][extra])
+    bounds, extras = {}, project["optional-dependencies"]
+    requirements = sum((extras[extra] for extra in EXTRAS), project["dependencies"])
+    while requirements:
+        requirement, *requirements = requirements
+        if own := re.fullmatch(rf"{project['name']}\[(.+)\]", requirement):
+            requirements += extras[own[1]]
+            continue
+        match = re.fullmatch(r"([\w-]+)(?:\[[\w,-]+\])?>=([\w.]+)(?:,<[\w.]+)?", requirement)
+        if match is None:
+            raise SystemExit(f"`{requirement}` in pyproject.toml needs a lower bound.")
+        name, bound = match.groups()
+        if bounds.setdefault(name, bound) != bound:
+            raise SystemExit(f"`{name}` has two lower bounds: {bounds[name]} and {bound}.")
     return dict(sorted(bounds.items()))
 
 
@@ -157,13 +149,6 @@ def install(python: str, venv: Path, exactly: dict[str, str]) -> str:
     return pip(venv, "--constraint", constraints, "--editable", f"{ROOT}[{','.join(EXTRAS)}]")
 
 
-def install_beside(python: str, venv: Path, flwr: str) -> str:
-    """Makes an environment with this flwr and the dependencies of the one before."""
-    major, minor, _ = flwr.split(".")
-    problem = install(python, venv, {"flwr": f"{major}.{int(minor) - 1}.*"})
-    return problem or pip(venv, "--no-deps", f"flwr=={flwr}")
-
-
 def pip(venv: Path, *arguments: str | Path) -> str:
     """Installs what the arguments name; what pip says if that fails."""
     # Wheels alone: nobody should need a compiler for a version that is allowed.
@@ -187,16 +172,14 @@ def test(venv: Path, packages: list[str], tests: list[str]) -> dict[str, Any]:
     asked = subprocess.run([python, "-c", ask, *packages], capture_output=True, check=True)
     version, versions = json.loads(asked.stdout)
     # Code on PYTHONPATH would be tested instead of this.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = os.environ | {"PYTHONPATH": ""}
     pytest = [python, "-m", "pytest", "-n", "2", "-m", QUICK, f"--junitxml={report}", *tests]
     start = time.monotonic()
     code = subprocess.run(pytest, cwd=ROOT, env=environment).returncode
     seconds = round(time.monotonic() - start)
-    suites = list(ElementTree.parse(report).iter("testsuite")) if report.exists() else []
-    count, failures, errors, skipped = (
-        sum(int(suite.get(name, 0)) for suite in suites)
-        for name in ("tests", "failures", "errors", "skipped")
-    )
+    suite = next(ElementTree.parse(report).iter("testsuite")).attrib if report.exists() else {}
+    names = ("tests", "failures", "errors", "skipped")
+    count, failures, errors, skipped = (int(suite.get(name, 0)) for name in names)
     failed = failures + errors or int(code != 0)  # a crash leaves no report
     return {"python": version, "passed": count - failures - errors - skipped, "failed": failed,
             "skipped": skipped, "seconds": seconds, "packages": versions}  # fmt: skip

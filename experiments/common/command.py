@@ -13,9 +13,9 @@ from experiments.common.pieces import Options
 from experiments.common.results import Results
 from taciturn import runs
 from taciturn.errors import InputError, TaciturnError, UnknownName
+from taciturn.report import figures
+from taciturn.report.table import Table
 from taciturn.sim import prepare
-from taciturn.studies import figure
-from taciturn.studies.table import Table
 
 # What a folder has, by name: the `Results` of an experiment, the content of another file.
 Found = Mapping[str, Any]
@@ -147,7 +147,7 @@ class Study(NamedTuple):
         for name in names or self.figures:
             drawn = self.figures[name](found)
             if drawn is not None:
-                paths += figure.write(drawn, folder, f"figure-{name}")
+                paths += figures.write(drawn, folder, f"figure-{name}")
         return paths
 
 

@@ -24,7 +24,7 @@ from taciturn.report import terminal
 from taciturn.settings import Settings
 from taciturn.sim import compare, fill_in
 from taciturn.sim.history import History
-from taciturn.studies.comparison import left_out
+from taciturn.studies import left_out
 from taciturn.tasks import load
 from taciturn.tasks.task import Task
 

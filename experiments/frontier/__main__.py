@@ -5,7 +5,7 @@ from pathlib import Path
 from experiments.common.command import Study, only
 from experiments.frontier.experiments import EXPERIMENTS, MAIN
 from experiments.frontier.tables import TABLES, frontier
-from taciturn.frontier.picture import draw
+from taciturn.frontier.front import draw
 
 STUDY = Study(
     "experiments.frontier",

@@ -8,7 +8,7 @@ from experiments.frontier.experiments import MAIN
 from taciturn.errors import RunError
 from taciturn.frontier import front
 from taciturn.frontier.front import Frontier, Scores
-from taciturn.studies.table import Table
+from taciturn.report.table import Table
 from taciturn.summary import FULL
 
 _SETTINGS = ("epochs", "batch", "lr")

@@ -23,10 +23,10 @@ from scipy import stats
 from experiments.common.experiment import Setting
 from experiments.common.results_file import describe
 from taciturn.core import ou
+from taciturn.report.table import Table
 from taciturn.report.versions import versions
 from taciturn.sim.local import make_step
 from taciturn.sim.model import flat_model
-from taciturn.studies.table import Table
 from taciturn.tasks import load
 from taciturn.tasks.task import with_test
 

@@ -48,7 +48,7 @@ from experiments.paper.measures import (
     threshold_spread,
 )
 from experiments.paper.measures import thresholds as measured
-from taciturn.studies.table import Spread, Table
+from taciturn.report.table import Spread, Table
 
 Made = Callable[[Found], Table | None]
 _LABELS = {AUTHORS: "ou, authors'", PRINTED: "ou, exact", CONSTRAINED: "ou, constrained"}

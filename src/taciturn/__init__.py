@@ -4,8 +4,6 @@ Importing this package is light: names are loaded when they are first used, and 
 device needs, `taciturn.core`, needs NumPy alone.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

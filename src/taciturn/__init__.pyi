@@ -35,7 +35,7 @@ from taciturn.sim import compare as compare
 from taciturn.sim import evaluate as evaluate
 from taciturn.sim import prepare as prepare
 from taciturn.sim import simulate as simulate
-from taciturn.studies.comparison import load_model as load_model
+from taciturn.studies import load_model as load_model
 from taciturn.tasks import Generated as Generated
 from taciturn.tasks import Stored as Stored
 from taciturn.tasks import Task as Task

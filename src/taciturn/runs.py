@@ -15,8 +15,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -126,12 +127,12 @@ class StreamedTable:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: IO[bytes] | None = None
+        self._path, self._size, self._hash = path, 0, hashlib.sha256()
+        self._file: FileIO | None = None
 
     def begin(self, names: Iterable[str]) -> None:
         """Begins the file with a header; what was there is gone."""
-        self._open("wb", 0, hashlib.sha256())
+        self._file = FileIO(self._path, "w")
         self._write(_csv([list(names)]))
 
     def go_on(self, size: int, checksum: str) -> list[dict[str, str]]:
@@ -146,9 +147,8 @@ class StreamedTable:
             raise RunError(f"{self._path} has {len(data)} bytes, and had {size}")
         if found.hexdigest() != checksum:
             raise RunError(f"{self._path} is damaged: its first {size} bytes have changed")
-        opened = self._open("r+b", size, found)
-        opened.truncate(size)
-        opened.seek(size)
+        self._file, self._size, self._hash = FileIO(self._path, "a"), size, found
+        self._file.truncate(size)
         return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
 
     def add(self, columns: Iterable[np.ndarray]) -> None:
@@ -164,12 +164,6 @@ class StreamedTable:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
-
-    def _open(self, mode: str, size: int, found: Any) -> IO[bytes]:
-        self.close()
-        self._size, self._hash = size, found
-        self._file = open(self._path, mode, buffering=0)  # noqa: SIM115
-        return self._file
 
     def _write(self, text: str) -> None:
         assert self._file is not None

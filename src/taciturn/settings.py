@@ -6,8 +6,6 @@ and the policies they are a `Plan`, which is what `config.toml` holds. Nothing h
 that the command line can be read without it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import tomllib
@@ -98,7 +96,7 @@ class Settings:
         return tuple(range(self.seeds)) if isinstance(self.seeds, int) else tuple(self.seeds)
 
     @property
-    def form(self) -> Settings:
+    def form(self) -> "Settings":
         """What a compiled program depends on: the static fields, the number of seeds, and which of
         the numbers that may be 0 are not, as 1."""
         static = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata.get("static")}
@@ -172,10 +170,8 @@ def _value_of(text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
-        try:
+        with contextlib.suppress(ValueError):
             return kind(text)
-        except ValueError:
-            pass
     return text
 
 

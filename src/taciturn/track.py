@@ -4,8 +4,6 @@ What a tracker calls a run is an arm here, its figures means over seeds. Where a
 the way, that is said once, and training goes on without it.
 """
 
-from __future__ import annotations
-
 import contextvars
 import logging
 import math
@@ -120,24 +118,23 @@ def _tensorboard(library: Any, run: str, folder: Path, settings: Mapping[str, An
 
 def _wandb(library: Any, run: str, folder: Path, settings: Mapping[str, Any]) -> Run:
     folder.mkdir(parents=True, exist_ok=True)
-    quiet = library.Settings(console="off")
     # Arms run side by side.
-    options = {"dir": str(folder), "reinit": "create_new", "settings": quiet}
-    return _initialised(library, run, folder, settings, options)
+    options = {"reinit": "create_new", "settings": library.Settings(console="off")}
+    return _initialised(library, run, folder, settings, dir=str(folder), **options)
 
 
 def _trackio(library: Any, run: str, folder: Path, settings: Mapping[str, Any]) -> Run:
     options = {"auto_log_gpu": False, "auto_log_cpu": False}
     # It ends the run before when another one begins in the same context.
-    return contextvars.Context().run(_initialised, library, run, folder, settings, options)
+    return contextvars.Context().run(_initialised, library, run, folder, settings, **options)
 
 
 def _initialised(
-    library: Any, run: str, folder: Path, settings: Mapping[str, Any], options: Mapping[str, Any]
+    library: Any, run: str, folder: Path, config: Mapping[str, Any], /, **options: Any
 ) -> Run:
     """A run of Weights & Biases, whose calls Trackio has too."""
-    made = library.init(project=_PROJECT, group=folder.resolve().name, name=run,
-                        config=dict(settings), **options)  # fmt: skip
+    group = folder.resolve().name
+    made = library.init(project=_PROJECT, group=group, name=run, config=dict(config), **options)
 
     def add(rows: Rows) -> None:
         for t, figures in rows:

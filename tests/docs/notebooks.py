@@ -1,9 +1,8 @@
 """Executes the tutorials and stores them with their output: `make notebooks`."""
 
-from __future__ import annotations
-
 import argparse
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 
 def execute(path: Path) -> Any:
     """The notebook as it is after all its cells have run, in an empty folder of its own."""
-    import tempfile
-
     notebook = nbformat.read(path, 4)
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": folder}})
@@ -37,8 +34,7 @@ def tidy(notebook: Any) -> Any:
             # Warnings and logs of a run are no part of the page.
             cell.outputs = [one for one in cell.outputs if one.get("name") != "stderr"]
             for output in cell.outputs:
-                output.pop("execution_count", None)
-                if output.output_type == "execute_result":
+                if "execution_count" in output:
                     output.execution_count = None
     return notebook
 

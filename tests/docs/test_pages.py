@@ -5,8 +5,6 @@ rounds, unless `<!-- not run: REASON -->` is above it. Blocks of a page share a 
 they are Python, their names. The federation of `flower.md` is run by `tests/flower`.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import json
@@ -16,11 +14,14 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
+
+import taciturn
+from taciturn import cli
+from taciturn.core.policy import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -33,18 +34,17 @@ READ_ALONG = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]  # of which design
 # What compiles many programs runs at night.
 NIGHTLY = ("data.md", "runs.md", "README.md")
 LINK = re.compile(r"\[[^\[\]]*\]\(([^)\s]+)\)")
-FENCE = re.compile(
-    r"(?:<!-- not run: (?P<why>[^\n]+) -->\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.M | re.S
-)
+WHY = r"(?:<!-- not run: (?P<why>[^\n]+) -->\n)?"
+FENCE = re.compile(rf"{WHY}^```(?P<kind>bash|python)\n(?P<text>.*?)^```$", re.M | re.S)
 
 
 class Block(NamedTuple):
+    why: str | None  # it is not run
     kind: str
     text: str
-    why: str | None  # it is not run
 
 
-def text_of(page: Path) -> str:
+def text_of(page):
     text = page.read_text("utf-8")
     if page.suffix != ".ipynb":
         return text
@@ -52,81 +52,57 @@ def text_of(page: Path) -> str:
     return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 
 
-def blocks(page: Path) -> list[Block]:
-    found = [Block(m["kind"], m["text"], m["why"]) for m in FENCE.finditer(text_of(page))]
-    return [block for block in found if block.kind in ("bash", "python")]
+def prose(page):
+    return re.sub(r"^```.*?^```$", "", text_of(page), flags=re.M | re.S)
 
 
-def anchors(page: Path) -> set[str]:
+def blocks(page):
+    return [Block(*found.groups()) for found in FENCE.finditer(text_of(page))]
+
+
+def anchors(page):
     """As GitHub makes them of headings."""
-    prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.M | re.S)
-    headings = re.findall(r"^#+ (.*)$", prose, re.M)
-    return {
-        re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", heading).lower()).replace(" ", "-")
-        for heading in headings
-    }
-
-
-def links(page: Path) -> Iterator[tuple[Path, str]]:
-    prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.M | re.S)
-    for link in LINK.findall(prose):
-        if not re.match(r"[a-z]+:", link):
-            to, _, anchor = link.partition("#")
-            yield (page.parent / to).resolve() if to else page, anchor
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    for to, anchor in links(page):
+def test_links_lead_somewhere(page):
+    for link in LINK.findall(prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        to = (page.parent / path).resolve() if path else page
         assert to.exists(), to
         if anchor and to.suffix in (".md", ".ipynb"):
             assert anchor in anchors(to), f"{to.name}#{anchor}"
 
 
-def test_pages_are_short() -> None:
+def test_pages_are_short():
     """What a person has to read, tables too; the reference is for looking things up."""
-    sizes = {
-        page: len(page.read_bytes())
-        for page in PAGES
-        if page.suffix == ".md" and "reference" not in page.parts
-    }
-    assert sum(sizes.values()) <= 110_000
+    pages = [page for page in PAGES if page.suffix == ".md" and "reference" not in page.parts]
+    assert sum(len(page.read_bytes()) for page in pages) <= 110_000
     assert len((ROOT / "README.md").read_bytes()) <= 6_000
     assert len((DOCS / "performance.md").read_bytes()) <= 12_000
 
 
-def commands(block: Block) -> list[list[str]]:
-    """The calls of `taciturn` in a block."""
-    lines = block.text.replace("\\\n", " ").splitlines()
-    words = [shlex.split(line, comments=True) for line in lines]
-    return [line[1:] for line in words if line and line[0] == "taciturn"]
-
-
 @pytest.mark.parametrize("page", READ_ALONG, ids=lambda path: path.name)
-def test_what_a_reader_would_type_is_understood(page: Path) -> None:
+def test_what_a_reader_would_type_is_understood(page):
     """All of it, also what is not run: options have these names, policies can be read."""
-    from taciturn import cli
-    from taciturn.core.policy import parse
-
     for block in blocks(page):
         if block.kind == "python":
             ast.parse(block.text)
             continue
-        for command in commands(block):
-            read: Any = cli.read(command)
-            for policy in (getattr(read, "policy", None), *_several(read)):
-                if policy is not None:
-                    parse(policy)
+        for line in block.text.replace("\\\n", " ").splitlines():
+            first, *words = shlex.split(line, comments=True) or [""]
+            if first == "taciturn":
+                read = vars(cli.read(words))
+                texts = [read.get(name) or "full" for name in ("policy", "arms", "policies")]
+                for policy in ";".join(texts).split(";"):
+                    parse(policy.strip())
 
 
-def _several(read: Any) -> list[str]:
-    texts = (getattr(read, name, None) for name in ("arms", "policies"))
-    return [one.strip() for text in texts if isinstance(text, str) for one in text.split(";")]
-
-
-def test_policies_that_the_guide_names_exist() -> None:
-    from taciturn.core.policy import parse
-
+def test_policies_that_the_guide_names_exist():
     guide = (DOCS / "policies.md").read_text("utf-8")
     named = re.findall(r"`((?:budget|full)[^` ]*)`", guide)
     assert len(named) > 10
@@ -135,9 +111,7 @@ def test_policies_that_the_guide_names_exist() -> None:
             parse(policy)
 
 
-def test_the_columns_of_metrics_are_described(tmp_path: Path) -> None:
-    import taciturn
-
+def test_the_columns_of_metrics_are_described(tmp_path):
     taciturn.simulate("synthetic", "full", plain=True, rounds=1, cohort=2, folder=tmp_path)
     with open(tmp_path / "metrics.csv", newline="") as file:
         columns = next(csv.reader(file))
@@ -157,7 +131,7 @@ for kind, text in BLOCKS:
 """
 
 
-def shorter(block: Block) -> str:
+def shorter(block):
     """The same with fewer rounds."""
     if block.kind == "python":
         return re.sub(r"\brounds=\d+", "rounds=3", block.text)
@@ -167,13 +141,13 @@ def shorter(block: Block) -> str:
     return re.sub(r"^taciturn\b", f"{sys.executable} -m taciturn", text, flags=re.M)
 
 
-def environment() -> dict[str, str]:
+def environment():
     found = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT / "src")}
     found.pop("TACITURN_DATA", None)
     return found
 
 
-def runnable() -> list[Any]:
+def runnable():
     pages = [page for page in READ_ALONG if page.name not in ("flower.md", "machines.md")]
     return [
         pytest.param(page, id=page.name,
@@ -183,7 +157,7 @@ def runnable() -> list[Any]:
 
 
 @pytest.mark.parametrize("page", runnable())
-def test_what_a_reader_would_type_runs(page: Path, tmp_path: Path) -> None:
+def test_what_a_reader_would_type_runs(page, tmp_path):
     run = [(block.kind, shorter(block)) for block in blocks(page) if block.why is None]
     done = subprocess.run(
         [sys.executable, "-c", f"BLOCKS = {run!r}\n{DRIVER}"], cwd=tmp_path, text=True,
@@ -193,7 +167,7 @@ def test_what_a_reader_would_type_runs(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_script_for_many_machines_runs_in_two_processes(tmp_path: Path) -> None:
+def test_the_script_for_many_machines_runs_in_two_processes(tmp_path):
     [script] = [block.text for block in blocks(DOCS / "machines.md") if block.kind == "python"]
     (tmp_path / "experiment.py").write_text(script)
     with socket.socket() as free:
@@ -217,7 +191,7 @@ def test_the_script_for_many_machines_runs_in_two_processes(tmp_path: Path) -> N
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("path", sorted(DOCS.glob("tutorials/*.ipynb")), ids=lambda path: path.stem)
-def test_a_tutorial_runs_from_top_to_bottom(path: Path) -> None:
+def test_a_tutorial_runs_from_top_to_bottom(path):
     pytest.importorskip("nbclient", reason="the tutorials need the extra `docs`")
     from notebooks import execute
 
@@ -225,7 +199,7 @@ def test_a_tutorial_runs_from_top_to_bottom(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("tutorials/*.ipynb")), ids=lambda path: path.stem)
-def test_a_tutorial_is_stored_with_its_output(path: Path) -> None:
+def test_a_tutorial_is_stored_with_its_output(path):
     cells = [c for c in json.loads(path.read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 1

@@ -8,7 +8,7 @@ from experiments.common.results import Arm, Results
 from experiments.paper import measures, tables
 from experiments.paper.__main__ import STUDY
 from experiments.paper.experiments import AUTHORS, EMNIST, NUMERICS, SHAKESPEARE
-from taciturn.studies.table import Spread, Table
+from taciturn.report.table import Spread, Table
 
 
 def result(experiment=EMNIST, constant=None, **ends):

@@ -13,11 +13,11 @@ import pytest
 from small_tasks import tiny
 
 import taciturn
+from taciturn import studies
 from taciturn.errors import InputError
 from taciturn.sim import draws, participation
 from taciturn.sim.evaluation import worst_tenth
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
-from taciturn.studies import comparison
 from taciturn.tasks.task import with_test
 
 ARMS = {name: name for name in ("full", "adaptive,k=0+ou")}
@@ -124,7 +124,7 @@ def test_a_folder_keeps_a_row_for_each_client(tmp_path: Path) -> None:
     np.savez(own, x=x, y=np.arange(40) % 2, client=np.repeat(sorted(names), 10))
     values = {"task": "npz", "data": own, "arms": "full; random:0.5+ignore", "plain": True,
               "rounds": 4, "cohort": 2, "seeds": 2}  # fmt: skip
-    folder, _ = comparison.start(values, tmp_path / "run", comparison.Told(quiet=True))
+    folder, _ = studies.start(values, tmp_path / "run", studies.Told(quiet=True))
     with open(folder / "clients.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["name"] for row in rows} <= names

@@ -4,19 +4,17 @@ Each subcommand is a dataclass: its fields are the options, its docstring is the
 `go` does the work.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Union
 
 import tyro
 
 from taciturn.cli.catalog import Data, List
-from taciturn.cli.command import Command, registry
-from taciturn.cli.frontier import Frontier
+from taciturn.cli.command import Command, options_of
 from taciturn.cli.inspect import Report, Runs, Watch
-from taciturn.cli.run import Compare, Resume, Run, Simulation
+from taciturn.cli.run import Compare, Frontier, Resume, Run, Simulation
 from taciturn.errors import InputError
 
 _ABOUT = """Federated learning in which a client speaks only when it has something to say.
@@ -40,13 +38,15 @@ def read(arguments: list[str] | None = None) -> Command:
             (made.__doc__ or "").split("\n")[0] if brief else None))]
         for name, made in _COMMANDS.items()
     )]  # fmt: skip
+    registry = tyro.constructors.ConstructorRegistry()
+    registry.struct_rule(partial(options_of, brief=wants_help))
     found: Command = tyro.cli(
         commands,
         args=arguments,
         prog="taciturn",
         description=_ABOUT,
+        registry=registry,
         config=(tyro.conf.DisallowNone,),
-        registry=registry(brief=wants_help),
     )
     if not isinstance(found, Simulation):
         return found

@@ -1,7 +1,5 @@
 """`taciturn list` and `data`: what there is to run."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,12 +1,8 @@
 """What every subcommand is: a dataclass whose fields are its options."""
 
-from __future__ import annotations
-
 import dataclasses
-import sys
 import typing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -33,17 +29,13 @@ class Command:
         raise NotImplementedError
 
 
-def registry(brief: bool) -> constructors.ConstructorRegistry:
-    """What `tyro.cli` makes commands by; `brief` is for a help without what is rare."""
-    found = constructors.ConstructorRegistry()
-    found.struct_rule(partial(_options, brief=brief))
-    return found
-
-
-def _options(
+def options_of(
     info: constructors.StructTypeInfo, brief: bool
 ) -> constructors.StructConstructorSpec | None:
-    """The fields of a command as options; the text below a field is its help, in one line."""
+    """The fields of a command as `tyro.cli` makes options of them; `brief` leaves out rare ones.
+
+    The text below a field is its help, in one line.
+    """
     cls = info.type
     if not (isinstance(cls, type) and issubclass(cls, Command)):
         return None
@@ -79,8 +71,3 @@ def _shown(hint: Any, default: Any) -> Any:
     if default is None and hint in (int, float):  # until the task fills it in
         hint |= None
     return Annotated[hint, tyro.conf.arg(**arguments)]
-
-
-def tell(line: str) -> None:
-    """Says a line to people."""
-    sys.stderr.write(f"{line}\n")

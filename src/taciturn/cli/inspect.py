@@ -1,7 +1,5 @@
 """`taciturn runs`, `report` and `watch`."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,14 +54,13 @@ class Report(Command):
         out = path_of("out", self.out or beside)
         if out.suffix not in (".html", ".htm", ".png"):
             raise InputError(f"`--out` must end in .html or .png, got {out}.")
-        for module in ("rich", *(["matplotlib"] if out.suffix == ".png" else [])):
-            require(module, "report")
-        from taciturn.report import page, plots, series, terminal
+        require("rich", "report")
+        from taciturn.report import figures, page, series, terminal
 
         folders = series.expand(given)
         arms = series.read_all(folders)
         if out.suffix == ".png":
-            plots.draw(arms, out, ", ".join(series.labels(folders)))
+            figures.draw(arms, out, ", ".join(series.labels(folders)))
         else:
             shown = page.content(folders, arms, self.accuracies)
             runs.write_text(out, page.render(shown))

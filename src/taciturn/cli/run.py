@@ -1,6 +1,4 @@
-"""`taciturn run`, `compare` and `resume`."""
-
-from __future__ import annotations
+"""`taciturn run`, `compare`, `resume` and `frontier`."""
 
 import sys
 from collections.abc import Collection, Mapping
@@ -10,10 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 import tyro
 
-from taciturn.cli.command import Command, File, tell
+from taciturn.cli.command import Command, File
 from taciturn.core.policy import Policy, import_files, parse, parse_part
 from taciturn.errors import InputError, require
-from taciturn.settings import TOGETHER, Plan, read_config, read_values
+from taciturn.settings import TOGETHER, Plan, Settings, TaskOptions, read_config, read_values
 from taciturn.summary import FULL, RECOMMENDED
 from taciturn.track import library
 
@@ -50,9 +48,7 @@ class Output(Command):
             sys.stdout.write(f"{folder}\n")
         else:
             for title, point in summary.get("points", {"": summary}).items():
-                terminal.print_table(
-                    point["arms"], title, point.get("tested_on", ""), point.get("columns", "")
-                )
+                terminal.print_table(point["arms"], title, point)
             sys.stdout.write(f"Results are in {folder}\n")
 
 
@@ -87,7 +83,9 @@ class Simulation(Plan, Output):
 
     def policies(self) -> str:
         """The policies to run, separated by semicolons."""
-        raise NotImplementedError
+        if self.arms is None:
+            raise InputError('`taciturn compare` needs arms, such as `--arms "full; adaptive+ou"`.')
+        return self.arms
 
     def values(self) -> dict[str, Any]:
         """The fields of the plan; lists are sweeps."""
@@ -104,12 +102,11 @@ class Simulation(Plan, Output):
         import_files(self.imports)
         values = self.values()
         self.check()
-        from taciturn import sim
-        from taciturn.studies import comparison
+        from taciturn import sim, studies
 
         sim.prepare()
-        told = comparison.Told(self.quiet, self.track)
-        self.show(*comparison.start(values, self.out, told))
+        told = studies.Told(self.quiet, self.track)
+        self.show(*studies.start(values, self.out, told))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,11 +164,6 @@ class Compare(Simulation):
     of the 95 % interval of their mean (Student's t). `--help-all` has all options.
     """
 
-    def policies(self) -> str:
-        if self.arms is None:
-            raise InputError('`taciturn compare` needs arms, such as `--arms "full; adaptive+ou"`.')
-        return self.arms
-
 
 @dataclass(frozen=True, kw_only=True)
 class Resume(Output):
@@ -185,11 +177,63 @@ class Resume(Output):
 
     def go(self) -> None:
         self.check()
-        from taciturn import sim
-        from taciturn.studies import comparison
+        from taciturn import sim, studies
 
-        if comparison.is_complete(self.folder):
-            tell(f"{self.folder} is complete.")
+        if studies.is_complete(self.folder):
+            sys.stderr.write(f"{self.folder} is complete.\n")
         sim.prepare()
-        told = comparison.Told(self.quiet, self.track)
-        self.show(self.folder, comparison.go_on(self.folder, told))
+        told = studies.Told(self.quiet, self.track)
+        self.show(self.folder, studies.go_on(self.folder, told))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frontier(TaskOptions, Settings, Command):
+    """Draw accuracy against uploaded bytes: a grid of policies and seeds, side by side.
+
+    TASK is any task of `taciturn list`. Says which policies are on the Pareto front, and how many
+    bytes each needed to reach 90, 95 and 99 % of the accuracy of full communication; leaves a
+    table, a picture and the runs. What the folder has is not run again: a stopped command goes on,
+    and other policies are added to the table. `list` says which policies there are; `--help-all`
+    has all options.
+    """
+
+    rare = Simulation.rare
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = TaskOptions.task
+    """What to learn; or `list`."""
+    policies: str | None = None
+    """Policies instead of the built-in grid, such as "adaptive+ou; full+eden:1", or names of
+    `taciturn frontier list`, such as "power of choice"; `full` is always run beside them."""
+    seeds: int | tuple[int, ...] = 5
+    precision: str | None = None  # type: ignore[assignment]
+    """Of matrix products (default: bfloat16 on a GPU, float32 elsewhere)."""
+    trails: bool = False
+    """Draw also how policies got where they end."""
+    out: Path | None = None
+    """Folder of the results (default: frontier-results/TASK)."""
+
+    def go(self) -> None:
+        for module in ("jax", "optax", "rich", "matplotlib", "scipy"):
+            require(module, "sim")
+        import jax
+
+        from taciturn.frontier import folder, front
+        from taciturn.report import figures
+        from taciturn.sim import prepare
+
+        if self.task == "list":
+            sys.stdout.write("".join(f"{name:<30} {text}\n" for name, text in folder.GRID.items()))
+            return
+        import_files(self.imports)
+        values = {f.name: getattr(self, f.name) for f in fields(Plan) if hasattr(self, f.name)}
+        if self.seed is not None and self.seeds == Frontier.seeds:  # one takes the other's place
+            values["seeds"] = Plan.seeds
+        prepare()
+        if self.precision is None:
+            values["precision"] = "bfloat16" if jax.default_backend() == "gpu" else "float32"
+        out = self.out or Path("frontier-results", self.task)
+        found = folder.complete(values, self.policies, out)
+        table = front.table(found)
+        made = [table.write(out / "table.csv")]
+        made += figures.write(front.draw(found, self.trails), out, "figure")
+        sys.stdout.write("\n".join([table.title, "", table.text(), *map(str, made)]) + "\n")

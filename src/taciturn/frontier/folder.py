@@ -1,7 +1,5 @@
 """The folder of a frontier: comparisons of one task, with the same settings, data and seeds."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 from collections.abc import Iterator, Mapping
@@ -11,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from taciturn import runs
+from taciturn import runs, studies
 from taciturn.core.policy import parse
 from taciturn.errors import InputError, RunError
 from taciturn.frontier.front import Frontier, Scores
@@ -19,7 +17,6 @@ from taciturn.report import series
 from taciturn.settings import Plan, read_config
 from taciturn.sim.identity import identity, what_differs
 from taciturn.sim.model import flat_model
-from taciturn.studies import comparison
 from taciturn.summary import FULL, RECOMMENDED
 from taciturn.tasks.check import metric_names
 from taciturn.tasks.task import Task, with_test
@@ -58,25 +55,26 @@ OWN: Mapping[str, Mapping[str, Any]] = {"power of choice": {"choice": 30}}
 _Arm = tuple[str, int | None]  # a policy, and how many clients are asked for their loss
 
 
-def complete(values: Mapping[str, Any], policies: dict[str, str] | None, folder: Path) -> Frontier:
+def complete(values: Mapping[str, Any], policies: str | None, folder: Path) -> Frontier:
     """What all comparisons in a folder came to; policies that none of them has are run first.
 
     These are one comparison, and those with settings of their own another one. What was stopped is
-    finished by the next call, whatever that asks for. `policies` are by their names, None for the
-    built-in grid, and `values` the other fields of a plan.
+    finished by the next call, whatever that asks for. `policies` are texts or names of the built-in
+    grid, None for all of it, and `values` the other fields of a plan.
     """
-    ((plan, task, _),) = comparison.prepare(values).values()
+    ((plan, task, _),) = studies.prepare(values).values()
     smaller = SMALLER if flat_model(task).size < SMALL else {}
-    asked = GRID | smaller if policies is None else {FULL: FULL} | policies
-    names: dict[_Arm, str] = {}
-    for name, text in (asked | GRID).items():
-        names.setdefault((text, OWN.get(name, {}).get("choice", plan.choice)), name)
+    asked = GRID | smaller if policies is None else _asked(policies)
+    arms: dict[str, _Arm] = {}
+    for name, text in (GRID | asked).items():
+        arms[name] = text, OWN.get(name, {}).get("choice", plan.choice)
+    names = {arm: name for name, arm in reversed(arms.items())}  # the first that an arm has
     variance, about = _variance(task), folder / "identity.json"
     with runs.claimed(folder) if about.exists() else runs.create(folder, task.name):
         plans = {below.parent: Plan(**read_config(below))
                  for below in folder.glob("[0-9]*/config.toml")}  # fmt: skip
         there = {arm for own in plans.values() for arm in _arms(own)}
-        missing = {arm: name for arm, name in names.items() if name in asked and arm not in there}
+        missing = {arms[name]: name for name in asked if arms[name] not in there}
         free = (folder / str(n) for n in itertools.count(1) if not (folder / str(n)).exists())
         plans |= zip(free, _plans(missing, plan, task), strict=False)
         every = {text: parse(text) for own in plans.values() for text, _ in _arms(own)}
@@ -84,14 +82,22 @@ def complete(values: Mapping[str, Any], policies: dict[str, str] | None, folder:
         found = {}
         for below, own in plans.items():
             mine = replace(plan, arms=own.arms, choice=own.choice)
-            ready = comparison.Ready(mine, task, comparison.policies_of(str(own.arms)))
-            with comparison.saying_how("The same command goes on."):
-                comparison.run_below(ready, below)
+            ready = studies.Ready(mine, task, studies.policies_of(str(own.arms)))
+            with studies.saying_how("The same command goes on."):
+                studies.run_below(ready, below, studies.Told())
             read = series.read(below)
             for text, choice in _arms(own):
                 found[names.get((text, choice), text)] = _scores(read[text], plan, variance)
     measure = "accuracy" if variance is None else "explained variance"
     return Frontier(task.name, measure, plan.cohort, found)
+
+
+def _asked(policies: str) -> dict[str, str]:
+    """Full communication and the policies that were asked for, those of the grid by their names."""
+    parts = [part.strip() for part in policies.split(";")]
+    texts = "; ".join(part for part in parts if part not in GRID)
+    found = {FULL: FULL} | {name: GRID[name] for name in parts if name in GRID}
+    return found | {text: text for text in (studies.policies_of(texts) if texts else ())}
 
 
 def _claim(about: Path, now: dict[str, Any]) -> None:
@@ -104,14 +110,14 @@ def _claim(about: Path, now: dict[str, Any]) -> None:
 
 
 def _arms(plan: Plan) -> list[_Arm]:
-    return [(text, plan.choice) for text in comparison.policies_of(str(plan.arms))]
+    return [(text, plan.choice) for text in studies.policies_of(str(plan.arms))]
 
 
 def _plans(arms: Mapping[_Arm, str], plan: Plan, task: Task) -> Iterator[Plan]:
     """The plans that run these arms, which have names; says which cannot be run."""
     for choice in dict.fromkeys(choice for _, choice in arms):
         own, policies = replace(plan, choice=choice), {t: parse(t) for t, c in arms if c == choice}
-        left_out = comparison.left_out(own, task, policies)
+        left_out = studies.left_out(own, task, policies)
         for text, why in left_out.items():
             log.warning("%s is left out: %s", arms[text, choice], why)
         if texts := [text for text in policies if text not in left_out]:

@@ -16,14 +16,8 @@ _PALETTE = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
     "#8C6BB1", "#A6761D", "#E7505A", "#17A2B8", "#7A9A01",
 )  # fmt: skip
-_KNOWN = {
-    "adaptive+ou": 0,
-    "adaptive+zero": 1,
-    "adaptive+ignore": 2,
-    "adaptive+last": 3,
-    "budget": 4,
-    "adaptive+ou,mode=paper": 5,
-}
+_PAPERS = [f"adaptive+{stand_in}" for stand_in in ("ou", "zero", "ignore", "last")]
+_KNOWN = [*_PAPERS, "budget", "adaptive+ou,mode=paper"]
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -32,7 +26,7 @@ def colours(policies: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     # Known ones first: they keep theirs whatever stands beside them.
     for policy in sorted(policies, key=lambda name: name not in _KNOWN):
-        wanted = _KNOWN.get(policy, zlib.crc32(policy.encode()))
+        wanted = _KNOWN.index(policy) if policy in _KNOWN else zlib.crc32(policy.encode())
         tones = [_PALETTE[(wanted + i) % len(_PALETTE)] for i in range(len(_PALETTE))]
         free = [tone for tone in tones if tone not in found.values()]
         found.setdefault(policy, GREY if policy == FULL else (free or tones)[0])
@@ -43,7 +37,5 @@ def styles(policies: Sequence[str]) -> list[tuple[str, str]]:
     """A colour and a dash for each line; the same policy again is dashed."""
     colour = colours(policies)
     before = [policies[:i].count(policy) for i, policy in enumerate(policies)]
-    return [
-        (colour[policy], DASHES[n % len(DASHES)])
-        for policy, n in zip(policies, before, strict=True)
-    ]
+    dashes = [DASHES[count % len(DASHES)] for count in before]
+    return [(colour[policy], dash) for policy, dash in zip(policies, dashes, strict=True)]

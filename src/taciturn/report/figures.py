@@ -1,14 +1,16 @@
-"""Figures of runs: what is drawn of every arm, and Plotly's JSON of it for a page."""
-
-from __future__ import annotations
+"""Figures of runs: what is drawn of every arm, for a page (Plotly's JSON) and in a picture."""
 
 import base64
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from taciturn import files
+from taciturn.errors import require
 from taciturn.report.colours import styles
 from taciturn.report.series import Series
 from taciturn.report.units import byte_axis, unit
@@ -18,6 +20,7 @@ _POINTS = 500  # of a curve: about as many as a screen has
 _STRETCHES = 50  # of rounds, where means are drawn
 _PERCENT = {"ticksuffix": " %"}
 _FROM_ZERO = {"rangemode": "tozero"}
+_STYLES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 
 
 class Line(NamedTuple):
@@ -56,7 +59,7 @@ def planned(arms: Sequence[Series]) -> list[tuple[Panel, list[list[Line]]]]:
     """A figure for each thing that was measured, with each arm's lines; the main ones first."""
     size, axis = _bytes(arms)
     found = []
-    for panel in (*_scores(arms, size, axis), *_messages(arms, size, axis), *_own_metrics(arms)):
+    for panel in (*_scores(arms, size, axis), *_messages(arms, size, axis)):
         lines = [[line for line in map(panel.shown, panel.draw(s)) if len(line.x)] for s in arms]
         if any(lines):
             found.append((panel, lines))
@@ -73,13 +76,12 @@ def panels(arms: Mapping[str, Series]) -> list[dict[str, Any]]:
         layout = {"xaxis": x_axis, "yaxis": panel.y_axis | {"exponentformat": "none"}}
         traces = []
         for i, (name, s, own) in enumerate(zip(arms, every, lines, strict=True)):
-            about = {"meta": i, "name": escape(name), "mode": "lines"}
+            about, (colour, dash) = {"meta": i, "name": escape(name), "mode": "lines"}, looks[i]
             for line in own:
-                look = {"color": looks[i][0], "dash": line.dash or looks[i][1],
-                        "width": width(s, line)}  # fmt: skip
-                traces += _traces(about, line, look, layout)
-        found.append({"key": panel.key, "title": panel.title, "note": panel.note, "data": traces,
-                      "layout": layout})  # fmt: skip
+                look = {"color": colour, "dash": line.dash or dash, "width": width(s, line)}
+                traces += _traces(about, line, look, panel)
+        told = {"key": panel.key, "title": panel.title, "note": panel.note}
+        found.append(told | {"data": traces, "layout": layout})
     return found
 
 
@@ -110,7 +112,7 @@ def _scores(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> Ite
 
 
 def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> Iterator[Panel]:
-    """Who spoke, who gained, and in how many bytes."""
+    """Who spoke, who gained, in how many bytes, and what a task measures of its own."""
     # What differs from round to round would fill a panel with colour: means of stretches are drawn.
     wide = -(-max(s.rounds for s in arms) // _STRETCHES)
     means = f", means of {wide} rounds" if wide > 1 else ""
@@ -142,15 +144,8 @@ def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> I
     yield Panel("rejected", "Rejected replies", "since the start",
                 lambda s: _measured(s["rejected"].cumsum(1)) if s["rejected"].any() else (),
                 _FROM_ZERO)  # fmt: skip
-
-
-def _own_metrics(arms: Sequence[Series]) -> Iterator[Panel]:
-    """What a task measures beside accuracy and loss."""
     for i, metric in enumerate(dict.fromkeys(name for s in arms for name in s.metrics)):
-
-        def draw(s: Series, metric: str = metric) -> Iterable[Line]:
-            return _measured(s.metrics[metric]) if metric in s.metrics else ()
-
+        draw = functools.partial(lambda name, s: _measured(s[name]), metric)
         yield Panel(f"metric-{i}", metric, "on the test set", draw, {})
 
 
@@ -179,18 +174,14 @@ def _measured(
 
 
 def _traces(
-    about: dict[str, Any], line: Line, look: dict[str, Any], layout: dict[str, Any]
+    about: dict[str, Any], line: Line, look: dict[str, Any], panel: Panel
 ) -> list[dict[str, Any]]:
     """The mean over seeds, and a shade from the lowest seed to the highest."""
     chosen = np.unique(np.linspace(0, len(line.x) - 1, _POINTS, dtype=int))
     x, y = line.x[chosen], line.y[:, chosen]
-    after, at = layout["yaxis"].get("ticksuffix", ""), layout["xaxis"]["title"]["text"]
-    hover = f"<b>%{{fullData.name}}</b>{', ' + line.what if line.what else ''}"
-    drawn = about | {
-        "x": _array(x), "y": _array(y.mean(0)),
-        "line": look,
-        "hovertemplate": f"{hover}<br>{at}: %{{x}}<br>%{{y:.4~g}}{after}<extra></extra>",
-    }  # fmt: skip
+    hover = f"<b>%{{fullData.name}}</b>{', ' + line.what if line.what else ''}<br>{panel.x}: %{{x}}"
+    hover += f"<br>%{{y:.4~g}}{panel.y_axis.get('ticksuffix', '')}<extra></extra>"
+    drawn = about | {"x": _array(x), "y": _array(y.mean(0)), "line": look, "hovertemplate": hover}
     if len(x) == 1:  # a line with one point would not be seen
         drawn |= {"mode": "markers", "marker": {"color": look["color"]}}
     if len(y) == 1 or line.dash:
@@ -207,5 +198,60 @@ def _traces(
 def _array(values: np.ndarray) -> dict[str, str]:
     """An array as Plotly reads it from JSON without a digit of text."""
     dtype = "i4" if values.dtype.kind == "i" else "f4"
-    data = np.asarray(values, f"<{dtype}").tobytes()
+    data = values.astype(f"<{dtype}").tobytes()
     return {"dtype": dtype, "bdata": base64.b64encode(data).decode()}
+
+
+def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
+    """Writes a PNG of four figures: accuracy or loss by upload and by round, and who spoke when."""
+    figure = require("matplotlib.figure", "report").Figure(figsize=(11, 8), layout="constrained")
+    figure.suptitle(title)
+    every = list(arms.values())
+    looks = styles([s.arm for s in every])
+    handles: dict[str, Any] = {}
+    shown = planned(every)[:4]
+    for axes, (panel, lines) in zip(figure.subplots(2, 2).flat, shown, strict=False):
+        for name, s, (colour, dash), own in zip(arms, every, looks, lines, strict=True):
+            for line in own:
+                (curve,) = axes.plot(
+                    line.x, line.y.mean(0), _STYLES[line.dash or dash], color=colour,
+                    lw=width(s, line), marker="o" * (len(line.x) == 1),
+                )  # fmt: skip
+                handles.setdefault(name, curve)
+                if len(line.y) > 1 and not line.dash:
+                    low, high = line.y.min(0), line.y.max(0)
+                    axes.fill_between(line.x, low, high, color=colour, alpha=0.12, lw=0)
+        axes.set_title(f"{panel.title}\n{panel.note}", fontsize=10, loc="left")
+        axes.set_xlabel(panel.x)
+        axes.yaxis.set_major_formatter(f"{{x:g}}{panel.y_axis.get('ticksuffix', '')}")
+        if "type" in panel.x_axis:
+            log_ticks(axes, panel.x_axis["tickvals"], panel.x_axis["ticktext"])
+        else:
+            axes.locator_params(axis="x", integer=True)
+        if "rangemode" in panel.y_axis:
+            axes.set_ylim(0)
+        axes.grid(alpha=0.25)
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
+    return save(figure, path, dpi=110)
+
+
+def log_ticks(axes: Any, ticks: Sequence[float], texts: Sequence[str]) -> None:
+    """Makes the x-axis logarithmic, with these ticks alone."""
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, texts)
+    axes.set_xticks([], minor=True)
+
+
+def write(figure: Any, folder: Path, name: str) -> list[Path]:
+    """Writes a figure as PNG and as SVG; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [save(figure, folder / f"{name}.{kind}", dpi=130) for kind in ("png", "svg")]
+
+
+def save(figure: Any, path: Path, dpi: int) -> Path:
+    """Writes a PNG, or what ends in .svg, without the time at which it was made."""
+    kind, when = ("svg", "Date") if path.suffix == ".svg" else ("png", "Software")
+    settings = require("matplotlib", "report").rc_context({"svg.hashsalt": path.stem})
+    with files.atomic_write(path, "wb") as file, settings:
+        figure.savefig(file, dpi=dpi, format=kind, metadata={when: None})
+    return path

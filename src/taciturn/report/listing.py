@@ -65,20 +65,22 @@ def _rows(folder: Path, config: Mapping[str, Any], differs: str) -> list[Row]:
     """A row for every arm of a run; what stands in the row above is left out."""
     summary = _read(series.summary, folder)
     state = _read(runs.read_json, folder / "state.json")  # of a federation
-    task = summary.get("task") or config.get("task") or state.get("task", "")
     arms: Mapping[str, Any] = summary.get("arms", {})
     if not arms:
         policies = config.get("arms") or state.get("policy") or ""
         swept = [name for name, value in config.items()
                  if isinstance(value, list) and name not in TOGETHER]  # fmt: skip
         arms = {f"{policies} over {', '.join(swept)}" if swept else policies: summary}
-    about = {"run": str(folder), "task": str(task), "state": _state(folder, summary, state),
-             "settings": differs}  # fmt: skip
-    return [(about if i == 0 else dict.fromkeys(about, "")) | {
-        "arm": policy,
-        "accuracy": score_text(figures) if "accuracy_mean" in figures else "",
-        "of full": percent(figures.get("upload_share"), ".3g"),
-    } for i, (policy, figures) in enumerate(arms.items())]  # fmt: skip
+    task = summary.get("task") or config.get("task") or state.get("task", "")
+    about = {"run": str(folder), "task": str(task)}
+    about |= {"state": _state(folder, summary, state), "settings": differs}
+    rows = []
+    for policy, figures in arms.items():
+        score = score_text(figures) if "accuracy_mean" in figures else ""
+        share = percent(figures.get("upload_share"), ".3g")
+        rows.append(about | {"arm": policy, "accuracy": score, "of full": share})
+        about = dict.fromkeys(about, "")
+    return rows
 
 
 def _state(folder: Path, summary: Mapping[str, Any], state: Mapping[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """The page of run folders: one HTML file that needs nothing else, and asks no network."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -33,6 +31,7 @@ third with the most. Bits per weight are those of clients that spoke."""
 _NOTE_ON_BYTES = "Sums over rounds and clients, means over seeds; point at one for all its digits."
 
 Row = dict[str, str]  # HTML by heading; what is missing is an empty cell
+Settings = Mapping[str, Any]  # of a folder
 
 
 def content(
@@ -54,17 +53,26 @@ def content(
     if targets:
         note = f"Payload and overhead of all clients{why}."
         sections["Upload until an accuracy"] = by_arm(lambda s: _upload_until(s, targets), note)
-    sections |= _about(folders, names)
+    configs, ends = list(map(series.config, folders)), list(map(series.summary, folders))
+    federations = [{key: end[key] for key in _OF_A_FEDERATION if key in end} for end in ends]
+    settings = [config or other for config, other in zip(configs, federations, strict=True)]
+    title, subtitle = _titles(arms, settings, names)
+    commands = [f"<pre>{escape(command(config))}</pre>" for config in configs if config]
+    sections |= {
+        "Settings": _beside(names, settings),
+        "Versions": _beside(names, [end.get("versions", {}) for end in ends]),
+        "The same again": "".join(dict.fromkeys(commands)),
+    }
     return {
-        "title": _title(arms, folders, names),
-        "subtitle": _subtitle(arms, folders, names),
+        "title": title,
+        "subtitle": subtitle,
         "savings": "".join(f"<li>{text}</li>" for text in _savings(arms, looks)),
         "arms": [{"name": name, "colour": colour, "dash": dash}
                  for name, (colour, dash) in zip(arms, looks, strict=True)],
         "panels": figures.panels(arms),
         "tables": "".join(f"<section><h2>{escape(title)}</h2>{html}</section>"
                           for title, html in sections.items() if html),
-        "ended": all(map(series.summary, folders)),
+        "ended": all(ends),
     }  # fmt: skip
 
 
@@ -111,12 +119,19 @@ def _targets(arms: Mapping[str, Series]) -> tuple[list[float], str]:
     return [share * best[name] for share in SHARES], why
 
 
-def _title(arms: Mapping[str, Series], folders: Sequence[Path], names: Sequence[str]) -> str:
-    """Task and policies."""
-    tasks = {str(task) for folder in folders if (task := _settings(folder).get("task"))}
-    policies = list(dict.fromkeys(s.arm for s in arms.values()))
+def _titles(
+    arms: Mapping[str, Series], settings: Sequence[Settings], names: Sequence[str]
+) -> tuple[str, str]:
+    """Tasks and policies; and below them how long they ran, with how many seeds."""
+    tasks = sorted({str(own["task"]) for own in settings if own.get("task")})
+    policies = dict.fromkeys(s.arm for s in arms.values())
     shown = ", ".join(policies) if len(policies) <= _NAMED else f"{len(policies)} arms"
-    return f"{', '.join(sorted(tasks) or names)}: {shown}"
+    rounds, seeds = {s.rounds for s in arms.values()}, {len(s.seeds) for s in arms.values()}
+    planned = {own.get("rounds") for own in settings}
+    of = f" of {_range(planned)}" if all(planned) and planned != {max(rounds)} else ""
+    more = "" if seeds == {1} else "s; lines are means over seeds, shades their range"
+    counts = f"{_range(rounds)}{of} rounds, {_range(seeds)} seed{more}"
+    return f"{', '.join(tasks or names)}: {shown}", f"{', '.join(names)}: {counts}"
 
 
 def _savings(arms: Mapping[str, Series], looks: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -138,18 +153,8 @@ def _savings(arms: Mapping[str, Series], looks: Sequence[tuple[str, str]]) -> It
         yield f"{_arm(name, look)} <strong>{share}</strong> of the upload, {told}"
 
 
-def _subtitle(arms: Mapping[str, Series], folders: Sequence[Path], names: Sequence[str]) -> str:
-    rounds = sorted({s.rounds for s in arms.values()})
-    seeds = sorted({len(s.seeds) for s in arms.values()})
-    planned = {series.config(folder).get("rounds") for folder in folders}
-    of = f" of {_range(sorted(planned))}" if all(planned) and planned != {rounds[-1]} else ""
-    text = f"{', '.join(names)}: {_range(rounds)}{of} rounds, "
-    text += f"{_range(seeds)} seed{'s' * (seeds != [1])}"
-    return text + ("" if seeds == [1] else "; lines are means over seeds, shades their range")
-
-
-def _range(numbers: list[Any]) -> str:
-    return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
+def _range(numbers: set[Any]) -> str:
+    return " to ".join(f"{end:,}" for end in sorted({min(numbers), max(numbers)}))
 
 
 def _figures(s: Series) -> Row:
@@ -172,13 +177,15 @@ def _figures(s: Series) -> Row:
 
 
 def _bytes_both_ways(s: Series) -> Row:
-    columns = {"payload up": "bytes_up", "overhead up": "overhead_up",
-               "payload down": "bytes_down", "overhead down": "overhead_down"}  # fmt: skip
-    row = {heading: _bytes(s[name].sum(1).mean()) for heading, name in columns.items()}
     summary = s.summary()
-    row["upload of full"] = percent(summary["upload_share"], ".3g")
-    row["both ways of full"] = percent(summary["traffic_share"], ".3g")
-    return row
+    return {
+        "payload up": _bytes(s["bytes_up"].sum(1).mean()),
+        "overhead up": _bytes(s["overhead_up"].sum(1).mean()),
+        "payload down": _bytes(s["bytes_down"].sum(1).mean()),
+        "overhead down": _bytes(s["overhead_down"].sum(1).mean()),
+        "upload of full": percent(summary["upload_share"], ".3g"),
+        "both ways of full": percent(summary["traffic_share"], ".3g"),
+    }
 
 
 def _upload_until(s: Series, accuracies: Sequence[float]) -> Row:
@@ -193,38 +200,21 @@ def _upload_until(s: Series, accuracies: Sequence[float]) -> Row:
     return row
 
 
-def _about(folders: Sequence[Path], names: list[str]) -> dict[str, str]:
-    """Settings, versions and commands, a column for each folder."""
-
-    def beside(columns: Sequence[Mapping[str, Any]]) -> str:
-        rows = []
-        for key in dict.fromkeys(key for column in columns for key in column):
-            values = [escape(_value(column.get(key, ""))) for column in columns]
-            name = escape(key) if len(set(values)) == 1 else f"<strong>{escape(key)}</strong>"
-            if any(values):
-                rows.append({"": name} | dict(zip(map(escape, names), values, strict=True)))
-        return _table(rows, kind="about") if rows else ""
-
-    commands = [f"<pre>{escape(command(config))}</pre>"
-                for config in map(series.config, folders) if config]  # fmt: skip
-    return {
-        "Settings": beside([*map(_settings, folders)]),
-        "Versions": beside([series.summary(folder).get("versions", {}) for folder in folders]),
-        "The same again": "".join(dict.fromkeys(commands)),
-    }
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    summary = series.summary(folder)
-    return series.config(folder) or {
-        key: summary[key] for key in _OF_A_FEDERATION if key in summary
-    }
+def _beside(names: Sequence[str], columns: Sequence[Mapping[str, Any]]) -> str:
+    """A column of values for each folder; names of those that differ are strong."""
+    rows = []
+    for key in dict.fromkeys(key for column in columns for key in column):
+        values = [escape(_value(column.get(key, ""))) for column in columns]
+        name = escape(key) if len(set(values)) == 1 else f"<strong>{escape(key)}</strong>"
+        if any(values):
+            rows.append({"": name} | dict(zip(map(escape, names), values, strict=True)))
+    return _table(rows, kind="about") if rows else ""
 
 
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(_value, value))
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _bytes(count: float) -> str:
@@ -242,8 +232,9 @@ def _table(rows: list[Row], kind: str = "figures") -> str:
     headings = dict.fromkeys(heading for row in rows for heading in row)
     first, *others = [one for one in headings if any(row.get(one) for row in rows)]
     head = "".join(f"<th>{heading}</th>" for heading in (first, *others))
-    body = "".join(f"<tr><th>{row[first]}</th>"
-                   + "".join(f"<td>{row.get(one, '')}</td>" for one in others) + "</tr>"
-                   for row in rows)  # fmt: skip
+    body = ""
+    for row in rows:
+        cells = "".join(f"<td>{row.get(one, '')}</td>" for one in others)
+        body += f"<tr><th>{row[first]}</th>{cells}</tr>"
     table = f"<table class={kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="wide">{table}</div>'

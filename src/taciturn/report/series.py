@@ -3,8 +3,6 @@
 Folders of simulations and of Flower federations alike, also while they are being written.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -33,7 +31,7 @@ class Series:
     arm: str  # its name in the folder
     seeds: tuple[int, ...]  # one per run
     columns: Mapping[str, np.ndarray]  # of `metrics.csv`; NaN where something was not measured
-    metrics: Mapping[str, np.ndarray]  # those of the task's own
+    metrics: Sequence[str]  # those of the task's own
     ended: Mapping[str, Any]  # the figures in `summary.json`; empty until the run is complete
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -88,8 +86,7 @@ def _series(
     rounds = min(map(len, seeds.values()))
     rows = np.stack([rows[:rounds] for rows in seeds.values()])
     columns = {key: column[rows] for key, column in table.items() if key not in ("arm", "seed")}
-    known = (*_NEEDED, _LAST)
-    metrics = {key: columns.pop(key) for key in list(columns) if key not in known}
+    metrics = [key for key in columns if key not in (*_NEEDED, _LAST)]
     return Series(name, tuple(seeds), columns, metrics, ended)
 
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import rankdata
 
-from taciturn import files
 from taciturn.data.shakespeare import CHARACTERS, LEAF_CHARACTERS
 from taciturn.errors import require
+from taciturn.report import figures
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task
 
@@ -24,13 +24,12 @@ _COUNTED = 400  # clients that the histograms look at, evenly spaced
 
 def show(task: Task, path: Path) -> Path:
     """Writes a PNG: contact sheet, histogram of examples and of labels per client."""
-    figures = require("matplotlib.figure", "sim")
     clients, population = task.clients, task.clients.population
     chosen = _spaced(population, _COUNTED)
     rows = np.asarray(clients.rows_of(jnp.asarray(chosen)))
     batches = [_batch(clients, k, n) for k, n in zip(chosen, rows, strict=True)]
 
-    figure = figures.Figure(figsize=(13, 7), layout="constrained")
+    figure = require("matplotlib.figure", "sim").Figure(figsize=(13, 7), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(2.2, 1))
     names = getattr(clients, "names", ()) or range(population)
     picked = _spaced(len(chosen), _ROWS)
@@ -44,9 +43,7 @@ def show(task: Task, path: Path) -> Path:
     of = f"{population:,} clients" + (f", {len(chosen)} counted" if population > _COUNTED else "")
     spread = f"{rows.min()} to {rows.max()} examples each, median {np.median(rows):g}"
     top.set_title(f"{of}\n{spread}", fontsize=10)
-    with files.atomic_write(path, "wb") as file:
-        figure.savefig(file, dpi=100, format="png")
-    return path
+    return figures.save(figure, path, dpi=100)
 
 
 def _labels(axes: Any, labels: list[np.ndarray]) -> None:

@@ -1,17 +1,15 @@
 """Progress while a simulation runs, and the table at its end."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.live import Live as Screen
 from rich.table import Table
 from rich.text import Text
@@ -46,13 +44,17 @@ class Live:
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._arms = {arm: _Arm(settings.rounds, settings.all_seeds) for arm in arms}
+        self._rounds, self._seeds = settings.rounds, settings.all_seeds
+        # Of each arm: when a share of all rounds was done, and the accuracy then.
+        self._told: dict[str, list[tuple[float, float, float]]] = {arm: [] for arm in arms}
+        self._cells: dict[str, list[str]] = {}  # below the headings
+        self._state = "waiting"  # of arms of which nothing was told yet
         self._console = console or Console(stderr=True)
         self._clock = clock
         self._began = self._written = clock()
         self._screen = Screen(get_renderable=self._table, console=self._console)
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._screen.start()
         return self
@@ -62,30 +64,47 @@ class Live:
         self._screen.stop()
 
     def __call__(self, done: Done | Compiling) -> None:
-        now = self._clock()
         if isinstance(done, Compiling):
-            for arm in self._arms.values():
-                arm.state = "compiling"
+            self._state = "compiling"
             self._write(f"compiling a program of {done.runs} run{'s' * (done.runs > 1)}")
             return
-        self._arms[done.arm].add(done, now)
-        ended = all(arm.share == 1 for arm in self._arms.values())
+        now = self._clock()
+        self._add(done, now)
+        ended = all(told and told[-1][1] == 1 for told in self._told.values())
         # Often at first, and later after a tenth of the time that has passed.
         pause = min(max(_SHORTEST, (now - self._began) / 10), _LONGEST)
-        is_last = done.arm == next(reversed(self._arms))
+        is_last = done.arm == next(reversed(self._told))
         if ended or (is_last and now - self._written >= pause):
             self._written = now
-            for name, arm in self._arms.items():
-                figures = zip(_HEADINGS, arm.figures(now), strict=True)
-                if words := [f"{heading} {figure}" for heading, figure in figures if figure]:
-                    self._write(f"{name}: {', '.join(words)}")
+            for arm, cells in self._cells.items():
+                both = zip(_HEADINGS, cells, strict=True)
+                self._write(f"{arm}: {', '.join(f'{name} {cell}' for name, cell in both if cell)}")
+
+    def _add(self, done: Done, now: float) -> None:
+        rounds, of = done.round, self._rounds
+        if len(done.seeds) < len(self._seeds):  # seeds run one after another
+            rounds = self._seeds.index(done.seeds[0]) * of + len(done.seeds) * rounds
+            of *= len(self._seeds)
+        told, share, left = self._told[done.arm], rounds / of, ""
+        told.append((now, share, done.accuracy))
+        began, first, _ = told[0]
+        if first < share < 1:
+            seconds = round((now - began) / (share - first) * (1 - share))
+            left = str(datetime.timedelta(seconds=seconds)).removeprefix("0:")
+        self._cells[done.arm] = [
+            f"{rounds}/{of}",
+            "" if math.isnan(done.accuracy) else f"{100 * done.accuracy:.1f} %",
+            f"{100 * done.spoke / done.asked:.0f} %",
+            byte_text(done.bytes_up),
+            left,
+        ]
 
     def _write(self, line: str) -> None:
         if not self._console.is_terminal:
             self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     def _table(self) -> Table:
-        now, width = self._clock(), self._console.width
+        width = self._console.width
         room = 24 if width >= 100 else 12 if width >= 80 else 0  # of a spark line
         table = Table(box=None, header_style="dim", pad_edge=False)
         table.add_column("", style="bold")  # names give way where there is too little room
@@ -93,58 +112,12 @@ class Live:
             table.add_column("", no_wrap=True)
         for heading in _HEADINGS:
             table.add_column(heading, justify="right", no_wrap=True)
-        for name, arm in self._arms.items():
-            drawn = spark(arm.accuracies, room) if arm.done else arm.state
-            figures = arm.figures(now)
-            if not room and not arm.done:
-                figures[0] = arm.state
-            cells = [drawn] * bool(room) + figures
-            table.add_row(Text(name, no_wrap=True, overflow="ellipsis"), *cells)
+        for arm, told in self._told.items():
+            curve = [(share, score) for _, share, score in told if not math.isnan(score)]
+            drawn = [spark(curve, room)] if room else []
+            cells = drawn + self._cells[arm] if told else [self._state]
+            table.add_row(Text(arm, no_wrap=True, overflow="ellipsis"), *cells)
         return table
-
-
-class _Arm:
-    """How far an arm is."""
-
-    def __init__(self, rounds: int, seeds: Sequence[int]) -> None:
-        self._rounds, self._seeds = rounds, seeds
-        self.state = "waiting"
-        self.done: Done | None = None
-        self.accuracies: list[tuple[float, float]] = []  # each after a share of all rounds
-        self.share = 0.0  # of them, that is done
-        self._first: tuple[float, float] | None = None  # when a share was heard of first
-
-    def add(self, done: Done, now: float) -> None:
-        self.done = done
-        ended, of = self._progress(done)
-        self.share = ended / of
-        self._first = self._first or (now, self.share)
-        if not math.isnan(done.accuracy):
-            self.accuracies.append((self.share, done.accuracy))
-
-    def _progress(self, done: Done) -> tuple[int, int]:
-        """How many rounds are done, of how many: of all seeds, where some run after others."""
-        if len(done.seeds) == len(self._seeds):
-            return done.round, self._rounds
-        before = self._seeds.index(done.seeds[0]) * self._rounds
-        return before + len(done.seeds) * done.round, len(self._seeds) * self._rounds
-
-    def figures(self, now: float) -> list[str]:
-        """A cell for each of the headings."""
-        done = self.done
-        if done is None or self._first is None:
-            return [""] * len(_HEADINGS)
-        left, (began, first) = "", self._first
-        if first < self.share < 1:
-            seconds = round((now - began) / (self.share - first) * (1 - self.share))
-            left = str(datetime.timedelta(seconds=seconds)).removeprefix("0:")
-        return [
-            "{}/{}".format(*self._progress(done)),
-            "" if math.isnan(done.accuracy) else f"{100 * done.accuracy:.1f} %",
-            f"{100 * done.spoke / done.asked:.0f} %",
-            byte_text(done.bytes_up),
-            left,
-        ]
 
 
 def spark(values: Sequence[tuple[float, float]], width: int) -> str:
@@ -152,7 +125,7 @@ def spark(values: Sequence[tuple[float, float]], width: int) -> str:
     heights = [value for _, value in values]
     low, high = min(heights, default=0), max(heights, default=0)
     line = ""
-    for share, value in values[: len(values) if width else 0]:
+    for share, value in values:
         cell = min(int(share * width), width - 1)
         block = _BLOCKS[round((value - low) / ((high - low) or 1) * (len(_BLOCKS) - 1))]
         # Cells without a value of their own have the next one; of several, the last is seen.
@@ -161,13 +134,9 @@ def spark(values: Sequence[tuple[float, float]], width: int) -> str:
 
 
 def print_table(
-    arms: Mapping[str, Figures],
-    title: str = "",
-    tested_on: str = "",
-    columns: str = "",
-    one_run: bool = True,
+    arms: Mapping[str, Figures], title: str = "", run: Figures | None = None, one_run: bool = True
 ) -> None:
-    """Prints the figures of every arm, a line each, and notes below.
+    """Prints the figures of every arm, a line each, and notes below; `run` says of which data.
 
     Arms of several runs are not compared: they may differ in more than their policies.
     """
@@ -175,9 +144,9 @@ def print_table(
     shown = {"arm": list(arms)} | _columns(list(arms.values()))
     floors = [figures["noise_floor"] for figures in arms.values() if figures.get("noise_floor")]
     if floors:
-        for heading, cells in shown.items():
-            cells.append("noise floor" if heading == "arm" else "")
-        shown["accuracy"][-1] = f"{np.mean([floor['mean'] for floor in floors]):.2f} points"
+        mean = f"{np.mean([floor['mean'] for floor in floors]):.2f} points"
+        row = {"arm": "noise floor", "accuracy": mean}
+        shown = {heading: [*cells, row.get(heading, "")] for heading, cells in shown.items()}
     # What is left out is on the page.
     table = fitting(shown, console.width, ["arm"], ["overhead", "payload"], title)
     if floors:
@@ -185,11 +154,11 @@ def print_table(
     console.print(table)
     notes = [_saved(arms) if one_run else "", _counts(list(arms.values()))]
     if floors:
-        most = max(one["most"] for one in floors)
+        most = f"{max(floor['most'] for floor in floors):.2f} points at the most"
         notes.append("Noise floor: measured; by rounding alone, the accuracy of a seed moves this "
-                     f"far on average, and {most:.2f} points at the most.")  # fmt: skip
-    notes.append(f"Tested on {tested_on}." if tested_on else "")
-    notes.append(f"Columns: {columns}." if columns else "")
+                     f"far on average, and {most}.")  # fmt: skip
+    for word, name in (("Tested on ", "tested_on"), ("Columns: ", "columns")):
+        notes.append(f"{word}{run[name]}." if run and run.get(name) else "")
     for line in filter(None, notes):
         console.print(line, highlight=False, style="dim", soft_wrap=True)
     for name, figures in arms.items():
@@ -220,14 +189,11 @@ def fitting(
             widths.pop(heading, None)
     rest = sum(wide for heading, wide in widths.items() if heading not in folds)
     room = max(_NAMES, (gap + width - rest) // len(folds) - gap)
-    table = Table(box=None, header_style="bold", pad_edge=False, title=title or None,
-                  title_justify="left")  # fmt: skip
-    high, order = any("\n" in heading for heading in widths), list(widths)
+    table = Table(box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
+    order = list(widths)
     for i, heading in enumerate(order):
-        below = heading if "\n" in heading or not high else f"\n{heading}"
-        is_text = i <= order.index(folds[-1])
-        table.add_column(below, justify="left" if is_text else "right", overflow="fold",
-                         no_wrap=heading not in folds)  # fmt: skip
+        side: JustifyMethod = "left" if i <= order.index(folds[-1]) else "right"
+        table.add_column(heading, justify=side, overflow="fold", no_wrap=heading not in folds)
     for row in zip(*(columns[heading] for heading in order), strict=True):
         table.add_row(*(Text(folded(cell, room) if heading in folds else cell)
                         for heading, cell in zip(order, row, strict=True)))  # fmt: skip
@@ -271,37 +237,35 @@ def _saved(arms: Mapping[str, Figures]) -> str:
     (first, full), *others = arms.items()
     if full["upload_share"] != 100 or any(f["accuracy_mean"] is None for f in arms.values()):
         return ""
-    level = [(name, f) for name, f in others
-             if f["accuracy_mean"] >= full["accuracy_mean"] - _LEVEL]  # fmt: skip
-    default = [(name, f) for name, f in others if name == RECOMMENDED and f["upload_share"] < 100]
-    chosen = default or level
+    chosen = [name for name, f in others if f["accuracy_mean"] >= full["accuracy_mean"] - _LEVEL]
+    if arms.get(RECOMMENDED, full)["upload_share"] < 100:
+        chosen = [RECOMMENDED]
     if not chosen:
         return ""
-    name, least = min(chosen, key=lambda one: one[1]["upload_share"])
+    name = min(chosen, key=lambda name: arms[name]["upload_share"])
+    least = arms[name]
     sent, whole = (f["upload_bytes"] + f["upload_overhead_bytes"] for f in (least, full))
-    points = least["accuracy_mean"] - full["accuracy_mean"]
-    told = f"{abs(points):.2f} points {'below' if points < 0 else 'above'}"
-    told = "level with" if abs(points) < 0.005 else told
-    text = (
-        f"{name} uploaded {byte_text(sent)} instead of {byte_text(whole)}, and ends {told} {first}."
-    )
+    points = f"{least['accuracy_mean'] - full['accuracy_mean']:+.2f}"
+    side = "below" if points[0] == "-" else "above"
+    told = "level with" if float(points) == 0 else f"{points[1:]} points {side}"
+    text = f"{name} uploaded {byte_text(sent)} instead of {byte_text(whole)}, "
+    text += f"and ends {told} {first}."
     if len(full["seeds"]) == 1:
         text += " With one seed, differences of a point may be chance: try `--seeds 5`."
     # The default sends as many bytes whatever the size of the model.
     messages = least["upload_overhead_bytes"] / OVERHEAD
     share = 100 * sent / (messages * (4e6 + OVERHEAD)) if messages else 0.0
     if name == RECOMMENDED and share <= least["upload_share"]:
-        text += (
-            f" A model of a million weights would need as many bytes: {share:.2g} % of its upload."
-        )
+        text += " A model of a million weights would need as many bytes: "
+        text += f"{share:.2g} % of its upload."
     return text
 
 
 def _counts(arms: Sequence[Figures]) -> str:
     """How many rounds and seeds there were, what ± means, and how long a round took."""
-    rounds, seeds = {f["rounds"] for f in arms}, [len(f["seeds"]) for f in arms]
-    fewest, most = min(seeds), max(seeds)
-    text = f"{f'{fewest} to ' * (fewest < most)}{most} seed{'s' * (most > 1)}."
+    rounds, seeds = {f["rounds"] for f in arms}, {len(f["seeds"]) for f in arms}
+    most = max(seeds)
+    text = f"{f'{min(seeds)} to ' * (len(seeds) > 1)}{most} seed{'s' * (most > 1)}."
     if len(rounds) == 1:
         text = f"{min(rounds)} round{'s' * (rounds != {1})}, {text}"
     if most > 1:

@@ -30,9 +30,9 @@ def score_text(figures: Mapping[str, Any], loss: str = "loss ") -> str:
     """Accuracy with its deviation over seeds; or loss, after the word that names it."""
     if figures.get("rejected_share") == 100:  # the accuracy is that of the first weights
         return "nothing learned"
-    if figures["accuracy_mean"] is not None:
+    if (accuracy := figures["accuracy_mean"]) is not None:
         std = figures["accuracy_std"]
-        return f"{figures['accuracy_mean']:.2f}{'' if std is None else f' ± {std:.2f}'} %"
+        return f"{accuracy:.2f}{'' if std is None else f' ± {std:.2f}'} %"
     mean = figures.get("loss_mean")
     return "not tested" if mean is None else f"{loss}{mean:.4g}"
 

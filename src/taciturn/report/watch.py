@@ -1,7 +1,5 @@
 """The page of run folders, live: a server on this machine that reads and never writes."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,4 +1,4 @@
-"""The OU illustration: its tests can tell an OU process from what is none."""
+"""The author's sums, and the OU illustration, which can tell an OU process from what is none."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +7,8 @@ from scipy import stats
 
 import taciturn
 from experiments.paper import paths
+from experiments.paper.author_sums import author_sums
+from taciturn.core import standins
 
 
 def walk(rate, steps=3000, weights=200, heavy=False):
@@ -64,3 +66,21 @@ def test_paths_are_those_of_plain_gradient_descent(monkeypatch):
     found = paths.train()
     assert found.paths.shape == (1 + 50 * paths.SETTINGS["epochs"].value, 6)
     assert found.accuracy > 80
+
+
+def forecasts(made, start, steps):
+    state, found = made.init(start), []
+    for step in steps:
+        found.append(made.predict(state))
+        state = made.learn(state, step)
+    return np.array([*found, made.predict(state)])
+
+
+def test_in_float64_they_forecast_what_the_papers_fit_does():
+    rng = np.random.default_rng(0)
+    start, steps = rng.normal(0, 1, 50), rng.normal(0, 0.3, (12, 50))
+    ours = forecasts(author_sums(), start, steps)
+    theirs = forecasts(standins.ou(mode="paper"), start, steps)
+    assert np.abs(theirs[2:]).min(initial=np.inf) > 0
+    np.testing.assert_array_equal(ours[:2], 0)
+    np.testing.assert_allclose(ours[2:], theirs[2:], rtol=1e-6, atol=1e-9)

@@ -5,15 +5,13 @@ the end weights, a picture and the summary: a run without a summary was stopped.
 list, a sweep, its folder has a folder for every value.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import re
 import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +23,7 @@ from taciturn import runs
 from taciturn.core.policy import Policy, import_files, parse
 from taciturn.errors import InputError, RunError, Stopped, UnknownName, WriteError
 from taciturn.progress import Compiling, Progress, Tell
-from taciturn.report import plots, series
+from taciturn.report import figures, series
 from taciturn.report.terminal import Live
 from taciturn.report.versions import versions
 from taciturn.settings import Plan, Settings, points, read_config
@@ -79,9 +77,6 @@ class Told(NamedTuple):
             yield tell
 
 
-TO_ALL = Told()
-
-
 def policies_of(text: str) -> dict[str, Policy]:
     """The arms of a text such as `full; adaptive+ou`."""
     found: dict[str, Policy] = {}
@@ -103,9 +98,8 @@ def start(values: Mapping[str, Any], out: Path | None, told: Told) -> tuple[Path
     """
     ready = prepare(values)  # what is wrong leaves no folder behind
     with runs.create(out, next(iter(ready.values())).task.name) as folder:
-        _write_config(folder, _config(values, ready))
-        with saying_how(f"`taciturn resume {folder}` goes on."):
-            return folder, _run_all(ready, folder, told)
+        _write_config(folder, values, ready)
+        return folder, _run_all(ready, folder, told)
 
 
 def go_on(folder: Path, told: Told) -> dict[str, Any]:
@@ -122,9 +116,7 @@ def go_on(folder: Path, told: Told) -> dict[str, Any]:
             return _finished(folder)
         values = read_config(folder / "config.toml")
         import_files(values.get("imports", ()))
-        ready = prepare(values)
-        with saying_how(f"`taciturn resume {folder}` goes on."):
-            return _run_all(ready, folder, told)
+        return _run_all(prepare(values), folder, told)
 
 
 def load_model(
@@ -182,9 +174,7 @@ def prepare(values: Mapping[str, Any]) -> dict[str, Ready]:
             plan = replace(plan, devices=len(jax.devices()))
         ready[label] = Ready(fill_in(plan, task, plan.plain, policies.values()), task, policies)
         if plan.noise_floor and "accuracy" not in metric_names(task):
-            raise InputError(
-                f"`noise_floor` is measured in accuracy, which task `{task.name}` has not."
-            )
+            raise InputError(f"`noise_floor` needs accuracy, which task `{task.name}` has not.")
     return ready
 
 
@@ -198,56 +188,49 @@ def left_out(settings: Settings, task: Task, policies: Mapping[str, Policy]) -> 
     return infeasible(task, policies, settings.cohort, settings.rounds)
 
 
-def _config(values: Mapping[str, Any], ready: Mapping[str, Ready]) -> dict[str, Any]:
-    """What runs the same again: all settings, also those that were left out.
+def _write_config(folder: Path, values: Mapping[str, Any], ready: Mapping[str, Ready]) -> None:
+    """Writes all settings, also those that were left out, and beside them what is imported.
 
     Of a sweep, those that were given: what is left out may be another value at every point.
     """
     plan = next(iter(ready.values())).plan
-    found = asdict(plan) if len(ready) == 1 else {**values, "devices": plan.devices}
-    if isinstance(where := found["data"], list):
-        found["data"] = [str(path.absolute()) for path in where]
-    elif where is not None:
-        found["data"] = str(where.absolute())
-    return found
-
-
-def _write_config(folder: Path, values: Mapping[str, Any]) -> None:
-    """Writes `config.toml`, and beside it what is imported."""
-    names = []
-    for path in values.get("imports", ()):
+    config = asdict(plan) if len(ready) == 1 else {**values, "devices": plan.devices}
+    if isinstance(data := config["data"], list):
+        config["data"] = [str(path.absolute()) for path in data]
+    elif data is not None:
+        config["data"] = str(data.absolute())
+    imported = []
+    for path in config.get("imports", ()):
         (folder / IMPORTED).mkdir(exist_ok=True)
         shutil.copyfile(path, folder / IMPORTED / path.name)
-        names.append(f"{IMPORTED}/{path.name}")
-    runs.write_toml(folder / "config.toml", {**values, "imports": names or None})
+        imported.append(f"{IMPORTED}/{path.name}")
+    runs.write_toml(folder / "config.toml", config | {"imports": imported or None})
 
 
 def _run_all(ready: Mapping[str, Ready], folder: Path, told: Told) -> dict[str, Any]:
-    if len(ready) == 1:
-        return _run(next(iter(ready.values())), folder, told)
-    found = {label: run_below(one, folder / label, told) for label, one in ready.items()}
+    with saying_how(f"`taciturn resume {folder}` goes on."):
+        if len(ready) == 1:
+            return _run(next(iter(ready.values())), folder, told)
+        found = {label: run_below(one, folder / label, told) for label, one in ready.items()}
     summary = {"run": str(folder), "points": found, "versions": versions()}
     runs.write_json(folder / "summary.json", summary)
     return summary
 
 
-def run_below(ready: Ready, folder: Path, told: Told = TO_ALL) -> dict[str, Any]:
+def run_below(ready: Ready, folder: Path, told: Told) -> dict[str, Any]:
     """Runs a plan in a folder within another one, from where it is; returns its summary."""
     with runs.claimed(folder):
         if not (folder / "config.toml").exists():
-            _write_config(folder, _config({}, {"": ready}))
+            _write_config(folder, {}, {"": ready})
         return _run(ready, folder, told)
 
 
 def _run(ready: Ready, folder: Path, told: Told) -> dict[str, Any]:
     """Runs a plan in its folder from where it is, and writes down what came out."""
-    plan, task, policies = ready
     if is_complete(folder):
         return _finished(folder)
-    settings = Settings(**{field.name: getattr(plan, field.name) for field in fields(Settings)})
-    with told.following(list(policies), plan, folder) as tell:
-        histories = follow(task, policies, settings, tell, plan.plain, folder)
-    nudged = _nudged(ready, settings, folder / NUDGED, told) if plan.noise_floor else {}
+    task, histories = ready.task, _follow(ready, folder, told)
+    nudged = _nudged(ready, folder / NUDGED, told) if ready.plan.noise_floor else {}
     weights: dict[str, Any] = {}
     for arm, history in histories.items():
         named = named_weights(task, history.seeds, history.weights)
@@ -256,7 +239,7 @@ def _run(ready: Ready, folder: Path, told: Told) -> dict[str, Any]:
     participation = {arm: history.participation for arm, history in histories.items()}
     names = getattr(task.clients, "names", ())
     runs.write_columns(folder / "clients.csv", *table(participation, names))
-    plots.draw(series.read(folder), folder / "report.png", task.name)
+    figures.draw(series.read(folder), folder / "report.png", task.name)
     # The last file: with it a run is complete.
     runs.write_json(folder / "summary.json", _summary(task, histories, nudged, folder))
     return _finished(folder)
@@ -269,18 +252,22 @@ def _finished(folder: Path) -> dict[str, Any]:
     return runs.read_json(folder / "summary.json")
 
 
-def _nudged(ready: Ready, settings: Settings, folder: Path, told: Told) -> dict[str, History]:
+def _follow(ready: Ready, folder: Path, told: Told) -> dict[str, History]:
+    plan, task, policies = ready
+    with told.following(list(policies), plan, folder) as tell:
+        return follow(task, policies, plan, tell, plan.plain, folder)
+
+
+def _nudged(ready: Ready, folder: Path, told: Told) -> dict[str, History]:
     """The same runs with another last bit in the learning rate: what differs, rounding has done.
 
     The compiled program is the same, and so are seeds, cohorts and batches.
     """
     plan, task, policies = ready
     again = {f"{arm} (nudged)": policy for arm, policy in policies.items()}
-    nudged = replace(settings, lr=nudged_rate(settings.lr))
     folder.mkdir(exist_ok=True)
-    with Told(told.quiet).following(list(again), plan, folder) as tell:
-        found = follow(task, again, nudged, tell, plan.plain, folder)
-    return dict(zip(policies, found.values(), strict=True))
+    nudged = Ready(replace(plan, lr=nudged_rate(plan.lr)), task, again)
+    return dict(zip(policies, _follow(nudged, folder, Told(told.quiet)).values(), strict=True))
 
 
 def _summary(
@@ -293,9 +280,8 @@ def _summary(
         arms[name]["noise_floor"] = floor
     reference, *others = arms.values()
     if len(reference["accuracy"]) > 1:  # where numbers are predicted there is none
-        for figures in others:
-            paired = difference(figures["accuracy"], reference["accuracy"])
-            figures["difference"] = paired._asdict()
+        for arm in others:
+            arm["difference"] = difference(arm["accuracy"], reference["accuracy"])._asdict()
     about = {"run": str(folder), "tested_on": how_tested(task)}
     if (encode := getattr(task, "encode", None)) is not None:
         about["columns"] = str(encode)
