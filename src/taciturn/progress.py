@@ -20,8 +20,8 @@ class Group(NamedTuple):
     """Runs that go side by side, and how far they are: what a checkpoint keeps.
 
     Each of the arms runs with each of the seeds. `state` is what the next round begins with, a
-    pytree of arrays: in a chunk it is there until the next chunk is asked for; in a group that goes
-    on it is what `serialization.pack` made of it.
+    pytree of arrays, and in a chunk it is there until the next chunk is asked for. In a group that
+    goes on it is a function that makes the pytree, given one of its form.
     """
 
     arms: tuple[str, ...]

@@ -23,7 +23,7 @@ from taciturn import runs
 from taciturn.errors import RunError, Stopped, WriteError
 from taciturn.progress import Compiling, Progress
 from taciturn.sim import checkpoint, devices, engine
-from taciturn.sim.serialization import pack, unpack
+from taciturn.sim.checkpoint import pack, unpack
 from taciturn.tasks.task import Task
 
 TINY = tiny()
@@ -357,7 +357,7 @@ def test_every_leaf_comes_back_as_what_it_was() -> None:
     """A number that came back as an array would be rounded in another way."""
     tree = {"number": 0.5, "scalar": np.float32(0.1), "array": np.ones(2), "jax": jnp.ones(2),
             "narrow": np.ones(2, jnp.bfloat16)}  # fmt: skip
-    found = unpack(tree, pack(tree))
+    found = unpack(*pack(tree), tree)
     for name, leaf in tree.items():
         assert type(found[name]) is type(leaf), name
         assert np.asarray(found[name]).dtype == np.asarray(leaf).dtype, name

@@ -18,7 +18,6 @@ from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
 from taciturn.core.rules import ClientStats
 from taciturn.sim import draws
-from taciturn.sim.client_state import ClientTable
 
 
 class Cohorts(NamedTuple):
@@ -75,6 +74,52 @@ class RoundSums(NamedTuple):
     last: Any  # what was decoded, a part of the table `Collector.repeating`
     taken: Any  # how many slots are; None where no codec loses anything, and in the end
     slots: Spoken | None  # updates that wait, with what the clients had kept
+
+
+class ClientTable:
+    """The way into a table with an update for every client, None where no run needs it.
+
+    Clients keep one of what their codec left out, the server one of what they said last. Tables are
+    (rows, population, size); lanes fill in what a round changes of them, (rows, cohort, size).
+
+    Attributes:
+      runs: those that need it, each with a row.
+      rows: the row of every run; out of bounds where it has none: nothing is written, 0 is read.
+    """
+
+    def __init__(self, needed: np.ndarray) -> None:
+        self.runs = np.flatnonzero(needed)
+        self.rows = np.where(needed, np.cumsum(needed) - 1, len(self.runs))
+
+    def empty(self, clients: int, size: int, dtype: Any) -> Any:
+        """Zeros for so many clients."""
+        return jnp.zeros((len(self.runs), clients, size), dtype) if len(self.runs) else None
+
+    def of(self, table: Any, clients: jax.Array) -> Any:
+        """The part of the clients that are asked, (seeds, cohort)."""
+        return None if table is None else table[self._places(clients)]
+
+    def put(self, table: Any, clients: jax.Array, said: jax.Array, new: Any) -> Any:
+        """The table with `new` for the cohorts' clients that spoke, (all runs, cohort)."""
+        if table is None:
+            return None
+        place = self._places(clients)
+        return table.at[place].set(jnp.where(said[self.runs][..., None], new, table[place]))
+
+    def _places(self, clients: jax.Array) -> tuple[Any, Any]:
+        return np.arange(len(self.runs))[:, None], clients[self.runs % len(clients)]
+
+    def read(self, part: Any, item: Item) -> Any:
+        """The updates, (lanes, size), of items, from the part of the clients that are asked."""
+        row = jnp.asarray(self.rows)[item.run]
+        return part.at[row, item.slot].get(mode="fill", fill_value=0)
+
+    def write(self, part: Any, item: Item, updates: jax.Array, which: jax.Array) -> Any:
+        """The part with the updates, (lanes, size), of the items in the chosen lanes."""
+        if part is None:
+            return None
+        row = jnp.where(which, jnp.asarray(self.rows)[item.run], len(self.runs))
+        return part.at[row, item.slot].set(updates, mode="drop")
 
 
 class Collector:

@@ -32,7 +32,6 @@ from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.history import recorded, tested_columns
 from taciturn.sim.lanes import Numbers, Schedule
 from taciturn.sim.rounds import CHUNK, REAL, WHOLE, Given, RoundMetrics, Rounds, SimState
-from taciturn.sim.serialization import unpack
 from taciturn.tasks.clients import Clients, Generated
 from taciturn.tasks.task import Task, Tested, with_test
 
@@ -198,7 +197,7 @@ class Program:
         self._check_memory(forms, population)
         if not group.done:
             return self._begin(given.keys, rules, population)
-        return jax.device_put(unpack(forms, group.state), self.everywhere)
+        return jax.device_put(group.state(forms), self.everywhere)
 
     @staticmethod
     def _weights(states: SimState) -> tuple[jax.Array, ...]:

@@ -238,10 +238,7 @@ def gather(
     policies: Mapping[str, Policy], settings: Settings, chunks: Sequence[Chunk]
 ) -> dict[str, History]:
     """The histories that the chunks of a whole simulation tell."""
-    groups: dict[Any, list[Chunk]] = {}
-    for chunk in chunks:
-        groups.setdefault(chunk.group[:2], []).append(chunk)
-    whole, found = [joined(own) for own in groups.values()], {}
+    whole, found = joined(chunks), {}
     for arm, policy in policies.items():
         # Groups of the same arm have different seeds and ran one after another.
         own = [(chunk, chunk.group.arms.index(arm)) for chunk in whole if arm in chunk.group.arms]
@@ -266,13 +263,19 @@ def gather(
     return found
 
 
-def joined(chunks: Sequence[Chunk]) -> Chunk:
-    """All rounds of a group in one chunk."""
-    return chunks[-1]._replace(
-        columns={
-            name: np.concatenate([chunk.columns[name] for chunk in chunks], axis=-1)
-            for name in chunks[0].columns
-        },
-        seconds=np.concatenate([chunk.seconds for chunk in chunks]),
-        participation=merge([chunk.participation for chunk in chunks]),
-    )
+def joined(chunks: Iterable[Chunk]) -> list[Chunk]:
+    """All rounds of each group in one chunk."""
+    groups: dict[Any, list[Chunk]] = {}
+    for chunk in chunks:
+        groups.setdefault(chunk.group[:2], []).append(chunk)
+    return [
+        own[-1]._replace(
+            columns={
+                name: np.concatenate([chunk.columns[name] for chunk in own], axis=-1)
+                for name in own[0].columns
+            },
+            seconds=np.concatenate([chunk.seconds for chunk in own]),
+            participation=merge([chunk.participation for chunk in own]),
+        )
+        for own in groups.values()
+    ]

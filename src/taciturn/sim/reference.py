@@ -26,7 +26,6 @@ from taciturn.sim.evaluation import make_scores
 from taciturn.sim.history import recorded, tested_columns
 from taciturn.sim.model import Model, flat_model
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE, count
-from taciturn.sim.serialization import unpack
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task, with_test
 
@@ -59,7 +58,7 @@ def stream(
     for i, run in enumerate(runs):
         (arm,), (seed,) = run.arms, run.seeds
         one = _Run(arms[arm], settings, seed, trainer)
-        carried = unpack(one.begin(), run.state) if run.done else one.begin()
+        carried = run.state(one.begin()) if run.done else one.begin()
         for t in range(run.done, settings.rounds):
             began = time.perf_counter()
             carried, seen, missed, answers = one.round(t, carried)
