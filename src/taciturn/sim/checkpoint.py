@@ -49,14 +49,11 @@ def checkpointed(
 
     Ctrl-C and SIGTERM end it when the chunk that is under way is saved.
     """
-    with (
-        closing(Checkpoints(folder, task, policies, settings)) as checkpoints,
-        noted() as signal_that_came,
-    ):
+    with closing(Checkpoints(folder, task, policies, settings)) as checkpoints, noted() as came:
         found, left = checkpoints.find()
         yield from found
         for record in stream(task, policies, settings, left) if left or not found else ():
-            signal = signal_that_came()
+            signal = came()
             if isinstance(record, Chunk):
                 checkpoints.add(record, stop=bool(signal))
             yield record
@@ -92,9 +89,9 @@ class Checkpoints:
             except RunError as error:
                 problems[path] = f"{error}".rstrip(".")
                 continue
+            told = "%s: %s is used, that one is now called %s"
             for bad, problem in problems.items():
                 aside = bad.rename(bad.with_suffix(".unusable"))
-                told = "%s: %s is used, that one is now called %s"
                 log.warning(told, problem, path.name, aside.name)
             return found
         for problem in problems.values():
@@ -189,8 +186,8 @@ class Checkpoints:
         """The columns of the table: a row per round, arm and seed, in this order."""
         arms, seeds, count = chunk.group.arms, chunk.group.seeds, len(chunk.seconds)
         asked, choice = self._settings.cohort, self._settings.choice or 0
-        around = history.traffic(asked, self._size, chunk.columns["missing"], choice)
-        columns = {**chunk.columns, **around}
+        missing = chunk.columns["missing"]
+        columns = {**chunk.columns, **history.traffic(asked, self._size, missing, choice)}
         labels = [
             np.tile(np.repeat(arms, len(seeds)), count),
             np.tile(seeds, count * len(arms)),

@@ -208,10 +208,9 @@ class Collector:
         decisions = []
         for policy, context in zip(self.policies, work.contexts, strict=True):
             told = jax.tree.map(lambda number: number[item.seed], context)
-            decision = client.decide(policy.rule, stats, told)
-            if policy.codec.lengths is not None:
-                fitting = policy.codec.lengths.fit(self.size, decision.nbytes)
-                decision = decision._replace(nbytes=fitting)
+            decision, lengths = client.decide(policy.rule, stats, told), policy.codec.lengths
+            if lengths is not None:
+                decision = decision._replace(nbytes=lengths.fit(self.size, decision.nbytes))
             decisions.append(jax.tree.map(lambda x: jnp.broadcast_to(x, lanes.shape), decision))
         return jax.tree.map(lambda *arms: jnp.stack(arms)[arm, lanes], *decisions)
 
@@ -240,18 +239,15 @@ class Collector:
         """Puts spoken updates, plus what clients had kept, into free slots; where too few are free,
         all slots are emptied first."""
         lanes, more = len(speaks), jnp.sum(speaks, dtype=jnp.int32)
-        crowded = heard.taken + more > lanes
-        heard = jax.lax.cond(
-            crowded, lambda heard: self._empty(heard, work), lambda heard: heard, heard
-        )
+        crowded, empty = heard.taken + more > lanes, partial(self._empty, work=work)
+        heard = jax.lax.cond(crowded, empty, lambda heard: heard, heard)
         first = jnp.where(crowded, 0, heard.taken)
         place = jnp.where(speaks, first + jnp.cumsum(speaks) - 1, lanes)  # out of bounds, dropped
         if work.residuals is not None:
             kept = self.keeping.read(work.residuals, spoken.item)
             spoken = spoken._replace(updates=spoken.updates + kept)
-        slots = jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), heard.slots,
-                             spoken)  # fmt: skip
-        return heard._replace(taken=first + more, slots=slots)
+        put = jax.tree.map(lambda a, new: a.at[place].set(new, mode="drop"), heard.slots, spoken)
+        return heard._replace(taken=first + more, slots=put)
 
     def _empty(self, heard: RoundSums, work: RoundInputs) -> RoundSums:
         """Adds what the server decodes of the updates that wait, and notes what codecs left out.
@@ -275,8 +271,7 @@ class Collector:
         self, waiting: Spoken, taken: jax.Array, work: RoundInputs
     ) -> tuple[jax.Array, jax.Array]:
         """What the server decodes of each update, and which of those in taken slots fit."""
-        item = waiting.item
-        arm = item.run // self.seeds
+        item, arm = waiting.item, waiting.item.run // self.seeds
         keys = jax.tree.map(lambda k: k[item.seed], work.keys)
         keys = jax.vmap(draws.codec_key)(keys, item.client)
         decoded, fits = waiting.updates, taken

@@ -102,8 +102,7 @@ class History:
 
     def columns(self) -> dict[str, np.ndarray]:
         """All that was recorded or counted of every round, (seeds, rounds) each."""
-        measured = {name: getattr(self, name) for name in (*MEASURED, *TESTED)}
-        found = measured | traffic(self.cohort, self.size, self.missing, self.choice)
+        found = vars(self) | traffic(self.cohort, self.size, self.missing, self.choice)
         return {name: found[name] for name in COLUMNS} | dict(self.metrics)
 
     def summary(self) -> dict[str, Any]:
@@ -131,9 +130,9 @@ class History:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per seed and round, counted from 1; accuracies in %, as in `summary`."""
-        table = {name: column for name, column in self._table().items() if name != "arm"}
-        rows = zip(*(column.tolist() for column in table.values()), strict=True)
-        return [dict(zip(table, row, strict=True)) for row in rows]
+        _, *names = table = self._table()
+        rows = zip(*(table[name].tolist() for name in names), strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def to_pandas(self) -> Any:
         """The `rows` as a pandas DataFrame."""
@@ -150,9 +149,8 @@ class History:
             "seed": np.repeat(np.array(self.seeds), self.rounds),
             "round": np.tile(np.arange(1, self.rounds + 1), len(self.seeds)),
         }
-        percent = {"accuracy": 100, "worst_tenth": 100}
-        return labels | {name: percent.get(name, 1) * column.reshape(-1)
-                         for name, column in self.columns().items()}  # fmt: skip
+        table = {name: column.reshape(-1) for name, column in self.columns().items()}
+        return labels | table | {name: 100 * table[name] for name in ("accuracy", "worst_tenth")}
 
 
 BYTES = ("bytes_up", "bytes_down", "bytes_down_silos")
@@ -170,10 +168,9 @@ def tested_columns(task: Task) -> tuple[str, ...]:
     names = metric_names(task)
     for name in names:
         if name in _TAKEN:
-            raise InputError(
-                f"A metric of task `{task.name}` must have a name of its own, `{name}` is taken."
-            )
-    return (*TESTED, *(name for name in names if name not in TESTED))
+            own = f"A metric of task `{task.name}` must have a name of its own"
+            raise InputError(f"{own}, `{name}` is taken.")
+    return tuple(dict.fromkeys((*TESTED, *names)))
 
 
 def traffic(cohort: int, size: int, missing: np.ndarray, choice: int = 0) -> dict[str, np.ndarray]:
@@ -184,15 +181,14 @@ def traffic(cohort: int, size: int, missing: np.ndarray, choice: int = 0) -> dic
     asked for its loss gets a message and answers with one; another one asks it to train.
     """
     asked = np.full(missing.shape, cohort, np.int64)
-    overhead = (asked + choice) * messages.OVERHEAD
     answered = asked - missing
-    headers = (answered + choice) * messages.OVERHEAD
+    up, down = (answered + choice) * messages.OVERHEAD, (asked + choice) * messages.OVERHEAD
     return {
         "asked": asked,
-        "overhead_up": headers,
-        "bytes_up_full": answered * 4 * size + headers,
-        "overhead_down": overhead,
-        "bytes_down_full": np.maximum(asked, choice) * 4 * size + overhead,
+        "overhead_up": up,
+        "bytes_up_full": answered * 4 * size + up,
+        "overhead_down": down,
+        "bytes_down_full": np.maximum(asked, choice) * 4 * size + down,
     }
 
 
@@ -217,21 +213,18 @@ def recorded(
     for policy, spoke, nbytes in zip(policies, seen["spoke"], seen["nbytes"], strict=True):
         own = policy.rule.nbytes is not None  # else all codes have one length
         up = nbytes if own else np.asarray(spoke, np.int64) * policy.codec.nbytes(size)
-        ways = (downlink.download_bytes(policy.down, lacked, size, kept).sum(-1)
+        down = (downlink.download_bytes(policy.down, lacked, size, kept).sum(-1)
                 for lacked in (missed, told))  # fmt: skip
-        counted.append((up, *ways))
+        counted.append((up, *down))
     columns = {name: seen[name] for name in MEASURED if name in seen}
-    columns |= dict(zip(BYTES, map(np.stack, zip(*counted, strict=True)), strict=True))
-    return as_recorded(
-        columns | {name: np.full(np.shape(seen["spoke"]), np.nan) for name in tested}
-    )
+    columns |= dict(zip(BYTES, zip(*counted, strict=True), strict=True))
+    untested = np.full(np.shape(seen["spoke"]), np.nan)
+    return as_recorded(columns | dict.fromkeys(tested, untested))
 
 
 def as_recorded(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Columns in the types that come back from `metrics.csv`."""
-    return {
-        name: np.array(column, _WHOLE.get(name, np.float64)) for name, column in columns.items()
-    }
+    return {name: np.array(own, _WHOLE.get(name, np.float64)) for name, own in columns.items()}
 
 
 def gather(
@@ -246,19 +239,18 @@ def gather(
             name: np.concatenate([chunk.columns[name][a] for chunk, a in own])
             for name in chunks[0].columns
         }
-        names = [name for name in columns if name not in (*MEASURED, *TESTED)]
         counts = [chunk.participation.of_arm(slice(a, a + 1)) for chunk, a in own]
         found[arm] = History(
-            policy=policy,
-            seeds=tuple(seed for chunk, _ in own for seed in chunk.group.seeds),
-            cohort=settings.cohort,
-            choice=settings.choice or 0,
-            size=chunks[0].size,
+            policy,
+            tuple(seed for chunk, _ in own for seed in chunk.group.seeds),
+            settings.cohort,
+            chunks[0].size,
+            **{name: columns.pop(name) for name in (*MEASURED, *TESTED)},
+            weights=np.concatenate([np.asarray(chunk.weights)[a] for chunk, a in own]),
             seconds=np.sum([chunk.seconds for chunk, _ in own], axis=0),
             participation=merge(counts).of_arm(0),
-            weights=np.concatenate([np.asarray(chunk.weights)[a] for chunk, a in own]),
-            metrics={name: columns.pop(name) for name in names},
-            **columns,
+            metrics=columns,
+            choice=settings.choice or 0,
         )
     return found
 

@@ -5,11 +5,10 @@ finished an item; its update is added up (`client_updates.py`), and its next ite
 is no work on padding, and memory grows with lanes and runs, not with cohorts.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -70,12 +69,6 @@ class LaneTrainer:
     def lanes(self) -> int:
         return int(self.schedule.begins.shape[0])
 
-    @property
-    def one_each(self) -> bool:
-        """Whether no lane has a second item: what a lane trains after its end is then ignored."""
-        everywhere = self.lanes * jax.lax.psum(1, "lanes")  # a number: all devices have as many
-        return int(everywhere) >= len(self.schedule.items)
-
     def train(self) -> RoundSums:
         """What was heard on all devices when all items are trained."""
         work, begins = self.work, self.schedule.begins
@@ -98,22 +91,24 @@ class LaneTrainer:
         left = item.steps - state.step
         steps = jnp.min(jnp.where(active, left, jnp.iinfo(jnp.int32).max))
 
-        def one(i: jax.Array, carry: Any) -> Any:
-            return over_lanes(self.lanes, self.local_step)(item, state.step + i, *carry)
-
-        carry = (state.params, state.slots, state.loss)
-        params, slots, loss = jax.lax.fori_loop(0, steps, one, carry)
+        one, carry = (
+            over_lanes(self.lanes, self.local_step),
+            (state.params, state.slots, state.loss),
+        )
+        params, slots, loss = jax.lax.fori_loop(
+            0, steps, lambda i, carry: one(item, state.step + i, *carry), carry
+        )
         ended = active & (left == steps)
         pairs = zip(self.layers(params), thetas, strict=True)
         updates = [new - old[item.run] for new, old in pairs]
         heard = self.collector.hear(state.heard, item, ended, updates, loss / item.steps, self.work)
         pointer = state.pointer + ended
-        if not self.one_each:
-            params, slots = jax.tree.map(
-                lambda new, old: in_lanes(ended, new, old),
-                self.begin(self.item(pointer)),
-                (params, slots),
-            )
+        everywhere = self.lanes * jax.lax.psum(1, "lanes")  # a number: all devices have as many
+        if everywhere < len(
+            self.schedule.items
+        ):  # else what a lane trains after its end is ignored
+            new = self.begin(self.item(pointer))
+            params, slots = jax.tree.map(partial(in_lanes, ended), new, (params, slots))
         step, loss = jnp.where(ended, 0, state.step + steps), jnp.where(ended, 0.0, loss)
         return Lanes(pointer, step, params, slots, loss, heard)
 
@@ -127,10 +122,8 @@ class LaneTrainer:
         indices = draws.shuffled(keys, item.slot, epoch, item.rows, inside)
         rows, mask = self.clients.batch(item.client, indices), positions < item.rows
         key, now = draws.dropout_key(keys, item.slot, step), self.numbers
-        params, slots, its_loss = self.step(
-            params, slots, rows, mask, key, now.lr, now.clip, now.prox
-        )
-        return params, slots, loss + its_loss.astype(loss.dtype)
+        *new, its_loss = self.step(params, slots, rows, mask, key, now.lr, now.clip, now.prox)
+        return *new, loss + its_loss.astype(loss.dtype)
 
     def item(self, pointer: jax.Array) -> Item:
         """The items that lanes are at; past their end, the last one."""

@@ -1,9 +1,7 @@
 """How often each client was asked, spoke, and was silent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -28,7 +26,7 @@ class Participation(NamedTuple):
     spoke: np.ndarray
     silent: np.ndarray
 
-    def of_arm(self, arm: int | slice) -> Participation:
+    def of_arm(self, arm: int | slice) -> Self:
         """The rows of one of the arms, or of some."""
         return self._replace(spoke=self.spoke[arm], silent=self.silent[arm])
 
@@ -39,11 +37,8 @@ class Participation(NamedTuple):
         the runs; where examples are equal, the client with the lower number comes first.
         """
         heard = self.spoke + self.silent
-        sizes: dict[int, float] = dict(
-            zip(self.client[heard > 0].tolist(), self.examples[heard > 0].tolist(), strict=True)
-        )
-        order = sorted(sizes, key=lambda client: (sizes[client], client))
-        chosen = order[third * len(order) // 3 : (third + 1) * len(order) // 3]
+        clients = np.unique(np.stack([self.examples, self.client])[:, heard > 0], axis=1)[1]
+        chosen = clients[third * len(clients) // 3 : (third + 1) * len(clients) // 3]
         own = np.isin(self.client, chosen)
         answers = heard[own].sum()
         return float(100 * self.silent[own].sum() / answers) if answers else None
@@ -57,40 +52,32 @@ def count(
     `clients` were asked and weigh `examples`, (seeds, rounds, cohort) each; the answers are
     `NO_ANSWER`, `SILENT` or `SPOKE`, (arms, seeds, rounds, cohort).
     """
-    rows = np.asarray(clients).reshape(-1)
+    rows = np.asarray(clients, np.int64).reshape(-1)
     answers = np.asarray(answers).reshape(len(answers), -1)
     raw = Participation(
         np.repeat(np.array(seeds, np.int64), rows.size // len(seeds)),
-        rows.astype(np.int64),
+        rows,
         np.asarray(examples, np.float64).reshape(-1),
-        np.ones(rows.size, np.int32),
-        (answers == SPOKE).astype(np.int32),
-        (answers == SILENT).astype(np.int32),
+        np.ones_like(rows),
+        answers == SPOKE,
+        answers == SILENT,
     )
     return merge([raw])
 
 
 def merge(parts: Sequence[Participation]) -> Participation:
     """The counts of all of these, which have as many arms, by seed and client."""
-    joined = Participation(
-        *(np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
-    )
+    columns = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
+    seed, client, examples, asked, spoke, silent = columns
     # Seeds are below 2³², clients below 2³¹.
-    keys, rows = np.unique((joined.seed << 31) | joined.client, return_inverse=True)
-    examples = np.zeros(len(keys))
-    np.maximum.at(examples, rows, joined.examples)
-
-    def total(counts: np.ndarray) -> np.ndarray:
-        return np.bincount(rows, counts, len(keys)).astype(np.int32)
-
-    return Participation(
-        keys >> 31,
-        keys & (2**31 - 1),
-        examples,
-        total(joined.asked),
-        np.stack([total(arm) for arm in joined.spoke]),
-        np.stack([total(arm) for arm in joined.silent]),
+    keys, rows = np.unique((seed << 31) | client, return_inverse=True)
+    most = np.zeros(len(keys))
+    np.maximum.at(most, rows, examples)
+    asked, *counts = (
+        np.bincount(rows, count, len(keys)).astype(np.int32) for count in (asked, *spoke, *silent)
     )
+    spoke, silent = np.split(np.stack(counts), 2)
+    return Participation(keys >> 31, keys & (2**31 - 1), most, asked, spoke, silent)
 
 
 def table(

@@ -3,8 +3,6 @@
 Slow and obvious on purpose. The compiled engine is checked against it; read this one first.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Generator, Mapping, Sequence
 from copy import copy
@@ -76,7 +74,7 @@ def stream(
                 columns,
                 np.array([seconds]),
                 model.size,
-                waiting=tuple(runs[i + 1 :]),
+                tuple(runs[i + 1 :]),
                 weights=weights[None, None] if t + 1 == settings.rounds else None,
                 participation=count(run.seeds, *answers),
             )
@@ -85,7 +83,7 @@ def stream(
 class _Run:
     """One policy with one seed."""
 
-    def __init__(self, policy: Policy, settings: Settings, seed: int, trainer: Trainer) -> None:
+    def __init__(self, policy: Policy, settings: Settings, seed: int, trainer: "Trainer") -> None:
         self.policy, self.settings, self.trainer = policy, settings, trainer
         self.optimizer = local.server_optimizer(settings.server_optimizer, settings.server_lr)
         self.keys = draws.run_keys(seed)
@@ -213,9 +211,8 @@ class Trainer:
     ) -> tuple[np.ndarray, float]:
         """What client k makes of the weights in round t, and its mean loss over the steps."""
         settings, n = self.settings, int(self.clients.rows_of(k[None])[0])
-        lr = local.learning_rate(
-            settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds
-        )
+        rate = settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds
+        lr = local.learning_rate(*rate)
         size, total = settings.batch, 0.0
         whole = jnp.full(settings.cohort, settings.epochs * -(-n // size))
         steps = int(draws.local_steps(keys, whole, settings.stragglers)[slot])  # until time is up

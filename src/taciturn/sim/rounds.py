@@ -4,8 +4,6 @@ Draw cohorts, begin, train a chunk of rounds, test: each is a pure function of a
 compiles them and calls them from the host.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,7 +17,7 @@ from taciturn.core.policy import Policy
 from taciturn.settings import Settings
 from taciturn.sim import draws, local
 from taciturn.sim.client_updates import Cohorts, Collector, RoundInputs, RoundSums
-from taciturn.sim.evaluation import make_evaluate, make_loss_sums
+from taciturn.sim.evaluation import make_loss_sums, make_sums, scores_of
 from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
 from taciturn.sim.model import flat_model
 from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
@@ -208,12 +206,11 @@ class Rounds:
             residuals=self.collector.keeping.of(states.residuals, who.clients),
         )
         numbers = given.numbers
-        lr = local.learning_rate(
-            numbers.lr, numbers.lr_decay, self.form.lr_schedule, round, numbers.rounds
-        )
+        rate = numbers.lr, numbers.lr_decay, self.form.lr_schedule, round, numbers.rounds
+        numbers = numbers._replace(lr=local.learning_rate(*rate))
         specs = Schedule(WHOLLY, SPLIT, SPLIT), WHOLLY, WHOLLY, WHOLLY
         train = self.on_devices(lambda *round: self.trainer(*round).train(), *specs)
-        heard: RoundSums = train(schedule, work, numbers._replace(lr=lr), given.clients)
+        heard: RoundSums = train(schedule, work, numbers, given.clients)
         there = self._of_runs(who.examples > 0)
         heard = heard._replace(said=(heard.said > 0) & there)
         optimizer = local.server_optimizer(self.form.server_optimizer, numbers.server_lr)
@@ -296,12 +293,12 @@ class Rounds:
         """What was tested, (arms, seeds) each; devices share the test set."""
         batch, count = min(test.total, self.test_batch), self.mesh.devices.size
         starts = jnp.arange(0, -(-test.total // (batch * count)) * batch * count, batch)
-        sums = make_evaluate(self.task, self.model, batch)
+        sums = make_sums(self.task, self.model, batch)
 
         def share(weights: jax.Array, test: Tested, starts: jax.Array) -> Any:
             result = jax.lax.map(lambda w: sums(w, test, starts), weights)
             return jax.lax.psum(result, "lanes")
 
         everywhere = self.on_devices(share, WHOLLY, WHOLLY, SPLIT)
-        scores = everywhere(jnp.concatenate(weights), test, starts).scores()
+        scores = scores_of(*everywhere(jnp.concatenate(weights), test, starts))
         return {name: score.reshape(len(weights), self.seeds) for name, score in scores.items()}
