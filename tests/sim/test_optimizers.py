@@ -11,6 +11,7 @@ import pytest
 from small_tasks import distance, tiny
 
 import taciturn
+from taciturn.settings import Settings
 from taciturn.sim import draws
 from taciturn.sim.local import SCHEDULES, learning_rate, proximal
 
@@ -62,12 +63,13 @@ def test_the_pull_of_fedprox_is_its_formula() -> None:
 
 
 def test_schedules_of_the_rate() -> None:
-    rates = {name: [float(learning_rate(2.0, 1.0, name, t, 8)) for t in range(8)]
-             for name in SCHEDULES}  # fmt: skip
+    run = Settings(lr=2.0, rounds=8)
+    rates = {name: [float(learning_rate(run, name, t)) for t in range(8)] for name in SCHEDULES}
     assert rates["constant"] == [2.0] * 8
     assert rates["step"] == pytest.approx([2.0] * 4 + [0.2] * 2 + [0.02] * 2)
     assert rates["cosine"] == pytest.approx(1 + np.cos(np.pi * np.arange(8) / 8), rel=1e-5)
-    assert float(learning_rate(2.0, 0.5, "step", 6, 8)) == pytest.approx(0.02 * 0.5**6)
+    falling = Settings(lr=2.0, rounds=8, lr_decay=0.5)
+    assert float(learning_rate(falling, "step", 6)) == pytest.approx(0.02 * 0.5**6)
 
 
 def test_a_run_follows_its_schedule_and_its_decay() -> None:

@@ -14,9 +14,9 @@ from small_tasks import tiny
 
 import taciturn
 from taciturn.errors import InputError
-from taciturn.sim import draws, participation
+from taciturn.sim import draws
 from taciturn.sim.evaluation import worst_tenth
-from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
+from taciturn.sim.history import NO_ANSWER, SILENT, SPOKE, merge, participation_of
 from taciturn.studies import comparison
 from taciturn.tasks.task import with_test
 
@@ -92,11 +92,11 @@ def test_thirds_are_of_the_clients_that_answered_by_their_examples() -> None:
     answers[0, 1, 1] = NO_ANSWER
     answers[0, 0, [0, 5]] = SILENT  # clients 4 and 5, in one of two rounds
     answers[0, 1, 2] = SILENT  # client 1, in one of two
-    found = participation.count([7], clients, examples, answers[None]).of_arm(0)
+    found = participation_of([7], clients, examples, answers[None]).of_arm(0)
     # Of five clients the smallest third is the smallest one, 5; the largest third 2 and 1.
     assert found.silent_share(0) == 50
     assert found.silent_share(2) == 25
-    nobody = participation.count([7], clients, examples, np.full_like(answers, NO_ANSWER)[None])
+    nobody = participation_of([7], clients, examples, np.full_like(answers, NO_ANSWER)[None])
     assert nobody.of_arm(0).silent_share(0) is None
 
 
@@ -105,13 +105,13 @@ def test_counts_of_several_parts_add_up() -> None:
     clients = rng.integers(0, 2**31 - 1, (2, 4, 3)) // 2**29  # few, and they repeat
     answers = rng.integers(0, 3, (2, 2, 4, 3))
     seeds = [2**32 - 1, 0]
-    whole = participation.count(seeds, clients, clients + 1.0, answers)
+    whole = participation_of(seeds, clients, clients + 1.0, answers)
     parts = [
-        participation.count(seeds, clients[:, i : i + 2], clients[:, i : i + 2] + 1.0,
+        participation_of(seeds, clients[:, i : i + 2], clients[:, i : i + 2] + 1.0,
                             answers[:, :, i : i + 2])
         for i in (0, 2)
     ]  # fmt: skip
-    for a, b in zip(whole, participation.merge(parts), strict=True):
+    for a, b in zip(whole, merge(parts), strict=True):
         np.testing.assert_array_equal(a, b)
     assert set(whole.seed.tolist()) == set(seeds)
     assert whole.asked.sum() == 24

@@ -129,10 +129,8 @@ def follow(
     for name, doubt in infeasible(task, policies, settings.cohort, settings.rounds).items():
         log.warning("%s: %s", name, doubt)
     totals, chunks = Totals(settings.cohort), []
-    if folder is None:
-        records = stream(task, policies, settings)
-    else:
-        records = checkpointed(stream, task, policies, settings, folder)
+    what = task, policies, settings
+    records = stream(*what) if folder is None else checkpointed(stream, *what, folder)
     with closing(records):
         for record in records:
             for told in totals.add(record) if isinstance(record, Chunk) else [record]:

@@ -30,7 +30,6 @@ from taciturn.signals import noted
 from taciturn.sim import history
 from taciturn.sim.identity import identity, what_differs
 from taciturn.sim.model import flat_model
-from taciturn.sim.participation import Participation
 
 log = logging.getLogger("taciturn")
 
@@ -176,10 +175,10 @@ class Checkpoints:
             name: np.reshape([float(row[name] or "nan") for row in own], shape).transpose(1, 2, 0)
             for name in (*history.MEASURED, *self._tested)
         }
-        counts = (arrays[f"participation/{name}"] for name in Participation._fields)
+        counts = (arrays[f"participation/{name}"] for name in history.Participation._fields)
         return Chunk(
             group, history.as_recorded(columns), arrays["seconds"], self._size,
-            weights=arrays.get("weights"), participation=Participation(*counts),
+            weights=arrays.get("weights"), participation=history.Participation(*counts),
         )  # fmt: skip
 
     def _rows(self, chunk: Chunk) -> list[np.ndarray]:

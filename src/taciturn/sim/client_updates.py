@@ -5,6 +5,7 @@ codec loses something, updates wait in slots, one per lane, and are coded togeth
 are full: none is coded more than twice, and memory does not grow with cohorts.
 """
 
+from collections import namedtuple
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,14 +20,10 @@ from taciturn.core.policy import Policy
 from taciturn.core.rules import ClientStats
 from taciturn.sim import draws
 
-
-class Cohorts(NamedTuple):
-    """Who is asked, (rounds, seeds, cohort) each."""
-
-    clients: Any
-    rows: Any
-    examples: Any
-    steps: Any  # local ones
+# Who is asked, (rounds, seeds, cohort) each; steps are local ones.
+Cohorts = namedtuple("Cohorts", "clients rows examples steps")
+# A client of a cohort of a run, one per lane.
+Item = namedtuple("Item", "run seed slot client rows steps")
 
 
 class RoundInputs(NamedTuple):
@@ -39,17 +36,6 @@ class RoundInputs(NamedTuple):
     who: Cohorts  # (seeds, cohort)
     silence: Any  # how many times running, (runs, cohort); None where no rule looks at it
     residuals: Any  # what clients kept, a part of the table `Collector.keeping`
-
-
-class Item(NamedTuple):
-    """A client of a cohort of a run, one per lane."""
-
-    run: jax.Array
-    seed: jax.Array
-    slot: jax.Array
-    client: jax.Array
-    rows: jax.Array
-    steps: jax.Array
 
 
 class Spoken(NamedTuple):
@@ -168,8 +154,7 @@ class Collector:
     ) -> RoundSums:  # fmt: skip
         """The sums with the clients in them whose lanes have `ended`.
 
-        `updates` are the Δ of all lanes, layer by layer, (lanes, …) each; `loss` is their mean
-        training loss.
+        `updates` are the Δ of all lanes, layer by layer, (lanes, …) each; `loss` is a mean.
         """
         norms = jax.vmap(_norm)(updates)
         weight = work.who.examples[item.seed, item.slot].astype(norms.dtype)

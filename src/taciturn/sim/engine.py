@@ -24,10 +24,9 @@ from taciturn.core.policy import Policy
 from taciturn.errors import InputError, RunError
 from taciturn.progress import Chunk, Compiling, Group
 from taciturn.settings import Settings
-from taciturn.sim import devices, draws, participation, plan
+from taciturn.sim import devices, draws, history, plan
 from taciturn.sim.client_updates import Cohorts
 from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.history import recorded, tested_columns
 from taciturn.sim.lanes import Numbers, Schedule
 from taciturn.sim.rounds import CHUNK, REAL, WHOLE, Given, RoundMetrics, Rounds, SimState
 from taciturn.tasks.clients import Clients, Generated
@@ -128,7 +127,7 @@ class Program:
         self.rounds = rounds = Rounds(task, policies, form, self.mesh)
         self.seeds, self.cohort, self.runs = rounds.seeds, rounds.cohort, rounds.runs
         self.size = rounds.model.size
-        self.tested = tested_columns(task)
+        self.tested = history.tested_columns(task)
         self.lanes = (form.lanes or 0) * self.mesh.devices.size
         self._draw = jax.jit(rounds.draw, out_shardings=self.everywhere)
         self._begin = jax.jit(rounds.begin, static_argnums=2, out_shardings=self.everywhere)
@@ -176,7 +175,7 @@ class Program:
                 group._replace(done=done, lanes=self.lanes // self.mesh.devices.size, state=states),
                 columns, np.full(count, pace), self.size,
                 weights=np.stack([np.asarray(w) for w in self._weights(states)]) if last else None,
-                participation=participation.count(
+                participation=history.participation_of(
                     settings.all_seeds, asked.clients, asked.examples,
                     seen.answers.swapaxes(0, 1).reshape(len(arms), -1),
                 ),
@@ -235,7 +234,7 @@ class Program:
         if missed is None:  # all that download get the model
             missed = np.zeros((len(seen.whole), self.seeds, settings.choice or self.cohort), int)
         missed, kept = missed.swapaxes(0, 1), settings.kept_messages
-        return recorded(self.policies, self.size, found, missed, first, kept, self.tested)
+        return history.recorded(self.policies, self.size, found, missed, first, kept, self.tested)
 
     def _check_memory(self, states: SimState, population: int) -> None:
         """Raises where the servers' states, and what is kept of clients, leave no room."""

@@ -99,9 +99,11 @@ def named_weights(task: Task, seeds: Sequence[int], weights: np.ndarray) -> dict
 def model_of(task: Task, seed: int, weights: Mapping[str, np.ndarray]) -> Any:
     """The model of a seed, from what `named_weights` gave."""
     form = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    paths, structure = jax.tree_util.tree_flatten_with_path(form)
+
+    def read(path: Any, leaf: Any) -> jax.Array:
+        return jnp.asarray(weights[f"seed{seed}{jax.tree_util.keystr(path)}"])
+
     try:
-        leaves = [weights[f"seed{seed}{jax.tree_util.keystr(path)}"] for path, _ in paths]
+        return jax.tree_util.tree_map_with_path(read, form)
     except KeyError as error:
         raise InputError(f"The model of `{task.name}` has other arrays: {error}.") from None
-    return jax.tree_util.tree_unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])

@@ -18,16 +18,15 @@ from taciturn.core.policy import Policy
 from taciturn.core.server import ServerState
 from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
-from taciturn.sim import draws, local
+from taciturn.sim import draws, history, local
 from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.evaluation import make_scores
-from taciturn.sim.history import recorded, tested_columns
+from taciturn.sim.history import NO_ANSWER, SILENT, SPOKE
 from taciturn.sim.model import Model, flat_model
-from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE, count
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task, with_test
 
-# Who was asked, what each of them weighs, and what it answered, as in `participation.count`.
+# Who was asked, what each of them weighs, and what it answered: for `participation_of`.
 Answers = tuple[Any, Any, Any]
 
 
@@ -48,10 +47,8 @@ def stream(
 
     `groups` are what is left of a simulation that goes on; all of it by default.
     """
-    model = flat_model(task)
-    clients, _ = with_test(task)
-    trainer, tested = Trainer(task, model, clients, settings), tested_columns(task)
-    scores = make_scores(task)
+    model, scores, tested = flat_model(task), make_scores(task), history.tested_columns(task)
+    trainer = Trainer(task, model, with_test(task)[0], settings)
     runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
     for i, run in enumerate(runs):
         (arm,), (seed,) = run.arms, run.seeds
@@ -61,8 +58,8 @@ def stream(
             began = time.perf_counter()
             carried, seen, missed, answers = one.round(t, carried)
             seconds = time.perf_counter() - began
-            columns = recorded([one.policy], model.size, seen, missed, t, settings.kept_messages,
-                               tested)  # fmt: skip
+            kept = settings.kept_messages
+            columns = history.recorded([one.policy], model.size, seen, missed, t, kept, tested)
             weights = downlink.trained_from(carried.server)
             if settings.evaluates(t):
                 with jax.default_matmul_precision(trainer.precision):
@@ -76,7 +73,7 @@ def stream(
                 model.size,
                 tuple(runs[i + 1 :]),
                 weights=weights[None, None] if t + 1 == settings.rounds else None,
-                participation=count(run.seeds, *answers),
+                participation=history.participation_of(run.seeds, *answers),
             )
 
 
@@ -102,11 +99,8 @@ class _Run:
         return SimState(state, silence, residuals, versions, last)
 
     def round(self, t: int, carried: SimState) -> tuple[SimState, dict[str, Any], Any, Answers]:
-        """The state after round t, what was seen of it and how many messages clients had missed,
-        as in `history.recorded`, and who answered what.
-
-        What is kept of clients is written over.
-        """
+        """The state after round t, in which what is kept of clients is written over; what was seen
+        and how many messages clients had missed, as in `history.recorded`; who answered what."""
         policy, settings, trainer = self.policy, self.settings, self.trainer
         keys, state = draws.round_keys(self.keys, t), carried.server
         # C_t ← random set of N clients; they are sent θ_t and τ_t. With a codec for the way down
@@ -211,8 +205,7 @@ class Trainer:
     ) -> tuple[np.ndarray, float]:
         """What client k makes of the weights in round t, and its mean loss over the steps."""
         settings, n = self.settings, int(self.clients.rows_of(k[None])[0])
-        rate = settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds
-        lr = local.learning_rate(*rate)
+        lr = local.learning_rate(settings, settings.lr_schedule, t)
         size, total = settings.batch, 0.0
         whole = jnp.full(settings.cohort, settings.epochs * -(-n // size))
         steps = int(draws.local_steps(keys, whole, settings.stragglers)[slot])  # until time is up
@@ -225,8 +218,7 @@ class Trainer:
             for step, (epoch, positions) in enumerate(order):
                 batch, key = self.batch(self.clients, k, keys, slot, epoch, n, positions, step)
                 mask = np.ones(len(positions), bool)
-                trained, slots, loss = self.step(
-                    trained, slots, batch, mask, key, lr, settings.clip, settings.prox
-                )
+                given = trained, slots, batch, mask, key, lr, settings.clip, settings.prox
+                trained, slots, loss = self.step(*given)
                 total += float(loss)
             return np.asarray(self.model.ravel(trained)), total / max(steps, 1)

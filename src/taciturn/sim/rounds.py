@@ -18,9 +18,9 @@ from taciturn.settings import Settings
 from taciturn.sim import draws, local
 from taciturn.sim.client_updates import Cohorts, Collector, RoundInputs, RoundSums
 from taciturn.sim.evaluation import make_loss_sums, make_sums, scores_of
+from taciturn.sim.history import NO_ANSWER, SILENT, SPOKE
 from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
 from taciturn.sim.model import flat_model
-from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task, Tested
 
@@ -47,7 +47,7 @@ class RoundMetrics(NamedTuple):
 
     whole: Any  # the fields `WHOLE` of `RoundInfo`
     real: Any  # `REAL`
-    answers: Any  # what every client answered, as in `participation`, (rounds, runs, cohort)
+    answers: Any  # what every client answered, as in `history`, (rounds, runs, cohort)
     # How many messages each client had missed, (rounds, seeds, cohort); None without public models
     missed: Any
 
@@ -205,9 +205,8 @@ class Rounds:
             silence=None if states.silence is None else states.silence[self._places(who)],
             residuals=self.collector.keeping.of(states.residuals, who.clients),
         )
-        numbers = given.numbers
-        rate = numbers.lr, numbers.lr_decay, self.form.lr_schedule, round, numbers.rounds
-        numbers = numbers._replace(lr=local.learning_rate(*rate))
+        rate = local.learning_rate(given.numbers, self.form.lr_schedule, round)
+        numbers = given.numbers._replace(lr=rate)
         specs = Schedule(WHOLLY, SPLIT, SPLIT), WHOLLY, WHOLLY, WHOLLY
         train = self.on_devices(lambda *round: self.trainer(*round).train(), *specs)
         heard: RoundSums = train(schedule, work, numbers, given.clients)
