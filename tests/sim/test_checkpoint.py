@@ -1,7 +1,5 @@
 """Simulations that are killed, stopped or run out of disk, and go on as if nothing had been."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import itertools

@@ -1,7 +1,5 @@
 """Power of choice: clients are asked for their loss, and those with the largest train."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any

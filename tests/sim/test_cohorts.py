@@ -3,8 +3,6 @@
 Clients' rows do not differ, so that all of them train side by side in a few lines of NumPy.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
@@ -60,33 +58,6 @@ def train(weights: np.ndarray, data: dict[str, np.ndarray]) -> np.ndarray:
         scale = LR * np.minimum(1, CLIP / length) * (step < steps)
         trained -= scale[:, None] * gradient
     return trained - weights
-
-
-def test_a_large_cohort_is_the_federated_average_by_hand() -> None:
-    """All clients are asked; the silent, below mean − k·std, stand still."""
-    arms, cohort = {"full": np.inf, "adaptive,k=0+zero": 0.0, "adaptive,k=0.5+zero": 0.5}, 1_000
-    found = taciturn.compare(
-        alike(cohort), {arm: arm for arm in arms}, rounds=ROUNDS, cohort=cohort,
-        evaluate_every=ROUNDS,
-    )  # fmt: skip
-    data = table(cohort)
-    n = data["rows"].astype(float)
-    for arm, k in arms.items():
-        history, weights, threshold = found[arm], np.zeros(4), 0.0
-        for t in range(ROUNDS):
-            updates = train(weights, data)
-            norms = np.linalg.norm(updates, axis=1)
-            speaks = norms > threshold
-            weights = weights + (n * speaks) @ updates / n.sum()
-            # Who spoke and who was silent are all of them: the means are over everyone's n.
-            mean = np.average(norms, weights=n)
-            assert history.spoke[0, t] == speaks.sum()
-            np.testing.assert_allclose(history.norm_mean[0, t], mean, rtol=1e-5)
-            if k < np.inf:
-                np.testing.assert_allclose(history.threshold[0, t], threshold, rtol=1e-4)
-                assert (speaks.sum() == cohort) == (t == 0)
-            threshold = mean - k * np.sqrt(np.average((norms - mean) ** 2, weights=n))
-        np.testing.assert_allclose(history.weights[0], weights, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("policy", ["random:0.5+zero+top_k:0.25,feedback=true", "random:0.5+own"])

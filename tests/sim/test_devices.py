@@ -1,8 +1,6 @@
 """Devices: lanes on many of them, in one process and in two, give what one device gives; and what a
 machine tells of its cores and its memory, on systems that tell less than Linux does."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

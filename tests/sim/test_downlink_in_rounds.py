@@ -1,7 +1,5 @@
 """The way down in simulations: clients train from the public model, and download what they lack."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

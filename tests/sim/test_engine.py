@@ -1,11 +1,9 @@
 """The compiled engine: the plain loop's result, compiled once, whatever runs beside it."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
+import functools
 import gc
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,10 +37,10 @@ from taciturn.tasks.task import Task, classification
 
 
 def test_who_never_answers_is_missing_and_whose_update_is_nan_is_rejected() -> None:
-    """With 15 lanes every client has one of its own: none begins a second one."""
-    arms = {name: name for name in ("full", "adaptive,k=0+ou,cap=true", "random:0.5+top_k:0.5,"
-                                    "feedback=true")}  # fmt: skip
-    found = assert_agree(tiny(poisoned=3), arms, cohort=5, lanes=15, dropout=0.4)
+    """With 20 lanes every client has one of its own: none begins a second one."""
+    texts = "full", "adaptive+own", "adaptive,k=0+ou,cap=true", "random:0.5+top_k:0.5,feedback=true"
+    arms = dict(zip(texts, texts, strict=True))
+    found = assert_agree(tiny(poisoned=3), arms, cohort=5, lanes=20, dropout=0.4)
     for history in found.values():
         assert 0 < history.missing.sum() < history.missing.size * 5
         assert (history.rejected <= 1).all()  # the poisoned one, where it answers
@@ -84,19 +82,15 @@ def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
 
     def program(k: float, threshold: float, probability: float, **settings: Any) -> Any:
         texts = f"adaptive,k={k}+ou", f"fixed:{threshold}+zero", f"random:{probability}+last"
-        arms, settings = dict(zip("abc", texts, strict=True)), {"cohort": 3} | settings
+        given = {"arms": dict(zip("abc", texts, strict=True)), "cohort": 3, "progress": told.append}
         told.clear()
-        return program_of(
-            lambda: results.append(taciturn.compare(task, arms, progress=told.append, **settings)),
-            monkeypatch,
-        )
+        run = functools.partial(taciturn.compare, task, **given | settings)
+        return program_of(lambda: results.append(run()), monkeypatch)
 
-    others: dict[str, Any] = {
-        "rounds": 7, "seeds": (8, 2), "evaluate_every": 3, "lr": 0.1, "clip": 0.3,
-        "server_lr": 0.9, "dropout": 0.2, "stragglers": 0.2, "prox": 0.2,
-    }  # fmt: skip
-    first = program(0.0, 0.1, 0.5, rounds=3, seeds=(0, 1), evaluate_every=2, dropout=0.1,
-                    stragglers=0.1, prox=0.1)  # fmt: skip
+    others = {"rounds": 7, "seeds": (8, 2), "evaluate_every": 3, "lr": 0.1, "clip": 0.3,
+              "server_lr": 0.9, "dropout": 0.2, "stragglers": 0.2, "prox": 0.2}  # fmt: skip
+    some = dict.fromkeys(("dropout", "stragglers", "prox"), 0.1)
+    first = program(0.0, 0.1, 0.5, rounds=3, seeds=(0, 1), evaluate_every=2, **some)
     assert told[0] == Compiling(runs=6)
     with compilations() as events:
         assert program(1.5, 0.7, 0.9, **others) is first
@@ -165,11 +159,11 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    results: list[Any] = []
-    task = tiny()
     # A model whose weights are most of what a program needs, so that it goes with the lanes.
     loss, metrics = classification(lambda model, x, key: model(x))
     arms = {name: name for name in ("adaptive,k=0+zero", "full")}
+
+    task, results = tiny(), []  # type: Task, list[Any]
 
     def run() -> None:
         wide = dataclasses.replace(
@@ -177,7 +171,6 @@ def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(
         )
         results.append(taciturn.compare(wide, arms, rounds=3, cohort=4, lanes=8, devices=1))
 
-    caplog.set_level(logging.WARNING, "taciturn")
     roomy = program_of(run, monkeypatch)
     assert roomy.lanes == 8
     assert not caplog.messages

@@ -3,8 +3,6 @@
 Elsewhere these are skipped, see `tests/conftest.py`; `python tests/gpu.py` runs and records them.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

@@ -4,8 +4,6 @@ An orthogonal array: of five rules, stand-ins, codecs and sets of options every 
 and arms with the same options run side by side. The other parts and models are nightly.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The plain loop: reproducible to the bit, counted to the byte; and what is held out to test on."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

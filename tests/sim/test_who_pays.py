@@ -1,7 +1,5 @@
 """Figures of single clients: the worst tenth, and how often small and large ones are silent."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 from collections import Counter
