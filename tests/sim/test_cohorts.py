@@ -1,6 +1,6 @@
-"""Large cohorts by hand: the federated average, what `own` repeats, what feedback keeps.
+"""A large cohort by hand: the federated average, what `own` repeats, what feedback keeps.
 
-Clients' rows do not differ, so that all of them train side by side in a few lines of NumPy.
+A client's rows do not differ, so that all clients train side by side in a few lines of NumPy.
 """
 
 from typing import Any
@@ -16,35 +16,24 @@ from taciturn.sim import draws
 BATCH, EPOCHS, LR, CLIP, ROUNDS = 4, 2, 0.5, 0.2, 3
 
 
-def table(population: int) -> dict[str, np.ndarray]:
-    """A client's one example, label, and how many rows it has, all alike."""
+def alike(population: int) -> tuple[taciturn.Task, dict[str, np.ndarray]]:
+    """Logistic regression with four weights; each client's row and label, and how many it has."""
     rng = np.random.default_rng(0)
     x = rng.normal(0, 1, (population, 3)).astype(np.float32)
     y = (x @ [1.0, -2.0, 0.5] + rng.normal(0, 1, population) > 0).astype(np.int32)
-    return {"x": x, "y": y, "rows": rng.integers(1, 10, population).astype(np.int32)}
-
-
-def alike(population: int) -> taciturn.Task:
-    """Logistic regression with four weights."""
-    data = table(population)
+    data = {"x": x, "y": y, "rows": rng.integers(1, 10, population).astype(np.int32)}
 
     def losses(params: Any, batch: Any, key: Any = None) -> Any:
         scores = batch["x"] @ params["w"] + params["b"]
         return jax.nn.softplus(scores) - batch["y"] * scores
 
-    clients = taciturn.Generated(
-        population,
-        9,
-        lambda client, data: data["rows"][client],
-        lambda client, index, data: {"x": data["x"][client], "y": data["y"][client]},
-        data,
-    )
+    rows = {name: np.repeat(data[name], data["rows"], axis=0) for name in ("x", "y")}
     return taciturn.Task(
-        "alike", clients, init=lambda key: {"w": jnp.zeros(3), "b": jnp.zeros(())}, loss=losses,
+        "alike", taciturn.Stored.of(rows, data["rows"]), test=rows,
+        init=lambda key: {"w": jnp.zeros(3), "b": jnp.zeros(())}, loss=losses,
         metrics=lambda params, batch: {"loss": (losses(params, batch), batch["y"] * 0 + 1)},
-        test={"x": data["x"][:50], "y": data["y"][:50]}, batch=BATCH, epochs=EPOCHS, lr=LR,
-        clip=CLIP,
-    )  # fmt: skip
+        batch=BATCH, epochs=EPOCHS, lr=LR, clip=CLIP,
+    ), data  # fmt: skip
 
 
 def train(weights: np.ndarray, data: dict[str, np.ndarray]) -> np.ndarray:
@@ -68,7 +57,7 @@ def test_what_is_kept_of_a_client_stays_while_it_is_silent(policy: str) -> None:
     adds nothing. With `own` the silent are counted with what they said last.
     """
     population, seed, own = 60, 3, policy.endswith("own")
-    data, weights = table(population), np.zeros(4)
+    (task, data), weights = alike(population), np.zeros(4)
     n, residuals, last = data["rows"].astype(float), *np.zeros((2, population, 4))
     spoke = []
     for t in range(ROUNDS):
@@ -83,7 +72,7 @@ def test_what_is_kept_of_a_client_stays_while_it_is_silent(policy: str) -> None:
         weights = weights + n @ last / n.sum()
         spoke.append(int(speaks.sum()))
     history = taciturn.simulate(
-        alike(population), policy, rounds=ROUNDS, cohort=population, seeds=(seed,), lanes=7
+        task, policy, rounds=ROUNDS, cohort=population, seeds=(seed,), lanes=7
     )
     np.testing.assert_array_equal(history.spoke[0], spoke)
     np.testing.assert_allclose(history.weights[0], weights, rtol=1e-4, atol=1e-6)

@@ -18,7 +18,6 @@ from small_tasks import (
     assert_agree,
     assert_identical,
     assert_same,
-    cnn,
     distance,
     few,
     noisy,
@@ -195,16 +194,3 @@ def test_what_does_not_fit_at_all_is_refused_before_anything_runs(
         taciturn.compare(few(), arms, rounds=4, cohort=4, devices=1, progress=told.append)
     assert not told
     taciturn.compare(few(), {"full": "full"}, rounds=1, cohort=4, devices=1, lanes=1)
-
-
-# Precision.
-
-
-@pytest.mark.nightly
-def test_bfloat16_is_close_and_not_the_same() -> None:
-    exact, coarse = (
-        taciturn.simulate(cnn(), "full", rounds=3, cohort=6, precision=precision)
-        for precision in ("float32", "bfloat16")
-    )
-    assert coarse.weights.dtype == np.float32
-    assert 1e-5 < distance(coarse.weights, exact.weights) < 2e-2

@@ -29,10 +29,8 @@ def kernels() -> Task:
 
 @pytest.mark.parametrize("lanes", [None, 3], ids=["lanes of its own choice", "three lanes"])
 def test_the_engine_is_the_plain_loop(lanes: int | None) -> None:
-    arms = (
-        "full", "adaptive,k=0+ou", "adaptive,k=0+ou,cap=true", "fixed:0.4+zero",
-        "random:0.5+last", "random:0.5+ignore",
-    )  # fmt: skip
+    arms = ("full", "adaptive,k=0+ou", "adaptive,k=0+ou,cap=true", "fixed:0.4+zero",
+            "random:0.5+last", "random:0.5+ignore")  # fmt: skip
     # The loop takes what precision JAX has by itself, which on a GPU is not float32's.
     with jax.default_matmul_precision("highest"):
         found = assert_agree(
@@ -76,9 +74,8 @@ def test_coarse_products_are_near_the_exact_ones_and_not_the_same() -> None:
     task = cnn(EmnistCNN, 28, noise=0.5, lr=0.1)
 
     def end(precision: str, lr: float = 0.1) -> np.ndarray:
-        return taciturn.simulate(
-            task, "full", rounds=1, cohort=6, precision=precision, lr=lr
-        ).weights
+        settings = {"rounds": 1, "cohort": 6, "precision": precision, "lr": lr}
+        return taciturn.simulate(task, "full", **settings).weights
 
     start = end("float32", 0.0)
     exact = end("float32") - start
