@@ -51,7 +51,7 @@ MUTANTS = [
     Mutant("a codec that ignores its key", "core/codecs/quantize.py", "contract/test_codecs.py",
            "random_bits(fold(key, LEVELS), (size,))",
            "random_bits(fold(key * 0, LEVELS), (size,))"),
-    Mutant("what was left out forgotten in silence", "sim/client_updates.py", "sim/test_cohorts.py",
+    Mutant("what was left out forgotten in silence", "sim/client_updates.py", "sim/test_pairs.py",
            "jnp.where(said[self.runs][..., None], new, table[place])",
            "new"),
     Mutant("a checkpoint that forgets the optimiser", "sim/checkpoint.py",

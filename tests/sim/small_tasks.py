@@ -129,6 +129,7 @@ def assert_identical(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     """The histories of all arms, bit for bit."""
     assert list(ours) == list(theirs)
     for name, history in theirs.items():
+        assert ours[name].seeds == history.seeds
         found = ours[name].columns() | {"weights": ours[name].weights}
         for column, wanted in (history.columns() | {"weights": history.weights}).items():
             assert found[column].dtype == wanted.dtype, column
