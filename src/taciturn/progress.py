@@ -37,7 +37,6 @@ class Chunk(NamedTuple):
     group: Group  # whose rounds, and how far it is now
     columns: Mapping[str, np.ndarray]  # (arms, seeds, rounds) each; NaN where nothing was tested
     seconds: np.ndarray  # wall time of each round, compilation left out, (rounds,)
-    size: int  # how many weights the model has
     waiting: tuple[Group, ...] = ()  # the groups that come after this one
     weights: np.ndarray | None = None  # after the last round, (arms, seeds, size); None before
     participation: Any = None  # how often each client was asked and spoke in these rounds

@@ -177,7 +177,7 @@ class Checkpoints:
         }
         counts = (arrays[f"participation/{name}"] for name in history.Participation._fields)
         return Chunk(
-            group, history.as_recorded(columns), arrays["seconds"], self._size,
+            group, history.as_recorded(columns), arrays["seconds"],
             weights=arrays.get("weights"), participation=history.Participation(*counts),
         )  # fmt: skip
 

@@ -24,9 +24,8 @@ from taciturn.core.policy import Policy
 from taciturn.errors import InputError, RunError
 from taciturn.progress import Chunk, Compiling, Group
 from taciturn.settings import Settings
-from taciturn.sim import devices, draws, history, plan
+from taciturn.sim import defaults, devices, draws, history, plan
 from taciturn.sim.client_updates import Cohorts
-from taciturn.sim.defaults import PRECISIONS
 from taciturn.sim.lanes import Numbers, Schedule
 from taciturn.sim.rounds import CHUNK, REAL, WHOLE, Given, RoundMetrics, Rounds, SimState
 from taciturn.tasks.clients import Clients, Generated
@@ -139,8 +138,9 @@ class Program:
         self, arms: Mapping[str, Policy], settings: Settings, group: Group
     ) -> Iterator[Chunk | Compiling]:
         """Runs the arms, which have the forms that the program was made for, from `group` on."""
+        precision = defaults.PRECISIONS[self.form.precision]
         # Not around all of it: a generator's caller would have the precision too.
-        precise = functools.partial(jax.default_matmul_precision, PRECISIONS[self.form.precision])
+        precise = functools.partial(jax.default_matmul_precision, precision)
         with precise():
             clients, test = _placed(self.task, self.everywhere)
             self.lanes = self.lanes or self._choose_lanes(clients)
@@ -173,7 +173,7 @@ class Program:
             last = done == settings.rounds
             yield Chunk(
                 group._replace(done=done, lanes=self.lanes // self.mesh.devices.size, state=states),
-                columns, np.full(count, pace), self.size,
+                columns, np.full(count, pace),
                 weights=np.stack([np.asarray(w) for w in self._weights(states)]) if last else None,
                 participation=history.participation_of(
                     settings.all_seeds, asked.clients, asked.examples,

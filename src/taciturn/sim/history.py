@@ -277,13 +277,14 @@ def gather(
             for name in chunks[0].columns
         }
         counts = [chunk.participation.of_arm(slice(a, a + 1)) for chunk, a in own]
+        weights = np.concatenate([np.asarray(chunk.weights)[a] for chunk, a in own])
         found[arm] = History(
             policy,
             tuple(seed for chunk, _ in own for seed in chunk.group.seeds),
             settings.cohort,
-            chunks[0].size,
+            weights.shape[1],
             **{name: columns.pop(name) for name in (*MEASURED, *TESTED)},
-            weights=np.concatenate([np.asarray(chunk.weights)[a] for chunk, a in own]),
+            weights=weights,
             seconds=np.sum([chunk.seconds for chunk, _ in own], axis=0),
             participation=merge(counts).of_arm(0),
             metrics=columns,

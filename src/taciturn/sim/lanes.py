@@ -91,10 +91,8 @@ class LaneTrainer:
         left = item.steps - state.step
         steps = jnp.min(jnp.where(active, left, jnp.iinfo(jnp.int32).max))
 
-        one, carry = (
-            over_lanes(self.lanes, self.local_step),
-            (state.params, state.slots, state.loss),
-        )
+        one = over_lanes(self.lanes, self.local_step)
+        carry = state.params, state.slots, state.loss
         params, slots, loss = jax.lax.fori_loop(
             0, steps, lambda i, carry: one(item, state.step + i, *carry), carry
         )

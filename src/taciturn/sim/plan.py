@@ -59,8 +59,5 @@ def best_lanes(sample: np.ndarray, cohort: int, seeds: int, arms: int, multiple:
     rounds = [np.tile(rng.choice(sample, cohort * seeds), arms) for _ in range(tries)]
     most = -(-items // multiple)
     candidates = np.unique(np.geomspace(1, most, 32).round().astype(int)) * multiple
-    costs = [
-        (sum(makespan(steps, lanes) for steps in rounds) * (lanes + _LATENCY), lanes)
-        for lanes in candidates
-    ]
-    return int(min(costs)[1])
+    longest = [sum(makespan(steps, lanes) for steps in rounds) for lanes in candidates]
+    return int(candidates[np.argmin(longest * (candidates + _LATENCY))])

@@ -15,13 +15,9 @@ import numpy as np
 
 from taciturn.core import client, downlink, messages, server, tally
 from taciturn.core.policy import Policy
-from taciturn.core.server import ServerState
 from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
-from taciturn.sim import draws, history, local
-from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.evaluation import make_scores
-from taciturn.sim.history import NO_ANSWER, SILENT, SPOKE
+from taciturn.sim import defaults, draws, evaluation, history, local
 from taciturn.sim.model import Model, flat_model
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task, with_test
@@ -33,7 +29,7 @@ Answers = tuple[Any, Any, Any]
 class SimState(NamedTuple):
     """What goes from round to round: the server's state, and what is kept of each client."""
 
-    server: ServerState
+    server: server.ServerState
     silence: np.ndarray | None  # how many times running; None where the rule does not look at it
     residuals: np.ndarray | None  # what the codec left out; None without feedback
     versions: np.ndarray | None  # of the public model that it has; None where there is none
@@ -47,7 +43,11 @@ def stream(
 
     `groups` are what is left of a simulation that goes on; all of it by default.
     """
-    model, scores, tested = flat_model(task), make_scores(task), history.tested_columns(task)
+    model, scores, tested = (
+        flat_model(task),
+        evaluation.make_scores(task),
+        history.tested_columns(task),
+    )
     trainer = Trainer(task, model, with_test(task)[0], settings)
     runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
     for i, run in enumerate(runs):
@@ -70,7 +70,6 @@ def stream(
                 run._replace(done=t + 1, state=SimState(carried.server, *map(copy, carried[1:]))),
                 columns,
                 np.array([seconds]),
-                model.size,
                 tuple(runs[i + 1 :]),
                 weights=weights[None, None] if t + 1 == settings.rounds else None,
                 participation=history.participation_of(run.seeds, *answers),
@@ -91,10 +90,9 @@ class _Run:
         weights = np.asarray(self.trainer.model.init(self.keys.init))
         state = server.init(policy, weights, self.optimizer, self.settings.rounds)
         silence = np.zeros(population, np.int32) if "silence" in policy.rule.looks_at else None
-        residuals, last = (
-            np.zeros((population, weights.size), weights.dtype) if needed else None
-            for needed in (policy.codec.feedback, policy.stand_in.own)
-        )
+        table = population, weights.size
+        residuals = np.zeros(table, weights.dtype) if policy.codec.feedback else None
+        last = np.zeros(table, weights.dtype) if policy.stand_in.own else None
         versions = np.zeros(population, np.int32) if policy.has_public else None
         return SimState(state, silence, residuals, versions, last)
 
@@ -117,7 +115,7 @@ class _Run:
         examples = np.asarray(trainer.clients.examples_of(cohort))
         # With `choice` they were drawn by what they weigh, and count alike.
         counts = examples if settings.choice is None else np.ones_like(examples)
-        answers = np.full(settings.cohort, NO_ANSWER)
+        answers = np.full(settings.cohort, history.NO_ANSWER)
         for slot in np.flatnonzero(there).tolist():
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
             k, n = cohort[slot], counts[slot].item()
@@ -128,7 +126,7 @@ class _Run:
             heard = tally.add(heard, message, config, policy.codec, last=before)
             if heard.n_rejected > rejected:
                 continue
-            answers[slot] = SILENT if message.update is None else SPOKE
+            answers[slot] = history.SILENT if message.update is None else history.SPOKE
             if carried.last is not None and message.update is not None:
                 carried.last[k] = message.update
         # τ_{t+1}, θ_{t+1}, and the sums updated with the step; then P_{t+1}.
@@ -167,7 +165,7 @@ class Trainer:
     def __init__(self, task: Task, model: Model, clients: Clients, settings: Settings) -> None:
         self.task, self.model, self.clients, self.settings = task, model, clients, settings
         self.transformation = local.client_optimizer(settings)
-        self.precision = PRECISIONS[settings.precision]
+        self.precision = defaults.PRECISIONS[settings.precision]
         self.step = jax.jit(local.make_step(task, model, self.transformation, settings.precision))
         self.batch = jax.jit(self._batch)
         self.rows = jax.jit(type(clients).batch)

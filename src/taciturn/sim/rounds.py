@@ -15,10 +15,8 @@ from jax.sharding import Mesh, PartitionSpec
 from taciturn.core import downlink, server, tally
 from taciturn.core.policy import Policy
 from taciturn.settings import Settings
-from taciturn.sim import draws, local
+from taciturn.sim import draws, evaluation, history, local
 from taciturn.sim.client_updates import Cohorts, Collector, RoundInputs, RoundSums
-from taciturn.sim.evaluation import make_loss_sums, make_sums, scores_of
-from taciturn.sim.history import NO_ANSWER, SILENT, SPOKE
 from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
 from taciturn.sim.model import flat_model
 from taciturn.tasks.clients import Clients
@@ -109,7 +107,7 @@ class Rounds:
         draw = functools.partial(draws.candidates, examples=examples, size=self.form.choice)
         candidates = jax.vmap(draw)(now)
         stride = batch * self.mesh.devices.size
-        sums = make_loss_sums(self.task, self.model, batch)
+        sums = evaluation.make_loss_sums(self.task, self.model, batch)
 
         def share(weights: jax.Array, candidates: jax.Array, clients: Clients, start: Any) -> Any:
             pairs = (weights, candidates)
@@ -222,8 +220,8 @@ class Rounds:
             jnp.stack([jnp.column_stack([getattr(info, n) for n in names]) for info in infos])
             for names in (WHOLE, REAL)
         )
-        answers = jnp.where(heard.said, SPOKE, SILENT).astype(jnp.int8)
-        answers = jnp.where(there & jnp.isfinite(heard.norms), answers, jnp.int8(NO_ANSWER))
+        answers = jnp.where(heard.said, history.SPOKE, history.SILENT).astype(jnp.int8)
+        answers = jnp.where(there & jnp.isfinite(heard.norms), answers, jnp.int8(history.NO_ANSWER))
         missed = None
         if states.versions is not None:
             missed = round - jnp.take_along_axis(states.versions, who.clients, axis=1)
@@ -292,12 +290,12 @@ class Rounds:
         """What was tested, (arms, seeds) each; devices share the test set."""
         batch, count = min(test.total, self.test_batch), self.mesh.devices.size
         starts = jnp.arange(0, -(-test.total // (batch * count)) * batch * count, batch)
-        sums = make_sums(self.task, self.model, batch)
+        sums = evaluation.make_sums(self.task, self.model, batch)
 
         def share(weights: jax.Array, test: Tested, starts: jax.Array) -> Any:
             result = jax.lax.map(lambda w: sums(w, test, starts), weights)
             return jax.lax.psum(result, "lanes")
 
         everywhere = self.on_devices(share, WHOLLY, WHOLLY, SPLIT)
-        scores = scores_of(*everywhere(jnp.concatenate(weights), test, starts))
+        scores = evaluation.scores_of(*everywhere(jnp.concatenate(weights), test, starts))
         return {name: score.reshape(len(weights), self.seeds) for name, score in scores.items()}
