@@ -148,8 +148,9 @@ def assert_same(ours: taciturn.History, theirs: taciturn.History, tolerance: flo
         np.testing.assert_allclose(found[name], wanted, **{"rtol": 0} | near, err_msg=name)
 
 
-def assert_agree(task: Task, arms: dict[str, str], tolerance: float = 1e-5, **settings: Any) -> Any:
-    """Runs engine and loop, and returns what the engine found."""
+def assert_agree(task: Task, arms: Any, tolerance: float = 1e-5, **settings: Any) -> Any:
+    """Runs engine and loop, and returns what the engine found; arms may be texts alone."""
+    arms = arms if isinstance(arms, dict) else dict(zip(arms, arms, strict=True))
     settings = {"rounds": 5, "evaluate_every": 2} | settings
     ours = taciturn.compare(task, arms, **settings)
     theirs = taciturn.compare(task, arms, plain=True, **settings | {"lanes": None})

@@ -12,18 +12,9 @@ import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import small_tasks
 from float64 import enable_x64
-from small_tasks import (
-    SEVERAL,
-    assert_agree,
-    assert_identical,
-    assert_same,
-    distance,
-    few,
-    noisy,
-    program_of,
-    tiny,
-)
+from small_tasks import SEVERAL, assert_agree, assert_identical, assert_same, few, program_of, tiny
 
 import taciturn
 from taciturn.core.messages import OVERHEAD
@@ -38,8 +29,7 @@ from taciturn.tasks.task import Task, classification
 def test_who_never_answers_is_missing_and_whose_update_is_nan_is_rejected() -> None:
     """With 20 lanes every client has one of its own: none begins a second one."""
     texts = "full", "adaptive+own", "adaptive,k=0+ou,cap=true", "random:0.5+top_k:0.5,feedback=true"
-    arms = dict(zip(texts, texts, strict=True))
-    found = assert_agree(tiny(poisoned=3), arms, cohort=5, lanes=20, dropout=0.4)
+    found = assert_agree(tiny(poisoned=3), texts, cohort=5, lanes=20, dropout=0.4)
     for history in found.values():
         assert 0 < history.missing.sum() < history.missing.size * 5
         assert (history.rejected <= 1).all()  # the poisoned one, where it answers
@@ -102,7 +92,7 @@ def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
     before, after, fresh = results
     assert after["a"].rounds == 7
     for name in before:
-        assert distance(after[name].weights, before[name].weights) > 1e-3
+        assert small_tasks.distance(after[name].weights, before[name].weights) > 1e-3
         assert_same(after[name], fresh[name], 1e-6)
 
 
@@ -118,8 +108,8 @@ def test_a_task_can_run_in_float32_and_float64() -> None:
 def test_the_data_of_one_task_at_a_time_are_on_the_device() -> None:
     """Whatever has been run before. Data can be told by their shape."""
     for width in (1_001, 1_007):
-        task = noisy("wide", lambda key, width=width: {"w": jnp.zeros((width, 2))},
-                     lambda p, x, key: x @ p["w"], 2, (width,), [4, 4, 4])  # fmt: skip
+        init = functools.partial(lambda width, key: {"w": jnp.zeros((width, 2))}, width)
+        task = small_tasks.noisy("wide", init, lambda p, x, key: x @ p["w"], 2, (width,), [4] * 3)
         taciturn.simulate(task, "full", rounds=1, cohort=2)
     del task
     gc.collect()

@@ -33,9 +33,7 @@ def test_the_engine_is_the_plain_loop(lanes: int | None) -> None:
             "random:0.5+last", "random:0.5+ignore")  # fmt: skip
     # The loop takes what precision JAX has by itself, which on a GPU is not float32's.
     with jax.default_matmul_precision("highest"):
-        found = assert_agree(
-            cnn(), {arm: arm for arm in arms}, 1e-4, cohort=4, seeds=(1, 2), lanes=lanes
-        )
+        found = assert_agree(cnn(), arms, 1e-4, cohort=4, seeds=(1, 2), lanes=lanes)
     for arm in arms[1:]:
         assert 0 < found[arm].spoke.sum() < found[arm].spoke.size * 4, arm
 

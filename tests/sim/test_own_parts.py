@@ -235,7 +235,7 @@ def test_metrics_of_ones_own_are_there_and_accuracy_is_not_needed() -> None:
         return {"size": (one * jnp.sum(jnp.abs(params["w"])), one), "ones": (batch["y"], one)}
 
     task = dataclasses.replace(TASK, metrics=metrics)
-    history = assert_agree(task, {"full": "full"}, **QUICK)["full"]
+    history = assert_agree(task, ["full"], **QUICK)["full"]
     assert np.isnan(history.accuracy).all()
     scores, size = taciturn.evaluate(task, history.weights[0]), history.metrics["size"]
     assert size.shape == history.accuracy.shape
@@ -274,8 +274,7 @@ def normalised() -> Task:
 def test_frozen_statistics_stay_as_they_were_whatever_the_codec() -> None:
     """Else their noise would make a variance negative, and the loss NaN."""
     task, arms = normalised(), ("budget:300B", "full+quantize:1+down=quantize:1")
-    found = assert_agree(task, {arm: arm for arm in arms}, cohort=4, lanes=1,
-                         server_optimizer="adam", server_lr=0.1)  # fmt: skip
+    found = assert_agree(task, arms, cohort=4, lanes=1, server_optimizer="adam", server_lr=0.1)
     for history in found.values():
         assert history.size == 105
         assert np.isfinite(history.loss[:, -1]).all()

@@ -32,12 +32,8 @@ from taciturn.tasks.clients import Clients
 Numbers = namedtuple("Numbers", "lr clip server_lr lr_decay rounds dropout stragglers prox")
 
 
-class Schedule(NamedTuple):
-    """Which items each lane trains in a round, one after another, see `plan.pack`."""
-
-    items: Any  # (rounds, items)
-    begins: Any  # where a lane's items begin and end in them, (rounds, lanes)
-    ends: Any
+# All lanes' items, (rounds, items), and where a lane's begin and end in them, (rounds, lanes).
+Schedule = namedtuple("Schedule", "items begins ends")
 
 
 class Lanes(NamedTuple):

@@ -5,6 +5,7 @@ compiles them and calls them from the host.
 """
 
 import functools
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from taciturn.core.policy import Policy
 from taciturn.settings import Settings
 from taciturn.sim import draws, evaluation, history, local
 from taciturn.sim.client_updates import Cohorts, Collector, RoundInputs, RoundSums
-from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
+from taciturn.sim.lanes import LaneTrainer, Schedule
 from taciturn.sim.model import flat_model
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task, Tested
@@ -27,14 +28,8 @@ _TEST_BATCH, _TEST_BATCH_ON_GPU = 512, 2048  # examples at a time when nothing i
 WHOLE = ("spoke", "rejected", "nbytes")
 REAL = ("threshold", "norm_mean", "norm_std")
 WHOLLY, SPLIT = PartitionSpec(), PartitionSpec("lanes")  # what a device gets of an argument
-
-
-class Given(NamedTuple):
-    """What does not change from round to round."""
-
-    keys: draws.RunKeys  # (seeds,)
-    numbers: Numbers
-    clients: Clients
+# What does not change from round to round: `RunKeys`, (seeds,), `Numbers` and `Clients`.
+Given = namedtuple("Given", "keys numbers clients")
 
 
 class RoundMetrics(NamedTuple):
