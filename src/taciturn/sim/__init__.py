@@ -119,10 +119,7 @@ def follow(
 ) -> dict[str, History]:  # fmt: skip
     """The histories of a simulation that is run to its end.
 
-    Args:
-      task, policies, tell, plain: as for `compare`.
-      settings: filled in.
-      folder: as for `compare`, claimed by the caller.
+    As `compare`, with settings that are filled in and a folder that the caller has claimed.
     """
     stream = reference.stream if plain else engine.stream
     check_parts(task, policies.values(), plain)

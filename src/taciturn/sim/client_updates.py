@@ -67,14 +67,11 @@ class ClientTable:
 
     Clients keep one of what their codec left out, the server one of what they said last. Tables are
     (rows, population, size); lanes fill in what a round changes of them, (rows, cohort, size).
-
-    Attributes:
-      runs: those that need it, each with a row.
-      rows: the row of every run; out of bounds where it has none: nothing is written, 0 is read.
     """
 
     def __init__(self, needed: np.ndarray) -> None:
-        self.runs = np.flatnonzero(needed)
+        self.runs = np.flatnonzero(needed)  # those that need it, each with a row
+        # The row of every run; out of bounds where it has none: nothing is written, 0 is read.
         self.rows = np.where(needed, np.cumsum(needed) - 1, len(self.runs))
 
     def empty(self, clients: int, size: int, dtype: Any) -> Any:
@@ -109,18 +106,13 @@ class ClientTable:
 
 
 class Collector:
-    """Collects what clients trained; compare `client.respond`, `client.through` and `tally.add`.
-
-    Attributes:
-      policies: one per arm.
-      size: how many weights the model has.
-      keeping: of the runs whose clients keep what their codec left out.
-      repeating: of the runs in which a silent client's own last update stands in for it.
-    """
+    """Collects what clients trained; compare `client.respond`, `client.through` and `tally.add`."""
 
     def __init__(self, policies: tuple[Policy, ...], seeds: int, cohort: int, size: int) -> None:
         self.policies, self.seeds, self.cohort, self.size = policies, seeds, cohort, size
         self.runs = len(policies) * seeds
+        # Of the runs whose clients keep what their codec left out, and of those in which a silent
+        # client's own last update stands in for it.
         keeps = [p.codec.feedback and p.codec.error(size) > 0 for p in policies]
         self.keeping = ClientTable(np.repeat(keeps, seeds))
         self.repeating = ClientTable(np.repeat([p.stand_in.own for p in policies], seeds))

@@ -30,10 +30,7 @@ _S = TypeVar("_S", bound=Settings)
 def fill_in(settings: _S, task: Task, plain: bool = False, policies: Iterable[Policy] = ()) -> _S:
     """The settings, checked like the task, with the defaults that are the task's.
 
-    Args:
-      settings, task: what is simulated.
-      plain: whether the plain loop does it.
-      policies: those that are to run with the settings.
+    `plain` is whether the plain loop runs, and `policies` are those that do so with these settings.
     """
     check(task)
     _check_names(settings)

@@ -236,8 +236,7 @@ def recorded(
     """The columns of the rounds from `first` on, (arms, seeds, rounds) each, not tested yet.
 
     Args:
-      policies: one per arm.
-      size: how many weights the model has.
+      policies, size: one per arm, and how many weights the model has.
       seen: the figures of `RoundInfo`, and how many are `missing`.
       missed: how many messages each client lacked that downloads, (seeds, rounds, clients).
       kept: how many messages the server keeps.

@@ -21,21 +21,13 @@ from taciturn.tasks.task import Task
 
 
 class Model(NamedTuple):
-    """The forms of a task's model.
+    """The forms of a task's model."""
 
-    Attributes:
-      init: `(key) -> vector`, the first weights.
-      ravel: `(pytree of weights) -> vector`.
-      unravel: the way back. The pytree is the model's, with None for what is no weight.
-      whole: `(pytree of weights) -> model`, as the task's functions take it.
-      size: how many weights there are.
-    """
-
-    init: Callable[[jax.Array], jax.Array]
-    ravel: Callable[[Any], jax.Array]
-    unravel: Callable[[jax.Array], Any]
-    whole: Callable[[Any], Any]
-    size: int
+    init: Callable[[jax.Array], jax.Array]  # `(key) -> vector`, the first weights
+    ravel: Callable[[Any], jax.Array]  # `(pytree of weights) -> vector`
+    unravel: Callable[[jax.Array], Any]  # the way back: the model's, None for what is no weight
+    whole: Callable[[Any], Any]  # `(pytree of weights) -> model`, as the task's functions take it
+    size: int  # how many weights there are
 
     def of(self, vector: jax.Array) -> Any:
         """The model with these weights."""

@@ -48,10 +48,8 @@ def best_lanes(sample: np.ndarray, cohort: int, seeds: int, arms: int, multiple:
     takes the time. The answer depends on the clients alone and not on the cohorts that a seed
     draws, so that runs with other seeds are the same program.
 
-    Args:
-      sample: local steps of a sample of the clients.
-      cohort, seeds, arms: clients in a round, and runs side by side; arms ask the same clients.
-      multiple: the number of lanes must be a multiple of this.
+    `sample` are local steps of some of the clients, arms ask the same clients, and the number of
+    lanes is a multiple of `multiple`.
     """
     items = cohort * seeds * arms
     rng = np.random.default_rng(0)
