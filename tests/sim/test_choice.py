@@ -95,22 +95,17 @@ def test_probes_are_counted_to_the_byte() -> None:
     history = taciturn.simulate(
         tiny(), "full", choice=4, rounds=5, cohort=2, dropout=0.4, plain=True
     )
-    size, answered = history.size, 2 - history.missing
     assert 0 < history.missing.sum() < 10
-    np.testing.assert_array_equal(history.bytes_up, history.spoke * 4 * size)
     # Four losses and an answer from all who are there; four models, four requests for a loss and
     # two to train, for which nobody gets the model again.
-    np.testing.assert_array_equal(history.overhead_up, (4 + answered) * OVERHEAD)
-    np.testing.assert_array_equal(history.bytes_down, np.full((1, 5), 4 * 4 * size))
-    np.testing.assert_array_equal(history.bytes_down_silos, history.bytes_down)
-    np.testing.assert_array_equal(history.overhead_down, np.full((1, 5), (4 + 2) * OVERHEAD))
-    columns = history.columns()
-    np.testing.assert_array_equal(
-        columns["bytes_up_full"], answered * 4 * size + history.overhead_up
-    )
-    np.testing.assert_array_equal(
-        columns["bytes_down_full"], history.bytes_down + history.overhead_down
-    )
+    model, columns, answered = 4 * history.size, history.columns(), 2 - history.missing
+    up, down = (4 + answered) * OVERHEAD, (4 + 2) * OVERHEAD
+    wanted = {"bytes_up": history.spoke * model, "overhead_up": up, "bytes_down": 4 * model,
+              "bytes_down_silos": 4 * model, "overhead_down": down,
+              "bytes_up_full": answered * model + up,
+              "bytes_down_full": 4 * model + down}  # fmt: skip
+    for name, column in wanted.items():
+        np.testing.assert_array_equal(columns[name], np.broadcast_to(column, (1, 5)), name)
     assert history.summary()["choice"] == 4
 
 

@@ -90,6 +90,14 @@ def test_with_probabilities_the_mean_is_right_on_average(stand_in: Any) -> None:
     np.testing.assert_allclose(mean, examples @ updates / examples.sum(), rtol=1e-6, atol=1e-6)
 
 
+def test_a_message_that_cannot_be_is_not_stood_in_for() -> None:
+    config = tally.RoundConfig((), np.inf, np.inf)
+    for wrong in (Message(1, np.nan, None), Message(1, 1.0, np.array([0.6, 0.8]), probability=1.5)):
+        heard = tally.add(tally.start(np.zeros(2)), wrong, config, last=np.ones(2))
+        assert (heard.n_rejected, heard.n_spoke) == (1, 0)
+        assert not heard.spoken.any()
+
+
 def test_optimal_sampling_is_the_formula() -> None:
     rule = parse("optimal:0.5,floor=0.1").rule
     n, m = np.array([1.0, 2.0, 4.0, 1.0]), np.array([1.0, 3.0, 0.5, 0.01])

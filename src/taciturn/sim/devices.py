@@ -57,12 +57,11 @@ def mesh(count: int | None = None) -> jax.sharding.Mesh:
 
 def memory() -> int:
     """Bytes that a program may use on one device."""
-    device = jax.local_devices()[0]
-    stats: dict[str, Any] = device.memory_stats() or {}
+    on_host = jax.local_devices()
+    stats: dict[str, Any] = on_host[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"])
-    available = int(require("psutil", "sim").virtual_memory().available)
-    return available // len(jax.local_devices())
+    return int(require("psutil", "sim").virtual_memory().available) // len(on_host)
 
 
 def bytes_of(tree: Any) -> int:

@@ -112,8 +112,7 @@ def _program(
 @functools.lru_cache(maxsize=1)
 def _placed(task: Task, everywhere: NamedSharding) -> tuple[Clients, Tested]:
     """A task's clients and test set on the devices: one task's at a time, for all its programs."""
-    clients, test = with_test(task)
-    return jax.device_put(clients, everywhere), jax.device_put(test, everywhere)
+    return jax.device_put(with_test(task), everywhere)
 
 
 class Program:
