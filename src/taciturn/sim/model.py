@@ -45,7 +45,7 @@ def flat_model(task: Task) -> Model:
         ways.append(unravel)
         return vector
 
-    vector = jax.eval_shape(init, jax.random.key(0))
+    vector = jax.eval_shape(lambda: init(jax.random.key(0)))
     if not vector.size or not jnp.issubdtype(vector.dtype, jnp.floating):
         raise InputError(f"Task `{task.name}` has no floating-point weights.")
     rest = jax.tree.map(lambda leaf: None, form)
