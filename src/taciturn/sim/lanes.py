@@ -86,7 +86,6 @@ class LaneTrainer:
         active = state.pointer < self.schedule.ends
         left = item.steps - state.step
         steps = jnp.min(jnp.where(active, left, jnp.iinfo(jnp.int32).max))
-
         one = over_lanes(self.lanes, self.local_step)
         carry = state.params, state.slots, state.loss
         params, slots, loss = jax.lax.fori_loop(
@@ -100,7 +99,7 @@ class LaneTrainer:
         everywhere = self.lanes * jax.lax.psum(1, "lanes")  # a number: all devices have as many
         if everywhere < len(
             self.schedule.items
-        ):  # else what a lane trains after its end is ignored
+        ):  # else nothing follows, and more steps are ignored
             new = self.begin(self.item(pointer))
             params, slots = jax.tree.map(partial(in_lanes, ended), new, (params, slots))
         step, loss = jnp.where(ended, 0, state.step + steps), jnp.where(ended, 0.0, loss)
