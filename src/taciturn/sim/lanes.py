@@ -97,9 +97,8 @@ class LaneTrainer:
         heard = self.collector.hear(state.heard, item, ended, updates, loss / item.steps, self.work)
         pointer = state.pointer + ended
         everywhere = self.lanes * jax.lax.psum(1, "lanes")  # a number: all devices have as many
-        if everywhere < len(
-            self.schedule.items
-        ):  # else nothing follows, and more steps are ignored
+        # Where no lane has a second item, what it trains after its end is ignored.
+        if everywhere < len(self.schedule.items):
             new = self.begin(self.item(pointer))
             params, slots = jax.tree.map(partial(in_lanes, ended), new, (params, slots))
         step, loss = jnp.where(ended, 0, state.step + steps), jnp.where(ended, 0.0, loss)
