@@ -20,8 +20,8 @@ class Group(NamedTuple):
     """Runs that go side by side, and how far they are: what a checkpoint keeps.
 
     Each of the arms runs with each of the seeds. `state` is what the next round begins with, a
-    pytree of arrays: in a chunk it is there until the next chunk is asked for; in a group that goes
-    on it is what `serialization.pack` made of it.
+    pytree of arrays, and in a chunk it is there until the next chunk is asked for. In a group that
+    goes on it is a function that makes the pytree, given one of its form.
     """
 
     arms: tuple[str, ...]
@@ -37,7 +37,6 @@ class Chunk(NamedTuple):
     group: Group  # whose rounds, and how far it is now
     columns: Mapping[str, np.ndarray]  # (arms, seeds, rounds) each; NaN where nothing was tested
     seconds: np.ndarray  # wall time of each round, compilation left out, (rounds,)
-    size: int  # how many weights the model has
     waiting: tuple[Group, ...] = ()  # the groups that come after this one
     weights: np.ndarray | None = None  # after the last round, (arms, seeds, size); None before
     participation: Any = None  # how often each client was asked and spoke in these rounds

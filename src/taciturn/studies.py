@@ -29,8 +29,8 @@ from taciturn.report.versions import versions
 from taciturn.settings import Plan, Settings, points, read_config
 from taciturn.sim import History, fill_in, follow, infeasible
 from taciturn.sim.checkpoint import remove_checkpoints
+from taciturn.sim.history import participation_table
 from taciturn.sim.model import model_of, named_weights
-from taciturn.sim.participation import table
 from taciturn.summary import FULL, difference, noise_floor
 from taciturn.tasks import load
 from taciturn.tasks.check import metric_names
@@ -238,7 +238,7 @@ def _run(ready: Ready, folder: Path, told: Told) -> dict[str, Any]:
     runs.write_arrays(folder / "weights.safetensors", weights)
     participation = {arm: history.participation for arm, history in histories.items()}
     names = getattr(task.clients, "names", ())
-    runs.write_columns(folder / "clients.csv", *table(participation, names))
+    runs.write_columns(folder / "clients.csv", *participation_table(participation, names))
     figures.draw(series.read(folder), folder / "report.png", task.name)
     # The last file: with it a run is complete.
     runs.write_json(folder / "summary.json", _summary(task, histories, nudged, folder))

@@ -1,7 +1,5 @@
 """The way down in simulations: clients train from the public model, and download what they lack."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -32,18 +30,15 @@ def test_off_changes_nothing_not_a_bit() -> None:
 
 def counted(text: str, rounds: int, seed: int, kept: int | None, dropout: float = 0.0) -> list[int]:
     """Bytes down by hand: what every client has is known, and the messages it lacks are counted."""
-    task, codec = few(), parse(text).down
-    have = dict.fromkeys(range(6), 0)
-    found = []
+    codec, have, found = parse(text).down, [0] * 6, []
     for t in range(rounds):
         keys = draws.round_keys(draws.run_keys(seed), t)
         total = 0
         there = draws.answers(keys, 3, dropout)
-        for slot, client in enumerate(draws.cohort(keys, task.clients.population, 3).tolist()):
+        for slot, client in enumerate(draws.cohort(keys, 6, 3).tolist()):
             lacks, whole = t - have[client], 4 * SIZE
-            messages = lacks * codec.nbytes(SIZE)
             far = kept is not None and lacks > kept
-            total += whole if far else min(messages, whole)
+            total += whole if far else min(lacks * codec.nbytes(SIZE), whole)
             if there[slot]:
                 have[client] = t
         found.append(total)

@@ -1,7 +1,5 @@
 """Draws: permutations that are permutations, all of them equally often."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -3,8 +3,6 @@
 Elsewhere these are skipped, see `tests/conftest.py`; `python tests/gpu.py` runs and records them.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax
@@ -31,15 +29,11 @@ def kernels() -> Task:
 
 @pytest.mark.parametrize("lanes", [None, 3], ids=["lanes of its own choice", "three lanes"])
 def test_the_engine_is_the_plain_loop(lanes: int | None) -> None:
-    arms = (
-        "full", "adaptive,k=0+ou", "adaptive,k=0+ou,cap=true", "fixed:0.4+zero",
-        "random:0.5+last", "random:0.5+ignore",
-    )  # fmt: skip
+    arms = ("full", "adaptive,k=0+ou", "adaptive,k=0+ou,cap=true", "fixed:0.4+zero",
+            "random:0.5+last", "random:0.5+ignore")  # fmt: skip
     # The loop takes what precision JAX has by itself, which on a GPU is not float32's.
     with jax.default_matmul_precision("highest"):
-        found = assert_agree(
-            cnn(), {arm: arm for arm in arms}, 1e-4, cohort=4, seeds=(1, 2), lanes=lanes
-        )
+        found = assert_agree(cnn(), arms, 1e-4, cohort=4, seeds=(1, 2), lanes=lanes)
     for arm in arms[1:]:
         assert 0 < found[arm].spoke.sum() < found[arm].spoke.size * 4, arm
 
@@ -78,9 +72,8 @@ def test_coarse_products_are_near_the_exact_ones_and_not_the_same() -> None:
     task = cnn(EmnistCNN, 28, noise=0.5, lr=0.1)
 
     def end(precision: str, lr: float = 0.1) -> np.ndarray:
-        return taciturn.simulate(
-            task, "full", rounds=1, cohort=6, precision=precision, lr=lr
-        ).weights
+        settings = {"rounds": 1, "cohort": 6, "precision": precision, "lr": lr}
+        return taciturn.simulate(task, "full", **settings).weights
 
     start = end("float32", 0.0)
     exact = end("float32") - start

@@ -4,8 +4,6 @@ An orthogonal array: of five rules, stand-ins, codecs and sets of options every 
 and arms with the same options run side by side. The other parts and models are nightly.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any
@@ -42,11 +40,10 @@ def arm(rule: str, stand_in: str, codec: str = "float32", down: str = "float32")
     return f"{rule}+{stand_in}+{codec}+down={down}"
 
 
-def meeting(number: int, rules: list[str], codecs: list[str], down: str) -> dict[str, str]:
+def meeting(number: int, rules: list[str], codecs: list[str], down: str) -> list[str]:
     """The arms that have the options of this number."""
     pairs = [(i, (number - 2 * i) % 5) for i in range(5)]
-    texts = [arm(rules[i], FIVE_STAND_INS[j], codecs[(i + j) % 5], down) for i, j in pairs]
-    return {text: text for text in texts}
+    return [arm(rules[i], FIVE_STAND_INS[j], codecs[(i + j) % 5], down) for i, j in pairs]
 
 
 @pytest.mark.parametrize("number", range(5), ids=list(OPTIONS))
@@ -65,16 +62,16 @@ def test_every_two_of_rule_stand_in_codec_and_options_are_the_plain_loop(number:
 def test_budgets_are_the_plain_loop_and_kept() -> None:
     """To the byte, where codes have many lengths, some are silent and some never answer."""
     texts = "budget", "budget:400B+ou", "full+peaks:2", "budget:20%+zero", "budget:3kB,per=run+own"
-    arms = {text: text for text in texts}
     settings: dict[str, Any] = {"cohort": 4, "lanes": 1, "dropout": 0.3}
     task = load("synthetic")
-    found = assert_agree(task, arms, rounds=8, seeds=2, **settings)
+    found = assert_agree(task, texts, rounds=8, seeds=2, **settings)
     for text in texts:
         if text.startswith("budget:"):
             lengths = found[text].bytes_up / np.maximum(found[text].spoke, 1)
             assert len(np.unique(lengths)) > 3, text
     assert found[texts[-1]].participation.silent.sum() > 0
     settings["dropout"] = 1e-6  # the same program
+    arms = {text: text for text in texts}
     longer = taciturn.compare(task, arms, rounds=60, seeds=2, **settings)["budget:400B+ou"]
     sent = (longer.bytes_up + longer.overhead_up).sum(1)
     np.testing.assert_allclose(sent, 60 * 400, rtol=0.1)
@@ -137,8 +134,7 @@ def test_the_papers_unbounded_fit_is_the_plain_loop_in_float64() -> None:
     with enable_x64(True):  # without codecs, which write single precision
         arms = [f"{rule}+ou,mode=paper{cap}" for rule in ("adaptive,k=0", "random:0.5")
                 for cap in ("", ",cap=true")]  # fmt: skip
-        found = assert_agree(load("synthetic"), dict(zip(arms, arms, strict=True)), cohort=5,
-                             batch=32, lanes=1)  # fmt: skip
+        found = assert_agree(load("synthetic"), arms, cohort=5, batch=32, lanes=1)
     assert all(history.weights.dtype == np.float64 for history in found.values())
     free, capped, *_ = found.values()  # the cap is reached, so that it was compared as well
     assert not np.array_equal(free.weights, capped.weights)

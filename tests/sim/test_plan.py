@@ -1,7 +1,5 @@
 """Packing: every item once, and lanes that end at nearly the same time."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,9 +1,8 @@
 """Figures of single clients: the worst tenth, and how often small and large ones are silent."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -15,13 +14,13 @@ from small_tasks import tiny
 import taciturn
 from taciturn import studies
 from taciturn.errors import InputError
-from taciturn.sim import draws, participation
+from taciturn.sim import draws
 from taciturn.sim.evaluation import worst_tenth
-from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
+from taciturn.sim.history import NO_ANSWER, SILENT, SPOKE, participation_of
 from taciturn.tasks.task import with_test
 
 ARMS = {name: name for name in ("full", "adaptive,k=0+ou")}
-QUICK = {"rounds": 6, "cohort": 3, "seeds": (3, 1), "evaluate_every": 2}
+QUICK = {"rounds": 6, "cohort": 3, "seeds": (2**32 - 1, 1), "evaluate_every": 2}
 
 
 def test_the_worst_tenth_is_the_mean_over_the_clients_that_fare_worst() -> None:
@@ -39,9 +38,10 @@ def test_the_worst_tenth_is_that_of_the_weights() -> None:
         answers = np.argmax(task.test["x"] @ model["w"] + model["b"], 1) == task.test["y"]
         by_client = sorted(answers[task.test_clients == k].mean() for k in range(11))
         assert history.worst_tenth[1, -1] == pytest.approx(np.mean(by_client[:2]))
-        assert history.summary()["worst_tenth"] == pytest.approx(
-            100 * history.worst_tenth[:, -1].mean()
-        )
+        worst = history.summary()["worst_tenth"]
+        assert worst == pytest.approx(100 * history.worst_tenth[:, -1].mean())
+    nobodys = dataclasses.replace(task, test_clients=None)
+    assert taciturn.simulate(nobodys, "full", plain=True, **QUICK).summary()["worst_tenth"] is None
 
 
 def test_what_is_held_out_belongs_to_its_client() -> None:
@@ -52,12 +52,6 @@ def test_what_is_held_out_belongs_to_its_client() -> None:
     for example, place in zip(test.examples["x"], test.whose, strict=True):
         row = int(np.flatnonzero((rows == example).all(1))[0])
         assert test.clients[place] == np.searchsorted(starts, row, side="right") - 1
-
-
-def test_a_test_set_that_is_nobodys_has_no_worst_tenth() -> None:
-    task = dataclasses.replace(tiny(), test_clients=None)
-    history = taciturn.simulate(task, "full", plain=True, **QUICK)
-    assert history.summary()["worst_tenth"] is None
 
 
 def test_test_clients_are_checked() -> None:
@@ -74,9 +68,8 @@ def test_who_was_asked_is_counted() -> None:
         keys = [draws.round_keys(draws.run_keys(seed), t) for t in range(6)]
         asked = Counter(np.ravel([draws.cohort(key, 5, 3) for key in keys]).tolist())
         own = counts.seed == seed
-        assert asked == dict(
-            zip(counts.client[own].tolist(), counts.asked[own].tolist(), strict=True)
-        )
+        pairs = zip(counts.client[own].tolist(), counts.asked[own].tolist(), strict=True)
+        assert asked == dict(pairs)
     assert counts.spoke.sum() == history.spoke.sum()
     answered = counts.spoke + counts.silent
     assert (counts.asked - answered).sum() == history.missing.sum() > 0
@@ -92,29 +85,12 @@ def test_thirds_are_of_the_clients_that_answered_by_their_examples() -> None:
     answers[0, 1, 1] = NO_ANSWER
     answers[0, 0, [0, 5]] = SILENT  # clients 4 and 5, in one of two rounds
     answers[0, 1, 2] = SILENT  # client 1, in one of two
-    found = participation.count([7], clients, examples, answers[None]).of_arm(0)
+    found = participation_of([7], clients, examples, answers[None]).of_arm(0)
     # Of five clients the smallest third is the smallest one, 5; the largest third 2 and 1.
     assert found.silent_share(0) == 50
     assert found.silent_share(2) == 25
-    nobody = participation.count([7], clients, examples, np.full_like(answers, NO_ANSWER)[None])
+    nobody = participation_of([7], clients, examples, np.full_like(answers, NO_ANSWER)[None])
     assert nobody.of_arm(0).silent_share(0) is None
-
-
-def test_counts_of_several_parts_add_up() -> None:
-    rng = np.random.default_rng(0)
-    clients = rng.integers(0, 2**31 - 1, (2, 4, 3)) // 2**29  # few, and they repeat
-    answers = rng.integers(0, 3, (2, 2, 4, 3))
-    seeds = [2**32 - 1, 0]
-    whole = participation.count(seeds, clients, clients + 1.0, answers)
-    parts = [
-        participation.count(seeds, clients[:, i : i + 2], clients[:, i : i + 2] + 1.0,
-                            answers[:, :, i : i + 2])
-        for i in (0, 2)
-    ]  # fmt: skip
-    for a, b in zip(whole, participation.merge(parts), strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert set(whole.seed.tolist()) == set(seeds)
-    assert whole.asked.sum() == 24
 
 
 def test_a_folder_keeps_a_row_for_each_client(tmp_path: Path) -> None:
@@ -128,9 +104,8 @@ def test_a_folder_keeps_a_row_for_each_client(tmp_path: Path) -> None:
     with open(folder / "clients.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["name"] for row in rows} <= names
-    assert {(row["arm"], row["seed"]) for row in rows} == {
-        (arm, seed) for arm in ("full", "random:0.5+ignore") for seed in "01"
-    }
+    runs = {(row["arm"], row["seed"]) for row in rows}
+    assert runs == set(itertools.product(("full", "random:0.5+ignore"), "01"))
     full = [row for row in rows if row["arm"] == "full"]
     assert sum(int(row["spoke"]) for row in full) == 4 * 2 * 2
     assert all(row["spoke"] == row["asked"] and row["silent"] == "0" for row in full)

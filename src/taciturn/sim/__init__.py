@@ -119,20 +119,15 @@ def follow(
 ) -> dict[str, History]:  # fmt: skip
     """The histories of a simulation that is run to its end.
 
-    Args:
-      task, policies, tell, plain: as for `compare`.
-      settings: filled in.
-      folder: as for `compare`, claimed by the caller.
+    As `compare`, with settings that are filled in and a folder that the caller has claimed.
     """
     stream = reference.stream if plain else engine.stream
     check_parts(task, policies.values(), plain)
     for name, doubt in infeasible(task, policies, settings.cohort, settings.rounds).items():
         log.warning("%s: %s", name, doubt)
     totals, chunks = Totals(settings.cohort), []
-    if folder is None:
-        records = stream(task, policies, settings)
-    else:
-        records = checkpointed(stream, task, policies, settings, folder)
+    what = task, policies, settings
+    records = stream(*what) if folder is None else checkpointed(stream, *what, folder)
     with closing(records):
         for record in records:
             for told in totals.add(record) if isinstance(record, Chunk) else [record]:

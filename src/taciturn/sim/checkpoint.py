@@ -7,18 +7,18 @@ table has beyond its checkpoint is cut off when a simulation goes on. The last t
 kept; where one is damaged, the one before it is used.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from taciturn import runs
@@ -30,14 +30,14 @@ from taciturn.signals import noted
 from taciturn.sim import history
 from taciturn.sim.identity import identity, what_differs
 from taciturn.sim.model import flat_model
-from taciturn.sim.participation import Participation
-from taciturn.sim.serialization import Packed, pack
 
 log = logging.getLogger("taciturn")
 
 _SHARE = 0.01  # of the time that may go into checkpoints
 _LONGEST = 300.0  # seconds between two of them, whatever they cost
 _BYTES_PER_SECOND, _LEAST = 2e8, 0.02  # what one is taken to cost before the first is written
+# What the leaves of a state can be that are no NumPy arrays; a NumPy scalar can be a `float` too.
+_KINDS = {"scalar": np.generic, "number": bool | int | float, "jax": jax.Array}
 
 
 def checkpointed(
@@ -48,14 +48,11 @@ def checkpointed(
 
     Ctrl-C and SIGTERM end it when the chunk that is under way is saved.
     """
-    with (
-        closing(Checkpoints(folder, task, policies, settings)) as checkpoints,
-        noted() as signal_that_came,
-    ):
+    with closing(Checkpoints(folder, task, policies, settings)) as checkpoints, noted() as came:
         found, left = checkpoints.find()
         yield from found
         for record in stream(task, policies, settings, left) if left or not found else ():
-            signal = signal_that_came()
+            signal = came()
             if isinstance(record, Chunk):
                 checkpoints.add(record, stop=bool(signal))
             yield record
@@ -75,7 +72,7 @@ class Checkpoints:
         about = identity(task, policies, settings)
         self._about = about | {"weights": self._size, "columns": list(self._columns)}
         self._table = runs.StreamedTable(folder / "metrics.csv")
-        self._groups: list[list[Chunk]] = []  # the chunks of those that are done or under way
+        self._chunks: list[Chunk] = []
         self._due: float | None = None
         self._saved = 0
 
@@ -91,9 +88,9 @@ class Checkpoints:
             except RunError as error:
                 problems[path] = f"{error}".rstrip(".")
                 continue
+            told = "%s: %s is used, that one is now called %s"
             for bad, problem in problems.items():
                 aside = bad.rename(bad.with_suffix(".unusable"))
-                told = "%s: %s is used, that one is now called %s"
                 log.warning(told, problem, path.name, aside.name)
             return found
         for problem in problems.values():
@@ -103,9 +100,7 @@ class Checkpoints:
 
     def add(self, chunk: Chunk, stop: bool = False) -> None:
         """Writes a chunk down, and a checkpoint where it is time for one."""
-        if chunk.first == 0:
-            self._groups.append([])
-        self._groups[-1].append(chunk.kept)
+        self._chunks.append(chunk.kept)
         if self._due is None:
             nbytes = 4 * sum(map(np.size, jax.tree.leaves(chunk.group.state)))
             self._due = time.perf_counter() + _pause(_LEAST + nbytes / _BYTES_PER_SECOND)
@@ -127,23 +122,23 @@ class Checkpoints:
 
     def _save(self, chunk: Chunk) -> None:
         """Writes a checkpoint: the state, and what the table does not have of the rounds so far."""
-        self._groups = [[history.joined(own)] for own in self._groups]
+        self._chunks = history.joined(self._chunks)
         arrays: dict[str, np.ndarray] = {}
-        for i, (own,) in enumerate(self._groups):
+        for i, own in enumerate(self._chunks):
             arrays[f"{i}/seconds"] = own.seconds
             for name, counts in own.participation._asdict().items():
                 arrays[f"{i}/participation/{name}"] = counts
             if own.weights is not None:
                 arrays[f"{i}/weights"] = own.weights
-        state = pack(None if chunk.weights is not None else chunk.group.state)
-        arrays |= {f"{i}/state{name}": array for name, array in state.arrays.items()}
-        groups = [own.group for (own,) in self._groups]
+        leaves, kinds = pack(None if chunk.weights is not None else chunk.group.state)
+        arrays |= {f"{i}/state{name}": array for name, array in leaves.items()}
+        groups = [own.group for own in self._chunks]
         waiting = [group._replace(state=None) for group in chunk.waiting]
         content = {
             "about": self._about,
             "table": self._table.settle(),
             "groups": [group._asdict() for group in (*groups, *waiting)],
-            "kinds": state.kinds,
+            "kinds": kinds,
         }
         done = sum(group.done for group in groups)
         runs.write_checked(self._folder / f"checkpoint-{done}.safetensors", content, arrays)
@@ -159,14 +154,15 @@ class Checkpoints:
         rows = iter(self._table.go_on(*content["table"]))
         found, left = [], []
         for i, entry in enumerate(content["groups"]):
-            arms, seeds = tuple(entry["arms"]), tuple(entry["seeds"])
-            group = Group(arms, seeds, entry["done"], entry["lanes"])
+            group = Group(
+                tuple(entry["arms"]), tuple(entry["seeds"]), entry["done"], entry["lanes"]
+            )
             if group.done:
                 found.append(self._chunk(group, rows, _below(f"{i}/", arrays)))
             if group.done < self._settings.rounds:
-                state = Packed(_below(f"{i}/state", arrays), content["kinds"])
+                state = partial(unpack, _below(f"{i}/state", arrays), content["kinds"])
                 left.append(group._replace(state=state))
-        self._groups = [[chunk] for chunk in found]
+        self._chunks = list(found)
         self._saved = sum(chunk.group.done for chunk in found)
         return found, left
 
@@ -180,18 +176,18 @@ class Checkpoints:
             name: np.reshape([float(row[name] or "nan") for row in own], shape).transpose(1, 2, 0)
             for name in (*history.MEASURED, *self._tested)
         }
-        counts = (arrays[f"participation/{name}"] for name in Participation._fields)
+        counts = (arrays[f"participation/{name}"] for name in history.Participation._fields)
         return Chunk(
-            group, history.as_recorded(columns), arrays["seconds"], self._size,
-            weights=arrays.get("weights"), participation=Participation(*counts),
+            group, history.as_recorded(columns), arrays["seconds"],
+            weights=arrays.get("weights"), participation=history.Participation(*counts),
         )  # fmt: skip
 
     def _rows(self, chunk: Chunk) -> list[np.ndarray]:
         """The columns of the table: a row per round, arm and seed, in this order."""
         arms, seeds, count = chunk.group.arms, chunk.group.seeds, len(chunk.seconds)
         asked, choice = self._settings.cohort, self._settings.choice or 0
-        around = history.traffic(asked, self._size, chunk.columns["missing"], choice)
-        columns = {**chunk.columns, **around}
+        missing = chunk.columns["missing"]
+        columns = {**chunk.columns, **history.traffic(asked, self._size, missing, choice)}
         labels = [
             np.tile(np.repeat(arms, len(seeds)), count),
             np.tile(seeds, count * len(arms)),
@@ -221,3 +217,48 @@ def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
 def _pause(cost: float) -> float:
     """Seconds to the next checkpoint, where one costs so many."""
     return min(_LONGEST, cost / _SHARE)
+
+
+def pack(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """A pytree's leaves by their paths, and the kinds of those that are no NumPy arrays.
+
+    The plain loop's states hold plain numbers beside arrays, and a number that came back as an
+    array of another kind would be rounded in another way.
+    """
+    arrays, kinds = {}, {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        name, array = jax.tree_util.keystr(path), np.asarray(leaf)
+        kind = next((kind for kind, types in _KINDS.items() if isinstance(leaf, types)), None)
+        if array.dtype.kind == "V":  # bfloat16, which files know under another name
+            kind, array = array.dtype.name, array.view(f"u{array.dtype.itemsize}")
+        arrays[name] = array
+        if kind is not None:
+            kinds[name] = kind
+    return arrays, kinds
+
+
+def unpack(arrays: Mapping[str, np.ndarray], kinds: Mapping[str, str], like: Any) -> Any:
+    """The pytree that was packed, of which `like` has the form."""
+    paths, structure = jax.tree_util.tree_flatten_with_path(like)
+    forms = {jax.tree_util.keystr(path): leaf for path, leaf in paths}
+    shapes = {name: np.shape(leaf) for name, leaf in forms.items()}
+    found = {name: array.shape for name, array in arrays.items()}
+    if found != shapes:
+        differ = sorted(set(found.items()) ^ set(shapes.items()))[0][0]
+        raise RunError(
+            f"The state that was saved has {found.get(differ, 'nothing')} for {differ}, and now "
+            f"it is {shapes.get(differ, 'nothing')}: it was saved by another version."
+        )
+    leaves = [_as(kinds.get(name), arrays[name], leaf) for name, leaf in forms.items()]
+    return jax.tree_util.tree_unflatten(structure, leaves)
+
+
+def _as(kind: str | None, array: np.ndarray, like: Any) -> Any:
+    if kind == "number":
+        return array.item()
+    if kind == "scalar":
+        return array[()]
+    if kind not in (None, "jax"):
+        array = array.view(jnp.dtype(kind))
+    # Of a form alone, the caller decides on which devices it is to be.
+    return jnp.asarray(array) if kind == "jax" and isinstance(like, jax.Array) else array

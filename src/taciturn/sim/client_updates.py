@@ -5,6 +5,7 @@ codec loses something, updates wait in slots, one per lane, and are coded togeth
 are full: none is coded more than twice, and memory does not grow with cohorts.
 """
 
+from collections import namedtuple
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,16 +19,11 @@ from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
 from taciturn.core.rules import ClientStats
 from taciturn.sim import draws
-from taciturn.sim.client_state import ClientTable
 
-
-class Cohorts(NamedTuple):
-    """Who is asked, (rounds, seeds, cohort) each."""
-
-    clients: Any
-    rows: Any
-    examples: Any
-    steps: Any  # local ones
+# Who is asked, (rounds, seeds, cohort) each; steps are local ones.
+Cohorts = namedtuple("Cohorts", "clients rows examples steps")
+# A client of a cohort of a run, one per lane.
+Item = namedtuple("Item", "run seed slot client rows steps")
 
 
 class RoundInputs(NamedTuple):
@@ -40,17 +36,6 @@ class RoundInputs(NamedTuple):
     who: Cohorts  # (seeds, cohort)
     silence: Any  # how many times running, (runs, cohort); None where no rule looks at it
     residuals: Any  # what clients kept, a part of the table `Collector.keeping`
-
-
-class Item(NamedTuple):
-    """A client of a cohort of a run, one per lane."""
-
-    run: jax.Array
-    seed: jax.Array
-    slot: jax.Array
-    client: jax.Array
-    rows: jax.Array
-    steps: jax.Array
 
 
 class Spoken(NamedTuple):
@@ -77,19 +62,57 @@ class RoundSums(NamedTuple):
     slots: Spoken | None  # updates that wait, with what the clients had kept
 
 
-class Collector:
-    """Collects what clients trained; compare `client.respond`, `client.through` and `tally.add`.
+class ClientTable:
+    """The way into a table with an update for every client, None where no run needs it.
 
-    Attributes:
-      policies: one per arm.
-      size: how many weights the model has.
-      keeping: of the runs whose clients keep what their codec left out.
-      repeating: of the runs in which a silent client's own last update stands in for it.
+    Clients keep one of what their codec left out, the server one of what they said last. Tables are
+    (rows, population, size); lanes fill in what a round changes of them, (rows, cohort, size).
     """
+
+    def __init__(self, needed: np.ndarray) -> None:
+        self.runs = np.flatnonzero(needed)  # those that need it, each with a row
+        # The row of every run; out of bounds where it has none: nothing is written, 0 is read.
+        self.rows = np.where(needed, np.cumsum(needed) - 1, len(self.runs))
+
+    def empty(self, clients: int, size: int, dtype: Any) -> Any:
+        """Zeros for so many clients."""
+        return jnp.zeros((len(self.runs), clients, size), dtype) if len(self.runs) else None
+
+    def of(self, table: Any, clients: jax.Array) -> Any:
+        """The part of the clients that are asked, (seeds, cohort)."""
+        return None if table is None else table[self._places(clients)]
+
+    def put(self, table: Any, clients: jax.Array, said: jax.Array, new: Any) -> Any:
+        """The table with `new` for the cohorts' clients that spoke, (all runs, cohort)."""
+        if table is None:
+            return None
+        place = self._places(clients)
+        return table.at[place].set(jnp.where(said[self.runs][..., None], new, table[place]))
+
+    def _places(self, clients: jax.Array) -> tuple[Any, Any]:
+        return np.arange(len(self.runs))[:, None], clients[self.runs % len(clients)]
+
+    def read(self, part: Any, item: Item) -> Any:
+        """The updates, (lanes, size), of items, from the part of the clients that are asked."""
+        row = jnp.asarray(self.rows)[item.run]
+        return part.at[row, item.slot].get(mode="fill", fill_value=0)
+
+    def write(self, part: Any, item: Item, updates: jax.Array, which: jax.Array) -> Any:
+        """The part with the updates, (lanes, size), of the items in the chosen lanes."""
+        if part is None:
+            return None
+        row = jnp.where(which, jnp.asarray(self.rows)[item.run], len(self.runs))
+        return part.at[row, item.slot].set(updates, mode="drop")
+
+
+class Collector:
+    """Collects what clients trained; compare `client.respond`, `client.through` and `tally.add`."""
 
     def __init__(self, policies: tuple[Policy, ...], seeds: int, cohort: int, size: int) -> None:
         self.policies, self.seeds, self.cohort, self.size = policies, seeds, cohort, size
         self.runs = len(policies) * seeds
+        # Of the runs whose clients keep what their codec left out, and of those in which a silent
+        # client's own last update stands in for it.
         keeps = [p.codec.feedback and p.codec.error(size) > 0 for p in policies]
         self.keeping = ClientTable(np.repeat(keeps, seeds))
         self.repeating = ClientTable(np.repeat([p.stand_in.own for p in policies], seeds))
@@ -123,8 +146,7 @@ class Collector:
     ) -> RoundSums:  # fmt: skip
         """The sums with the clients in them whose lanes have `ended`.
 
-        `updates` are the Δ of all lanes, layer by layer, (lanes, …) each; `loss` is their mean
-        training loss.
+        `updates` are the Δ of all lanes, layer by layer, (lanes, …) each; `loss` is a mean.
         """
         norms = jax.vmap(_norm)(updates)
         weight = work.who.examples[item.seed, item.slot].astype(norms.dtype)
@@ -163,10 +185,9 @@ class Collector:
         decisions = []
         for policy, context in zip(self.policies, work.contexts, strict=True):
             told = jax.tree.map(lambda number: number[item.seed], context)
-            decision = client.decide(policy.rule, stats, told)
-            if policy.codec.lengths is not None:
-                fitting = policy.codec.lengths.fit(self.size, decision.nbytes)
-                decision = decision._replace(nbytes=fitting)
+            decision, lengths = client.decide(policy.rule, stats, told), policy.codec.lengths
+            if lengths is not None:
+                decision = decision._replace(nbytes=lengths.fit(self.size, decision.nbytes))
             decisions.append(jax.tree.map(lambda x: jnp.broadcast_to(x, lanes.shape), decision))
         return jax.tree.map(lambda *arms: jnp.stack(arms)[arm, lanes], *decisions)
 
@@ -195,18 +216,15 @@ class Collector:
         """Puts spoken updates, plus what clients had kept, into free slots; where too few are free,
         all slots are emptied first."""
         lanes, more = len(speaks), jnp.sum(speaks, dtype=jnp.int32)
-        crowded = heard.taken + more > lanes
-        heard = jax.lax.cond(
-            crowded, lambda heard: self._empty(heard, work), lambda heard: heard, heard
-        )
+        crowded, empty = heard.taken + more > lanes, partial(self._empty, work=work)
+        heard = jax.lax.cond(crowded, empty, lambda heard: heard, heard)
         first = jnp.where(crowded, 0, heard.taken)
         place = jnp.where(speaks, first + jnp.cumsum(speaks) - 1, lanes)  # out of bounds, dropped
         if work.residuals is not None:
             kept = self.keeping.read(work.residuals, spoken.item)
             spoken = spoken._replace(updates=spoken.updates + kept)
-        slots = jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), heard.slots,
-                             spoken)  # fmt: skip
-        return heard._replace(taken=first + more, slots=slots)
+        put = jax.tree.map(lambda a, new: a.at[place].set(new, mode="drop"), heard.slots, spoken)
+        return heard._replace(taken=first + more, slots=put)
 
     def _empty(self, heard: RoundSums, work: RoundInputs) -> RoundSums:
         """Adds what the server decodes of the updates that wait, and notes what codecs left out.
@@ -230,8 +248,7 @@ class Collector:
         self, waiting: Spoken, taken: jax.Array, work: RoundInputs
     ) -> tuple[jax.Array, jax.Array]:
         """What the server decodes of each update, and which of those in taken slots fit."""
-        item = waiting.item
-        arm = item.run // self.seeds
+        item, arm = waiting.item, waiting.item.run // self.seeds
         keys = jax.tree.map(lambda k: k[item.seed], work.keys)
         keys = jax.vmap(draws.codec_key)(keys, item.client)
         decoded, fits = waiting.updates, taken

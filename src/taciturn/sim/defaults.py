@@ -30,10 +30,7 @@ _S = TypeVar("_S", bound=Settings)
 def fill_in(settings: _S, task: Task, plain: bool = False, policies: Iterable[Policy] = ()) -> _S:
     """The settings, checked like the task, with the defaults that are the task's.
 
-    Args:
-      settings, task: what is simulated.
-      plain: whether the plain loop does it.
-      policies: those that are to run with the settings.
+    `plain` is whether the plain loop runs, and `policies` are those that do so with these settings.
     """
     check(task)
     _check_names(settings)
@@ -43,14 +40,17 @@ def fill_in(settings: _S, task: Task, plain: bool = False, policies: Iterable[Po
             raise InputError(f"`{name}` is the engine's: the plain loop (`plain`) has none.")
     if "devices" in filled:
         mesh(filled["devices"])
-    population, cohort = task.clients.population, whole("cohort", settings.cohort)
+    cohort, population = whole("cohort", settings.cohort), task.clients.population
+    most = f"at most the population of {population} clients, got"
     if cohort > population:
-        raise InputError(
-            f"`cohort` must be at most the population of {population} clients, got {cohort}."
-        )
+        raise InputError(f"`cohort` must be {most} {cohort}.")
     filled["cohort"] = cohort
     if settings.choice is not None:
-        filled["choice"] = _choice(settings.choice, cohort, task, policies)
+        filled["choice"] = choice = whole("choice", settings.choice)
+        if not cohort <= choice <= population:
+            least = f"at least the cohort of {cohort}"
+            raise InputError(f"`choice` must be {least} and {most} {choice}.")
+        _check_choice(task, policies)
     seeds = _seeds(settings)
     filled["rounds"] = whole("rounds", settings.rounds, most=MOST_ROUNDS // len(seeds))
     return replace(settings, seeds=seeds, seed=None, **filled)
@@ -91,14 +91,7 @@ def _check_names(settings: Settings) -> None:
             raise InputError(f"An Optax transformation has a rate of its own: leave out `{rate}`.")
 
 
-def _choice(given: Any, cohort: int, task: Task, policies: Iterable[Policy]) -> int:
-    population = task.clients.population
-    choice = whole("choice", given)
-    if not cohort <= choice <= population:
-        raise InputError(
-            f"`choice` must be at least the cohort of {cohort} and at most the population of "
-            f"{population} clients, got {given}."
-        )
+def _check_choice(task: Task, policies: Iterable[Policy]) -> None:
     if task.cohort is not None:
         raise InputError(f"Task `{task.name}` draws its own cohorts: leave out `choice`.")
     for policy in policies:
@@ -108,7 +101,6 @@ def _choice(given: Any, cohort: int, task: Task, policies: Iterable[Policy]) -> 
                 f"for the way down."
             )
     check_loss(task)
-    return choice
 
 
 def _seeds(settings: Settings) -> tuple[int, ...]:

@@ -43,9 +43,8 @@ def use_cores() -> None:
 
 def _cores() -> int:
     """How many cores this process may use; macOS and Windows tell only how many there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    known = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
 
 
 def mesh(count: int | None = None) -> jax.sharding.Mesh:
@@ -58,12 +57,11 @@ def mesh(count: int | None = None) -> jax.sharding.Mesh:
 
 def memory() -> int:
     """Bytes that a program may use on one device."""
-    device = jax.local_devices()[0]
-    stats: dict[str, Any] = device.memory_stats() or {}
+    on_host = jax.local_devices()
+    stats: dict[str, Any] = on_host[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"])
-    available = int(require("psutil", "sim").virtual_memory().available)
-    return available // len(jax.local_devices())
+    return int(require("psutil", "sim").virtual_memory().available) // len(on_host)
 
 
 def bytes_of(tree: Any) -> int:
@@ -73,15 +71,10 @@ def bytes_of(tree: Any) -> int:
 
 def bytes_needed(compiled: Any) -> int:
     """Bytes that a compiled program takes on one device; 0 where nobody says."""
-    analysis = compiled.memory_analysis()
-    if analysis is None:
+    if (sizes := compiled.memory_analysis()) is None:
         return 0
-    return int(
-        analysis.temp_size_in_bytes
-        + analysis.argument_size_in_bytes
-        + analysis.output_size_in_bytes
-        - analysis.alias_size_in_bytes
-    )
+    held = sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    return int(sizes.temp_size_in_bytes + held)
 
 
 def least(number: int) -> int:

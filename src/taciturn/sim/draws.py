@@ -5,7 +5,8 @@ depends on chunks, neighbours or devices. The compiled engine and the plain loop
 """
 
 import functools
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,19 +20,8 @@ _PERMUTATION_ROUNDS = 24
 _compiled = functools.partial(jax.jit, inline=True)
 
 
-class RunKeys(NamedTuple):
-    """Keys of a whole run."""
-
-    init: jax.Array  # the first weights
-    rounds: jax.Array
-
-
-class RoundKeys(NamedTuple):
-    """Keys of one round."""
-
-    cohort: jax.Array
-    speak: jax.Array
-    train: jax.Array
+RunKeys = namedtuple("RunKeys", "init rounds")  # keys of a whole run; `init` of the first weights
+RoundKeys = namedtuple("RoundKeys", "cohort speak train")
 
 
 def run_keys(seed: Any) -> RunKeys:

@@ -6,8 +6,6 @@ takes its step, seeds side by side (`rounds.py`). Rounds go in chunks, whose len
 to the result. What is here runs on the host: it plans, compiles, and calls chunk by chunk.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import time
@@ -26,13 +24,10 @@ from taciturn.core.policy import Policy
 from taciturn.errors import InputError, RunError
 from taciturn.progress import Chunk, Compiling, Group
 from taciturn.settings import Settings
-from taciturn.sim import devices, draws, participation, plan
+from taciturn.sim import defaults, devices, draws, history, plan
 from taciturn.sim.client_updates import Cohorts
-from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.history import recorded, tested_columns
 from taciturn.sim.lanes import Numbers, Schedule
 from taciturn.sim.rounds import CHUNK, REAL, WHOLE, Given, RoundMetrics, Rounds, SimState
-from taciturn.sim.serialization import unpack
 from taciturn.tasks.clients import Clients, Generated
 from taciturn.tasks.task import Task, Tested, with_test
 
@@ -84,11 +79,11 @@ def stream(
 
 
 class _TooLarge(Exception):
-    """Not all runs fit into memory, whatever the lanes."""
+    """Not all runs fit into memory, whatever the lanes: how many, bytes that they need and have."""
 
-    def __init__(self, runs: int, needed: float, most: float) -> None:
-        needed, most = needed / 1e9, most / 1e9
-        super().__init__(f"{runs} runs side by side need {needed:.1f} GB and there are {most:.1f}")
+    def __str__(self) -> str:
+        runs, needed, most = self.args
+        return f"{runs} runs side by side need {needed / 1e9:.1f} GB and there are {most / 1e9:.1f}"
 
 
 @dataclass(frozen=True)
@@ -109,7 +104,7 @@ def structure_of(policy: Policy) -> _Structure:
 @functools.lru_cache(maxsize=8)
 def _program(
     task: Task, functions: Any, structures: tuple[_Structure, ...], dtype: Any, form: Settings
-) -> Program:
+) -> "Program":
     """The program for all that it depends on: what the task's functions do too, and JAX's dtype."""
     return Program(task, [structure.policy for structure in structures], form)
 
@@ -117,8 +112,7 @@ def _program(
 @functools.lru_cache(maxsize=1)
 def _placed(task: Task, everywhere: NamedSharding) -> tuple[Clients, Tested]:
     """A task's clients and test set on the devices: one task's at a time, for all its programs."""
-    clients, test = with_test(task)
-    return jax.device_put(clients, everywhere), jax.device_put(test, everywhere)
+    return jax.device_put(with_test(task), everywhere)
 
 
 class Program:
@@ -131,8 +125,8 @@ class Program:
         self.rounds = rounds = Rounds(task, policies, form, self.mesh)
         self.seeds, self.cohort, self.runs = rounds.seeds, rounds.cohort, rounds.runs
         self.size = rounds.model.size
-        self.tested = tested_columns(task)
-        self.lanes = 0 if form.lanes is None else form.lanes * self.mesh.devices.size
+        self.tested = history.tested_columns(task)
+        self.lanes = (form.lanes or 0) * self.mesh.devices.size
         self._draw = jax.jit(rounds.draw, out_shardings=self.everywhere)
         self._begin = jax.jit(rounds.begin, static_argnums=2, out_shardings=self.everywhere)
         self._evaluate = jax.jit(rounds.test, out_shardings=self.everywhere)
@@ -143,8 +137,9 @@ class Program:
         self, arms: Mapping[str, Policy], settings: Settings, group: Group
     ) -> Iterator[Chunk | Compiling]:
         """Runs the arms, which have the forms that the program was made for, from `group` on."""
+        precision = defaults.PRECISIONS[self.form.precision]
         # Not around all of it: a generator's caller would have the precision too.
-        precise = functools.partial(jax.default_matmul_precision, PRECISIONS[self.form.precision])
+        precise = functools.partial(jax.default_matmul_precision, precision)
         with precise():
             clients, test = _placed(self.task, self.everywhere)
             self.lanes = self.lanes or self._choose_lanes(clients)
@@ -177,11 +172,9 @@ class Program:
             last = done == settings.rounds
             yield Chunk(
                 group._replace(done=done, lanes=self.lanes // self.mesh.devices.size, state=states),
-                columns,
-                np.full(count, pace),
-                self.size,
+                columns, np.full(count, pace),
                 weights=np.stack([np.asarray(w) for w in self._weights(states)]) if last else None,
-                participation=participation.count(
+                participation=history.participation_of(
                     settings.all_seeds, asked.clients, asked.examples,
                     seen.answers.swapaxes(0, 1).reshape(len(arms), -1),
                 ),
@@ -198,7 +191,7 @@ class Program:
         self._check_memory(forms, population)
         if not group.done:
             return self._begin(given.keys, rules, population)
-        return jax.device_put(unpack(forms, group.state), self.everywhere)
+        return jax.device_put(group.state(forms), self.everywhere)
 
     @staticmethod
     def _weights(states: SimState) -> tuple[jax.Array, ...]:
@@ -219,9 +212,8 @@ class Program:
         self, states: SimState, given: Given, done: int, count: int, cohorts: Cohorts
     ) -> tuple[SimState, RoundMetrics, float]:
         """The state after the next `count` rounds, what was seen of them, and seconds."""
-        arguments = (
-            states, given, np.int32(done), np.int32(count), cohorts, self._schedule(cohorts, count),
-        )  # fmt: skip
+        schedule = self._schedule(cohorts, count)
+        arguments = (states, given, np.int32(done), np.int32(count), cohorts, schedule)
         if self._chunk is None:
             arguments = self._compile(arguments)
         assert self._chunk is not None
@@ -237,13 +229,11 @@ class Program:
         found = dict(zip(WHOLE, np.moveaxis(seen.whole, (3, 0), (0, 3)), strict=True))
         found |= dict(zip(REAL, np.moveaxis(seen.real, (3, 0), (0, 3)), strict=True))
         found["missing"] = np.broadcast_to((asked.examples == 0).sum(-1), found["spoke"].shape)
-        if seen.missed is not None:
-            missed = seen.missed.swapaxes(0, 1)
-        else:  # all that download get the model
-            downloading = settings.choice or self.cohort
-            missed = np.zeros((*found["spoke"].shape[1:], downloading), np.int32)
-        kept = settings.kept_messages
-        return recorded(self.policies, self.size, found, missed, first, kept, self.tested)
+        missed = seen.missed
+        if missed is None:  # all that download get the model
+            missed = np.zeros((len(seen.whole), self.seeds, settings.choice or self.cohort), int)
+        missed, kept = missed.swapaxes(0, 1), settings.kept_messages
+        return history.recorded(self.policies, self.size, found, missed, first, kept, self.tested)
 
     def _check_memory(self, states: SimState, population: int) -> None:
         """Raises where the servers' states, and what is kept of clients, leave no room."""
@@ -260,10 +250,10 @@ class Program:
             needed += devices.bytes_of(table)
             alone = servers / self.runs + devices.bytes_of(table) / table.shape[0]
             if alone > 0.9 * most:
+                clients = f"{population:,} clients × {self.size:,} weights"
                 raise InputError(
-                    f"{why}: {population:,} clients × {self.size:,} weights need "
-                    f"{alone / 1e9:.1f} GB and there are {most / 1e9:.1f}. Fewer clients, or "
-                    f"{instead}, would do."
+                    f"{why}: {clients} need {alone / 1e9:.1f} GB and there are {most / 1e9:.1f}. "
+                    f"Fewer clients, or {instead}, would do."
                 )
         if needed > 0.9 * most and self.runs > 1:
             raise _TooLarge(self.runs, needed, most)
@@ -275,8 +265,7 @@ class Program:
         """
         if settings.choice is not None:
             return 1
-        test = settings.evaluate_every - done % settings.evaluate_every
-        planned = _PLANNED - done % _PLANNED
+        test, planned = (every - done % every for every in (settings.evaluate_every, _PLANNED))
         wanted = max(1, int(_CHUNK_SECONDS / pace)) if pace else 1
         # Processes take different times, but have to run the same rounds together.
         return devices.least(min(CHUNK, test, planned, settings.rounds - done, wanted))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,19 +15,11 @@ from taciturn.tasks.task import Task, Tested, with_test
 _BATCH = 512  # examples at a time
 
 
-class Sums(NamedTuple):
-    """What a test adds up: pairs of a sum of values and a sum of weights."""
-
-    metrics: dict[str, tuple[jax.Array, jax.Array]]
-    # The accuracy's pair of every client with test examples; None where nobody knows whose they are
-    clients: tuple[jax.Array, jax.Array] | None
-
-    def scores(self) -> dict[str, jax.Array]:
-        """The mean of every metric, and the accuracy of the worst tenth of clients."""
-        found = {name: value / weight for name, (value, weight) in self.metrics.items()}
-        missing = jnp.full_like(found["accuracy"], jnp.nan)
-        worst = missing if self.clients is None else worst_tenth(*self.clients)
-        return found | {"worst_tenth": worst}
+def scores_of(clients: Any, metrics: Any) -> dict[str, jax.Array]:
+    """The mean of every metric, and the accuracy of the worst tenth of clients; see `make_sums`."""
+    found = {name: value / weight for name, (value, weight) in metrics.items()}
+    missing = jnp.full_like(found["accuracy"], jnp.nan)
+    return found | {"worst_tenth": missing if clients is None else worst_tenth(*clients)}
 
 
 def worst_tenth(right: jax.Array, weight: jax.Array) -> jax.Array:
@@ -36,14 +28,15 @@ def worst_tenth(right: jax.Array, weight: jax.Array) -> jax.Array:
     return jnp.mean(jnp.sort(right / weight, axis=-1)[..., : -(-count // 10)], axis=-1)
 
 
-def make_evaluate(task: Task, model: Model, batch: int) -> Any:
-    """`(weights, test, starts) -> Sums`, for a test set as in `Tested`.
+def make_sums(task: Task, model: Model, batch: int) -> Callable[..., Any]:
+    """`(weights, test, starts) -> (clients, metrics)`, for a test set as in `Tested`.
 
-    Over the batches of so many examples that begin at `starts`; what lies beyond the end of the
-    test set counts nothing.
+    Pairs of a sum of values and a sum of weights: of the accuracy of every client with test
+    examples, None where nobody knows whose they are; and of every metric. They are over the batches
+    of so many examples that begin at `starts`; beyond the end of the test set nothing counts.
     """
 
-    def evaluate(weights: jax.Array, test: Tested, starts: jax.Array) -> Sums:
+    def sums(weights: jax.Array, test: Tested, starts: jax.Array) -> Any:
         params, last = model.of(weights), test.total - 1
 
         def one(clients: Any, start: jax.Array) -> Any:
@@ -60,11 +53,11 @@ def make_evaluate(task: Task, model: Model, batch: int) -> Any:
                     sums.dtype)), clients, found["accuracy"])  # fmt: skip
             return clients, jax.tree.map(jnp.sum, found)
 
-        none = None if test.clients is None else jnp.zeros(test.clients.shape, jnp.float32)
-        clients, sums = jax.lax.scan(one, none if none is None else (none, none), starts)
-        return Sums(jax.tree.map(lambda each: jnp.sum(each, axis=0), sums), clients)
+        zero = None if test.clients is None else (jnp.zeros(test.clients.shape, jnp.float32),) * 2
+        clients, found = jax.lax.scan(one, zero, starts)
+        return clients, jax.tree.map(lambda each: jnp.sum(each, axis=0), found)
 
-    return evaluate
+    return sums
 
 
 def make_loss_sums(task: Task, model: Model, batch: int) -> Callable[..., Any]:
@@ -109,21 +102,21 @@ def evaluate(task: Task, weights: Any) -> dict[str, float]:
     does not say whose its examples are.
     """
     as_model(task, weights)  # checks both
-    return _scores_of(task)(jnp.asarray(weights))
+    return _kept_scores(task)(jnp.asarray(weights))
 
 
 def make_scores(task: Task) -> Callable[[Any], dict[str, float]]:
     """`(weights) -> metrics`, every metric of the task on its test set."""
     _, test = with_test(task)
     batch = min(test.total, _BATCH)
-    sums = jax.jit(make_evaluate(task, flat_model(task), batch))
+    sums = jax.jit(make_sums(task, flat_model(task), batch))
     starts = np.arange(0, test.total, batch, dtype=np.int32)
 
     def scores(weights: Any) -> dict[str, float]:
-        found = sums(weights, test, starts).scores()
+        found = scores_of(*sums(weights, test, starts))
         return {name: float(score) for name, score in found.items()}
 
     return scores
 
 
-_scores_of = lru_cache(maxsize=4)(make_scores)
+_kept_scores = lru_cache(maxsize=4)(make_scores)

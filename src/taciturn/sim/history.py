@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -11,10 +11,47 @@ from taciturn.core.policy import Policy, spell
 from taciturn.errors import InputError, require
 from taciturn.progress import Chunk
 from taciturn.settings import Settings
-from taciturn.sim.participation import Participation, merge
 from taciturn.summary import summarise
 from taciturn.tasks.check import metric_names
 from taciturn.tasks.task import Task
+
+NO_ANSWER, SILENT, SPOKE = 0, 1, 2  # what came from a client; none counts if it was rejected
+
+
+class Participation(NamedTuple):
+    """Counts of the rounds of some runs, a row per seed and client that was asked.
+
+    Attributes:
+      seed, client: whose row it is.
+      examples: n_k; 0 where the client never answered.
+      asked: how often.
+      spoke, silent: how often, (rows,) or (arms, rows). Where neither, no answer came, or it was
+        rejected.
+    """
+
+    seed: np.ndarray
+    client: np.ndarray
+    examples: np.ndarray
+    asked: np.ndarray
+    spoke: np.ndarray
+    silent: np.ndarray
+
+    def of_arm(self, arm: int | slice) -> Self:
+        """The rows of one of the arms, or of some."""
+        return self._replace(spoke=self.spoke[arm], silent=self.silent[arm])
+
+    def silent_share(self, third: int) -> float | None:
+        """How many of their answers the clients of a third were silent in, in %.
+
+        Third 0 has the fewest examples, third 2 the most, of the clients that answered in any of
+        the runs; where examples are equal, the client with the lower number comes first.
+        """
+        heard = self.spoke + self.silent
+        clients = np.unique(np.stack([self.examples, self.client])[:, heard > 0], axis=1)[1]
+        chosen = clients[third * len(clients) // 3 : (third + 1) * len(clients) // 3]
+        own = np.isin(self.client, chosen)
+        answers = heard[own].sum()
+        return float(100 * self.silent[own].sum() / answers) if answers else None
 
 
 @dataclass(frozen=True)
@@ -102,8 +139,7 @@ class History:
 
     def columns(self) -> dict[str, np.ndarray]:
         """All that was recorded or counted of every round, (seeds, rounds) each."""
-        measured = {name: getattr(self, name) for name in (*MEASURED, *TESTED)}
-        found = measured | traffic(self.cohort, self.size, self.missing, self.choice)
+        found = vars(self) | traffic(self.cohort, self.size, self.missing, self.choice)
         return {name: found[name] for name in COLUMNS} | dict(self.metrics)
 
     def summary(self) -> dict[str, Any]:
@@ -131,9 +167,9 @@ class History:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per seed and round, counted from 1; accuracies in %, as in `summary`."""
-        table = {name: column for name, column in self._table().items() if name != "arm"}
-        rows = zip(*(column.tolist() for column in table.values()), strict=True)
-        return [dict(zip(table, row, strict=True)) for row in rows]
+        _, *names = table = self._table()
+        rows = zip(*(table[name].tolist() for name in names), strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def to_pandas(self) -> Any:
         """The `rows` as a pandas DataFrame."""
@@ -150,9 +186,8 @@ class History:
             "seed": np.repeat(np.array(self.seeds), self.rounds),
             "round": np.tile(np.arange(1, self.rounds + 1), len(self.seeds)),
         }
-        percent = {"accuracy": 100, "worst_tenth": 100}
-        return labels | {name: percent.get(name, 1) * column.reshape(-1)
-                         for name, column in self.columns().items()}  # fmt: skip
+        table = {name: column.reshape(-1) for name, column in self.columns().items()}
+        return labels | table | {name: 100 * table[name] for name in ("accuracy", "worst_tenth")}
 
 
 BYTES = ("bytes_up", "bytes_down", "bytes_down_silos")
@@ -170,10 +205,9 @@ def tested_columns(task: Task) -> tuple[str, ...]:
     names = metric_names(task)
     for name in names:
         if name in _TAKEN:
-            raise InputError(
-                f"A metric of task `{task.name}` must have a name of its own, `{name}` is taken."
-            )
-    return (*TESTED, *(name for name in names if name not in TESTED))
+            own = f"A metric of task `{task.name}` must have a name of its own"
+            raise InputError(f"{own}, `{name}` is taken.")
+    return tuple(dict.fromkeys((*TESTED, *names)))
 
 
 def traffic(cohort: int, size: int, missing: np.ndarray, choice: int = 0) -> dict[str, np.ndarray]:
@@ -184,15 +218,14 @@ def traffic(cohort: int, size: int, missing: np.ndarray, choice: int = 0) -> dic
     asked for its loss gets a message and answers with one; another one asks it to train.
     """
     asked = np.full(missing.shape, cohort, np.int64)
-    overhead = (asked + choice) * tally.OVERHEAD
     answered = asked - missing
-    headers = (answered + choice) * tally.OVERHEAD
+    up, down = (answered + choice) * tally.OVERHEAD, (asked + choice) * tally.OVERHEAD
     return {
         "asked": asked,
-        "overhead_up": headers,
-        "bytes_up_full": answered * 4 * size + headers,
-        "overhead_down": overhead,
-        "bytes_down_full": np.maximum(asked, choice) * 4 * size + overhead,
+        "overhead_up": up,
+        "bytes_up_full": answered * 4 * size + up,
+        "overhead_down": down,
+        "bytes_down_full": np.maximum(asked, choice) * 4 * size + down,
     }
 
 
@@ -203,8 +236,7 @@ def recorded(
     """The columns of the rounds from `first` on, (arms, seeds, rounds) each, not tested yet.
 
     Args:
-      policies: one per arm.
-      size: how many weights the model has.
+      policies, size: one per arm, and how many weights the model has.
       seen: the figures of `RoundInfo`, and how many are `missing`.
       missed: how many messages each client lacked that downloads, (seeds, rounds, clients).
       kept: how many messages the server keeps.
@@ -217,31 +249,25 @@ def recorded(
     for policy, spoke, nbytes in zip(policies, seen["spoke"], seen["nbytes"], strict=True):
         own = policy.rule.nbytes is not None  # else all codes have one length
         up = nbytes if own else np.asarray(spoke, np.int64) * policy.codec.nbytes(size)
-        ways = (downlink.download_bytes(policy.down, lacked, size, kept).sum(-1)
+        down = (downlink.download_bytes(policy.down, lacked, size, kept).sum(-1)
                 for lacked in (missed, told))  # fmt: skip
-        counted.append((up, *ways))
+        counted.append((up, *down))
     columns = {name: seen[name] for name in MEASURED if name in seen}
-    columns |= dict(zip(BYTES, map(np.stack, zip(*counted, strict=True)), strict=True))
-    return as_recorded(
-        columns | {name: np.full(np.shape(seen["spoke"]), np.nan) for name in tested}
-    )
+    columns |= dict(zip(BYTES, zip(*counted, strict=True), strict=True))
+    untested = np.full(np.shape(seen["spoke"]), np.nan)
+    return as_recorded(columns | dict.fromkeys(tested, untested))
 
 
 def as_recorded(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Columns in the types that come back from `metrics.csv`."""
-    return {
-        name: np.array(column, _WHOLE.get(name, np.float64)) for name, column in columns.items()
-    }
+    return {name: np.array(own, _WHOLE.get(name, np.float64)) for name, own in columns.items()}
 
 
 def gather(
     policies: Mapping[str, Policy], settings: Settings, chunks: Sequence[Chunk]
 ) -> dict[str, History]:
     """The histories that the chunks of a whole simulation tell."""
-    groups: dict[Any, list[Chunk]] = {}
-    for chunk in chunks:
-        groups.setdefault(chunk.group[:2], []).append(chunk)
-    whole, found = [joined(own) for own in groups.values()], {}
+    whole, found = joined(chunks), {}
     for arm, policy in policies.items():
         # Groups of the same arm have different seeds and ran one after another.
         own = [(chunk, chunk.group.arms.index(arm)) for chunk in whole if arm in chunk.group.arms]
@@ -249,30 +275,83 @@ def gather(
             name: np.concatenate([chunk.columns[name][a] for chunk, a in own])
             for name in chunks[0].columns
         }
-        names = [name for name in columns if name not in (*MEASURED, *TESTED)]
         counts = [chunk.participation.of_arm(slice(a, a + 1)) for chunk, a in own]
+        weights = np.concatenate([np.asarray(chunk.weights)[a] for chunk, a in own])
         found[arm] = History(
-            policy=policy,
-            seeds=tuple(seed for chunk, _ in own for seed in chunk.group.seeds),
-            cohort=settings.cohort,
-            choice=settings.choice or 0,
-            size=chunks[0].size,
+            policy,
+            tuple(seed for chunk, _ in own for seed in chunk.group.seeds),
+            settings.cohort,
+            weights.shape[1],
+            **{name: columns.pop(name) for name in (*MEASURED, *TESTED)},
+            weights=weights,
             seconds=np.sum([chunk.seconds for chunk, _ in own], axis=0),
             participation=merge(counts).of_arm(0),
-            weights=np.concatenate([np.asarray(chunk.weights)[a] for chunk, a in own]),
-            metrics={name: columns.pop(name) for name in names},
-            **columns,
+            metrics=columns,
+            choice=settings.choice or 0,
         )
     return found
 
 
-def joined(chunks: Sequence[Chunk]) -> Chunk:
-    """All rounds of a group in one chunk."""
-    return chunks[-1]._replace(
-        columns={
-            name: np.concatenate([chunk.columns[name] for chunk in chunks], axis=-1)
-            for name in chunks[0].columns
-        },
-        seconds=np.concatenate([chunk.seconds for chunk in chunks]),
-        participation=merge([chunk.participation for chunk in chunks]),
+def joined(chunks: Iterable[Chunk]) -> list[Chunk]:
+    """All rounds of each group in one chunk."""
+    groups: dict[Any, list[Chunk]] = {}
+    for chunk in chunks:
+        groups.setdefault(chunk.group[:2], []).append(chunk)
+    return [
+        own[-1]._replace(
+            columns={
+                name: np.concatenate([chunk.columns[name] for chunk in own], axis=-1)
+                for name in own[0].columns
+            },
+            seconds=np.concatenate([chunk.seconds for chunk in own]),
+            participation=merge([chunk.participation for chunk in own]),
+        )
+        for own in groups.values()
+    ]
+
+
+def participation_of(
+    seeds: Sequence[int], clients: np.ndarray, examples: np.ndarray, answers: np.ndarray
+) -> Participation:
+    """Who took part in some rounds, and how.
+
+    `clients` were asked and weigh `examples`, (seeds, rounds, cohort) each; the answers are
+    `NO_ANSWER`, `SILENT` or `SPOKE`, (arms, seeds, rounds, cohort).
+    """
+    rows = np.asarray(clients, np.int64).reshape(-1)
+    answers = np.asarray(answers).reshape(len(answers), -1)
+    raw = Participation(
+        np.repeat(np.array(seeds, np.int64), rows.size // len(seeds)),
+        rows,
+        np.asarray(examples, np.float64).reshape(-1),
+        np.ones_like(rows),
+        answers == SPOKE,
+        answers == SILENT,
     )
+    return merge([raw])
+
+
+def merge(parts: Sequence[Participation]) -> Participation:
+    """The counts of all of these, which have as many arms, by seed and client."""
+    columns = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
+    seed, client, examples, asked, spoke, silent = columns
+    # Seeds are below 2³², clients below 2³¹.
+    keys, rows = np.unique((seed << 31) | client, return_inverse=True)
+    most = np.zeros(len(keys))
+    np.maximum.at(most, rows, examples)
+    asked, *counts = (
+        np.bincount(rows, count, len(keys)).astype(np.int32) for count in (asked, *spoke, *silent)
+    )
+    spoke, silent = np.split(np.stack(counts), 2)
+    return Participation(keys >> 31, keys & (2**31 - 1), most, asked, spoke, silent)
+
+
+def participation_table(
+    arms: Mapping[str, Participation], names: Sequence[str] = ()
+) -> tuple[list[str], list[np.ndarray]]:
+    """The rows of all arms below each other, headings and columns, with clients' names if any."""
+    found = Participation(*map(np.concatenate, zip(*arms.values(), strict=True)))
+    labels = {"arm": np.repeat(list(arms), [len(one.client) for one in arms.values()])}
+    if names:
+        labels["name"] = np.array(names)[found.client]
+    return [*labels, *found._fields], [*labels.values(), *found]

@@ -7,8 +7,9 @@ traced, and codecs say what they write, by which bytes are counted.
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import jax
@@ -69,7 +70,8 @@ def _doing(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dic
     optimizer = local.server_optimizer(settings.server_optimizer, 1.0)
     one = local.make_step(task, model, transformation, settings.precision)
     clients, test = with_test(task)
-    weights, client, batch = _form((model.size,)), _form((), np.int32), (settings.batch,)
+    weights, batch = _form((model.size,)), (settings.batch,)
+    client, where, mask = _form((), np.int32), _form(batch, np.int32), _form(batch, bool)
     key = jax.eval_shape(lambda: jax.random.key(0))
 
     def step(weights: Any, client: Any, where: Any, mask: Any, key: Any) -> Any:
@@ -77,29 +79,29 @@ def _doing(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dic
         rows = clients.batch(client, where)
         return one(params, transformation.init(params), rows, mask, key, 1.0, 1.0, 1.0)
 
-    def test_rows(weights: Any) -> Any:
-        rows = jax.tree.map(lambda array: array[:1], test.examples)
-        return task.metrics(model.of(weights), rows)
+    def test_row(weights: Any) -> Any:
+        return task.metrics(model.of(weights), jax.tree.map(lambda a: a[:1], test.examples))
 
     def move(weights: Any, mean: Any) -> Any:
         return optimizer.apply(optimizer.init(weights), mean, weights)
 
-    steps: dict[str, tuple[Any, Any]] = {
-        "the first weights": (model.init, (key,)),
-        "a local step": (step, (weights, client, _form(batch, np.int32), _form(batch, bool), key)),
-        "a test": (test_rows, (weights,)),
-        "the server's step": (move, (weights, weights)),
+    found = {
+        "jax": jax.__version__,
+        "device": jax.devices()[0].platform,
+        "the first weights": _sum_of(model.init, key),
+        "a local step": _sum_of(step, weights, client, where, mask, key),
+        "a test": _sum_of(test_row, weights),
+        "the server's step": _sum_of(move, weights, weights),
     }
-    found = {"jax": jax.__version__, "device": jax.devices()[0].platform}
-    for name, (function, arguments) in steps.items():
-        found[name] = _sum_of(jax.make_jaxpr(function)(*arguments))
     for arm, policy in policies.items():
-        if own := [_sum_of(jaxpr) for jaxpr in traced(policy, task)]:
-            found[f"the arm {arm}"] = "".join(own)
+        if own := _traced(policy, task):
+            found[f"the arm {arm}"] = own
     return found
 
 
-def _sum_of(jaxpr: Any) -> str:
+def _sum_of(function: Callable[..., Any], *arguments: Any) -> str:
+    """The checksum of what JAX traces."""
+    jaxpr = jax.make_jaxpr(function)(*arguments)
     text = re.sub(r" at 0x[0-9a-f]+", "", str(jaxpr.jaxpr))
     return f"{zlib.crc32(text.encode()):08x}{_checksum(jaxpr.consts):08x}"
 
@@ -122,21 +124,20 @@ def check_parts(task: Task, policies: Iterable[Policy], plain: bool) -> None:
         if _is_own(policy.codec, CODECS):
             _check(policy.codec, flat_model(task).size)
         if not plain:
-            list(traced(policy, task))
+            _traced(policy, task)
 
 
-def traced(policy: Policy, task: Task) -> Iterator[Any]:
-    """What JAX traces of a round, as jaxprs, of a policy with parts that are not the package's."""
+def _traced(policy: Policy, task: Task) -> str:
+    """The checksums of what JAX traces of a round, where a part is not the package's."""
     parts = (policy.rule, RULES), (policy.stand_in, STAND_INS), (policy.codec, CODECS)
     if not any(_is_own(part, names) for part, names in parts):
-        return
+        return ""
     size = flat_model(task).size
     weights, key = _form((size,)), _form((2,), np.uint32)
     number = _form((2,))  # of two clients
     stats = ClientStats(number, number, number, _form((2,), np.int32), number)
 
-    def begin(weights: Any) -> Any:
-        return server.remember(policy, weights, 10)
+    begin = partial(server.remember, policy, rounds=10)
 
     def round(memory: Any, stats: ClientStats, update: Any, key: Any) -> Any:
         config = server.open(policy, memory, jnp.int32(2))
@@ -147,9 +148,8 @@ def traced(policy: Policy, task: Task) -> Iterator[Any]:
         return server.learn(policy, memory, sums)
 
     try:
-        yield jax.make_jaxpr(begin)(weights)
         memory = jax.eval_shape(begin, weights)
-        yield jax.make_jaxpr(round)(memory, stats, weights, key)
+        return _sum_of(begin, weights) + _sum_of(round, memory, stats, weights, key)
     except TaciturnError:
         raise
     except Exception as error:  # whatever somebody's own code raises
@@ -172,16 +172,14 @@ def _check(codec: Codec, size: int) -> None:
     update, key = _form((size,), np.float32), _form((2,), np.uint32)
     code = jax.eval_shape(codec.encode, update, key)
     said, wrote = _listed(codec.forms(size)), _listed(code)
+    where = f"of the codec `{codec.name}` makes"
     if wrote != said:
         raise InputError(
-            f"`encode` of the codec `{codec.name}` makes {wrote} of {size:,} weights, and its "
-            f"`forms` say {said}."
+            f"`encode` {where} {wrote} of {size:,} weights, and its `forms` say {said}."
         )
     read = jax.eval_shape(lambda code, key: codec.decode(code, key, size), code, key)
     if read.shape != (size,):
-        raise InputError(
-            f"`decode` of the codec `{codec.name}` makes {_listed([read])} of {size:,} weights."
-        )
+        raise InputError(f"`decode` {where} {_listed([read])} of {size:,} weights.")
 
 
 def _listed(arrays: Iterable[Any]) -> str:

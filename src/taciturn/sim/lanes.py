@@ -5,11 +5,10 @@ finished an item; its update is added up (`client_updates.py`), and its next ite
 is no work on padding, and memory grows with lanes and runs, not with cohorts.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -33,12 +32,8 @@ from taciturn.tasks.clients import Clients
 Numbers = namedtuple("Numbers", "lr clip server_lr lr_decay rounds dropout stragglers prox")
 
 
-class Schedule(NamedTuple):
-    """Which items each lane trains in a round, one after another, see `plan.pack`."""
-
-    items: Any  # (rounds, items)
-    begins: Any  # where a lane's items begin and end in them, (rounds, lanes)
-    ends: Any
+# All lanes' items, (rounds, items), and where a lane's begin and end in them, (rounds, lanes).
+Schedule = namedtuple("Schedule", "items begins ends")
 
 
 class Lanes(NamedTuple):
@@ -70,12 +65,6 @@ class LaneTrainer:
     def lanes(self) -> int:
         return int(self.schedule.begins.shape[0])
 
-    @property
-    def one_each(self) -> bool:
-        """Whether no lane has a second item: what a lane trains after its end is then ignored."""
-        everywhere = self.lanes * jax.lax.psum(1, "lanes")  # a number: all devices have as many
-        return int(everywhere) >= len(self.schedule.items)
-
     def train(self) -> RoundSums:
         """What was heard on all devices when all items are trained."""
         work, begins = self.work, self.schedule.begins
@@ -97,23 +86,21 @@ class LaneTrainer:
         active = state.pointer < self.schedule.ends
         left = item.steps - state.step
         steps = jnp.min(jnp.where(active, left, jnp.iinfo(jnp.int32).max))
-
-        def one(i: jax.Array, carry: Any) -> Any:
-            return over_lanes(self.lanes, self.local_step)(item, state.step + i, *carry)
-
-        carry = (state.params, state.slots, state.loss)
-        params, slots, loss = jax.lax.fori_loop(0, steps, one, carry)
+        one = over_lanes(self.lanes, self.local_step)
+        carry = state.params, state.slots, state.loss
+        params, slots, loss = jax.lax.fori_loop(
+            0, steps, lambda i, carry: one(item, state.step + i, *carry), carry
+        )
         ended = active & (left == steps)
         pairs = zip(self.layers(params), thetas, strict=True)
         updates = [new - old[item.run] for new, old in pairs]
         heard = self.collector.hear(state.heard, item, ended, updates, loss / item.steps, self.work)
         pointer = state.pointer + ended
-        if not self.one_each:
-            params, slots = jax.tree.map(
-                lambda new, old: in_lanes(ended, new, old),
-                self.begin(self.item(pointer)),
-                (params, slots),
-            )
+        everywhere = self.lanes * jax.lax.psum(1, "lanes")  # a number: all devices have as many
+        # Where no lane has a second item, what it trains after its end is ignored.
+        if everywhere < len(self.schedule.items):
+            new = self.begin(self.item(pointer))
+            params, slots = jax.tree.map(partial(in_lanes, ended), new, (params, slots))
         step, loss = jnp.where(ended, 0, state.step + steps), jnp.where(ended, 0.0, loss)
         return Lanes(pointer, step, params, slots, loss, heard)
 
@@ -127,10 +114,8 @@ class LaneTrainer:
         indices = draws.shuffled(keys, item.slot, epoch, item.rows, inside)
         rows, mask = self.clients.batch(item.client, indices), positions < item.rows
         key, now = draws.dropout_key(keys, item.slot, step), self.numbers
-        params, slots, its_loss = self.step(
-            params, slots, rows, mask, key, now.lr, now.clip, now.prox
-        )
-        return params, slots, loss + its_loss.astype(loss.dtype)
+        *new, its_loss = self.step(params, slots, rows, mask, key, now.lr, now.clip, now.prox)
+        return *new, loss + its_loss.astype(loss.dtype)
 
     def item(self, pointer: jax.Array) -> Item:
         """The items that lanes are at; past their end, the last one."""

@@ -5,6 +5,7 @@ other for, is everything around it.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -47,10 +48,9 @@ def client_optimizer(settings: Settings) -> optax.GradientTransformation:
 
 
 def proximal() -> optax.GradientTransformationExtraArgs:
-    """The gradient of μ/2 ‖θ − θ_t‖², added: θ_t is what a client was sent and begins with, μ is
-    the argument `prox` of its `update`.
+    """The gradient of μ/2 ‖θ − θ_t‖², added after clipping, so that the pull is not cut short.
 
-    It is added after clipping, so that the pull is not cut short.
+    θ_t is what a client was sent and begins with, μ the argument `prox` of `update`.
 
     References:
       Li et al. Federated Optimization in Heterogeneous Networks, 2018.
@@ -74,10 +74,11 @@ def server_optimizer(which: str | optax.GradientTransformation, lr: Any) -> Opti
         moved = weights + jnp.asarray(lr * updates, weights.dtype)
         return (np.asarray(moved) if isinstance(weights, np.ndarray) else moved), state
 
-    def choose(condition: Any, new: Any, old: Any) -> Any:
-        return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
-
-    return Optimizer(lambda weights: transformation.init(jnp.asarray(weights)), apply, choose)
+    return Optimizer(
+        lambda weights: transformation.init(jnp.asarray(weights)),
+        apply,
+        lambda condition, *states: jax.tree.map(partial(jnp.where, condition), *states),
+    )
 
 
 SCHEDULES: dict[str, Callable[[Any], Any]] = {  # by the share of the rounds that are over
@@ -87,9 +88,9 @@ SCHEDULES: dict[str, Callable[[Any], Any]] = {  # by the share of the rounds tha
 }
 
 
-def learning_rate(lr: Any, decay: Any, schedule: str, round: Any, rounds: Any) -> Any:
-    """The clients' learning rate in a round, counted from 0, of so many."""
-    return lr * jnp.asarray(decay) ** round * SCHEDULES[schedule](round / rounds)
+def learning_rate(run: Any, schedule: str, round: Any) -> Any:
+    """The clients' rate in a round, counted from 0; `run` has `lr`, `lr_decay` and `rounds`."""
+    return run.lr * jnp.asarray(run.lr_decay) ** round * SCHEDULES[schedule](round / run.rounds)
 
 
 def make_step(
@@ -107,15 +108,13 @@ def make_step(
     """
     transformation = optax.with_extra_args_support(transformation)
 
-    def narrow(tree: Any) -> Any:
-        if precision != "bfloat16":
-            return tree
-        return jax.tree.map(
-            lambda a: a.astype(jnp.bfloat16) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree
-        )
+    def narrow(array: Any) -> Any:
+        coarse = precision == "bfloat16" and jnp.issubdtype(array.dtype, jnp.floating)
+        return array.astype(jnp.bfloat16) if coarse else array
 
     def mean_loss(params: Any, batch: Batch, mask: jax.Array, key: jax.Array) -> jax.Array:
-        losses = task.loss(narrow(model.whole(params)), narrow(batch), key)
+        whole, batch = jax.tree.map(narrow, (model.whole(params), batch))
+        losses = task.loss(whole, batch, key)
         losses = losses.astype(jnp.promote_types(losses.dtype, jnp.float32))
         mask = mask.astype(losses.dtype)
         return jnp.sum(losses * mask) / jnp.sum(mask)

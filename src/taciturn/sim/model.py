@@ -5,10 +5,10 @@ or a step of an optimiser would make a variance negative. They stay as `init` ma
 neither sent nor part of any norm.
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,21 +21,13 @@ from taciturn.tasks.task import Task
 
 
 class Model(NamedTuple):
-    """The forms of a task's model.
+    """The forms of a task's model."""
 
-    Attributes:
-      init: `(key) -> vector`, the first weights.
-      ravel: `(pytree of weights) -> vector`.
-      unravel: the way back. The pytree is the model's, with None for what is no weight.
-      whole: `(pytree of weights) -> model`, as the task's functions take it.
-      size: how many weights there are.
-    """
-
-    init: Callable[[jax.Array], jax.Array]
-    ravel: Callable[[Any], jax.Array]
-    unravel: Callable[[jax.Array], Any]
-    whole: Callable[[Any], Any]
-    size: int
+    init: Callable[[jax.Array], jax.Array]  # `(key) -> vector`, the first weights
+    ravel: Callable[[Any], jax.Array]  # `(pytree of weights) -> vector`
+    unravel: Callable[[jax.Array], Any]  # the way back: the model's, None for what is no weight
+    whole: Callable[[Any], Any]  # `(pytree of weights) -> model`, as the task's functions take it
+    size: int  # how many weights there are
 
     def of(self, vector: jax.Array) -> Any:
         """The model with these weights."""
@@ -45,36 +37,27 @@ class Model(NamedTuple):
 def flat_model(task: Task) -> Model:
     """The task's model and the ways between its forms."""
     form = jax.eval_shape(lambda: task.init(jax.random.key(0)))  # only traced
-    paths, structure = jax.tree_util.tree_flatten_with_path(form)
-    unflatten = functools.partial(jax.tree_util.tree_unflatten, structure)
-    trained = [_is_weight(path, leaf) for path, leaf in paths]
+    trained = jax.tree_util.tree_map_with_path(_is_weight, form)
     ways = []
 
-    def split(key: jax.Array) -> tuple[Any, list[Any]]:
-        pairs = list(zip(jax.tree.leaves(task.init(key)), trained, strict=True))
-        weights = unflatten([leaf if own else None for leaf, own in pairs])
-        return weights, [None if own else leaf for leaf, own in pairs]
-
-    def flatten() -> jax.Array:
-        vector, unravel = ravel_pytree(split(jax.random.key(0))[0])
+    def init(key: jax.Array) -> jax.Array:
+        vector, unravel = ravel_pytree(eqx.filter(task.init(key), trained))
         ways.append(unravel)
         return vector
 
-    vector = jax.eval_shape(flatten)
+    vector = jax.eval_shape(lambda: init(jax.random.key(0)))
     if not vector.size or not jnp.issubdtype(vector.dtype, jnp.floating):
         raise InputError(f"Task `{task.name}` has no floating-point weights.")
-    rest: list[Any] = [None] * len(trained)
-    if not all(trained):
-        rest = jax.jit(lambda: split(jax.random.key(0))[1])()
-
-    def whole(weights: Any) -> Any:
-        leaves = iter(jax.tree.leaves(weights))
-        return unflatten([next(leaves) if leaf is None else leaf for leaf in rest])
-
-    def ravel(weights: Any) -> jax.Array:
-        return ravel_pytree(weights)[0]
-
-    return Model(lambda key: ravel(split(key)[0]), ravel, ways[0], whole, vector.size)
+    rest = jax.tree.map(lambda leaf: None, form)
+    if not all(jax.tree.leaves(trained)):
+        rest = jax.jit(lambda: eqx.filter(task.init(jax.random.key(0)), trained, inverse=True))()
+    return Model(
+        lambda key: ravel_pytree(eqx.filter(task.init(key), trained))[0],
+        lambda weights: ravel_pytree(weights)[0],
+        ways[0],
+        lambda weights: eqx.combine(weights, rest),
+        vector.size,
+    )
 
 
 def _is_weight(path: Any, leaf: Any) -> bool:
@@ -108,9 +91,11 @@ def named_weights(task: Task, seeds: Sequence[int], weights: np.ndarray) -> dict
 def model_of(task: Task, seed: int, weights: Mapping[str, np.ndarray]) -> Any:
     """The model of a seed, from what `named_weights` gave."""
     form = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    paths, structure = jax.tree_util.tree_flatten_with_path(form)
+
+    def read(path: Any, leaf: Any) -> jax.Array:
+        return jnp.asarray(weights[f"seed{seed}{jax.tree_util.keystr(path)}"])
+
     try:
-        leaves = [weights[f"seed{seed}{jax.tree_util.keystr(path)}"] for path, _ in paths]
+        return jax.tree_util.tree_map_with_path(read, form)
     except KeyError as error:
         raise InputError(f"The model of `{task.name}` has other arrays: {error}.") from None
-    return jax.tree_util.tree_unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])

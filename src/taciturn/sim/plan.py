@@ -48,10 +48,8 @@ def best_lanes(sample: np.ndarray, cohort: int, seeds: int, arms: int, multiple:
     takes the time. The answer depends on the clients alone and not on the cohorts that a seed
     draws, so that runs with other seeds are the same program.
 
-    Args:
-      sample: local steps of a sample of the clients.
-      cohort, seeds, arms: clients in a round, and runs side by side; arms ask the same clients.
-      multiple: the number of lanes must be a multiple of this.
+    `sample` are local steps of some of the clients, arms ask the same clients, and the number of
+    lanes is a multiple of `multiple`.
     """
     items = cohort * seeds * arms
     rng = np.random.default_rng(0)
@@ -59,8 +57,5 @@ def best_lanes(sample: np.ndarray, cohort: int, seeds: int, arms: int, multiple:
     rounds = [np.tile(rng.choice(sample, cohort * seeds), arms) for _ in range(tries)]
     most = -(-items // multiple)
     candidates = np.unique(np.geomspace(1, most, 32).round().astype(int)) * multiple
-    costs = [
-        (sum(makespan(steps, lanes) for steps in rounds) * (lanes + _LATENCY), lanes)
-        for lanes in candidates
-    ]
-    return int(min(costs)[1])
+    longest = [sum(makespan(steps, lanes) for steps in rounds) for lanes in candidates]
+    return int(candidates[np.argmin(longest * (candidates + _LATENCY))])

@@ -3,8 +3,6 @@
 Slow and obvious on purpose. The compiled engine is checked against it; read this one first.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Generator, Mapping, Sequence
 from copy import copy
@@ -17,27 +15,21 @@ import numpy as np
 
 from taciturn.core import client, downlink, server, tally
 from taciturn.core.policy import Policy
-from taciturn.core.server import ServerState
 from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
-from taciturn.sim import draws, local
-from taciturn.sim.defaults import PRECISIONS
-from taciturn.sim.evaluation import make_scores
-from taciturn.sim.history import recorded, tested_columns
+from taciturn.sim import defaults, draws, evaluation, history, local
 from taciturn.sim.model import Model, flat_model
-from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE, count
-from taciturn.sim.serialization import unpack
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task, with_test
 
-# Who was asked, what each of them weighs, and what it answered, as in `participation.count`.
+# Who was asked, what each of them weighs, and what it answered: for `participation_of`.
 Answers = tuple[Any, Any, Any]
 
 
 class SimState(NamedTuple):
     """What goes from round to round: the server's state, and what is kept of each client."""
 
-    server: ServerState
+    server: server.ServerState
     silence: np.ndarray | None  # how many times running; None where the rule does not look at it
     residuals: np.ndarray | None  # what the codec left out; None without feedback
     versions: np.ndarray | None  # of the public model that it has; None where there is none
@@ -51,21 +43,23 @@ def stream(
 
     `groups` are what is left of a simulation that goes on; all of it by default.
     """
-    model = flat_model(task)
-    clients, _ = with_test(task)
-    trainer, tested = Trainer(task, model, clients, settings), tested_columns(task)
-    scores = make_scores(task)
+    model, scores, tested = (
+        flat_model(task),
+        evaluation.make_scores(task),
+        history.tested_columns(task),
+    )
+    trainer = Trainer(task, model, with_test(task)[0], settings)
     runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
     for i, run in enumerate(runs):
         (arm,), (seed,) = run.arms, run.seeds
         one = _Run(arms[arm], settings, seed, trainer)
-        carried = unpack(one.begin(), run.state) if run.done else one.begin()
+        carried = run.state(one.begin()) if run.done else one.begin()
         for t in range(run.done, settings.rounds):
             began = time.perf_counter()
             carried, seen, missed, answers = one.round(t, carried)
             seconds = time.perf_counter() - began
-            columns = recorded([one.policy], model.size, seen, missed, t, settings.kept_messages,
-                               tested)  # fmt: skip
+            kept = settings.kept_messages
+            columns = history.recorded([one.policy], model.size, seen, missed, t, kept, tested)
             weights = downlink.trained_from(carried.server)
             if settings.evaluates(t):
                 with jax.default_matmul_precision(trainer.precision):
@@ -76,17 +70,16 @@ def stream(
                 run._replace(done=t + 1, state=SimState(carried.server, *map(copy, carried[1:]))),
                 columns,
                 np.array([seconds]),
-                model.size,
-                waiting=tuple(runs[i + 1 :]),
+                tuple(runs[i + 1 :]),
                 weights=weights[None, None] if t + 1 == settings.rounds else None,
-                participation=count(run.seeds, *answers),
+                participation=history.participation_of(run.seeds, *answers),
             )
 
 
 class _Run:
     """One policy with one seed."""
 
-    def __init__(self, policy: Policy, settings: Settings, seed: int, trainer: Trainer) -> None:
+    def __init__(self, policy: Policy, settings: Settings, seed: int, trainer: "Trainer") -> None:
         self.policy, self.settings, self.trainer = policy, settings, trainer
         self.optimizer = local.server_optimizer(settings.server_optimizer, settings.server_lr)
         self.keys = draws.run_keys(seed)
@@ -97,19 +90,15 @@ class _Run:
         weights = np.asarray(self.trainer.model.init(self.keys.init))
         state = server.init(policy, weights, self.optimizer, self.settings.rounds)
         silence = np.zeros(population, np.int32) if "silence" in policy.rule.looks_at else None
-        residuals, last = (
-            np.zeros((population, weights.size), weights.dtype) if needed else None
-            for needed in (policy.codec.feedback, policy.stand_in.own)
-        )
+        table = population, weights.size
+        residuals = np.zeros(table, weights.dtype) if policy.codec.feedback else None
+        last = np.zeros(table, weights.dtype) if policy.stand_in.own else None
         versions = np.zeros(population, np.int32) if policy.has_public else None
         return SimState(state, silence, residuals, versions, last)
 
     def round(self, t: int, carried: SimState) -> tuple[SimState, dict[str, Any], Any, Answers]:
-        """The state after round t, what was seen of it and how many messages clients had missed,
-        as in `history.recorded`, and who answered what.
-
-        What is kept of clients is written over.
-        """
+        """The state after round t, in which what is kept of clients is written over; what was seen
+        and how many messages clients had missed, as in `history.recorded`; who answered what."""
         policy, settings, trainer = self.policy, self.settings, self.trainer
         keys, state = draws.round_keys(self.keys, t), carried.server
         # C_t ← random set of N clients; they are sent θ_t and τ_t. With a codec for the way down
@@ -126,7 +115,7 @@ class _Run:
         examples = np.asarray(trainer.clients.examples_of(cohort))
         # With `choice` they were drawn by what they weigh, and count alike.
         counts = examples if settings.choice is None else np.ones_like(examples)
-        answers = np.full(settings.cohort, NO_ANSWER)
+        answers = np.full(settings.cohort, history.NO_ANSWER)
         for slot in np.flatnonzero(there).tolist():
             # M_t^(k) ← ClientUpdate(k, θ_t, E, B, τ_t)
             k, n = cohort[slot], counts[slot].item()
@@ -137,7 +126,7 @@ class _Run:
             heard = tally.add(heard, message, config, policy.codec, last=before)
             if heard.n_rejected > rejected:
                 continue
-            answers[slot] = SILENT if message.update is None else SPOKE
+            answers[slot] = history.SILENT if message.update is None else history.SPOKE
             if carried.last is not None and message.update is not None:
                 carried.last[k] = message.update
         # τ_{t+1}, θ_{t+1}, and the sums updated with the step; then P_{t+1}.
@@ -176,7 +165,7 @@ class Trainer:
     def __init__(self, task: Task, model: Model, clients: Clients, settings: Settings) -> None:
         self.task, self.model, self.clients, self.settings = task, model, clients, settings
         self.transformation = local.client_optimizer(settings)
-        self.precision = PRECISIONS[settings.precision]
+        self.precision = defaults.PRECISIONS[settings.precision]
         self.step = jax.jit(local.make_step(task, model, self.transformation, settings.precision))
         self.batch = jax.jit(self._batch)
         self.rows = jax.jit(type(clients).batch)
@@ -214,9 +203,7 @@ class Trainer:
     ) -> tuple[np.ndarray, float]:
         """What client k makes of the weights in round t, and its mean loss over the steps."""
         settings, n = self.settings, int(self.clients.rows_of(k[None])[0])
-        lr = local.learning_rate(
-            settings.lr, settings.lr_decay, settings.lr_schedule, t, settings.rounds
-        )
+        lr = local.learning_rate(settings, settings.lr_schedule, t)
         size, total = settings.batch, 0.0
         whole = jnp.full(settings.cohort, settings.epochs * -(-n // size))
         steps = int(draws.local_steps(keys, whole, settings.stragglers)[slot])  # until time is up
@@ -229,8 +216,7 @@ class Trainer:
             for step, (epoch, positions) in enumerate(order):
                 batch, key = self.batch(self.clients, k, keys, slot, epoch, n, positions, step)
                 mask = np.ones(len(positions), bool)
-                trained, slots, loss = self.step(
-                    trained, slots, batch, mask, key, lr, settings.clip, settings.prox
-                )
+                given = trained, slots, batch, mask, key, lr, settings.clip, settings.prox
+                trained, slots, loss = self.step(*given)
                 total += float(loss)
             return np.asarray(self.model.ravel(trained)), total / max(steps, 1)

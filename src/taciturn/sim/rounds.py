@@ -4,9 +4,8 @@ Draw cohorts, begin, train a chunk of rounds, test: each is a pure function of a
 compiles them and calls them from the host.
 """
 
-from __future__ import annotations
-
 import functools
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,12 +16,10 @@ from jax.sharding import Mesh, PartitionSpec
 from taciturn.core import downlink, server, tally
 from taciturn.core.policy import Policy
 from taciturn.settings import Settings
-from taciturn.sim import draws, local
+from taciturn.sim import draws, evaluation, history, local
 from taciturn.sim.client_updates import Cohorts, Collector, RoundInputs, RoundSums
-from taciturn.sim.evaluation import make_evaluate, make_loss_sums
-from taciturn.sim.lanes import LaneTrainer, Numbers, Schedule
+from taciturn.sim.lanes import LaneTrainer, Schedule
 from taciturn.sim.model import flat_model
-from taciturn.sim.participation import NO_ANSWER, SILENT, SPOKE
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task, Tested
 
@@ -31,14 +28,8 @@ _TEST_BATCH, _TEST_BATCH_ON_GPU = 512, 2048  # examples at a time when nothing i
 WHOLE = ("spoke", "rejected", "nbytes")
 REAL = ("threshold", "norm_mean", "norm_std")
 WHOLLY, SPLIT = PartitionSpec(), PartitionSpec("lanes")  # what a device gets of an argument
-
-
-class Given(NamedTuple):
-    """What does not change from round to round."""
-
-    keys: draws.RunKeys  # (seeds,)
-    numbers: Numbers
-    clients: Clients
+# What does not change from round to round: `RunKeys`, (seeds,), `Numbers` and `Clients`.
+Given = namedtuple("Given", "keys numbers clients")
 
 
 class RoundMetrics(NamedTuple):
@@ -49,7 +40,7 @@ class RoundMetrics(NamedTuple):
 
     whole: Any  # the fields `WHOLE` of `RoundInfo`
     real: Any  # `REAL`
-    answers: Any  # what every client answered, as in `participation`, (rounds, runs, cohort)
+    answers: Any  # what every client answered, as in `history`, (rounds, runs, cohort)
     # How many messages each client had missed, (rounds, seeds, cohort); None without public models
     missed: Any
 
@@ -111,7 +102,7 @@ class Rounds:
         draw = functools.partial(draws.candidates, examples=examples, size=self.form.choice)
         candidates = jax.vmap(draw)(now)
         stride = batch * self.mesh.devices.size
-        sums = make_loss_sums(self.task, self.model, batch)
+        sums = evaluation.make_loss_sums(self.task, self.model, batch)
 
         def share(weights: jax.Array, candidates: jax.Array, clients: Clients, start: Any) -> Any:
             pairs = (weights, candidates)
@@ -207,13 +198,11 @@ class Rounds:
             silence=None if states.silence is None else states.silence[self._places(who)],
             residuals=self.collector.keeping.of(states.residuals, who.clients),
         )
-        numbers = given.numbers
-        lr = local.learning_rate(
-            numbers.lr, numbers.lr_decay, self.form.lr_schedule, round, numbers.rounds
-        )
+        rate = local.learning_rate(given.numbers, self.form.lr_schedule, round)
+        numbers = given.numbers._replace(lr=rate)
         specs = Schedule(WHOLLY, SPLIT, SPLIT), WHOLLY, WHOLLY, WHOLLY
         train = self.on_devices(lambda *round: self.trainer(*round).train(), *specs)
-        heard: RoundSums = train(schedule, work, numbers._replace(lr=lr), given.clients)
+        heard: RoundSums = train(schedule, work, numbers, given.clients)
         there = self._of_runs(who.examples > 0)
         heard = heard._replace(said=(heard.said > 0) & there)
         optimizer = local.server_optimizer(self.form.server_optimizer, numbers.server_lr)
@@ -226,8 +215,8 @@ class Rounds:
             jnp.stack([jnp.column_stack([getattr(info, n) for n in names]) for info in infos])
             for names in (WHOLE, REAL)
         )
-        answers = jnp.where(heard.said, SPOKE, SILENT).astype(jnp.int8)
-        answers = jnp.where(there & jnp.isfinite(heard.norms), answers, jnp.int8(NO_ANSWER))
+        answers = jnp.where(heard.said, history.SPOKE, history.SILENT).astype(jnp.int8)
+        answers = jnp.where(there & jnp.isfinite(heard.norms), answers, jnp.int8(history.NO_ANSWER))
         missed = None
         if states.versions is not None:
             missed = round - jnp.take_along_axis(states.versions, who.clients, axis=1)
@@ -296,12 +285,12 @@ class Rounds:
         """What was tested, (arms, seeds) each; devices share the test set."""
         batch, count = min(test.total, self.test_batch), self.mesh.devices.size
         starts = jnp.arange(0, -(-test.total // (batch * count)) * batch * count, batch)
-        sums = make_evaluate(self.task, self.model, batch)
+        sums = evaluation.make_sums(self.task, self.model, batch)
 
         def share(weights: jax.Array, test: Tested, starts: jax.Array) -> Any:
             result = jax.lax.map(lambda w: sums(w, test, starts), weights)
             return jax.lax.psum(result, "lanes")
 
         everywhere = self.on_devices(share, WHOLLY, WHOLLY, SPLIT)
-        scores = everywhere(jnp.concatenate(weights), test, starts).scores()
+        scores = evaluation.scores_of(*everywhere(jnp.concatenate(weights), test, starts))
         return {name: score.reshape(len(weights), self.seeds) for name, score in scores.items()}
