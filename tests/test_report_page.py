@@ -165,7 +165,7 @@ def test_ticks_of_bytes_are_few_and_round():
         ((1000, 9000), ["1 kB", "2 kB", "5 kB"]),
         ((5000, 16e6), ["10 kB", "100 kB", "1 MB", "10 MB"]),
     ):
-        assert [*units.byte_axis(*ends).values()] == texts
+        assert units.byte_axis(*ends)[1] == texts
 
 
 def test_uploads_are_counted_until_shares_of_what_full_reached(tmp_path):

@@ -89,10 +89,10 @@ def _bytes(arms: Sequence[Series]) -> tuple[float, dict[str, Any]]:
     """The unit of bytes that were uploaded, and a logarithmic axis of them."""
     sent = np.concatenate([s.uploaded.mean(0) for s in arms])
     size, name = unit(sent.max())
-    ticks = byte_axis(sent[sent > 0].min(initial=sent.max()), sent.max())
+    ticks, texts = byte_axis(sent[sent > 0].min(initial=sent.max()), sent.max())
     return size, {
         "type": "log", "ticksuffix": f" {name}", "hoverformat": ".4~g",
-        "tickvals": [tick / size for tick in ticks], "ticktext": list(ticks.values()),
+        "tickvals": [tick / size for tick in ticks], "ticktext": texts,
     }  # fmt: skip
 
 
