@@ -56,26 +56,6 @@ class Told(NamedTuple):
     quiet: bool = False
     track: str | None = None
 
-    @contextlib.contextmanager
-    def following(self, arms: Sequence[str], plan: Plan, folder: Path) -> Iterator[Tell]:
-        """A block with the function that tells them."""
-        with contextlib.ExitStack() as stack:
-            tells: list[Tell] = []
-            if not self.quiet:
-                tells.append(stack.enter_context(Live(arms, plan)))
-            if self.track is not None:
-                tracker = Tracker(self.track, folder, asdict(plan), plan.all_seeds)
-                tells.append(stack.enter_context(contextlib.closing(tracker)))
-                # What is wrong shows before compiling. Of the plain loop, a seed is a run.
-                for arm in () if plan.plain else arms:
-                    tracker.open(arm)
-
-            def tell(done: Progress | Compiling) -> None:
-                for one in tells:
-                    one(done)
-
-            yield tell
-
 
 def policies_of(text: str) -> dict[str, Policy]:
     """The arms of a text such as `full; adaptive+ou`."""
@@ -254,15 +234,26 @@ def _finished(folder: Path) -> dict[str, Any]:
 
 def _follow(ready: Ready, folder: Path, told: Told) -> dict[str, History]:
     plan, task, policies = ready
-    with told.following(list(policies), plan, folder) as tell:
+    tells: list[Tell] = []
+
+    def tell(done: Progress | Compiling) -> None:
+        for one in tells:
+            one(done)
+
+    with contextlib.ExitStack() as stack:
+        if not told.quiet:
+            tells.append(stack.enter_context(Live(list(policies), plan)))
+        if told.track is not None:
+            tracker = Tracker(told.track, folder, asdict(plan), plan.all_seeds)
+            tells.append(stack.enter_context(contextlib.closing(tracker)))
+            # What is wrong shows before compiling. Of the plain loop, a seed is a run.
+            for arm in () if plan.plain else policies:
+                tracker.open(arm)
         return follow(task, policies, plan, tell, plan.plain, folder)
 
 
 def _nudged(ready: Ready, folder: Path, told: Told) -> dict[str, History]:
-    """The same runs with another last bit in the learning rate: what differs, rounding has done.
-
-    The compiled program is the same, and so are seeds, cohorts and batches.
-    """
+    """The same program, seeds, cohorts and batches with another last bit in the learning rate."""
     plan, task, policies = ready
     again = {f"{arm} (nudged)": policy for arm, policy in policies.items()}
     folder.mkdir(exist_ok=True)
@@ -276,8 +267,8 @@ def _summary(
     """The first arm that is not full communication on top, and all arms below."""
     arms = {name: history.summary() for name, history in histories.items()}
     for name, again in nudged.items():
-        floor = noise_floor(arms[name]["accuracy"], again.summary()["accuracy"])
-        arms[name]["noise_floor"] = floor
+        own = arms[name]
+        own["noise_floor"] = noise_floor(own["accuracy"], again.summary()["accuracy"])
     reference, *others = arms.values()
     if len(reference["accuracy"]) > 1:  # where numbers are predicted there is none
         for arm in others:
