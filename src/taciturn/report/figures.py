@@ -30,6 +30,9 @@ class Line(NamedTuple):
     y: np.ndarray
     what: str = ""  # named when one points at it, where an arm has two lines
     dash: str | None = None  # of an arm's second line, which has no shade
+    arm: int = 0  # its place among the arms
+    name: str = ""  # of the arm
+    look: Mapping[str, Any] = {}  # colour, dash and width, as Plotly calls them
 
 
 class Panel(NamedTuple):
@@ -50,36 +53,32 @@ class Panel(NamedTuple):
         return line._replace(x=line.x[some], y=line.y[:, some])
 
 
-def width(s: Series, line: Line) -> float:
-    """The width of a line; full communication's is wide, so that no line upon it hides it."""
-    return 3.5 if s.arm == FULL and line.dash is None else 1.5
-
-
-def planned(arms: Sequence[Series]) -> list[tuple[Panel, list[list[Line]]]]:
-    """A figure for each thing that was measured, with each arm's lines; the main ones first."""
-    size, axis = _bytes(arms)
+def planned(arms: Mapping[str, Series]) -> list[tuple[Panel, list[Line]]]:
+    """A figure for each thing that was measured, with its lines; the main ones first."""
+    every = list(arms.values())
+    looks, (size, axis) = styles([s.arm for s in every]), _bytes(every)
     found = []
-    for panel in (*_scores(arms, size, axis), *_messages(arms, size, axis)):
-        lines = [[line for line in map(panel.shown, panel.draw(s)) if len(line.x)] for s in arms]
-        if any(lines):
+    for panel in (*_scores(every, size, axis), *_messages(every, size, axis)):
+        lines = []
+        for i, ((name, s), (colour, dash)) in enumerate(zip(arms.items(), looks, strict=True)):
+            for line in map(panel.shown, panel.draw(s)):
+                # Full communication's is wide, so that no line upon it hides it.
+                width = 3.5 if s.arm == FULL and line.dash is None else 1.5
+                look = {"color": colour, "dash": line.dash or dash, "width": width}
+                if len(line.x):
+                    lines.append(line._replace(arm=i, name=name, look=look))
+        if lines:
             found.append((panel, lines))
     return found
 
 
 def panels(arms: Mapping[str, Series]) -> list[dict[str, Any]]:
     """The figures as Plotly reads them."""
-    every = list(arms.values())
-    looks = styles([s.arm for s in every])
     found = []
-    for panel, lines in planned(every):
+    for panel, lines in planned(arms):
         x_axis = {"title": {"text": panel.x}, "exponentformat": "none", **panel.x_axis}
         layout = {"xaxis": x_axis, "yaxis": panel.y_axis | {"exponentformat": "none"}}
-        traces = []
-        for i, (name, s, own) in enumerate(zip(arms, every, lines, strict=True)):
-            about, (colour, dash) = {"meta": i, "name": escape(name), "mode": "lines"}, looks[i]
-            for line in own:
-                look = {"color": colour, "dash": line.dash or dash, "width": width(s, line)}
-                traces += _traces(about, line, look, panel)
+        traces = [trace for line in lines for trace in _traces(line, panel)]
         told = {"key": panel.key, "title": panel.title, "note": panel.note}
         found.append(told | {"data": traces, "layout": layout})
     return found
@@ -173,23 +172,23 @@ def _measured(
         yield Line(x, y, what, dash)
 
 
-def _traces(
-    about: dict[str, Any], line: Line, look: dict[str, Any], panel: Panel
-) -> list[dict[str, Any]]:
+def _traces(line: Line, panel: Panel) -> list[dict[str, Any]]:
     """The mean over seeds, and a shade from the lowest seed to the highest."""
     chosen = np.unique(np.linspace(0, len(line.x) - 1, _POINTS, dtype=int))
     x, y = line.x[chosen], line.y[:, chosen]
     hover = f"<b>%{{fullData.name}}</b>{', ' + line.what if line.what else ''}<br>{panel.x}: %{{x}}"
     hover += f"<br>%{{y:.4~g}}{panel.y_axis.get('ticksuffix', '')}<extra></extra>"
-    drawn = about | {"x": _array(x), "y": _array(y.mean(0)), "line": look, "hovertemplate": hover}
+    about, colour = {"meta": line.arm, "name": escape(line.name)}, line.look["color"]
+    drawn = about | {"mode": "lines", "x": _array(x), "y": _array(y.mean(0)), "line": line.look,
+                     "hovertemplate": hover}  # fmt: skip
     if len(x) == 1:  # a line with one point would not be seen
-        drawn |= {"mode": "markers", "marker": {"color": look["color"]}}
+        drawn |= {"mode": "markers", "marker": {"color": colour}}
     if len(y) == 1 or line.dash:
         return [drawn]
     low, high = y.min(0), y.max(0)
     shade = about | {
         "x": _array(np.concatenate([x, x[::-1]])), "y": _array(np.concatenate([high, low[::-1]])),
-        "fill": "toself", "fillcolor": f"{look['color']}26", "line": {"width": 0},
+        "fill": "toself", "fillcolor": f"{colour}26", "line": {"width": 0},
         "hoverinfo": "skip",
     }  # fmt: skip
     return [shade, drawn]
@@ -206,21 +205,16 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
     """Writes a PNG of four figures: accuracy or loss by upload and by round, and who spoke when."""
     figure = require("matplotlib.figure", "report").Figure(figsize=(11, 8), layout="constrained")
     figure.suptitle(title)
-    every = list(arms.values())
-    looks = styles([s.arm for s in every])
     handles: dict[str, Any] = {}
-    shown = planned(every)[:4]
-    for axes, (panel, lines) in zip(figure.subplots(2, 2).flat, shown, strict=False):
-        for name, s, (colour, dash), own in zip(arms, every, looks, lines, strict=True):
-            for line in own:
-                (curve,) = axes.plot(
-                    line.x, line.y.mean(0), _STYLES[line.dash or dash], color=colour,
-                    lw=width(s, line), marker="o" * (len(line.x) == 1),
-                )  # fmt: skip
-                handles.setdefault(name, curve)
-                if len(line.y) > 1 and not line.dash:
-                    low, high = line.y.min(0), line.y.max(0)
-                    axes.fill_between(line.x, low, high, color=colour, alpha=0.12, lw=0)
+    for axes, (panel, lines) in zip(figure.subplots(2, 2).flat, planned(arms)[:4], strict=False):
+        for line in lines:
+            colour, dash, width = line.look.values()
+            (curve,) = axes.plot(line.x, line.y.mean(0), _STYLES[dash], color=colour, lw=width,
+                                 marker="o" * (len(line.x) == 1))  # fmt: skip
+            handles.setdefault(line.name, curve)
+            if len(line.y) > 1 and not line.dash:
+                low, high = line.y.min(0), line.y.max(0)
+                axes.fill_between(line.x, low, high, color=colour, alpha=0.12, lw=0)
         axes.set_title(f"{panel.title}\n{panel.note}", fontsize=10, loc="left")
         axes.set_xlabel(panel.x)
         axes.yaxis.set_major_formatter(f"{{x:g}}{panel.y_axis.get('ticksuffix', '')}")
