@@ -11,9 +11,8 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from taciturn.cli.catalog import Data, List
 from taciturn.cli.command import Command, options_of
-from taciturn.cli.inspect import Report, Runs, Watch
+from taciturn.cli.inspect import Data, List, Report, Runs, Watch
 from taciturn.cli.run import Compare, Frontier, Resume, Run, Simulation
 from taciturn.errors import InputError
 

@@ -1,6 +1,5 @@
 """`taciturn runs`: what is on disk, and how far it is."""
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -90,8 +89,8 @@ def _state(folder: Path, summary: Mapping[str, Any], state: Mapping[str, Any]) -
         return "running"
     if state:
         return f"after round {state.get('round')}"
-    names = (re.fullmatch(r"checkpoint-(\d+)\.safetensors", p.name) for p in folder.iterdir())
-    return f"stopped at {max((int(name[1]) for name in names if name), default=0)}"
+    saved = (path.stem.partition("-")[2] for path in folder.glob("checkpoint-*.safetensors"))
+    return f"stopped at {max(map(int, filter(str.isdecimal, saved)), default=0)}"
 
 
 def _began(folder: Path) -> float:
