@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from taciturn.report.colours import colours
-from taciturn.report.figures import log_ticks
+from taciturn.report.figures import colours, log_ticks
 from taciturn.report.page import SHARES
 from taciturn.report.table import Spread, Table
 from taciturn.report.units import byte_axis, byte_text

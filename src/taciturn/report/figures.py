@@ -1,7 +1,12 @@
-"""Figures of runs: what is drawn of every arm, for a page (Plotly's JSON) and in a picture."""
+"""Figures of runs: what is drawn of every arm, for a page (Plotly's JSON) and in a picture.
+
+An arm's colour follows from its policy alone, in every figure. Only where two arms of a figure
+would share one does the later arm take the next that is free, and where a policy is drawn twice, of
+two folders, the second line is dashed. Tones can be read on white and on black.
+"""
 
 import base64
-import functools
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -11,16 +16,42 @@ import numpy as np
 
 from taciturn import files
 from taciturn.errors import require
-from taciturn.report.colours import styles
 from taciturn.report.series import Series
 from taciturn.report.units import byte_axis, unit
 from taciturn.summary import FULL
 
+GREY = "#808080"
+# Okabe and Ito's colours, which people who see colours differently can tell apart, and five more.
+_PALETTE = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
+    "#8C6BB1", "#A6761D", "#E7505A", "#17A2B8", "#7A9A01",
+)  # fmt: skip
+_PAPERS = [f"adaptive+{stand_in}" for stand_in in ("ou", "zero", "ignore", "last")]
+_KNOWN = [*_PAPERS, "budget", "adaptive+ou,mode=paper"]
 _POINTS = 500  # of a curve: about as many as a screen has
 _STRETCHES = 50  # of rounds, where means are drawn
 _PERCENT = {"ticksuffix": " %"}
 _FROM_ZERO = {"rangemode": "tozero"}
 _STYLES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+
+
+def colours(policies: Sequence[str]) -> dict[str, str]:
+    """A colour for each policy; `full`, which all are compared with, is grey."""
+    found: dict[str, str] = {}
+    # Known ones first: they keep theirs whatever stands beside them.
+    for policy in sorted(policies, key=lambda name: name not in _KNOWN):
+        wanted = _KNOWN.index(policy) if policy in _KNOWN else zlib.crc32(policy.encode())
+        tones = [_PALETTE[(wanted + i) % len(_PALETTE)] for i in range(len(_PALETTE))]
+        free = [tone for tone in tones if tone not in found.values()]
+        found.setdefault(policy, GREY if policy == FULL else (free or tones)[0])
+    return found
+
+
+def styles(policies: Sequence[str]) -> list[tuple[str, str]]:
+    """A colour and a dash for each line; the same policy again is dashed."""
+    colour, dashes = colours(policies), list(_STYLES)
+    before = [policies[:i].count(policy) for i, policy in enumerate(policies)]
+    return [(colour[p], dashes[n % len(dashes)]) for p, n in zip(policies, before, strict=True)]
 
 
 class Line(NamedTuple):
@@ -56,9 +87,8 @@ class Panel(NamedTuple):
 def planned(arms: Mapping[str, Series]) -> list[tuple[Panel, list[Line]]]:
     """A figure for each thing that was measured, with its lines; the main ones first."""
     every = list(arms.values())
-    looks, (size, axis) = styles([s.arm for s in every]), _bytes(every)
-    found = []
-    for panel in (*_scores(every, size, axis), *_messages(every, size, axis)):
+    looks, found = styles([s.arm for s in every]), []
+    for panel in _panels(every):
         lines = []
         for i, ((name, s), (colour, dash)) in enumerate(zip(arms.items(), looks, strict=True)):
             for line in map(panel.shown, panel.draw(s)):
@@ -95,8 +125,9 @@ def _bytes(arms: Sequence[Series]) -> tuple[float, dict[str, Any]]:
     }  # fmt: skip
 
 
-def _scores(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> Iterator[Panel]:
-    """What was learned: accuracies, or losses where numbers are predicted."""
+def _panels(arms: Sequence[Series]) -> Iterator[Panel]:
+    """What was learned, who spoke, who gained, in how many bytes, and the task's own metrics."""
+    size, uploads = _bytes(arms)
     accurate = any(np.isfinite(s["accuracy"]).any() for s in arms)
     score, axis = ("accuracy", _PERCENT) if accurate else ("loss", {})
 
@@ -109,9 +140,6 @@ def _scores(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> Ite
     yield Panel(score, f"{score.title()} by round", "on the test set",
                 lambda s: _measured(scores(s)), axis)  # fmt: skip
 
-
-def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> Iterator[Panel]:
-    """Who spoke, who gained, in how many bytes, and what a task measures of its own."""
     # What differs from round to round would fill a panel with colour: means of stretches are drawn.
     wide = -(-max(s.rounds for s in arms) // _STRETCHES)
     means = f", means of {wide} rounds" if wide > 1 else ""
@@ -129,6 +157,11 @@ def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> I
         down = (s["bytes_down"] + s["overhead_down"]).cumsum(1) / size
         yield from _measured(down, "down", "dot")
 
+    def bits(s: Series) -> Iterator[Line]:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            per_weight = 32 * s["bytes_up"] / (s["bytes_up_full"] - s["overhead_up"])
+        return _measured(per_weight, wide=wide)  # 32 is everything
+
     yield Panel("spoke", "Who spoke", f"{'share of the clients asked' if shares else 'clients'}"
                 f"{means}", spoken, _FROM_ZERO | (_PERCENT if shares else {}))  # fmt: skip
     yield Panel("norms", "Thresholds and norms", f"mean norms of updates are dotted{means}", norms,
@@ -137,21 +170,14 @@ def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> I
                 lambda s: _measured(100 * s["worst_tenth"]), _PERCENT)  # fmt: skip
     yield Panel("bytes", "Bytes up and down", "since the start, up and (dotted) down", both_ways,
                 uploads)  # fmt: skip
-    yield Panel("bits", "Bits per weight", f"of payload, over all clients asked{means}",
-                lambda s: _measured(bits(s), wide=wide),
+    yield Panel("bits", "Bits per weight", f"of payload, over all clients asked{means}", bits,
                 {"type": "log", "dtick": "D2", "minorloglabels": "complete"})  # fmt: skip
     yield Panel("rejected", "Rejected replies", "since the start",
                 lambda s: _measured(s["rejected"].cumsum(1)) if s["rejected"].any() else (),
                 _FROM_ZERO)  # fmt: skip
     for i, metric in enumerate(dict.fromkeys(name for s in arms for name in s.metrics)):
-        draw = functools.partial(lambda name, s: _measured(s[name]), metric)
-        yield Panel(f"metric-{i}", metric, "on the test set", draw, {})
-
-
-def bits(s: Series) -> np.ndarray:
-    """Bits of payload for each weight, over all clients that were asked; 32 is everything."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return 32 * s["bytes_up"] / (s["bytes_up_full"] - s["overhead_up"])
+        yield Panel(f"metric-{i}", metric, "on the test set",
+                    lambda s, name=metric: _measured(s[name]), {})  # fmt: skip
 
 
 def _measured(

@@ -13,7 +13,6 @@ import numpy as np
 
 from taciturn import __version__
 from taciturn.report import figures, series
-from taciturn.report.colours import styles
 from taciturn.report.series import Series
 from taciturn.report.units import byte_text, difference_text, percent, score_text
 from taciturn.summary import FULL
@@ -38,7 +37,7 @@ def content(
     folders: Sequence[Path], arms: Mapping[str, Series], accuracies: Sequence[float] = ()
 ) -> dict[str, Any]:
     """All that the page shows, as JSON: arms with their colours, figures, and tables as HTML."""
-    names, looks = series.labels(folders), styles([s.arm for s in arms.values()])
+    names, looks = series.labels(folders), figures.styles([s.arm for s in arms.values()])
 
     def by_arm(row: Callable[[Series], Row], note: str) -> str:
         rows = [{"arm": _arm(name, look)} | row(s)
