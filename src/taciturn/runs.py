@@ -1,8 +1,7 @@
 """Run folders: configuration, metrics, weights, checkpoints.
 
-Every file is written beside its place and then renamed onto it: a reader, or a run that goes on
-after a crash, sees the old file or the new one and never half of either (see `files`). A table that
-grows is the exception: its readers leave out a row that is not whole.
+A reader sees the old file or the new one and never half of either (see `files`), but for a table
+that grows: its readers leave out a row that is not whole.
 """
 
 import csv
@@ -122,8 +121,7 @@ def write_columns(path: Path, names: Iterable[str], columns: Iterable[np.ndarray
 class StreamedTable:
     """A CSV file that grows by many rows at a time, and can be cut back to where it once was.
 
-    What is added is in the file when `add` returns, so that others can read it and the death of
-    this process takes nothing away; `settle` says where the file ends and what it holds.
+    What was added is in the file when `add` returns: it outlives the process.
     """
 
     def __init__(self, path: Path) -> None:

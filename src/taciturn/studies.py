@@ -37,7 +37,6 @@ from taciturn.tasks.check import metric_names
 from taciturn.tasks.task import Task, how_tested
 from taciturn.track import Tracker
 
-IMPORTED = "imported"  # the folder of copies of the Python files that a run imports
 NUDGED = "nudged"  # the folder of the runs that measure the noise floor
 
 
@@ -72,10 +71,8 @@ def policies_of(text: str) -> dict[str, Policy]:
 
 
 def start(values: Mapping[str, Any], out: Path | None, told: Told) -> tuple[Path, dict[str, Any]]:
-    """The folder of a plan that is run, `out` or a new one in `runs/`, and its summary.
-
-    Of fields of the plan that have a list, a sweep, every combination is run.
-    """
+    """Runs a plan, or every point of a sweep, in `out` or a new folder in `runs/`; the folder and
+    its summary."""
     ready = prepare(values)  # what is wrong leaves no folder behind
     with runs.create(out, next(iter(ready.values())).task.name) as folder:
         _write_config(folder, values, ready)
@@ -181,9 +178,9 @@ def _write_config(folder: Path, values: Mapping[str, Any], ready: Mapping[str, R
         config["data"] = str(data.absolute())
     imported = []
     for path in config.get("imports", ()):
-        (folder / IMPORTED).mkdir(exist_ok=True)
-        shutil.copyfile(path, folder / IMPORTED / path.name)
-        imported.append(f"{IMPORTED}/{path.name}")
+        (folder / "imported").mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / "imported" / path.name)
+        imported.append(f"imported/{path.name}")
     runs.write_toml(folder / "config.toml", config | {"imports": imported or None})
 
 

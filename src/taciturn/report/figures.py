@@ -6,6 +6,7 @@ two folders, the second line is dashed. Tones can be read on white and on black.
 """
 
 import base64
+import functools
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -176,8 +177,8 @@ def _panels(arms: Sequence[Series]) -> Iterator[Panel]:
                 lambda s: _measured(s["rejected"].cumsum(1)) if s["rejected"].any() else (),
                 _FROM_ZERO)  # fmt: skip
     for i, metric in enumerate(dict.fromkeys(name for s in arms for name in s.metrics)):
-        yield Panel(f"metric-{i}", metric, "on the test set",
-                    lambda s, name=metric: _measured(s[name]), {})  # fmt: skip
+        draw = functools.partial(lambda name, s: _measured(s[name]), metric)
+        yield Panel(f"metric-{i}", metric, "on the test set", draw, {})
 
 
 def _measured(
