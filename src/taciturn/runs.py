@@ -24,9 +24,9 @@ from safetensors.numpy import load_file, save
 
 from taciturn.checks import path_of
 from taciturn.errors import RunError, require
-from taciturn.files import atomic_write, is_locked, sweep, try_lock
+from taciturn.files import atomic_write, sweep, try_lock
 
-_LOCK = ".running.lock"
+LOCK = ".running.lock"  # held while a process writes into the folder
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def claimed(folder: Path) -> Iterator[Path]:
         raise RunError(f"{folder} is already there and not an empty folder: choose another one.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = try_lock(folder / _LOCK)
+        lock = try_lock(folder / LOCK)
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror}.") from None
     if lock is None:
@@ -45,17 +45,12 @@ def claimed(folder: Path) -> Iterator[Path]:
         yield folder
 
 
-def is_claimed(folder: Path) -> bool:
-    """Whether a process is writing into the folder."""
-    return is_locked(folder / _LOCK)
-
-
 @contextmanager
 def create(out: Path | None, task: str) -> Iterator[Path]:
     """A new, empty run folder, claimed: `out`, or one under `runs/` named after task and time."""
     folder = out or _new_folder(task)
     # Before it is claimed, so that no lock is left in a folder of other things.
-    if path_of("out", folder).is_dir() and not (folder / _LOCK).exists():
+    if path_of("out", folder).is_dir() and not (folder / LOCK).exists():
         _check_empty(folder)
     with claimed(folder):
         _check_empty(folder)
@@ -64,7 +59,7 @@ def create(out: Path | None, task: str) -> Iterator[Path]:
 
 def _check_empty(folder: Path) -> None:
     sweep(folder)
-    there = {path.name for path in folder.iterdir()} - {_LOCK}
+    there = {path.name for path in folder.iterdir()} - {LOCK}
     if "config.toml" in there and "summary.json" not in there:
         raise RunError(
             f"{folder} holds a run that was stopped: `taciturn resume {folder}` goes on."

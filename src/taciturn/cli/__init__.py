@@ -1,8 +1,4 @@
-"""The command line.
-
-Each subcommand is a dataclass: its fields are the options, its docstring is the help, and calling
-`go` does the work.
-"""
+"""The command line: each subcommand is a dataclass, and its docstring the help."""
 
 import sys
 from collections.abc import Callable

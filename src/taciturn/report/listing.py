@@ -10,6 +10,7 @@ from rich.console import Console
 
 from taciturn import runs
 from taciturn.errors import RunError
+from taciturn.files import is_locked
 from taciturn.report import series
 from taciturn.report.terminal import fitting
 from taciturn.report.units import percent, score_text
@@ -85,7 +86,7 @@ def _rows(folder: Path, config: Mapping[str, Any], differs: str) -> list[Row]:
 def _state(folder: Path, summary: Mapping[str, Any], state: Mapping[str, Any]) -> str:
     if summary:
         return "complete"
-    if runs.is_claimed(folder):
+    if is_locked(folder / runs.LOCK):
         return "running"
     if state:
         return f"after round {state.get('round')}"
