@@ -178,8 +178,7 @@ _KINDS = {
     for name, hint in typing.get_type_hints(Plan).items()
 }
 # In which a list is no sweep.
-TOGETHER = ("seeds", "seed", "arms", "plain", "noise_floor", "leave_out", "option",
-            "imports")  # fmt: skip
+TOGETHER = ("seeds", "seed", "arms", "plain", "noise_floor", "leave_out", "option", "imports")
 
 
 def read_values(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,8 +21,6 @@ _WIDE = 1000  # characters, which no table needs
 _NO_SETTINGS = ("task", "arms", "devices")
 _DEEP = 3  # folders below each other: those of sweeps lie in theirs
 
-Row = dict[str, str]  # cells by heading
-
 
 def show(folder: Path) -> None:
     """Prints the runs in a folder and below, the oldest first, with a line for every arm, and the
@@ -61,8 +59,8 @@ def _differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     ]  # fmt: skip
 
 
-def _rows(folder: Path, config: Mapping[str, Any], differs: str) -> list[Row]:
-    """A row for every arm of a run; what stands in the row above is left out."""
+def _rows(folder: Path, config: Mapping[str, Any], differs: str) -> list[dict[str, str]]:
+    """Cells by heading, a row for every arm of a run; what stands in the row above is left out."""
     summary = _read(series.summary, folder)
     state = _read(runs.read_json, folder / "state.json")  # of a federation
     arms: Mapping[str, Any] = summary.get("arms", {})

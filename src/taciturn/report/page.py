@@ -30,7 +30,6 @@ third with the most. Bits per weight are those of clients that spoke."""
 _NOTE_ON_BYTES = "Sums over rounds and clients, means over seeds; point at one for all its digits."
 
 Row = dict[str, str]  # HTML by heading; what is missing is an empty cell
-Settings = Mapping[str, Any]  # of a folder
 
 
 def content(
@@ -119,7 +118,7 @@ def _targets(arms: Mapping[str, Series]) -> tuple[list[float], str]:
 
 
 def _titles(
-    arms: Mapping[str, Series], settings: Sequence[Settings], names: Sequence[str]
+    arms: Mapping[str, Series], settings: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> tuple[str, str]:
     """Tasks and policies; and below them how long they ran, with how many seeds."""
     tasks = sorted({str(own["task"]) for own in settings if own.get("task")})
