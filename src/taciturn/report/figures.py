@@ -205,17 +205,17 @@ def _traces(line: Line, panel: Panel) -> list[dict[str, Any]]:
     x, y = line.x[chosen], line.y[:, chosen]
     hover = f"<b>%{{fullData.name}}</b>{', ' + line.what if line.what else ''}<br>{panel.x}: %{{x}}"
     hover += f"<br>%{{y:.4~g}}{panel.y_axis.get('ticksuffix', '')}<extra></extra>"
-    about, colour = {"meta": line.arm, "name": escape(line.name)}, line.look["color"]
-    drawn = about | {"mode": "lines", "x": _array(x), "y": _array(y.mean(0)), "line": line.look,
-                     "hovertemplate": hover}  # fmt: skip
+    about = {"meta": line.arm, "name": escape(line.name), "mode": "lines"}
+    look = {"line": line.look, "hovertemplate": hover}
+    drawn = about | {"x": _array(x), "y": _array(y.mean(0))} | look
     if len(x) == 1:  # a line with one point would not be seen
-        drawn |= {"mode": "markers", "marker": {"color": colour}}
+        drawn |= {"mode": "markers", "marker": {"color": line.look["color"]}}
     if len(y) == 1 or line.dash:
         return [drawn]
     low, high = y.min(0), y.max(0)
     shade = about | {
         "x": _array(np.concatenate([x, x[::-1]])), "y": _array(np.concatenate([high, low[::-1]])),
-        "fill": "toself", "fillcolor": f"{colour}26", "line": {"width": 0},
+        "fill": "toself", "fillcolor": f"{line.look['color']}26", "line": {"width": 0},
         "hoverinfo": "skip",
     }  # fmt: skip
     return [shade, drawn]
