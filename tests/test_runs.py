@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taciturn import runs
+from taciturn import files, runs
 from taciturn.errors import RunError
 from taciturn.report import versions
 
@@ -108,7 +108,7 @@ def test_a_folder_has_one_writer_and_may_have_the_litter_of_a_dead_one(tmp_path)
         with pytest.raises(RunError, match="is in use: another process"), runs.claimed(tmp_path):
             pass
     with runs.claimed(tmp_path):
-        assert runs.is_claimed(tmp_path)
+        assert files.is_locked(tmp_path / runs.LOCK)
 
 
 def test_without_a_folder_each_run_gets_its_own(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from experiments.paper.experiments import FIXED, MAIN, STAND_INS, SYNTHETIC, THR
 from experiments.paper.measures import ROUNDS, collapsed, thresholds
 from experiments.paper.paths import NAME as PATHS
 from experiments.paper.tables import joined, label
-from taciturn.report.colours import GREY, colours
+from taciturn.report.figures import GREY, colours
 
 _TONES = colours([f"adaptive+{text}" for text in STAND_INS.values()])
 COLOURS = {name: _TONES[f"adaptive+{text}"] for name, text in STAND_INS.items()}

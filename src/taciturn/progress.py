@@ -42,11 +42,6 @@ class Chunk(NamedTuple):
     participation: Any = None  # how often each client was asked and spoke in these rounds
 
     @property
-    def first(self) -> int:
-        """How many rounds were done before."""
-        return self.group.done - len(self.seconds)
-
-    @property
     def is_last(self) -> bool:
         """Whether nothing comes after it."""
         return self.weights is not None and not self.waiting

@@ -1,8 +1,7 @@
 """Run folders: configuration, metrics, weights, checkpoints.
 
-Every file is written beside its place and then renamed onto it: a reader, or a run that goes on
-after a crash, sees the old file or the new one and never half of either (see `files`). A table that
-grows is the exception: its readers leave out a row that is not whole.
+A reader sees the old file or the new one and never half of either (see `files`), but for a table
+that grows: its readers leave out a row that is not whole.
 """
 
 import csv
@@ -25,9 +24,9 @@ from safetensors.numpy import load_file, save
 
 from taciturn.checks import path_of
 from taciturn.errors import RunError, require
-from taciturn.files import atomic_write, is_locked, sweep, try_lock
+from taciturn.files import atomic_write, sweep, try_lock
 
-_LOCK = ".running.lock"
+LOCK = ".running.lock"  # held while a process writes into the folder
 
 
 @contextmanager
@@ -37,7 +36,7 @@ def claimed(folder: Path) -> Iterator[Path]:
         raise RunError(f"{folder} is already there and not an empty folder: choose another one.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = try_lock(folder / _LOCK)
+        lock = try_lock(folder / LOCK)
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror}.") from None
     if lock is None:
@@ -46,17 +45,12 @@ def claimed(folder: Path) -> Iterator[Path]:
         yield folder
 
 
-def is_claimed(folder: Path) -> bool:
-    """Whether a process is writing into the folder."""
-    return is_locked(folder / _LOCK)
-
-
 @contextmanager
 def create(out: Path | None, task: str) -> Iterator[Path]:
     """A new, empty run folder, claimed: `out`, or one under `runs/` named after task and time."""
     folder = out or _new_folder(task)
     # Before it is claimed, so that no lock is left in a folder of other things.
-    if path_of("out", folder).is_dir() and not (folder / _LOCK).exists():
+    if path_of("out", folder).is_dir() and not (folder / LOCK).exists():
         _check_empty(folder)
     with claimed(folder):
         _check_empty(folder)
@@ -65,7 +59,7 @@ def create(out: Path | None, task: str) -> Iterator[Path]:
 
 def _check_empty(folder: Path) -> None:
     sweep(folder)
-    there = {path.name for path in folder.iterdir()} - {_LOCK}
+    there = {path.name for path in folder.iterdir()} - {LOCK}
     if "config.toml" in there and "summary.json" not in there:
         raise RunError(
             f"{folder} holds a run that was stopped: `taciturn resume {folder}` goes on."
@@ -122,8 +116,7 @@ def write_columns(path: Path, names: Iterable[str], columns: Iterable[np.ndarray
 class StreamedTable:
     """A CSV file that grows by many rows at a time, and can be cut back to where it once was.
 
-    What is added is in the file when `add` returns, so that others can read it and the death of
-    this process takes nothing away; `settle` says where the file ends and what it holds.
+    What was added is in the file when `add` returns: it outlives the process.
     """
 
     def __init__(self, path: Path) -> None:

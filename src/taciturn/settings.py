@@ -23,8 +23,6 @@ else:
     Optimizer = str  # all that the command line can say
 
 UNSET: Any = None  # until `taciturn.sim.defaults` fills it in
-
-
 _MAYBE_0 = ("dropout", "stragglers", "prox")
 
 
@@ -180,8 +178,7 @@ _KINDS = {
     for name, hint in typing.get_type_hints(Plan).items()
 }
 # In which a list is no sweep.
-TOGETHER = ("seeds", "seed", "arms", "plain", "noise_floor", "leave_out", "option",
-            "imports")  # fmt: skip
+TOGETHER = ("seeds", "seed", "arms", "plain", "noise_floor", "leave_out", "option", "imports")
 
 
 def read_values(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,12 +188,10 @@ def read_values(found: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in found.items():
         if name not in _KINDS:
             raise UnknownName("setting", name, _KINDS)
-        if isinstance(value, list) and name not in TOGETHER:
-            if not value:
-                raise InputError(f"`{name}` has no value.")
-            values[name] = [_typed(name, item) for item in value]
-        else:
-            values[name] = _typed(name, value)
+        swept = isinstance(value, list) and name not in TOGETHER
+        if swept and not value:
+            raise InputError(f"`{name}` has no value.")
+        values[name] = [_typed(name, one) for one in value] if swept else _typed(name, value)
     return values
 
 

@@ -10,7 +10,7 @@ import functools
 import re
 import shutil
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +37,6 @@ from taciturn.tasks.check import metric_names
 from taciturn.tasks.task import Task, how_tested
 from taciturn.track import Tracker
 
-IMPORTED = "imported"  # the folder of copies of the Python files that a run imports
 NUDGED = "nudged"  # the folder of the runs that measure the noise floor
 
 
@@ -56,26 +55,6 @@ class Told(NamedTuple):
     quiet: bool = False
     track: str | None = None
 
-    @contextlib.contextmanager
-    def following(self, arms: Sequence[str], plan: Plan, folder: Path) -> Iterator[Tell]:
-        """A block with the function that tells them."""
-        with contextlib.ExitStack() as stack:
-            tells: list[Tell] = []
-            if not self.quiet:
-                tells.append(stack.enter_context(Live(arms, plan)))
-            if self.track is not None:
-                tracker = Tracker(self.track, folder, asdict(plan), plan.all_seeds)
-                tells.append(stack.enter_context(contextlib.closing(tracker)))
-                # What is wrong shows before compiling. Of the plain loop, a seed is a run.
-                for arm in () if plan.plain else arms:
-                    tracker.open(arm)
-
-            def tell(done: Progress | Compiling) -> None:
-                for one in tells:
-                    one(done)
-
-            yield tell
-
 
 def policies_of(text: str) -> dict[str, Policy]:
     """The arms of a text such as `full; adaptive+ou`."""
@@ -92,10 +71,8 @@ def policies_of(text: str) -> dict[str, Policy]:
 
 
 def start(values: Mapping[str, Any], out: Path | None, told: Told) -> tuple[Path, dict[str, Any]]:
-    """The folder of a plan that is run, `out` or a new one in `runs/`, and its summary.
-
-    Of fields of the plan that have a list, a sweep, every combination is run.
-    """
+    """Runs a plan, or every point of a sweep, in `out` or a new folder in `runs/`; the folder and
+    its summary."""
     ready = prepare(values)  # what is wrong leaves no folder behind
     with runs.create(out, next(iter(ready.values())).task.name) as folder:
         _write_config(folder, values, ready)
@@ -201,9 +178,9 @@ def _write_config(folder: Path, values: Mapping[str, Any], ready: Mapping[str, R
         config["data"] = str(data.absolute())
     imported = []
     for path in config.get("imports", ()):
-        (folder / IMPORTED).mkdir(exist_ok=True)
-        shutil.copyfile(path, folder / IMPORTED / path.name)
-        imported.append(f"{IMPORTED}/{path.name}")
+        (folder / "imported").mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / "imported" / path.name)
+        imported.append(f"imported/{path.name}")
     runs.write_toml(folder / "config.toml", config | {"imports": imported or None})
 
 
@@ -254,15 +231,26 @@ def _finished(folder: Path) -> dict[str, Any]:
 
 def _follow(ready: Ready, folder: Path, told: Told) -> dict[str, History]:
     plan, task, policies = ready
-    with told.following(list(policies), plan, folder) as tell:
+    tells: list[Tell] = []
+
+    def tell(done: Progress | Compiling) -> None:
+        for one in tells:
+            one(done)
+
+    with contextlib.ExitStack() as stack:
+        if not told.quiet:
+            tells.append(stack.enter_context(Live(list(policies), plan)))
+        if told.track is not None:
+            tracker = Tracker(told.track, folder, asdict(plan), plan.all_seeds)
+            tells.append(stack.enter_context(contextlib.closing(tracker)))
+            # What is wrong shows before compiling. Of the plain loop, a seed is a run.
+            for arm in () if plan.plain else policies:
+                tracker.open(arm)
         return follow(task, policies, plan, tell, plan.plain, folder)
 
 
 def _nudged(ready: Ready, folder: Path, told: Told) -> dict[str, History]:
-    """The same runs with another last bit in the learning rate: what differs, rounding has done.
-
-    The compiled program is the same, and so are seeds, cohorts and batches.
-    """
+    """The same program, seeds, cohorts and batches with another last bit in the learning rate."""
     plan, task, policies = ready
     again = {f"{arm} (nudged)": policy for arm, policy in policies.items()}
     folder.mkdir(exist_ok=True)
@@ -276,8 +264,8 @@ def _summary(
     """The first arm that is not full communication on top, and all arms below."""
     arms = {name: history.summary() for name, history in histories.items()}
     for name, again in nudged.items():
-        floor = noise_floor(arms[name]["accuracy"], again.summary()["accuracy"])
-        arms[name]["noise_floor"] = floor
+        own = arms[name]
+        own["noise_floor"] = noise_floor(own["accuracy"], again.summary()["accuracy"])
     reference, *others = arms.values()
     if len(reference["accuracy"]) > 1:  # where numbers are predicted there is none
         for arm in others:

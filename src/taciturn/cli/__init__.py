@@ -1,8 +1,4 @@
-"""The command line.
-
-Each subcommand is a dataclass: its fields are the options, its docstring is the help, and calling
-`go` does the work.
-"""
+"""The command line: each subcommand is a dataclass, and its docstring the help."""
 
 import sys
 from collections.abc import Callable
@@ -11,9 +7,8 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from taciturn.cli.catalog import Data, List
 from taciturn.cli.command import Command, options_of
-from taciturn.cli.inspect import Report, Runs, Watch
+from taciturn.cli.inspect import Data, List, Report, Runs, Watch
 from taciturn.cli.run import Compare, Frontier, Resume, Run, Simulation
 from taciturn.errors import InputError
 

@@ -34,7 +34,8 @@ def options_of(
 ) -> constructors.StructConstructorSpec | None:
     """The fields of a command as `tyro.cli` makes options of them; `brief` leaves out rare ones.
 
-    The text below a field is its help, in one line.
+    The text below a field is its help, in one line. A flag has no opposite, and a default of None,
+    false or no values, which says nothing, is not shown.
     """
     cls = info.type
     if not (isinstance(cls, type) and issubclass(cls, Command)):
@@ -50,24 +51,16 @@ def options_of(
         if brief and field.name in cls.rare:
             continue
         default = tyro.MISSING if field.default is dataclasses.MISSING else field.default
-        hint = _shown(hints[field.name], default)
+        hint = hints[field.name]
+        shown: dict[str, Any] = {"metavar": _SEVERAL.get(hint)}
+        if default is None or default is False or default == ():
+            shown["help_behavior_hint"] = ""
         if field.name == "imports":  # `import` is no name of a field
-            hint = Annotated[hint, tyro.conf.arg(name="import")]
-        found.append(constructors.StructFieldSpec(field.name, hint, default, helps[field.name]))
+            shown["name"] = "import"
+        if hint is bool and default is False:
+            hint = tyro.conf.FlagCreatePairsOff[bool]
+        if default is None and hint in (int, float):  # until the task fills it in
+            hint |= None
+        made: Any = Annotated[hint, tyro.conf.arg(**shown)]
+        found.append(constructors.StructFieldSpec(field.name, made, default, helps[field.name]))
     return constructors.StructConstructorSpec(cls, tuple(found))
-
-
-def _shown(hint: Any, default: Any) -> Any:
-    """The type of an option, with how the help shows it.
-
-    A flag has no opposite, and a default of None, false or no values, which says nothing, is left
-    out.
-    """
-    arguments: dict[str, Any] = {"metavar": _SEVERAL.get(hint)}
-    if default is None or default is False or default == ():
-        arguments["help_behavior_hint"] = ""
-    if hint is bool and default is False:
-        hint = tyro.conf.FlagCreatePairsOff[bool]
-    if default is None and hint in (int, float):  # until the task fills it in
-        hint |= None
-    return Annotated[hint, tyro.conf.arg(**arguments)]

@@ -30,12 +30,16 @@ class Output(Command):
     track: Literal["tensorboard", "wandb", "mlflow", "trackio"] | None = None
     """Pass the figures of every round on to a tracker."""
 
-    def check(self) -> None:
-        """Raises if a library is missing, before a folder is made."""
+    def told(self) -> Any:
+        """Who is told of a run, `studies.Told`; raises if a library is missing."""
         for module in ("jax", "optax", "rich", "scipy"):
             require(module, "sim")
         if self.track is not None:
             library(self.track)
+        from taciturn import sim, studies
+
+        sim.prepare()
+        return studies.Told(self.quiet, self.track)
 
     def show(self, folder: Path, summary: Mapping[str, Any]) -> None:
         """Prints what came out."""
@@ -100,12 +104,9 @@ class Simulation(Plan, Output):
 
     def go(self) -> None:
         import_files(self.imports)
-        values = self.values()
-        self.check()
-        from taciturn import sim, studies
+        values, told = self.values(), self.told()
+        from taciturn import studies
 
-        sim.prepare()
-        told = studies.Told(self.quiet, self.track)
         self.show(*studies.start(values, self.out, told))
 
 
@@ -176,13 +177,11 @@ class Resume(Output):
     """The folder of the run."""
 
     def go(self) -> None:
-        self.check()
-        from taciturn import sim, studies
+        told = self.told()
+        from taciturn import studies
 
         if studies.is_complete(self.folder):
             sys.stderr.write(f"{self.folder} is complete.\n")
-        sim.prepare()
-        told = studies.Told(self.quiet, self.track)
         self.show(self.folder, studies.go_on(self.folder, told))
 
 

@@ -52,42 +52,44 @@ SMALL, SMALLER = 10_000, {"budget:10%": "budget:10%", "budget:3%": "budget:3%"}
 # Settings that an arm has beside the others'; it then runs by itself.
 OWN: Mapping[str, Mapping[str, Any]] = {"power of choice": {"choice": 30}}
 
-_Arm = tuple[str, int | None]  # a policy, and how many clients are asked for their loss
-
 
 def complete(values: Mapping[str, Any], policies: str | None, folder: Path) -> Frontier:
-    """What all comparisons in a folder came to; policies that none of them has are run first.
+    """What all comparisons in a folder came to, after policies that none of them has were run.
 
-    These are one comparison, and those with settings of their own another one. What was stopped is
-    finished by the next call, whatever that asks for. `policies` are texts or names of the built-in
-    grid, None for all of it, and `values` the other fields of a plan.
+    A comparison that was stopped is finished by the next call, whatever that asks for. `policies`
+    are texts or names of `GRID`, None for all of it, and `values` the other fields of a plan.
     """
     ((plan, task, _),) = studies.prepare(values).values()
     smaller = SMALLER if flat_model(task).size < SMALL else {}
     asked = GRID | smaller if policies is None else _asked(policies)
-    arms: dict[str, _Arm] = {}
-    for name, text in (GRID | asked).items():
-        arms[name] = text, OWN.get(name, {}).get("choice", plan.choice)
+    arms = {name: (text, OWN.get(name, {}).get("choice", plan.choice))
+            for name, text in (GRID | asked).items()}  # fmt: skip
     names = {arm: name for name, arm in reversed(arms.items())}  # the first that an arm has
     variance, about = _variance(task), folder / "identity.json"
     with runs.claimed(folder) if about.exists() else runs.create(folder, task.name):
-        plans = {below.parent: Plan(**read_config(below))
-                 for below in folder.glob("[0-9]*/config.toml")}  # fmt: skip
-        there = {arm for own in plans.values() for arm in _arms(own)}
+        below: dict[Path, studies.Ready] = {}
+        for path in folder.glob("[0-9]*/config.toml"):
+            own = Plan(**read_config(path))
+            mine = replace(plan, arms=own.arms, choice=own.choice)
+            below[path.parent] = studies.Ready(mine, task, studies.policies_of(str(own.arms)))
+        there = {(text, ready.plan.choice) for ready in below.values() for text in ready.policies}
         missing = {arms[name]: name for name in asked if arms[name] not in there}
         free = (folder / str(n) for n in itertools.count(1) if not (folder / str(n)).exists())
-        plans |= zip(free, _plans(missing, plan, task), strict=False)
-        every = {text: parse(text) for own in plans.values() for text, _ in _arms(own)}
-        _claim(about, identity(task, every, plan) | {"arms": {}})
+        below |= zip(free, _comparisons(missing, plan, task), strict=False)
+        every = {t: policy for ready in below.values() for t, policy in ready.policies.items()}
+        now = identity(task, every, plan) | {"arms": {}}
+        known = runs.read_json(about) if about.exists() else now
+        known["what it does"] = now["what it does"] | known["what it does"]  # kept from then on
+        if what := what_differs(known, now):
+            raise RunError(f"{folder} has other runs: {what}. Choose another `--out`.")
+        runs.write_json(about, known)
         found = {}
-        for below, own in plans.items():
-            mine = replace(plan, arms=own.arms, choice=own.choice)
-            ready = studies.Ready(mine, task, studies.policies_of(str(own.arms)))
+        for path, ready in below.items():
             with studies.saying_how("The same command goes on."):
-                studies.run_below(ready, below, studies.Told())
-            read = series.read(below)
-            for text, choice in _arms(own):
-                found[names.get((text, choice), text)] = _scores(read[text], plan, variance)
+                studies.run_below(ready, path, studies.Told())
+            for text, read in series.read(path).items():
+                name = names.get((text, ready.plan.choice), text)
+                found[name] = _scores(read, plan, variance)
     measure = "accuracy" if variance is None else "explained variance"
     return Frontier(task.name, measure, plan.cohort, found)
 
@@ -100,28 +102,15 @@ def _asked(policies: str) -> dict[str, str]:
     return found | {text: text for text in (studies.policies_of(texts) if texts else ())}
 
 
-def _claim(about: Path, now: dict[str, Any]) -> None:
-    """Raises where the runs there are of something else; what an arm does is kept from then on."""
-    there = runs.read_json(about) if about.exists() else now
-    there["what it does"] = now["what it does"] | there["what it does"]
-    if what := what_differs(there, now):
-        raise RunError(f"{about.parent} has other runs: {what}. Choose another `--out`.")
-    runs.write_json(about, there)
-
-
-def _arms(plan: Plan) -> list[_Arm]:
-    return [(text, plan.choice) for text in studies.policies_of(str(plan.arms))]
-
-
-def _plans(arms: Mapping[_Arm, str], plan: Plan, task: Task) -> Iterator[Plan]:
-    """The plans that run these arms, which have names; says which cannot be run."""
+def _comparisons(arms: Mapping[Any, str], plan: Plan, task: Task) -> Iterator[studies.Ready]:
+    """A comparison for each `choice` of arms, (policy, choice) -> name; says which cannot run."""
     for choice in dict.fromkeys(choice for _, choice in arms):
         own, policies = replace(plan, choice=choice), {t: parse(t) for t, c in arms if c == choice}
-        left_out = studies.left_out(own, task, policies)
-        for text, why in left_out.items():
+        for text, why in studies.left_out(own, task, policies).items():
             log.warning("%s is left out: %s", arms[text, choice], why)
-        if texts := [text for text in policies if text not in left_out]:
-            yield replace(own, arms="; ".join(texts))
+            del policies[text]
+        if policies:
+            yield studies.Ready(replace(own, arms="; ".join(policies)), task, policies)
 
 
 def _variance(task: Task) -> float | None:
@@ -139,7 +128,5 @@ def _scores(read: series.Series, plan: Plan, variance: float | None) -> Scores:
     tested = [round for round in range(plan.rounds) if plan.evaluates(round)]
     share = read["accuracy"] if variance is None else 1 - read["loss"] / variance
     worst = 100 * read["worst_tenth"][:, -1]
-    return Scores(
-        read.seeds, 100 * share[:, tested], read.uploaded[:, tested],
-        None if np.isnan(worst).any() else worst,
-    )  # fmt: skip
+    measured = None if np.isnan(worst).any() else worst
+    return Scores(read.seeds, 100 * share[:, tested], read.uploaded[:, tested], measured)

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from taciturn.report.colours import colours
-from taciturn.report.figures import log_ticks
+from taciturn.report.figures import colours, log_ticks
 from taciturn.report.page import SHARES
 from taciturn.report.table import Spread, Table
 from taciturn.report.units import byte_axis, byte_text
@@ -45,9 +44,8 @@ class Frontier(NamedTuple):
     def gap(self, name: str) -> Difference:
         """The difference to full communication, over the seeds that both have."""
         own, full = self.arms[name], self.arms[FULL]
-        both = [seed for seed in own.seeds if seed in full.seeds]
-        one, other = (arm.score[[arm.seeds.index(s) for s in both], -1] for arm in (own, full))
-        return difference(one, other)
+        _, here, there = np.intersect1d(own.seeds, full.seeds, return_indices=True)
+        return difference(own.score[here, -1], full.score[there, -1])
 
     def share(self, name: str) -> np.ndarray:
         """Upload in % of that of full communication, (seeds,)."""
@@ -65,42 +63,38 @@ class Point(NamedTuple):
 
 def points(found: Frontier) -> list[Point]:
     """Full communication, and then the other policies, those that upload most first."""
-    ends = {name: (float(arm.uploaded[:, -1].mean()), float(arm.score[:, -1].mean()))
+    ends = {name: (arm.uploaded[:, -1].mean(), arm.score[:, -1].mean())
             for name, arm in found.arms.items()}  # fmt: skip
     made = []
-    for name, end in ends.items():
-        no_worse = [one for one in ends.values() if one[0] <= end[0] and one[1] >= end[1]]
-        made.append(Point(name, end[1], end[0], on_front=set(no_worse) == {end}))
+    for name, (sent, score) in ends.items():
+        no_worse = {end for end in ends.values() if end[0] <= sent and end[1] >= score}
+        made.append(Point(name, score, sent, on_front=no_worse == {(sent, score)}))
     return sorted(made, key=lambda point: (point.name != FULL, -point.uploaded))
 
 
 def table(found: Frontier) -> Table:
-    """Score and upload of every policy, the bytes until shares of what full communication reached,
-    and the worst tenth of clients where runs have it."""
+    """Where every policy ends, and after how many bytes it reached shares of the full score."""
     arms, goal = found.arms.values(), found.arms[FULL].score[:, -1].mean()
-    goals = [share * goal for share in SHARES if goal > 0]  # 90 % of less than 0 is more
-    columns = ("policy", f"{found.measure} %", "− full", "upload %", "bytes", "front",
-               *(f"to {100 * share:g} %" for share in SHARES[: len(goals)]),
-               *["worst tenth %"] * any(arm.worst_tenth is not None for arm in arms))  # fmt: skip
-    rows = [_row(point, found, goals)[: len(columns)] for point in points(found)]
+    rows = []
+    for name, _, sent, on_front in points(found):
+        arm, share = found.arms[name], found.share(name)
+        row: dict[str, Any] = {
+            "policy": f"**{name}**" if name == RECOMMENDED else name,
+            f"{found.measure} %": Spread(arm.score[:, -1]),
+            "− full": None if name == FULL else str(found.gap(name)),
+            "upload %": Spread(share, 1 if share.mean() >= 10 else 2 if share.mean() >= 1 else 3),
+            "bytes": byte_text(sent),
+            "front": "●" if on_front else None,
+        }
+        for part in SHARES if goal > 0 else ():  # 90 % of less than 0 is more
+            until = arm.uploaded[:, arm.score.mean(0) >= part * goal]  # (seeds, tests)
+            row[f"to {100 * part:g} %"] = byte_text(until[:, 0].mean()) if until.size else None
+        if any(one.worst_tenth is not None for one in arms):
+            row["worst tenth %"] = None if arm.worst_tenth is None else Spread(arm.worst_tenth)
+        rows.append(row)
     seeds = max(len(arm.seeds) for arm in arms)
     title = f"{found.title}, {found.cohort} clients in a round, {seeds} seed{'s' * (seeds > 1)}."
-    return Table(title, columns, rows)
-
-
-def _row(point: Point, found: Frontier, goals: list[float]) -> tuple[Any, ...]:
-    arm, share = found.arms[point.name], found.share(point.name)
-    until = [arm.uploaded[:, arm.score.mean(0) >= goal] for goal in goals]  # (seeds, tests)
-    return (
-        f"**{point.name}**" if point.name == RECOMMENDED else point.name,
-        Spread(arm.score[:, -1]),
-        None if point.name == FULL else str(found.gap(point.name)),
-        Spread(share, 1 if share.mean() >= 10 else 2 if share.mean() >= 1 else 3),
-        byte_text(point.uploaded),
-        "●" if point.on_front else None,
-        *(byte_text(sent[:, 0].mean()) if sent.size else None for sent in until),
-        None if arm.worst_tenth is None else Spread(arm.worst_tenth),
-    )
+    return Table(title, tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 def draw(frontier: Frontier, trails: bool = False) -> Figure:
@@ -142,7 +136,7 @@ def draw(frontier: Frontier, trails: bool = False) -> Figure:
     axes.set_title(f"{frontier.title}{some}")
     axes.grid(alpha=0.25)
     figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
-    _place(axes, names)
+    _place(figure, axes, names)
     return figure
 
 
@@ -152,16 +146,13 @@ def _zoom(axes: Axes, found: list[Point], level: float) -> float:
     lowest = max(level - max(_MOST_BELOW, max(ends) - level), min(*ends, level - 2 * MARGIN))
     height = max(ends) - lowest
     axes.set_ylim(lowest - 0.05 * height, max(ends) + 0.15 * height)
-    ticks = byte_axis(min(sent) / 4, max(sent) * 4)
-    log_ticks(axes, list(ticks), list(ticks.values()))
+    log_ticks(axes, *byte_axis(min(sent) / 4, max(sent) * 4))
     axes.set_xlim(min(sent) / 4, max(sent) * 4)
     return lowest
 
 
-def _place(axes: Axes, names: Sequence[Annotation]) -> None:
+def _place(figure: Figure, axes: Axes, names: Sequence[Annotation]) -> None:
     """Moves names beside the points that they annotate, so that none covers another or a point."""
-    figure = axes.figure
-    assert isinstance(figure, Figure)
     figure.draw_without_rendering()
     points = axes.transData.transform([name.xy for name in names])
     taken = [Bbox([point, point]).padded(5 * figure.dpi / 72) for point in points]

@@ -1,7 +1,13 @@
-"""Figures of runs: what is drawn of every arm, for a page (Plotly's JSON) and in a picture."""
+"""Figures of runs: what is drawn of every arm, for a page (Plotly's JSON) and in a picture.
+
+An arm's colour follows from its policy alone, in every figure. Only where two arms of a figure
+would share one does the later arm take the next that is free, and where a policy is drawn twice, of
+two folders, the second line is dashed. Tones can be read on white and on black.
+"""
 
 import base64
 import functools
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -11,16 +17,42 @@ import numpy as np
 
 from taciturn import files
 from taciturn.errors import require
-from taciturn.report.colours import styles
 from taciturn.report.series import Series
 from taciturn.report.units import byte_axis, unit
 from taciturn.summary import FULL
 
+GREY = "#808080"
+# Okabe and Ito's colours, which people who see colours differently can tell apart, and five more.
+_PALETTE = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
+    "#8C6BB1", "#A6761D", "#E7505A", "#17A2B8", "#7A9A01",
+)  # fmt: skip
+_PAPERS = [f"adaptive+{stand_in}" for stand_in in ("ou", "zero", "ignore", "last")]
+_KNOWN = [*_PAPERS, "budget", "adaptive+ou,mode=paper"]
 _POINTS = 500  # of a curve: about as many as a screen has
 _STRETCHES = 50  # of rounds, where means are drawn
 _PERCENT = {"ticksuffix": " %"}
 _FROM_ZERO = {"rangemode": "tozero"}
 _STYLES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+
+
+def colours(policies: Sequence[str]) -> dict[str, str]:
+    """A colour for each policy; `full`, which all are compared with, is grey."""
+    found: dict[str, str] = {}
+    # Known ones first: they keep theirs whatever stands beside them.
+    for policy in sorted(policies, key=lambda name: name not in _KNOWN):
+        wanted = _KNOWN.index(policy) if policy in _KNOWN else zlib.crc32(policy.encode())
+        tones = [_PALETTE[(wanted + i) % len(_PALETTE)] for i in range(len(_PALETTE))]
+        free = [tone for tone in tones if tone not in found.values()]
+        found.setdefault(policy, GREY if policy == FULL else (free or tones)[0])
+    return found
+
+
+def styles(policies: Sequence[str]) -> list[tuple[str, str]]:
+    """A colour and a dash for each line; the same policy again is dashed."""
+    colour, dashes = colours(policies), list(_STYLES)
+    before = [policies[:i].count(policy) for i, policy in enumerate(policies)]
+    return [(colour[p], dashes[n % len(dashes)]) for p, n in zip(policies, before, strict=True)]
 
 
 class Line(NamedTuple):
@@ -30,6 +62,9 @@ class Line(NamedTuple):
     y: np.ndarray
     what: str = ""  # named when one points at it, where an arm has two lines
     dash: str | None = None  # of an arm's second line, which has no shade
+    arm: int = 0  # its place among the arms
+    name: str = ""  # of the arm
+    look: Mapping[str, Any] = {}  # colour, dash and width, as Plotly calls them
 
 
 class Panel(NamedTuple):
@@ -50,36 +85,31 @@ class Panel(NamedTuple):
         return line._replace(x=line.x[some], y=line.y[:, some])
 
 
-def width(s: Series, line: Line) -> float:
-    """The width of a line; full communication's is wide, so that no line upon it hides it."""
-    return 3.5 if s.arm == FULL and line.dash is None else 1.5
-
-
-def planned(arms: Sequence[Series]) -> list[tuple[Panel, list[list[Line]]]]:
-    """A figure for each thing that was measured, with each arm's lines; the main ones first."""
-    size, axis = _bytes(arms)
-    found = []
-    for panel in (*_scores(arms, size, axis), *_messages(arms, size, axis)):
-        lines = [[line for line in map(panel.shown, panel.draw(s)) if len(line.x)] for s in arms]
-        if any(lines):
+def planned(arms: Mapping[str, Series]) -> list[tuple[Panel, list[Line]]]:
+    """A figure for each thing that was measured, with its lines; the main ones first."""
+    every = list(arms.values())
+    looks, found = styles([s.arm for s in every]), []
+    for panel in _panels(every):
+        lines = []
+        for i, ((name, s), (colour, dash)) in enumerate(zip(arms.items(), looks, strict=True)):
+            for line in map(panel.shown, panel.draw(s)):
+                # Full communication's is wide, so that no line upon it hides it.
+                width = 3.5 if s.arm == FULL and line.dash is None else 1.5
+                look = {"color": colour, "dash": line.dash or dash, "width": width}
+                if len(line.x):
+                    lines.append(line._replace(arm=i, name=name, look=look))
+        if lines:
             found.append((panel, lines))
     return found
 
 
 def panels(arms: Mapping[str, Series]) -> list[dict[str, Any]]:
     """The figures as Plotly reads them."""
-    every = list(arms.values())
-    looks = styles([s.arm for s in every])
     found = []
-    for panel, lines in planned(every):
+    for panel, lines in planned(arms):
         x_axis = {"title": {"text": panel.x}, "exponentformat": "none", **panel.x_axis}
         layout = {"xaxis": x_axis, "yaxis": panel.y_axis | {"exponentformat": "none"}}
-        traces = []
-        for i, (name, s, own) in enumerate(zip(arms, every, lines, strict=True)):
-            about, (colour, dash) = {"meta": i, "name": escape(name), "mode": "lines"}, looks[i]
-            for line in own:
-                look = {"color": colour, "dash": line.dash or dash, "width": width(s, line)}
-                traces += _traces(about, line, look, panel)
+        traces = [trace for line in lines for trace in _traces(line, panel)]
         told = {"key": panel.key, "title": panel.title, "note": panel.note}
         found.append(told | {"data": traces, "layout": layout})
     return found
@@ -89,15 +119,16 @@ def _bytes(arms: Sequence[Series]) -> tuple[float, dict[str, Any]]:
     """The unit of bytes that were uploaded, and a logarithmic axis of them."""
     sent = np.concatenate([s.uploaded.mean(0) for s in arms])
     size, name = unit(sent.max())
-    ticks = byte_axis(sent[sent > 0].min(initial=sent.max()), sent.max())
+    ticks, texts = byte_axis(sent[sent > 0].min(initial=sent.max()), sent.max())
     return size, {
         "type": "log", "ticksuffix": f" {name}", "hoverformat": ".4~g",
-        "tickvals": [tick / size for tick in ticks], "ticktext": list(ticks.values()),
+        "tickvals": [tick / size for tick in ticks], "ticktext": texts,
     }  # fmt: skip
 
 
-def _scores(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> Iterator[Panel]:
-    """What was learned: accuracies, or losses where numbers are predicted."""
+def _panels(arms: Sequence[Series]) -> Iterator[Panel]:
+    """What was learned, who spoke, who gained, in how many bytes, and the task's own metrics."""
+    size, uploads = _bytes(arms)
     accurate = any(np.isfinite(s["accuracy"]).any() for s in arms)
     score, axis = ("accuracy", _PERCENT) if accurate else ("loss", {})
 
@@ -110,9 +141,6 @@ def _scores(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> Ite
     yield Panel(score, f"{score.title()} by round", "on the test set",
                 lambda s: _measured(scores(s)), axis)  # fmt: skip
 
-
-def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> Iterator[Panel]:
-    """Who spoke, who gained, in how many bytes, and what a task measures of its own."""
     # What differs from round to round would fill a panel with colour: means of stretches are drawn.
     wide = -(-max(s.rounds for s in arms) // _STRETCHES)
     means = f", means of {wide} rounds" if wide > 1 else ""
@@ -130,6 +158,11 @@ def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> I
         down = (s["bytes_down"] + s["overhead_down"]).cumsum(1) / size
         yield from _measured(down, "down", "dot")
 
+    def bits(s: Series) -> Iterator[Line]:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            per_weight = 32 * s["bytes_up"] / (s["bytes_up_full"] - s["overhead_up"])
+        return _measured(per_weight, wide=wide)  # 32 is everything
+
     yield Panel("spoke", "Who spoke", f"{'share of the clients asked' if shares else 'clients'}"
                 f"{means}", spoken, _FROM_ZERO | (_PERCENT if shares else {}))  # fmt: skip
     yield Panel("norms", "Thresholds and norms", f"mean norms of updates are dotted{means}", norms,
@@ -138,8 +171,7 @@ def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> I
                 lambda s: _measured(100 * s["worst_tenth"]), _PERCENT)  # fmt: skip
     yield Panel("bytes", "Bytes up and down", "since the start, up and (dotted) down", both_ways,
                 uploads)  # fmt: skip
-    yield Panel("bits", "Bits per weight", f"of payload, over all clients asked{means}",
-                lambda s: _measured(bits(s), wide=wide),
+    yield Panel("bits", "Bits per weight", f"of payload, over all clients asked{means}", bits,
                 {"type": "log", "dtick": "D2", "minorloglabels": "complete"})  # fmt: skip
     yield Panel("rejected", "Rejected replies", "since the start",
                 lambda s: _measured(s["rejected"].cumsum(1)) if s["rejected"].any() else (),
@@ -147,12 +179,6 @@ def _messages(arms: Sequence[Series], size: float, uploads: dict[str, Any]) -> I
     for i, metric in enumerate(dict.fromkeys(name for s in arms for name in s.metrics)):
         draw = functools.partial(lambda name, s: _measured(s[name]), metric)
         yield Panel(f"metric-{i}", metric, "on the test set", draw, {})
-
-
-def bits(s: Series) -> np.ndarray:
-    """Bits of payload for each weight, over all clients that were asked; 32 is everything."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return 32 * s["bytes_up"] / (s["bytes_up_full"] - s["overhead_up"])
 
 
 def _measured(
@@ -173,23 +199,23 @@ def _measured(
         yield Line(x, y, what, dash)
 
 
-def _traces(
-    about: dict[str, Any], line: Line, look: dict[str, Any], panel: Panel
-) -> list[dict[str, Any]]:
+def _traces(line: Line, panel: Panel) -> list[dict[str, Any]]:
     """The mean over seeds, and a shade from the lowest seed to the highest."""
     chosen = np.unique(np.linspace(0, len(line.x) - 1, _POINTS, dtype=int))
     x, y = line.x[chosen], line.y[:, chosen]
     hover = f"<b>%{{fullData.name}}</b>{', ' + line.what if line.what else ''}<br>{panel.x}: %{{x}}"
     hover += f"<br>%{{y:.4~g}}{panel.y_axis.get('ticksuffix', '')}<extra></extra>"
-    drawn = about | {"x": _array(x), "y": _array(y.mean(0)), "line": look, "hovertemplate": hover}
+    about = {"meta": line.arm, "name": escape(line.name), "mode": "lines"}
+    look = {"line": line.look, "hovertemplate": hover}
+    drawn = about | {"x": _array(x), "y": _array(y.mean(0))} | look
     if len(x) == 1:  # a line with one point would not be seen
-        drawn |= {"mode": "markers", "marker": {"color": look["color"]}}
+        drawn |= {"mode": "markers", "marker": {"color": line.look["color"]}}
     if len(y) == 1 or line.dash:
         return [drawn]
     low, high = y.min(0), y.max(0)
     shade = about | {
         "x": _array(np.concatenate([x, x[::-1]])), "y": _array(np.concatenate([high, low[::-1]])),
-        "fill": "toself", "fillcolor": f"{look['color']}26", "line": {"width": 0},
+        "fill": "toself", "fillcolor": f"{line.look['color']}26", "line": {"width": 0},
         "hoverinfo": "skip",
     }  # fmt: skip
     return [shade, drawn]
@@ -206,21 +232,16 @@ def draw(arms: Mapping[str, Series], path: Path, title: str = "") -> Path:
     """Writes a PNG of four figures: accuracy or loss by upload and by round, and who spoke when."""
     figure = require("matplotlib.figure", "report").Figure(figsize=(11, 8), layout="constrained")
     figure.suptitle(title)
-    every = list(arms.values())
-    looks = styles([s.arm for s in every])
     handles: dict[str, Any] = {}
-    shown = planned(every)[:4]
-    for axes, (panel, lines) in zip(figure.subplots(2, 2).flat, shown, strict=False):
-        for name, s, (colour, dash), own in zip(arms, every, looks, lines, strict=True):
-            for line in own:
-                (curve,) = axes.plot(
-                    line.x, line.y.mean(0), _STYLES[line.dash or dash], color=colour,
-                    lw=width(s, line), marker="o" * (len(line.x) == 1),
-                )  # fmt: skip
-                handles.setdefault(name, curve)
-                if len(line.y) > 1 and not line.dash:
-                    low, high = line.y.min(0), line.y.max(0)
-                    axes.fill_between(line.x, low, high, color=colour, alpha=0.12, lw=0)
+    for axes, (panel, lines) in zip(figure.subplots(2, 2).flat, planned(arms)[:4], strict=False):
+        for line in lines:
+            colour, dash, width = line.look.values()
+            (curve,) = axes.plot(line.x, line.y.mean(0), _STYLES[dash], color=colour, lw=width,
+                                 marker="o" * (len(line.x) == 1))  # fmt: skip
+            handles.setdefault(line.name, curve)
+            if len(line.y) > 1 and not line.dash:
+                low, high = line.y.min(0), line.y.max(0)
+                axes.fill_between(line.x, low, high, color=colour, alpha=0.12, lw=0)
         axes.set_title(f"{panel.title}\n{panel.note}", fontsize=10, loc="left")
         axes.set_xlabel(panel.x)
         axes.yaxis.set_major_formatter(f"{{x:g}}{panel.y_axis.get('ticksuffix', '')}")

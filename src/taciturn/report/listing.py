@@ -1,6 +1,5 @@
 """`taciturn runs`: what is on disk, and how far it is."""
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from taciturn import runs
 from taciturn.errors import RunError
+from taciturn.files import is_locked
 from taciturn.report import series
 from taciturn.report.terminal import fitting
 from taciturn.report.units import percent, score_text
@@ -20,8 +20,6 @@ _FILES = ("config.toml", "state.json")  # of a simulation, and of a federation
 _WIDE = 1000  # characters, which no table needs
 _NO_SETTINGS = ("task", "arms", "devices")
 _DEEP = 3  # folders below each other: those of sweeps lie in theirs
-
-Row = dict[str, str]  # cells by heading
 
 
 def show(folder: Path) -> None:
@@ -61,8 +59,8 @@ def _differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     ]  # fmt: skip
 
 
-def _rows(folder: Path, config: Mapping[str, Any], differs: str) -> list[Row]:
-    """A row for every arm of a run; what stands in the row above is left out."""
+def _rows(folder: Path, config: Mapping[str, Any], differs: str) -> list[dict[str, str]]:
+    """Cells by heading, a row for every arm of a run; what stands in the row above is left out."""
     summary = _read(series.summary, folder)
     state = _read(runs.read_json, folder / "state.json")  # of a federation
     arms: Mapping[str, Any] = summary.get("arms", {})
@@ -86,12 +84,12 @@ def _rows(folder: Path, config: Mapping[str, Any], differs: str) -> list[Row]:
 def _state(folder: Path, summary: Mapping[str, Any], state: Mapping[str, Any]) -> str:
     if summary:
         return "complete"
-    if runs.is_claimed(folder):
+    if is_locked(folder / runs.LOCK):
         return "running"
     if state:
         return f"after round {state.get('round')}"
-    names = (re.fullmatch(r"checkpoint-(\d+)\.safetensors", p.name) for p in folder.iterdir())
-    return f"stopped at {max((int(name[1]) for name in names if name), default=0)}"
+    saved = (path.stem.partition("-")[2] for path in folder.glob("checkpoint-*.safetensors"))
+    return f"stopped at {max(map(int, filter(str.isdecimal, saved)), default=0)}"
 
 
 def _began(folder: Path) -> float:

@@ -13,7 +13,6 @@ import numpy as np
 
 from taciturn import __version__
 from taciturn.report import figures, series
-from taciturn.report.colours import styles
 from taciturn.report.series import Series
 from taciturn.report.units import byte_text, difference_text, percent, score_text
 from taciturn.summary import FULL
@@ -31,14 +30,13 @@ third with the most. Bits per weight are those of clients that spoke."""
 _NOTE_ON_BYTES = "Sums over rounds and clients, means over seeds; point at one for all its digits."
 
 Row = dict[str, str]  # HTML by heading; what is missing is an empty cell
-Settings = Mapping[str, Any]  # of a folder
 
 
 def content(
     folders: Sequence[Path], arms: Mapping[str, Series], accuracies: Sequence[float] = ()
 ) -> dict[str, Any]:
     """All that the page shows, as JSON: arms with their colours, figures, and tables as HTML."""
-    names, looks = series.labels(folders), styles([s.arm for s in arms.values()])
+    names, looks = series.labels(folders), figures.styles([s.arm for s in arms.values()])
 
     def by_arm(row: Callable[[Series], Row], note: str) -> str:
         rows = [{"arm": _arm(name, look)} | row(s)
@@ -120,7 +118,7 @@ def _targets(arms: Mapping[str, Series]) -> tuple[list[float], str]:
 
 
 def _titles(
-    arms: Mapping[str, Series], settings: Sequence[Settings], names: Sequence[str]
+    arms: Mapping[str, Series], settings: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> tuple[str, str]:
     """Tasks and policies; and below them how long they ran, with how many seeds."""
     tasks = sorted({str(own["task"]) for own in settings if own.get("task")})

@@ -47,21 +47,17 @@ class Table(NamedTuple):
     def write(self, path: Path) -> Path:
         """Writes it as CSV, with a column of its own for every deviation."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        columns = [_wide(column) for column in zip(self.columns, *self.rows, strict=True)]
+        columns = []
+        for head, *cells in zip(self.columns, *self.rows, strict=True):
+            pairs = [one.text(".6g") if isinstance(one, Spread) else (_text(one), "")
+                     for one in cells]  # fmt: skip
+            columns.append([head, *(mean for mean, _ in pairs)])
+            if any(isinstance(cell, Spread) for cell in cells):
+                columns.append([f"{head}, deviation", *(deviation for _, deviation in pairs)])
         with files.atomic_write(path) as file:
-            rows = zip(*(one for both in columns for one in both), strict=True)
-            csv.writer(file, lineterminator="\n").writerows(rows)
+            csv.writer(file, lineterminator="\n").writerows(zip(*columns, strict=True))
         return path
 
 
 def _text(cell: Any) -> str:
     return "" if cell is None else str(cell)
-
-
-def _wide(column: tuple[Any, ...]) -> list[list[str]]:
-    """A column of a CSV file, and one for its deviations where it has a `Spread`."""
-    head, *cells = column
-    if not any(isinstance(cell, Spread) for cell in cells):
-        return [[_text(cell) for cell in column]]
-    pairs = [cell.text(".6g") if isinstance(cell, Spread) else (_text(cell), "") for cell in cells]
-    return [[head, *(mean for mean, _ in pairs)], [f"{head}, deviation", *(d for _, d in pairs)]]

@@ -85,14 +85,14 @@ def _sheet(
         letters = LEAF_CHARACTERS + "?" if task.endswith("leaf") else "\0" + CHARACTERS + "?^$"
         _text(axes, letters, clients, inputs)
     elif inputs[0].ndim < 3:
-        _vectors(axes, features, clients, inputs)
-    elif min(inputs[0].shape[1:3]) < _SMALL:
-        _curves(axes, clients, inputs)
+        axes.set_yticks(_vectors(axes, features, inputs), clients, parse_math=False)
     else:
-        _images(axes, clients, inputs)
+        draw = _curves if min(inputs[0].shape[1:3]) < _SMALL else _images
+        axes.set_yticks(draw(axes, inputs), clients, parse_math=False)
 
 
-def _images(axes: Any, clients: list[str], inputs: list[np.ndarray]) -> None:
+def _images(axes: Any, inputs: list[np.ndarray]) -> list[float]:
+    """A row of pictures for each client; returns where the rows are, as do the next two."""
     high, wide = inputs[0].shape[1:3]
     columns = min(_COLUMNS, max(1, 28 * _COLUMNS // wide))
     sheet = np.full((len(inputs) * (high + 2), columns * (wide + 2)), np.nan)
@@ -104,27 +104,23 @@ def _images(axes: Any, clients: list[str], inputs: list[np.ndarray]) -> None:
     # Ink is dark on white, whichever of the two the data call 1.
     dark = np.nanmean(sheet) > (np.nanmin(sheet) + np.nanmax(sheet)) / 2
     axes.imshow(sheet, cmap="gray" if dark else "gray_r")
-    places = [i * (high + 2) + high / 2 for i in range(len(inputs))]
-    axes.set_yticks(places, clients, parse_math=False)
+    return [i * (high + 2) + high / 2 for i in range(len(inputs))]
 
 
-def _vectors(
-    axes: Any, features: tuple[str, ...], clients: list[str], inputs: list[np.ndarray]
-) -> None:
+def _vectors(axes: Any, features: tuple[str, ...], inputs: list[np.ndarray]) -> np.ndarray:
     """A line of cells for each example; the rank within its column is a cell's colour."""
     few = [x[:_EXAMPLES].reshape(len(x[:_EXAMPLES]), -1) for x in inputs]
     ends = np.cumsum([len(x) for x in few])
     # Numbers themselves would show outliers alone.
     ranks = np.insert(rankdata(np.concatenate(few), axis=0), ends[:-1], np.nan, axis=0)
     axes.imshow(ranks, aspect="auto", interpolation="nearest")
-    middles = ends - [len(x) / 2 for x in few] + np.arange(len(few)) - 0.5
-    axes.set_yticks(middles, clients, parse_math=False)
     if len(features) <= _NAMED:
         axes.set_xticks(range(len(features)), features, rotation=90, parse_math=False)
     axes.set_xlabel("numbers of an example: the least of each in dark, the largest in bright")
+    return ends - [len(x) / 2 for x in few] + np.arange(len(few)) - 0.5
 
 
-def _curves(axes: Any, clients: list[str], inputs: list[np.ndarray]) -> None:
+def _curves(axes: Any, inputs: list[np.ndarray]) -> list[float]:
     """Recordings of a few channels: a curve for each channel of each example."""
     few = [x[:4].reshape(len(x[:4]), x.shape[1], -1).astype(float) for x in inputs]
     if few[0].shape[1] < few[0].shape[2]:  # channels first
@@ -136,8 +132,8 @@ def _curves(axes: Any, clients: list[str], inputs: list[np.ndarray]) -> None:
             axes.set_prop_cycle(None)  # a channel has the same colour everywhere
             axes.plot(j + 0.9 * np.linspace(0, 1, len(example)), 0.8 * example[:, :8] - i - 0.4,
                       lw=0.8)  # fmt: skip
-    axes.set_yticks([-i for i in range(len(clients))], clients, parse_math=False)
     axes.set_xlabel("each channel from its least to its largest")
+    return [-i for i in range(len(inputs))]
 
 
 def _text(axes: Any, letters: str, clients: list[str], inputs: list[np.ndarray]) -> None:

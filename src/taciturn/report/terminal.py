@@ -142,21 +142,19 @@ def print_table(
     """
     console = Console()
     shown = {"arm": list(arms)} | _columns(list(arms.values()))
+    notes = [_saved(arms) if one_run else "", _counts(list(arms.values()))]
     floors = [figures["noise_floor"] for figures in arms.values() if figures.get("noise_floor")]
     if floors:
-        mean = f"{np.mean([floor['mean'] for floor in floors]):.2f} points"
-        row = {"arm": "noise floor", "accuracy": mean}
+        mean, most = np.mean([one["mean"] for one in floors]), max(one["most"] for one in floors)
+        row = {"arm": "noise floor", "accuracy": f"{mean:.2f} points"}
         shown = {heading: [*cells, row.get(heading, "")] for heading, cells in shown.items()}
+        notes.append("Noise floor: measured; by rounding alone, the accuracy of a seed moves this "
+                     f"far on average, and {most:.2f} points at the most.")  # fmt: skip
     # What is left out is on the page.
     table = fitting(shown, console.width, ["arm"], ["overhead", "payload"], title)
     if floors:
         table.rows[-1].style = "dim"
     console.print(table)
-    notes = [_saved(arms) if one_run else "", _counts(list(arms.values()))]
-    if floors:
-        most = f"{max(floor['most'] for floor in floors):.2f} points at the most"
-        notes.append("Noise floor: measured; by rounding alone, the accuracy of a seed moves this "
-                     f"far on average, and {most}.")  # fmt: skip
     for word, name in (("Tested on ", "tested_on"), ("Columns: ", "columns")):
         notes.append(f"{word}{run[name]}." if run and run.get(name) else "")
     for line in filter(None, notes):

@@ -43,7 +43,7 @@ def difference_text(figures: Mapping[str, Any]) -> str:
     return "" if found is None else str(Difference(**found))
 
 
-def byte_axis(least: float, most: float) -> dict[float, str]:
+def byte_axis(least: float, most: float) -> tuple[list[float], list[str]]:
     """Where a logarithmic axis of bytes has its ticks, and what they say: 1, 2, 3, …, 10, 20, …; on
     a long one, where these would touch, 1, 2, 5, 10, or 1, 10, 100."""
     for steps in (range(1, 10), (1, 2, 5), (1,)):
@@ -51,4 +51,4 @@ def byte_axis(least: float, most: float) -> dict[float, str]:
         ticks = [tick for tick in ticks if least <= tick <= most]
         if len(ticks) <= _TICKS:
             break
-    return {tick: byte_text(tick) for tick in ticks}
+    return ticks, list(map(byte_text, ticks))

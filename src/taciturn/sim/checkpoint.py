@@ -191,7 +191,7 @@ class Checkpoints:
         labels = [
             np.tile(np.repeat(arms, len(seeds)), count),
             np.tile(seeds, count * len(arms)),
-            np.repeat(chunk.first + 1 + np.arange(count), len(arms) * len(seeds)),
+            np.repeat(chunk.group.done - count + 1 + np.arange(count), len(arms) * len(seeds)),
         ]
         return [*labels, *(columns[name].transpose(2, 0, 1).reshape(-1) for name in self._columns)]
 
