@@ -94,13 +94,13 @@ class Simulation(Plan, Output):
     def values(self) -> dict[str, Any]:
         """The fields of the plan; lists are sweeps."""
         found = {field.name: getattr(self, field.name) for field in fields(Plan)}
+        found["task"] = Plan.task if self.task is None else self.task
         for text in self.sweep:
             name, equals, several = text.partition("=")
             if not equals or name.replace("-", "_") in TOGETHER:
                 raise InputError(f"A sweep is written name=value,value of a setting, got `{text}`.")
             found |= read_values({name.replace("-", "_"): several.split(",")})
-        task = Plan.task if self.task is None else self.task
-        return found | {"task": task, "arms": self.policies()}
+        return found | {"arms": self.policies()}
 
     def go(self) -> None:
         import_files(self.imports)
