@@ -31,7 +31,6 @@ class Round:
     sent: Arrays  # what clients train from
     log: logging.Logger
     asked: set[str] = field(default_factory=set)  # the clients' nodes
-    must_speak: set[str] = field(default_factory=set)  # those of them that may not be silent
     down: Traffic = field(default_factory=Traffic)
 
 
@@ -55,28 +54,6 @@ class RoundReplies:
     def reject(self, node: str, reason: object) -> None:
         self.rejected.append(f"{reason}")
         self.now.log.warning("Taciturn: the reply of node %s is rejected: %s", node, reason)
-
-
-def hear(replies: Iterable[Reply], now: Round) -> RoundReplies:
-    """The replies of a round, without those that are wrong; what each weighs is bounded."""
-    heard = RoundReplies(now)
-
-    def check(reply: Reply) -> None:
-        reply.check(now.layout, now.request)
-        if not reply.spoke and reply.node in now.must_speak:
-            raise InputError(f"It is silent, and `{now.request.rule.name}` says it must speak now.")
-        if reply.remark is not None:
-            now.log.warning(
-                "Taciturn: node %s does not do as it was asked: %s", reply.node, reply.remark
-            )
-
-    kept = accepted(heard, replies, now.asked, check)
-    now.limits.bound_buffers(kept, now.layout, now.sent)
-    for reply in kept:
-        above = {name: np.maximum(reply.arrays[name], 0) for name in now.layout.variances}
-        reply.arrays = {**reply.arrays, **above}
-        (heard.speakers if reply.spoke else heard.silent).append(reply)
-    return heard
 
 
 def accepted(

@@ -1,6 +1,6 @@
 """The client's side: what of its update leaves a node."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +9,7 @@ from taciturn.core import client
 from taciturn.core.codecs import to_bytes
 from taciturn.core.rules import ClientStats, Rule
 from taciturn.errors import InputError
-from taciturn.federation.layout import difference, measure
+from taciturn.federation.layout import Arrays, Layout, difference, measure
 from taciturn.federation.protocol import Report, Request
 
 _LOSSES = ("train_loss", "loss")  # what apps call it
@@ -38,15 +38,18 @@ class Answer(NamedTuple):
 
 
 def answer(
-    asked: Request, before: Sequence[np.ndarray], after: Sequence[np.ndarray],
-    metrics: Mapping[str, Any], node: str, own: Rule | None = None, kept: Residual | None = None,
+    asked: Request, sent: Arrays, trained: Arrays, metrics: Mapping[str, Any], node: str,
+    own: Rule | None = None, kept: Residual | None = None,
 ) -> Answer:  # fmt: skip
-    """What a node answers that trained from `before` to `after`, both a flat vector per layer.
+    """What a node answers that trained from the arrays that it was sent to these.
 
     `own` is a rule of the client's own, `kept` what codes have left out so far.
     """
-    size = sum(map(len, before))
-    norm = measure(before, [after], np.result_type(np.float32, *before))[0]
+    if missing := [name for name in sent if name not in trained]:
+        raise InputError(f"`{missing[0]}` is not in it")
+    layout = Layout.of(sent, asked.exclude)
+    before, after, size = layout.views(sent), layout.views(trained), layout.size
+    norm = measure(before, [after], layout.wide)[0]
     stats = _stats(asked, norm, metrics)
     decision = client.decide(asked.rule, stats, asked.context)
     speaks = bool(decision.speaks)
@@ -63,12 +66,12 @@ def answer(
         if kept is not None and kept.next.shape == (size,):  # else the model is another one
             left_out = kept.next if asked.accepted >= kept.round else kept.accepted
     update, key = difference(before, after), asked.key(node)
-    sent = client.encode(asked.codec, update, key, left_out, int(decision.nbytes))
-    code = to_bytes(sent.codec, sent.code, size)
-    if left_out is None or sent.residual is None:
+    coded = client.encode(asked.codec, update, key, left_out, int(decision.nbytes))
+    code = to_bytes(coded.codec, coded.code, size)
+    if left_out is None or coded.residual is None:
         return Answer(True, report, code)
-    report = report._replace(encoded_norm=float(sent.norm or 0.0))
-    return Answer(True, report, code, Residual(left_out, sent.residual, asked.round))
+    report = report._replace(encoded_norm=float(coded.norm or 0.0))
+    return Answer(True, report, code, Residual(left_out, coded.residual, asked.round))
 
 
 def _stats(asked: Request, norm: float, metrics: Mapping[str, Any]) -> ClientStats:

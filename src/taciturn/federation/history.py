@@ -13,22 +13,21 @@ _ENOUGH = 10  # rounds after which a run that saves little says so
 _PATIENCE = 10  # times that a node is asked and not heard before the log says so
 # Of `row`; an app's own columns have other names.
 _COLUMNS = (
-    "round", "asked", "spoke", "silent", "rejected", "errors", "missing", "threshold", "norm_mean",
-    "norm_std", "bytes_up", "bytes_always", "overhead_up", "bytes_up_full", "bytes_down",
-    "overhead_down", "bytes_down_full",
+    "round", "asked", "spoke", "silent", "rejected", "errors", "missing",  # are counted
+    "threshold", "norm_mean", "norm_std",  # are measured
+    "bytes_up", "bytes_always", "overhead_up", "bytes_up_full",  # a `Traffic`
+    "bytes_down", "overhead_down", "bytes_down_full",
 )  # fmt: skip
 
 
 def row(heard: RoundReplies, info: RoundInfo) -> dict[str, Any]:
     """The row of a round."""
     now, down = heard.now, heard.now.down
-    counts = (len(now.asked), int(info.spoke), int(info.silent))
+    counted = (now.request.round, len(now.asked), int(info.spoke), int(info.silent),
+               len(heard.rejected), heard.errors, heard.missing)  # fmt: skip
     measured = (float(info.threshold), float(info.norm_mean), float(info.norm_std))
-    values = (
-        now.request.round, *counts, len(heard.rejected), heard.errors, heard.missing, *measured,
-        *heard.up, down.payload, down.overhead, down.full,
-    )  # fmt: skip
-    return dict(zip(_COLUMNS, values, strict=True))
+    crossed = (*heard.up, down.payload, down.overhead, down.full)
+    return dict(zip(_COLUMNS, counted + measured + crossed, strict=True))
 
 
 def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
@@ -95,7 +94,7 @@ class Nodes(dict[str, Node]):
         for reply in heard.speakers:
             own = self[reply.node]
             own.spoke, own.in_a_row, own.last_spoke = own.spoke + 1, 0, now.request.round
-            if reply.without_mod and not own.without_mod:
+            if reply.report is None and reply.remark is None and not own.without_mod:
                 own.without_mod = 1
                 new.append(reply.node)
         for reply in heard.silent:

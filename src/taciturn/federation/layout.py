@@ -206,21 +206,16 @@ def measure(
                     np.einsum("k,kb->b", scales, updates, out=out[flat])
         return squares
 
-    if not count and out is not None:
-        out.fill(0)
-        return []
     with np.errstate(invalid="ignore"):
         return [float(x) for x in np.sqrt(sum(in_parallel(work, sum(map(len, sent)))))]
 
 
 def cast(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Numbers as `dtype`: whole ones are rounded, and stop at the most that the type holds."""
-    if dtype.kind not in "iub":
+    values = np.rint(values) if dtype.kind in "iub" else values
+    if dtype.kind not in "iu":
         with np.errstate(over="ignore"):
             return values.astype(dtype, copy=False)
-    values = np.rint(values)
-    if dtype.kind == "b":
-        return values.astype(dtype)
     least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
     # The largest of 64 bits is no float64: what reaches it is put there by hand.
     within = np.clip(values, least, np.nextafter(float(most), 0.0))

@@ -134,13 +134,29 @@ class Server:
         """What a node is asked."""
         own = self.nodes[node]
         now.asked.add(node)
-        if client.must_speak(now.request.rule, now.config.context, own.in_a_row):
-            now.must_speak.add(node)
         return replace(now.request, silence=own.in_a_row, accepted=own.last_spoke)
 
     def hear(self, now: Round, replies: Iterable[Reply], keep: bool = False) -> RoundReplies:
-        """What came back; with `keep`, decoded updates stay with the replies."""
-        heard = aggregation.hear(replies, now)
+        """What came back, without replies that are wrong; their sum is ready to be learned from.
+        With `keep`, decoded updates stay with the replies."""
+        heard, asked = RoundReplies(now), now.request
+
+        def check(reply: Reply) -> None:
+            reply.check(now.layout, asked)
+            in_a_row = self.nodes[reply.node].in_a_row
+            if not reply.spoke and client.must_speak(asked.rule, asked.context, in_a_row):
+                raise InputError(f"It is silent, and `{asked.rule.name}` says it must speak now.")
+            if reply.remark is not None:
+                self.log.warning(
+                    "Taciturn: node %s does not do as it was asked: %s", reply.node, reply.remark
+                )
+
+        kept = aggregation.accepted(heard, replies, now.asked, check)
+        self.limits.bound_buffers(kept, now.layout, now.sent)
+        for reply in kept:
+            above = {name: np.maximum(reply.arrays[name], 0) for name in now.layout.variances}
+            reply.arrays = {**reply.arrays, **above}
+            (heard.speakers if reply.spoke else heard.silent).append(reply)
         aggregation.add_up(heard, self._total, keep)
         self.nodes.note(heard)
         return heard

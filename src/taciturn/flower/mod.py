@@ -100,17 +100,15 @@ def _answer(
     name, trained = next(iter(content.array_records.items()))
     metrics = next(iter(content.metric_records.values()))
     before = arrays_of(sent)
-    layout = Layout.of(before, asked.exclude)
-    if missing := [layer for layer in layout.names if layer not in trained]:
-        raise InputError(f"`{missing[0]}` is not in it")
     kept = context.state.array_records.get(_RESIDUAL) if asked.codec.feedback else None
     residual = None if kept is None else client.Residual(**arrays_of(kept))
-    node, after = f"{reply.metadata.src_node_id}", layout.views(arrays_of(trained))
-    found = client.answer(asked, layout.views(before), after, metrics, node, own, residual)
+    node = f"{reply.metadata.src_node_id}"
+    found = client.answer(asked, before, arrays_of(trained), metrics, node, own, residual)
     if found.residual is not None:
         context.state[_RESIDUAL] = record_of(found.residual._asdict())
     if asked.coded or not found.speaks:
         del content[name]
-        if arrays := {key: trained[key] for key in trained if key not in layout.names}:
-            content[name] = ArrayRecord(arrays)
+        weights = Layout.of(before, asked.exclude).names
+        if rest := {key: array for key, array in trained.items() if key not in weights}:
+            content[name] = ArrayRecord(rest)
     protocol.write_report(content, found.report, found.code, form)
