@@ -165,6 +165,11 @@ def _segments(
         start = stop
 
 
+def nbytes_of(arrays: Arrays) -> int:
+    """The bytes of these arrays' numbers."""
+    return sum(array.nbytes for array in arrays.values())
+
+
 def difference(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.ndarray:
     """The difference of two models, a vector per layer, as one flat vector of float32."""
     found = np.empty(sum(map(len, before)), np.float32)

@@ -22,7 +22,7 @@ from taciturn.core.policy import Policy
 from taciturn.errors import InputError
 from taciturn.federation import aggregation, history
 from taciturn.federation.aggregation import Round, RoundReplies
-from taciturn.federation.layout import Arrays, Layout, buffers_of
+from taciturn.federation.layout import Arrays, Layout, buffers_of, nbytes_of
 from taciturn.federation.protocol import Request
 from taciturn.federation.replies import Limits, Reply
 from taciturn.federation.state import Found, Results, Store
@@ -120,8 +120,7 @@ class Server:
             if whole := layout.rest_of(arrays):
                 names = [*list(whole)[:_NAMED], "…"][: len(whole)]
                 self.log.info("Taciturn: %d of %d arrays always travel whole, %s bytes in every "
-                              "reply: %s", len(whole), len(arrays),
-                              f"{sum(array.nbytes for array in whole.values()):,}",
+                              "reply: %s", len(whole), len(arrays), f"{nbytes_of(whole):,}",
                               ", ".join(names))  # fmt: skip
         config = server.open(self.policy, self.memory, cohort)
         request = Request(

@@ -114,10 +114,8 @@ class Store:
         self._check(about)
         values: dict[str, Any] = dict(runs.read_arrays(self.folder / about["arrays"]))
         model = {name: values.pop(f"model/{name}") for name in about["model"]}
-        shapes, own = (
-            {name: array.shape for name, array in arrays.items()} for arrays in (model, initial)
-        )
-        if shapes != own:
+        shapes = {name: array.shape for name, array in model.items()}
+        if shapes != {name: array.shape for name, array in initial.items()}:
             raise RunError(f"{self.folder} holds a model of other arrays: {shapes}.")
         plain = set(about["plain"])
         for name, value in values.items():

@@ -107,7 +107,7 @@ def needs(inner: Strategy) -> int:
     With fewer, Bulyan skips the round, and the others let a bad reply through: MultiKrum chooses
     all where there are no more than it is to choose, and a trimmed mean of few trims nobody.
     """
-    bad = _bad(inner, 0)
+    bad = getattr(inner, "num_malicious_nodes", 0)
     if isinstance(inner, flower.Bulyan):
         return 4 * bad + 3
     if isinstance(inner, flower.MultiKrum):  # Krum is one, too
@@ -124,21 +124,12 @@ def trimmed_mean(inner: Strategy, replies: int) -> Strategy:
     It leaves out the largest and smallest values of each weight, as many as the strategy bears bad
     replies and at least one, and takes the mean of the others.
     """
-    own: Any = inner
-    trimmed = min(max(1, _bad(inner, replies)), (replies - 1) // 2)
-    return flower.FedTrimmedAvg(
-        weighted_by_key=own.weighted_by_key,
-        arrayrecord_key=own.arrayrecord_key,
-        train_metrics_aggr_fn=own.train_metrics_aggr_fn,
-        beta=(trimmed + 0.25) / replies,  # times `replies`, it is rounded down
-    )
-
-
-def _bad(inner: Strategy, replies: int) -> int:
-    """How many bad ones among so many replies a strategy is told to bear."""
-    if isinstance(inner, flower.FedTrimmedAvg):
-        return int(inner.beta * replies)
-    return int(getattr(inner, "num_malicious_nodes", 0))
+    # FedTrimmedAvg is told a share of bad replies, the others a number.
+    bad = int(getattr(inner, "beta", 0.0) * replies) or getattr(inner, "num_malicious_nodes", 0)
+    trimmed = min(max(1, bad), (replies - 1) // 2)
+    beta = (trimmed + 0.25) / replies  # times `replies`, it is rounded down
+    same = ("weighted_by_key", "arrayrecord_key", "train_metrics_aggr_fn")
+    return flower.FedTrimmedAvg(beta=beta, **{name: getattr(inner, name) for name in same})
 
 
 class InnerState:

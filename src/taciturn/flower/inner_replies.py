@@ -148,13 +148,10 @@ def _share(norm: float, now: FlowerRound) -> float:
 def _write(to: Message, now: FlowerRound, weights: Mapping[str, Array], details: Reply) -> Message:
     """A complete reply for the inner strategy, with the metadata and the configs of `to`."""
     ours = {protocol.REMARK, *protocol.metrics_of(to.content)}
-    content = RecordDict(
-        {name: record for name, record in to.content.config_records.items() if name not in ours}
-    )
-    rest = records.record_of(now.layout.rest_of(details.arrays))
-    content[now.name] = ArrayRecord(
-        {name: rest[name] if name in rest else weights[name] for name in now.model}
-    )
+    configs = to.content.config_records.items()
+    content = RecordDict({name: record for name, record in configs if name not in ours})
+    whole = {**weights, **records.record_of(now.layout.rest_of(details.arrays))}
+    content[now.name] = ArrayRecord({name: whole[name] for name in now.model})
     content[details.name] = metrics = MetricRecord(details.metrics)
     if metrics.get(now.request.weighted_by) != details.examples:  # else a whole number stays one
         metrics[now.request.weighted_by] = details.examples

@@ -11,18 +11,15 @@ from pathlib import Path
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import QFedAvg, Result, Strategy
-from flwr.supercore import log
-from flwr.supercore.logger import FLOWER_LOGGER
+from flwr.supercore.logger import FLOWER_LOGGER, log
 
 from taciturn.checks import whole
 from taciturn.core import codecs, rules, standins
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError
-from taciturn.federation import aggregation
-from taciturn.federation.history import Nodes
+from taciturn.federation import aggregation, history, state
 from taciturn.federation.replies import Reply, Traffic
 from taciturn.federation.server import Server
-from taciturn.federation.state import Results
 from taciturn.flower import compatibility, inner_replies, protocol, records
 from taciturn.flower.downlink import Downlink
 from taciturn.flower.inner_replies import FlowerRound
@@ -91,9 +88,8 @@ class Taciturn(Strategy, Server):
                 policy = replace(policy, rule=robust)
         compatibility.refuse(inner)
         self.inner = inner
-        if kept_messages is not None:
-            whole("kept_messages", kept_messages, 0)
-        self.kept_messages = kept_messages
+        kept = kept_messages
+        self.kept_messages = None if kept is None else whole("kept_messages", kept, 0)
         Server.__init__(
             self, policy, engine="Flower", steps=compatibility.names_of(inner), absent=absent,
             exclude=exclude, buffers=buffers, min_clients=min_clients, folder=folder, seed=seed,
@@ -126,7 +122,7 @@ class Taciturn(Strategy, Server):
 
         Arguments and result are those of Flower's `Strategy.start`.
         """
-        self.done, self.history, self.nodes, self._with_mod = 0, [], Nodes(), set()
+        self.done, self.history, self.nodes, self._with_mod = 0, [], history.Nodes(), set()
         self.rounds = num_rounds
 
         def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
@@ -149,7 +145,7 @@ class Taciturn(Strategy, Server):
             self.finish(arrays_of(result.arrays))
         return result
 
-    def _find(self, initial: ArrayRecord) -> tuple[ArrayRecord, Results]:
+    def _find(self, initial: ArrayRecord) -> tuple[ArrayRecord, state.Results]:
         """The model to begin with, and the results so far."""
         self._begin(initial)
         found, results = self.find(arrays_of(initial))
