@@ -59,11 +59,9 @@ class RoundReplies:
 def accepted(
     heard: RoundReplies, replies: Iterable[Reply], asked: set[str], check: Callable[[Reply], None]
 ) -> list[Reply]:
-    """The first replies of those who were asked, as far as they pass a check and their metrics have
-    the commonest form: others have no mean. They are sorted by node, and their weights are bounded.
-
-    Where several forms are equally common, the metrics that all of them have are kept.
-    """
+    """The first replies of those who were asked that pass a check and whose metrics have the
+    commonest form: others have no mean. Of several such forms, the metrics that all have are kept.
+    Replies are sorted by node, and what each weighs is bounded."""
     now = heard.now
     found, answered = [], set()
     for reply in replies:
@@ -140,7 +138,7 @@ def _sum(heard: RoundReplies, total: np.ndarray, keep: bool) -> None:
     fits = [reply for reply in heard.speakers if reply.weights]
     while True:
         whole, weights = fits, [reply.weight * reply.scale for reply in fits]
-        norms = measure(before, [reply.weights for reply in fits], layout.wide, weights, total)
+        norms = measure(before, [reply.weights for reply in fits], weights, total)
         fits = [reply for reply, norm in zip(whole, norms, strict=True)
                 if _accept(heard, reply, float32(), norm, layout.size)]  # fmt: skip
         if len(fits) == len(whole):  # else the sum holds what was rejected, and is made anew

@@ -17,11 +17,8 @@ _LEAST = 1e-6  # probability that is reported
 
 
 class Residual(NamedTuple):
-    """What codes left out, on a node.
-
-    What the last code left out counts once the server says that it took that code: of one that was
-    lost or rejected, nothing has reached the model.
-    """
+    """What codes left out, on a node. What the last one did counts once the server says that it took
+    that code: of one that was lost or rejected, nothing has reached the model."""
 
     accepted: np.ndarray  # of all codes that the server took
     next: np.ndarray  # of these and the last one
@@ -49,8 +46,7 @@ def answer(
         raise InputError(f"`{missing[0]}` is not in it")
     layout = Layout.of(sent, asked.exclude)
     before, after, size = layout.views(sent), layout.views(trained), layout.size
-    norm = measure(before, [after], layout.wide)[0]
-    stats = _stats(asked, norm, metrics)
+    stats = _stats(asked, measure(before, [after])[0], metrics)
     decision = client.decide(asked.rule, stats, asked.context)
     speaks = bool(decision.speaks)
     report = Report(decision.norm, decision.norm, decision.probability)

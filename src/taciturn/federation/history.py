@@ -53,9 +53,8 @@ def log_upload(
     log: logging.Logger, rows: Sequence[Mapping[str, Any]], engine: str = "",
     rounds: int | None = None,
 ) -> None:  # fmt: skip
-    """Says at the end of a run what was uploaded, beside what everyone's weights would have taken;
-    and once while it runs, where that is more than half. The end is where the `engine` is named;
-    `rounds` is how many the run has."""
+    """Says what was uploaded, beside what everyone's weights would have taken: at the end of a run,
+    with the `engine` named, and once while its `rounds` run, if it is more than half."""
     up, own, full = (
         sum(row[key] for row in rows) for key in ("bytes_up", "overhead_up", "bytes_up_full")
     )
@@ -89,8 +88,6 @@ class Nodes(dict[str, Node]):
     def note(self, heard: RoundReplies) -> None:
         """Adds a round. Says once which nodes lack the mod, and which are asked and never heard."""
         now, new = heard.now, []
-        for node in now.asked:
-            self[node].asked += 1
         for reply in heard.speakers:
             own = self[reply.node]
             own.spoke, own.in_a_row, own.last_spoke = own.spoke + 1, 0, now.request.round
@@ -105,6 +102,7 @@ class Nodes(dict[str, Node]):
                             "whole, in every round: %s.", ", ".join(new))  # fmt: skip
         for node in now.asked:
             own = self[node]
+            own.asked += 1
             if not own.spoke and own.asked == _PATIENCE + 1:
                 now.log.warning("Taciturn: node %s was asked %d times, was silent %d times and has "
                                 "never been heard.", node, own.asked, own.silent)  # fmt: skip

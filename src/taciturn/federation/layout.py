@@ -20,6 +20,7 @@ from taciturn.core.buffers import PATTERNS
 from taciturn.errors import InputError
 
 Arrays = Mapping[str, np.ndarray]  # a model's, or a part of them, by name
+Vectors = Sequence[np.ndarray]  # a model's weights, a flat vector per layer
 
 _VARIANCE = re.compile(r"(?<![a-z])var(iance)?\W*$")
 _LARGEST = 1e18  # as of norms: strategies square numbers of clients in float32
@@ -93,7 +94,7 @@ class Layout(NamedTuple):
         return {layer.name: arrays[layer.name] for layer in self.rest if layer.name in arrays}
 
     def views(self, arrays: Arrays) -> list[np.ndarray]:
-        """The weights, a flat vector per layer, or an error that says what differs."""
+        """The weights as `Vectors`, or an error that says what differs."""
         found = []
         for layer in self.layers:
             found.append(vector := _checked(layer, arrays))
@@ -124,10 +125,8 @@ def buffers_of(arrays: Arrays) -> list[str]:
 
 
 def _numbered(arrays: Arrays) -> Iterator[tuple[str, str]]:
-    """Means and variances among arrays that came as a list, and have numbers for names.
-
-    PyTorch counts batches in a whole number behind them.
-    """
+    """Means and variances among arrays that came as a list, and have numbers for names: PyTorch
+    counts batches in a whole number behind them."""
     items = list(arrays.items())
     three = zip(items, items[1:], items[2:], strict=False)
     for (mean, first), (variance, second), (_, count) in three:
@@ -152,7 +151,7 @@ def _checked(layer: Layer, arrays: Arrays) -> np.ndarray:
 
 
 def _segments(
-    layers: Sequence[np.ndarray], part: slice, most: int = sys.maxsize
+    layers: Vectors, part: slice, most: int = sys.maxsize
 ) -> Iterator[tuple[int, slice, slice]]:
     """A part of the flat vector of all layers, in segments of `most` elements at most: the number
     of the layer, and where the segment lies in it and in the flat vector."""
@@ -170,8 +169,8 @@ def nbytes_of(arrays: Arrays) -> int:
     return sum(array.nbytes for array in arrays.values())
 
 
-def difference(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.ndarray:
-    """The difference of two models, a vector per layer, as one flat vector of float32."""
+def difference(before: Vectors, after: Vectors) -> np.ndarray:
+    """The difference of two models, as one flat vector of float32."""
     found = np.empty(sum(map(len, before)), np.float32)
 
     def work(part: slice) -> None:
@@ -183,17 +182,14 @@ def difference(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.
 
 
 def measure(
-    sent: Sequence[np.ndarray],
-    trained: Sequence[Sequence[np.ndarray]],
-    dtype: Any,
-    weights: Sequence[float] = (),
-    out: np.ndarray | None = None,
+    sent: Vectors, trained: Sequence[Vectors], weights: Sequence[float] = (), out: Any = None
 ) -> list[float]:
-    """The norms of the clients' updates, from `sent` to `trained`, which are a vector per layer.
+    """The norms of the clients' updates, from `sent` to `trained`.
 
-    The weighted sum of the updates goes to `out`, a flat vector. It is one pass over memory, in
-    `dtype`: a block of every client's update stays in the cache while it is measured and summed.
+    The weighted sum of the updates goes to `out`, a flat vector. It is one pass over memory: a
+    block of every client's update stays in the cache while it is measured and summed.
     """
+    dtype = np.result_type(np.float32, *sent)
     count, scales = len(trained), np.asarray(weights, dtype)
     block = min(_LONGEST, max(1024, _SCRATCH // max(count, 1)))
 

@@ -167,10 +167,9 @@ class Server:
     def learn(self, heard: RoundReplies) -> tuple[np.ndarray, server.RoundInfo]:
         """The mean update, and what people look at; `info.counts` says whether the model moves."""
         everyone, now, total = heard.everyone, heard.now, self._total
-        examples, norms, chances = (
-            np.asarray([getattr(reply, name) for reply in everyone], total.dtype)
-            for name in ("examples", "norm", "probability")
-        )
+        examples = np.asarray([reply.examples for reply in everyone], total.dtype)
+        norms = np.asarray([reply.norm for reply in everyone], total.dtype)
+        chances = np.asarray([reply.probability for reply in everyone], total.dtype)
         spoke = np.arange(len(everyone)) < len(heard.speakers)
         nbytes = np.asarray([reply.charged(now.request) for reply in everyone])
         each = self.policy.rule.each

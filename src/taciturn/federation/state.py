@@ -168,14 +168,13 @@ class Store:
         total = {key: sum(row.get(key, 0) for row in history) for key, value in last.items()
                  if isinstance(value, int) and key != "round"}  # fmt: skip
         columns = {key: np.array([[row.get(key, np.nan) for row in history]]) for key in last}
-        runs.write_json(
-            self.folder / "summary.json",
-            {"task": self._server.engine.lower(), "rule": spell(policy.rule),
-             "stand_in": spell(policy.stand_in), "codec": spell(policy.codec),
-             "down": spell(policy.down, without="feedback"),
-             "rounds": len(history), **summarise(columns), "total": total,
-             "run": str(self.folder), "versions": {"taciturn": __version__}},
-        )  # fmt: skip
+        runs.write_json(self.folder / "summary.json", {
+            "task": self._server.engine.lower(), "rule": spell(policy.rule),
+            "stand_in": spell(policy.stand_in), "codec": spell(policy.codec),
+            "down": spell(policy.down, without="feedback"), "rounds": len(history),
+            **summarise(columns), "total": total, "run": str(self.folder),
+            "versions": {"taciturn": __version__},
+        })  # fmt: skip
 
     def _tidy(self, file: str) -> None:
         """Writes the table, and removes the arrays of earlier rounds."""
