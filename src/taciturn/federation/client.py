@@ -17,8 +17,8 @@ _LEAST = 1e-6  # probability that is reported
 
 
 class Residual(NamedTuple):
-    """What codes left out, on a node. What the last one did counts once the server says that it took
-    that code: of one that was lost or rejected, nothing has reached the model."""
+    """What codes left out, on a node. What the last one did counts once the server says that it
+    took that code: of one that was lost or rejected, nothing has reached the model."""
 
     accepted: np.ndarray  # of all codes that the server took
     next: np.ndarray  # of these and the last one

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from taciturn.core.server import RoundInfo
-from taciturn.federation.aggregation import RoundReplies
+from taciturn.federation.aggregation import Round
 
 _ENOUGH = 10  # rounds after which a run that saves little says so
 _PATIENCE = 10  # times that a node is asked and not heard before the log says so
@@ -20,13 +20,12 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def row(heard: RoundReplies, info: RoundInfo) -> dict[str, Any]:
+def row(now: Round, info: RoundInfo) -> dict[str, Any]:
     """The row of a round."""
-    now, down = heard.now, heard.now.down
     counted = (now.request.round, len(now.asked), int(info.spoke), int(info.silent),
-               len(heard.rejected), heard.errors, heard.missing)  # fmt: skip
+               len(now.rejected), now.errors, now.missing)  # fmt: skip
     measured = (float(info.threshold), float(info.norm_mean), float(info.norm_std))
-    crossed = (*heard.up, down.payload, down.overhead, down.full)
+    crossed = (*now.up, now.down.payload, now.down.overhead, now.down.full)
     return dict(zip(_COLUMNS, counted + measured + crossed, strict=True))
 
 
@@ -85,16 +84,16 @@ class Nodes(dict[str, Node]):
     def __missing__(self, node: str) -> Node:
         return self.setdefault(node, Node())
 
-    def note(self, heard: RoundReplies) -> None:
-        """Adds a round. Says once which nodes lack the mod, and which are asked and never heard."""
-        now, new = heard.now, []
-        for reply in heard.speakers:
+    def note(self, now: Round) -> None:
+        """Adds a round. Says once which nodes lack the mod, and which are asked and never now."""
+        new = []
+        for reply in now.speakers:
             own = self[reply.node]
             own.spoke, own.in_a_row, own.last_spoke = own.spoke + 1, 0, now.request.round
             if reply.report is None and reply.remark is None and not own.without_mod:
                 own.without_mod = 1
                 new.append(reply.node)
-        for reply in heard.silent:
+        for reply in now.silent:
             own = self[reply.node]
             own.silent, own.in_a_row = own.silent + 1, own.in_a_row + 1
         if new:
@@ -105,7 +104,7 @@ class Nodes(dict[str, Node]):
             own.asked += 1
             if not own.spoke and own.asked == _PATIENCE + 1:
                 now.log.warning("Taciturn: node %s was asked %d times, was silent %d times and has "
-                                "never been heard.", node, own.asked, own.silent)  # fmt: skip
+                                "never been now.", node, own.asked, own.silent)  # fmt: skip
 
     def rows(self, round: int) -> list[dict[str, Any]]:
         """A row per node, with the rounds since it spoke: all of them if it never did."""

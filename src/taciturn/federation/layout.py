@@ -53,20 +53,19 @@ class Layout(NamedTuple):
         cls, arrays: Arrays, exclude: Sequence[str] = (), buffers: Sequence[str] = ()
     ) -> "Layout":
         """The layout of these arrays; both others are names or patterns like `head.*`."""
-        layers, rest, averaged = [], [], set()
+        layers, rest = list[Layer](), list[Layer]()
+        averaged, variances = set[str](), set[str]()
+        numbered = {name for _, name in _numbered(arrays)}
         for name, array in arrays.items():
             layer = Layer(name, array.shape, array.dtype)
             is_buffer = _named(name, buffers)
-            if layer.dtype.kind == "f" and not is_buffer and not _named(name, exclude):
-                layers.append(layer)
-                continue
-            rest.append(layer)
+            always = is_buffer or layer.dtype.kind != "f" or _named(name, exclude)
+            (rest if always else layers).append(layer)
             if is_buffer or layer.dtype.kind in "iub":
                 averaged.add(name)
-        named = {name for name in averaged if _VARIANCE.search(name)}
-        variances = averaged & (named | {name for _, name in _numbered(arrays)})
-        return cls(tuple(layers), tuple(rest), frozenset(averaged),
-                   frozenset(variances if buffers else ()))  # fmt: skip
+            if is_buffer and (name in numbered or _VARIANCE.search(name)):
+                variances.add(name)
+        return cls(tuple(layers), tuple(rest), frozenset(averaged), frozenset(variances))
 
     @property
     def size(self) -> int:

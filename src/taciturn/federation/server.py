@@ -21,7 +21,7 @@ from taciturn.core import budget, client, rules, server, tally
 from taciturn.core.policy import Policy
 from taciturn.errors import InputError
 from taciturn.federation import aggregation, history
-from taciturn.federation.aggregation import Round, RoundReplies
+from taciturn.federation.aggregation import Round
 from taciturn.federation.layout import Arrays, Layout, buffers_of, nbytes_of
 from taciturn.federation.protocol import Request
 from taciturn.federation.replies import Limits, Reply
@@ -135,10 +135,10 @@ class Server:
         now.asked.add(node)
         return replace(now.request, silence=own.in_a_row, accepted=own.last_spoke)
 
-    def hear(self, now: Round, replies: Iterable[Reply], keep: bool = False) -> RoundReplies:
-        """What came back, without replies that are wrong; their sum is ready to be learned from.
-        With `keep`, decoded updates stay with the replies."""
-        heard, asked = RoundReplies(now), now.request
+    def hear(self, now: Round, replies: Iterable[Reply], keep: bool = False) -> None:
+        """Puts into a round what came back, without replies that are wrong, and adds it up. With
+        `keep`, decoded updates stay with the replies."""
+        asked = now.request
 
         def check(reply: Reply) -> None:
             reply.check(now.layout, asked)
@@ -150,34 +150,33 @@ class Server:
                     "Taciturn: node %s does not do as it was asked: %s", reply.node, reply.remark
                 )
 
-        kept = aggregation.accepted(heard, replies, now.asked, check)
+        kept = aggregation.accepted(now, replies, check)
         self.limits.bound_buffers(kept, now.layout, now.sent)
         for reply in kept:
             above = {name: np.maximum(reply.arrays[name], 0) for name in now.layout.variances}
             reply.arrays = {**reply.arrays, **above}
-            (heard.speakers if reply.spoke else heard.silent).append(reply)
-        aggregation.add_up(heard, self._total, keep)
-        self.nodes.note(heard)
-        return heard
+            (now.speakers if reply.spoke else now.silent).append(reply)
+        aggregation.add_up(now, self._total, keep)
+        self.nodes.note(now)
 
-    def stood_in(self, heard: RoundReplies) -> int:
+    def stood_in(self, now: Round) -> int:
         """How many clients did not answer and count as silent."""
-        return heard.errors + heard.missing if self.absent == "stand-in" else 0
+        return now.errors + now.missing if self.absent == "stand-in" else 0
 
-    def learn(self, heard: RoundReplies) -> tuple[np.ndarray, server.RoundInfo]:
+    def learn(self, now: Round) -> tuple[np.ndarray, server.RoundInfo]:
         """The mean update, and what people look at; `info.counts` says whether the model moves."""
-        everyone, now, total = heard.everyone, heard.now, self._total
+        everyone, total = now.everyone, self._total
         examples = np.asarray([reply.examples for reply in everyone], total.dtype)
         norms = np.asarray([reply.norm for reply in everyone], total.dtype)
         chances = np.asarray([reply.probability for reply in everyone], total.dtype)
-        spoke = np.arange(len(everyone)) < len(heard.speakers)
+        spoke = np.arange(len(everyone)) < len(now.speakers)
         nbytes = np.asarray([reply.charged(now.request) for reply in everyone])
         each = self.policy.rule.each
         tallied = tally.of(
             total, examples, norms, spoke, now.config, chances, each=each, nbytes=nbytes
         )
-        tallied = tallied._replace(n_rejected=tallied.n_rejected + len(heard.rejected))
-        tallied = tally.with_absent(tallied, self.stood_in(heard), now.config)
+        tallied = tallied._replace(n_rejected=tallied.n_rejected + len(now.rejected))
+        tallied = tally.with_absent(tallied, self.stood_in(now), now.config)
         # By default, all who are asked are enough.
         least = self.min_clients or min(3 if self.compares else 1, len(now.asked))
         mean, self.memory, info = server.learn(
@@ -193,13 +192,15 @@ class Server:
         return mean, info
 
     def note(
-        self, heard: RoundReplies, info: server.RoundInfo, metrics: Mapping[str, Any]
+        self, now: Round, info: server.RoundInfo, metrics: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The row of a round, which goes to the history, the log and the tracker."""
-        row = history.row(heard, info)
+        """The row of a round, which goes to the history, the log and the tracker. Its replies are
+        freed."""
+        now.speakers, now.silent = [], []
+        row = history.row(now, info)
         own = history.numbers(metrics, prefix="train_")
         self.history.append(row | {"accuracy": math.nan, "loss": math.nan} | own)
-        history.log_round(self.log, row, heard.rejected)
+        history.log_round(self.log, row, now.rejected)
         history.log_upload(self.log, self.history, rounds=self.rounds)
         self._track(row["round"], row | own)
         return row

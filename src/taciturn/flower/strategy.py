@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from logging import INFO
 from pathlib import Path
 
@@ -99,7 +98,6 @@ class Taciturn(Strategy, Server):
         self._state = compatibility.InnerState(inner)
         self._form: tuple[str, ...] = ()  # of the metrics in the round before
         self._with_mod: set[str] = set()  # nodes that understood a request since this start
-        self._evaluating: set[str] = set()
         self._round: FlowerRound  # since `configure_train`
         self._downlink: Downlink | None = None
 
@@ -206,28 +204,28 @@ class Taciturn(Strategy, Server):
         now = self._round
         averages = compatibility.averages(self.inner)
         read = (self._read(message, now) for message in replies)
-        heard = self.hear(now, read, keep=not averages)
+        self.hear(now, read, keep=not averages)
         del replies, read
-        first = heard.everyone[:1]
+        first = now.everyone[:1]
         self._form = protocol.form_of(first[0].name, first[0].metrics) if first else ()
         # A report is there of whoever has the mod and understood the request.
-        self._with_mod |= {reply.node for reply in heard.everyone if reply.report is not None}
+        self._with_mod |= {reply.node for reply in now.everyone if reply.report is not None}
         handed = None
         if not averages:
             # Before the round is learned from: the stand-ins are those that it began with. QFedAvg
             # weighs each client by its own loss.
-            each, absent = isinstance(self.inner, QFedAvg), self.stood_in(heard)
-            handed = inner_replies.one_by_one(heard, now, self.policy, self.memory, absent, each)
-        mean, info = self.learn(heard)
+            each, absent = isinstance(self.inner, QFedAvg), self.stood_in(now)
+            handed = inner_replies.one_by_one(now, self.policy, self.memory, absent, each)
+        mean, info = self.learn(now)
         arrays = metrics = None
         if info.counts:
             arrays, metrics = inner_replies.step(
-                self.inner, heard, now, mean, handed, self._needs, self.compares
+                self.inner, now, mean, handed, self._needs, self.compares
             )
         results = info.spoke + info.silent + info.rejected
-        log(INFO, compatibility.RECEIVED, "aggregate_train", results, heard.errors)
+        log(INFO, compatibility.RECEIVED, "aggregate_train", results, now.errors)
         metrics = MetricRecord() if metrics is None else metrics
-        row = self.note(heard, info, metrics)
+        row = self.note(now, info, metrics)
         for key, value in row.items():
             if key != "round" and not math.isnan(value):
                 metrics[f"taciturn.{key}"] = value
@@ -282,7 +280,8 @@ class Taciturn(Strategy, Server):
         messages = list(self.inner.configure_evaluate(server_round, arrays, config, grid))
         if self._downlink is not None:
             messages = list(map(self._downlink.to, messages))
-        self._evaluating = {f"{message.metadata.dst_node_id}" for message in messages}
+        nodes = {f"{message.metadata.dst_node_id}" for message in messages}
+        self._round = replace(self._round, asked=nodes, rejected=[])
         return messages
 
     def aggregate_evaluate(
@@ -294,9 +293,8 @@ class Taciturn(Strategy, Server):
         found = [self._read(message, now) for message in messages if not message.has_error()]
         # Errors are left to the inner strategy, which counts and logs them.
         kept = [message for message in messages if message.has_error()]
-        check = partial(Reply.check_metrics, weighted_by=now.request.weighted_by)
-        heard = aggregation.RoundReplies(now)
-        for reply in aggregation.accepted(heard, found, self._evaluating, check):
+        by = now.request.weighted_by
+        for reply in aggregation.accepted(now, found, lambda reply: reply.check_metrics(by)):
             content = RecordDict({reply.name: MetricRecord(reply.metrics)})
             kept.append(Message(content=content, metadata=reply.message.metadata))
         metrics = self.inner.aggregate_evaluate(server_round, kept)

@@ -199,12 +199,12 @@ class Taciturn(ModelAggregator):
         now, server = self._round, self._server
         if now is None:
             return FLModel(ParamsType.DIFF, {})
-        heard = server.hear(now, self._replies)
+        server.hear(now, self._replies)
         self._round, self._replies = None, []
-        mean, info = server.learn(heard)
-        whole = mean_of(heard.everyone, now.layout) if heard.everyone else Reply("")
+        mean, info = server.learn(now)
+        whole = mean_of(now.everyone, now.layout) if now.everyone else Reply("")
         params = self._changes(now, whole, mean) if info.counts else {}
-        server.note(heard, info, whole.metrics)
+        server.note(now, info, whole.metrics)
         whole.metrics.pop(messages.WEIGHT, None)
         return FLModel(ParamsType.DIFF, params, metrics=whole.metrics or None)
 

@@ -35,10 +35,8 @@ class Listen(Filter):
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         record = shareable.get_header(REQUEST)
-        before: Arrays = {}
-        if record is not None:
-            came = arrays_of(from_shareable(shareable).data)
-            before = {name: array.copy() for name, array in came.items()}
+        came = {} if record is None else arrays_of(from_shareable(shareable).data)
+        before = {name: array.copy() for name, array in came.items()}
         fl_ctx.set_prop(_TASK, (record, before), private=True, sticky=False)
         return shareable
 
