@@ -85,7 +85,7 @@ class Nodes(dict[str, Node]):
         return self.setdefault(node, Node())
 
     def note(self, now: Round) -> None:
-        """Adds a round. Says once which nodes lack the mod, and which are asked and never now."""
+        """Adds a round. Says once which nodes lack the mod, and which are asked and never heard."""
         new = []
         for reply in now.speakers:
             own = self[reply.node]
@@ -104,7 +104,7 @@ class Nodes(dict[str, Node]):
             own.asked += 1
             if not own.spoke and own.asked == _PATIENCE + 1:
                 now.log.warning("Taciturn: node %s was asked %d times, was silent %d times and has "
-                                "never been now.", node, own.asked, own.silent)  # fmt: skip
+                                "never been heard.", node, own.asked, own.silent)  # fmt: skip
 
     def rows(self, round: int) -> list[dict[str, Any]]:
         """A row per node, with the rounds since it spoke: all of them if it never did."""

@@ -94,20 +94,13 @@ class Layout(NamedTuple):
 
     def views(self, arrays: Arrays) -> list[np.ndarray]:
         """The weights as `Vectors`, or an error that says what differs."""
-        found = []
-        for layer in self.layers:
-            found.append(vector := _checked(layer, arrays))
-            if vector.dtype.kind != "f":
-                raise InputError(f"`{layer.name}` must be floating-point, got {vector.dtype}.")
-        return found
+        return [_checked(layer, arrays, "f", "be floating-point") for layer in self.layers]
 
     def check_rest(self, arrays: Arrays) -> None:
         """Raises unless the arrays that always travel have their shapes, and numbers that are
         finite in the model's dtypes."""
         for layer in self.rest:
-            values = _checked(layer, arrays)
-            if values.dtype.kind not in "fiub":
-                raise InputError(f"`{layer.name}` must hold numbers, got {values.dtype}.")
+            values = _checked(layer, arrays, "fiub", "hold numbers")
             if layer.dtype.kind == "f":
                 with np.errstate(over="ignore"):
                     values = values.astype(layer.dtype)
@@ -141,11 +134,13 @@ def _named(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _checked(layer: Layer, arrays: Arrays) -> np.ndarray:
-    """The array of this name as a flat vector, or an error where its shape differs."""
+def _checked(layer: Layer, arrays: Arrays, kinds: str, must: str) -> np.ndarray:
+    """The array of this name as a flat vector, or an error where its shape or its kind differs."""
     array = arrays[layer.name]
     if array.shape != layer.shape:
         raise InputError(f"`{layer.name}` must have shape {layer.shape}, got {array.shape}.")
+    if array.dtype.kind not in kinds:
+        raise InputError(f"`{layer.name}` must {must}, got {array.dtype}.")
     return array.reshape(-1).astype(array.dtype.newbyteorder("="), copy=False)
 
 

@@ -24,7 +24,6 @@ class FlowerRound(Round):
 
     name: str  # of the array record in a speaker's reply
     model: ArrayRecord  # θ, which the inner strategy moves; with a codec for the way down not P
-    has_public: bool  # whether clients train from another model than θ
     whole: int  # the bytes of a record with all arrays
 
 
@@ -97,19 +96,20 @@ def one_by_one(
     if counts and (silence or any(reply.probability < 1 for reply in now.speakers)):
         forecast = np.zeros(now.layout.size, now.layout.wide)
         forecast += policy.stand_in.predict(memory.stand_in)
-    handed = [_speaker(reply, now, forecast, counts) for reply in now.speakers]
+    handed = [_speaker(reply, now, forecast, policy) for reply in now.speakers]
     if forecast is not None and silence and now.everyone:
         handed += _silent(now, forecast, absent, each)
     return handed
 
 
-def _speaker(reply: Reply, now: FlowerRound, forecast: np.ndarray | None, counts: bool) -> Message:
+def _speaker(
+    reply: Reply, now: FlowerRound, forecast: np.ndarray | None, policy: Policy
+) -> Message:
     """The reply of a speaker. Its own arrays are handed on where its update counts as it is."""
     arrays = next(iter(reply.message.content.array_records.values()), ArrayRecord())
-    update, layout = reply.update, now.layout
+    update, layout, counts = reply.update, now.layout, policy.stand_in.counts
     by_chance = counts and reply.probability < 1
-    changed = reply.scale != 1 or now.has_public or by_chance
-    if reply.weights and changed:
+    if reply.weights and (reply.scale != 1 or policy.has_public or by_chance):
         update = difference(layout.views(now.sent), reply.weights)
         update *= np.float32(reply.scale)
     if update is not None:

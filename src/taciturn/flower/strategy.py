@@ -176,11 +176,9 @@ class Taciturn(Strategy, Server):
         messages = list(self.inner.configure_train(server_round, model, config, grid))
         weighted_by = getattr(self.inner, "weighted_by_key", "num-examples")
         opened = self.open(server_round, arrays_of(arrays), max(1, len(messages)), weighted_by)
-        now = self._round = FlowerRound(
-            **vars(opened),
-            name=getattr(self.inner, "arrayrecord_key", "arrays"), model=model,
-            has_public=down is not None, whole=records.record_bytes(arrays),
-        )  # fmt: skip
+        name = getattr(self.inner, "arrayrecord_key", "arrays")
+        own = {"name": name, "model": model, "whole": records.record_bytes(arrays)}
+        now = self._round = FlowerRound(**vars(opened), **own)
         messages = [
             protocol.ask(message, self.ask(now, f"{message.metadata.dst_node_id}"), self._form)
             for message in messages
