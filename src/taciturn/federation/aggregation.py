@@ -103,10 +103,8 @@ def mean_of(replies: list[Reply], layout: Layout) -> Reply:
 
 
 def add_up(now: Round, total: np.ndarray, keep: bool = False) -> None:
-    """Writes Σ n·Δ/p over the speakers to `total`; rejects updates that do not fit their norms.
-
-    With `keep`, decoded updates stay with the replies.
-    """
+    """Writes Σ n·Δ/p over the speakers to `total`, and rejects updates that do not fit their norms.
+    With `keep`, decoded updates stay with the replies."""
     _sum(now, total, keep)
     limits = now.limits
     most = max(float(now.config.silent_at_most), 0.0)  # a threshold may lie below 0

@@ -38,10 +38,8 @@ def answer(
     asked: Request, sent: Arrays, trained: Arrays, metrics: Mapping[str, Any], node: str,
     own: Rule | None = None, kept: Residual | None = None,
 ) -> Answer:  # fmt: skip
-    """What a node answers that trained from the arrays that it was sent to these.
-
-    `own` is a rule of the client's own, `kept` what codes have left out so far.
-    """
+    """What a node answers that `trained` from the arrays it was `sent`. `own` is a rule of the
+    client's own, `kept` what codes have left out so far."""
     if missing := [name for name in sent if name not in trained]:
         raise InputError(f"`{missing[0]}` is not in it")
     layout = Layout.of(sent, asked.exclude)

@@ -1,13 +1,15 @@
 """What people see of a run: a row per round and per node, and lines in the log."""
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from logging import Logger
 from typing import Any
 
 from taciturn.core.server import RoundInfo
 from taciturn.federation.aggregation import Round
+
+Rows = Sequence[Mapping[str, Any]]  # of rounds
 
 _ENOUGH = 10  # rounds after which a run that saves little says so
 _PATIENCE = 10  # times that a node is asked and not heard before the log says so
@@ -39,7 +41,7 @@ def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     return columns
 
 
-def log_round(log: logging.Logger, row: Mapping[str, Any], reasons: Sequence[str]) -> None:
+def log_round(log: Logger, row: Mapping[str, Any], reasons: Sequence[str]) -> None:
     """Says in one line what came of a round, and why replies were rejected."""
     up, full = row["bytes_up"] + row["overhead_up"], row["bytes_up_full"]
     log.info("Taciturn: round %(round)d: %(spoke)d of %(asked)d spoke, %(silent)d silent, "
@@ -48,10 +50,7 @@ def log_round(log: logging.Logger, row: Mapping[str, Any], reasons: Sequence[str
               + "".join(f". Rejected: {reason}" for reason in dict.fromkeys(reasons))})  # fmt: skip
 
 
-def log_upload(
-    log: logging.Logger, rows: Sequence[Mapping[str, Any]], engine: str = "",
-    rounds: int | None = None,
-) -> None:  # fmt: skip
+def log_upload(log: Logger, rows: Rows, engine: str = "", rounds: int | None = None) -> None:
     """Says what was uploaded, beside what everyone's weights would have taken: at the end of a run,
     with the `engine` named, and once while its `rounds` run, if it is more than half."""
     up, own, full = (

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -49,9 +49,7 @@ class Layout(NamedTuple):
     variances: frozenset[str]  # those of the buffers that are
 
     @classmethod
-    def of(
-        cls, arrays: Arrays, exclude: Sequence[str] = (), buffers: Sequence[str] = ()
-    ) -> "Layout":
+    def of(cls, arrays: Arrays, exclude: Sequence[str] = (), buffers: Sequence[str] = ()) -> Self:
         """The layout of these arrays; both others are names or patterns like `head.*`."""
         layers, rest = list[Layer](), list[Layer]()
         averaged, variances = set[str](), set[str]()
@@ -178,11 +176,9 @@ def difference(before: Vectors, after: Vectors) -> np.ndarray:
 def measure(
     sent: Vectors, trained: Sequence[Vectors], weights: Sequence[float] = (), out: Any = None
 ) -> list[float]:
-    """The norms of the clients' updates, from `sent` to `trained`.
-
-    The weighted sum of the updates goes to `out`, a flat vector. It is one pass over memory: a
-    block of every client's update stays in the cache while it is measured and summed.
-    """
+    """The norms of the clients' updates, from `sent` to `trained`; their weighted sum goes to the
+    flat vector `out`. It is one pass over memory: a block of every client's update stays in the
+    cache while it is measured and summed."""
     dtype = np.result_type(np.float32, *sent)
     count, scales = len(trained), np.asarray(weights, dtype)
     block = min(_LONGEST, max(1024, _SCRATCH // max(count, 1)))

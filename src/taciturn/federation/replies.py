@@ -85,9 +85,8 @@ class Reply:
     def check(self, layout: Layout, asked: Request) -> None:
         """Raises where anything in the reply is wrong, as far as its update need not be known."""
         self.check_metrics(asked.weighted_by)
-        whole = not self.code and (
-            self.report is None or any(name in self.arrays for name in layout.names)
-        )
+        has_weights = self.report is None or any(name in self.arrays for name in layout.names)
+        whole = has_weights and not self.code
         expected = {layer.name for layer in layout.rest} | set(layout.names if whole else ())
         if set(self.arrays) != expected:
             raise InputError(f"Its arrays must be {sorted(expected)}, got {sorted(self.arrays)}.")

@@ -19,6 +19,7 @@ from taciturn import runs
 from taciturn.checks import choice, number, whole
 from taciturn.core import budget, client, rules, server, tally
 from taciturn.core.policy import Policy
+from taciturn.core.server import RoundInfo
 from taciturn.errors import InputError
 from taciturn.federation import aggregation, history
 from taciturn.federation.aggregation import Round
@@ -163,18 +164,16 @@ class Server:
         """How many clients did not answer and count as silent."""
         return now.errors + now.missing if self.absent == "stand-in" else 0
 
-    def learn(self, now: Round) -> tuple[np.ndarray, server.RoundInfo]:
+    def learn(self, now: Round) -> tuple[np.ndarray, RoundInfo]:
         """The mean update, and what people look at; `info.counts` says whether the model moves."""
         everyone, total = now.everyone, self._total
-        examples = np.asarray([reply.examples for reply in everyone], total.dtype)
-        norms = np.asarray([reply.norm for reply in everyone], total.dtype)
-        chances = np.asarray([reply.probability for reply in everyone], total.dtype)
+        n = np.asarray([reply.examples for reply in everyone], total.dtype)
+        m = np.asarray([reply.norm for reply in everyone], total.dtype)
+        p = np.asarray([reply.probability for reply in everyone], total.dtype)
         spoke = np.arange(len(everyone)) < len(now.speakers)
         nbytes = np.asarray([reply.charged(now.request) for reply in everyone])
         each = self.policy.rule.each
-        tallied = tally.of(
-            total, examples, norms, spoke, now.config, chances, each=each, nbytes=nbytes
-        )
+        tallied = tally.of(total, n, m, spoke, now.config, p, each=each, nbytes=nbytes)
         tallied = tallied._replace(n_rejected=tallied.n_rejected + len(now.rejected))
         tallied = tally.with_absent(tallied, self.stood_in(now), now.config)
         # By default, all who are asked are enough.
@@ -191,9 +190,7 @@ class Server:
                 "avoids this." if left_out else "")  # fmt: skip
         return mean, info
 
-    def note(
-        self, now: Round, info: server.RoundInfo, metrics: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def note(self, now: Round, info: RoundInfo, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """The row of a round, which goes to the history, the log and the tracker. Its replies are
         freed."""
         now.speakers, now.silent = [], []

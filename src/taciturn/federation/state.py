@@ -102,9 +102,7 @@ class Store:
 
     def load(self, initial: Arrays) -> tuple[Found | None, Results]:
         """Gives the server its state, and returns the rest of it, if there is one, and the results.
-
-        Raises unless they fit this run, which begins with this model.
-        """
+        Raises unless they fit this run, which begins with this model."""
         if not self._state.exists():
             return None, self.results(-1)  # what a first round left that was lost
         server, about = self._server, runs.read_json(self._state)

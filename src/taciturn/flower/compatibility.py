@@ -40,12 +40,10 @@ def averages(inner: Strategy) -> bool:
 def aggregating(
     inner: Any, each: list[RecordDict], names: Sequence[str], noise: float
 ) -> Iterator[None]:
-    """A block in which a strategy is handed replies that stand for others.
-
-    It does not log how many it received, and a function of the user's for metrics sees the records
-    in `each`, one per client. FedAdam's second moments then lack the share of `noise` in a squared
-    mean: with it, all steps are too short for as long as they remember it.
-    """
+    """A block in which a strategy is handed replies that stand for others. It does not log how many
+    it received, and a function of the user's for metrics sees the records in `each`, one per
+    client. FedAdam's second moments then lack the share of `noise` in a squared mean: with it, all
+    steps are too short for as long as they remember it."""
     function = getattr(inner, "train_metrics_aggr_fn", None)
     before = getattr(inner, "v_t", None) or {}
     if function not in (None, aggregate_metricrecords):
@@ -119,11 +117,9 @@ def needs(inner: Strategy) -> int:
 
 
 def trimmed_mean(inner: Strategy, replies: int) -> Strategy:
-    """What takes the place of a strategy with too few speakers; `replies` counts the silent too.
-
-    It leaves out the largest and smallest values of each weight, as many as the strategy bears bad
-    replies and at least one, and takes the mean of the others.
-    """
+    """What takes the place of a strategy with too few speakers: the mean of each weight without its
+    largest and smallest values, as many as the strategy bears bad replies and at least one. The
+    silent are among the `replies`."""
     # FedTrimmedAvg is told a share of bad replies, the others a number.
     bad = int(getattr(inner, "beta", 0.0) * replies) or getattr(inner, "num_malicious_nodes", 0)
     trimmed = min(max(1, bad), (replies - 1) // 2)

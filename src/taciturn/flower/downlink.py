@@ -11,7 +11,6 @@ the next request meets the state before: such a node is sent the messages since 
 import glob
 import zlib
 from collections import deque
-from collections.abc import Mapping
 from logging import INFO
 from typing import Any
 
@@ -24,7 +23,7 @@ from taciturn.core.codecs import Codec, from_bytes, to_bytes
 from taciturn.core.hashing import DOWN
 from taciturn.core.policy import least_error, parse_part, spell
 from taciturn.errors import InputError
-from taciturn.federation.layout import Layout, difference
+from taciturn.federation.layout import Arrays, Layout, difference
 from taciturn.federation.protocol import key_of
 from taciturn.flower import records
 from taciturn.flower.records import arrays_of, record_of
@@ -111,9 +110,7 @@ class Downlink:
         self.log.append(sent)
         return self.public
 
-    def go_on(
-        self, version: int, seed: int, weights: ArrayRecord, tensors: Mapping[str, np.ndarray]
-    ) -> None:
+    def go_on(self, version: int, seed: int, weights: ArrayRecord, tensors: Arrays) -> None:
         """Goes on with a run that is started again; what nodes have now is not known."""
         self.version, self.seed, self.weights, self.sum = version, seed, weights, None
         self.public = record_of({name: tensors[_PUBLIC + name] for name in weights})
@@ -127,11 +124,9 @@ class Downlink:
 
 
 def receive(message: Message, context: Context) -> list[int] | None:
-    """On a node: puts the public model into a request in place of messages, and keeps it.
-
-    Returns what the reply must say; None where the server sends no public models. Raises where the
-    node lacks the model that the messages build on.
-    """
+    """On a node: puts the public model into a request in place of messages, and keeps it. Returns
+    what the reply must say; None where the server sends no public models. Raises where the node
+    lacks the model that the messages build on."""
     about: Any = message.content.pop(RECORD, None)
     if about is None:
         return None
@@ -161,14 +156,13 @@ def _caught_up(kept: ArrayRecord, sent: ArrayRecord, about: Any, had: int) -> Ar
     """The public model that messages make of the one that a node had."""
     layout = Layout.of(arrays_of(kept), about["exclude"])
     codec = least_error(parse_part("codec", about["codec"]))
-    versions = range(about["since"], about["version"])
-    length, data = codec.nbytes(layout.size), records.view(sent[_MESSAGES]).tobytes()
-    if len(data) != length * len(versions):
+    since, length = about["since"], codec.nbytes(layout.size)
+    data = records.view(sent[_MESSAGES]).tobytes()
+    if len(data) != length * (about["version"] - since):
         raise InputError(f"the messages have {len(data)} bytes")
-    for i, version in enumerate(versions):
-        if version >= had:
-            one, key = data[i * length : (i + 1) * length], key_of(about["seed"], DOWN, version)
-            kept = _moved(codec, layout, kept, one, key)
+    for version in range(had, about["version"]):
+        one = data[(version - since) * length :][:length]
+        kept = _moved(codec, layout, kept, one, key_of(about["seed"], DOWN, version))
     return ArrayRecord({**kept, **layout.rest_of(sent)})
 
 

@@ -33,9 +33,8 @@ def step(
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:  # fmt: skip
     """The inner strategy's step; no arrays where it makes weights that are not finite.
 
-    The strategy is given the replies in `handed`, or, where it takes the mean anyway and that is
-    None, one reply with the mean update. With fewer than it `needs`, a trimmed mean takes its
-    place. The arrays of the replies are freed.
+    The strategy is given the replies in `handed`, or, where that is None, one with the mean update.
+    With fewer than it `needs`, a trimmed mean takes its place. The replies' arrays are freed.
     """
     name, round = type(inner).__name__, now.request.round
     # For functions of the user's that put metrics together: what each client reported.

@@ -81,7 +81,8 @@ def _trained(
             )
             log(WARNING, "taciturn: %s", problem)
             return Message(Error(code=0, reason=problem), reply_to=message)
-        _answer(reply, sent[0], asked, own, context, tuple(record["form"]))
+        found = _answer(reply, sent[0], asked, own, context)
+        protocol.write_report(reply.content, found.report, found.code, tuple(record["form"]))
     except InputError as error:
         # Sent whole, it counts like any other, if the server can read it.
         log(WARNING, "taciturn: the reply is left as it is: %s", error)
@@ -90,10 +91,9 @@ def _trained(
 
 
 def _answer(
-    reply: Message, sent: ArrayRecord, asked: Request, own: Rule | None, context: Context,
-    form: tuple[str, ...],
-) -> None:  # fmt: skip
-    """Adds the report to the reply, and writes its weights in the codec or takes them out."""
+    reply: Message, sent: ArrayRecord, asked: Request, own: Rule | None, context: Context
+) -> client.Answer:
+    """What the node answers; arrays that are not to leave it are taken out of the reply."""
     content = reply.content
     if len(content.array_records) != 1 or len(content.metric_records) != 1:
         raise InputError("it needs one ArrayRecord and one MetricRecord")
@@ -111,4 +111,4 @@ def _answer(
         weights = Layout.of(before, asked.exclude).names
         if rest := {key: array for key, array in trained.items() if key not in weights}:
             content[name] = ArrayRecord(rest)
-    protocol.write_report(content, found.report, found.code, form)
+    return found

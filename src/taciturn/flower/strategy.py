@@ -116,10 +116,8 @@ class Taciturn(Strategy, Server):
         train_config: ConfigRecord | None = None, evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:  # fmt: skip
-        """Runs all rounds; where the folder has a state in it, those that are left.
-
-        Arguments and result are those of Flower's `Strategy.start`.
-        """
+        """Runs all rounds; where the folder has a state in it, those that are left. Arguments and
+        result are those of Flower's `Strategy.start`."""
         self.done, self.history, self.nodes, self._with_mod = 0, [], history.Nodes(), set()
         self.rounds = num_rounds
 

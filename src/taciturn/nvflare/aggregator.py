@@ -1,7 +1,6 @@
 """The aggregator: it asks, reads what comes with suspicion, and hands on the mean update.
 
-It decodes itself, and no server filter does: an error there ends the job. The controller takes the
-step, whichever one it is.
+No server filter decodes: an error there ends the job. Whichever controller there is takes the step.
 """
 
 import logging
