@@ -70,14 +70,13 @@ def answer(
 
 def _stats(asked: Request, norm: float, metrics: Mapping[str, Any]) -> ClientStats:
     """What this client knows of itself, as far as the rule looks at it."""
-    stats = ClientStats(norm, _uniform(), silence=asked.silence)
+    stats, rule = ClientStats(norm, _uniform(), silence=asked.silence), asked.rule
     loss = next((name for name in _LOSSES if name in metrics), _LOSSES[0])
     for figure, name in (("examples", asked.weighted_by), ("loss", loss)):
-        if figure in asked.rule.looks_at:
+        if figure in rule.looks_at:
             value = metrics.get(name)
             if not isinstance(value, int | float):
-                rule = asked.rule.name
-                raise InputError(f"`{rule}` looks at the {figure}: report it as `{name}`")
+                raise InputError(f"`{rule.name}` looks at the {figure}: report it as `{name}`")
             stats = stats._replace(**{figure: float(value)})
     return stats
 

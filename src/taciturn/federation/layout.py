@@ -83,7 +83,6 @@ class Layout(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The names of the weights."""
         return [layer.name for layer in self.layers]
 
     def rest_of(self, arrays: Mapping[str, Any]) -> dict[str, Any]:

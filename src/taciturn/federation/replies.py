@@ -107,8 +107,7 @@ class Reply:
         rule = asked.rule
         if rule.nbytes is not None:
             given = int(rule.nbytes(self._stats, asked.context))
-            # What a short code says may be many times as long as the update, and be right on
-            # average.
+            # What a short code says may be many times as long as the update, and right on average.
             least = asked.codec_of(int(given / _LONGER)).nbytes(size) if self.code else 0
             if not least <= len(self.code) <= _LONGER * given:
                 raise InputError(

@@ -112,9 +112,8 @@ class Store:
         shapes = {name: array.shape for name, array in model.items()}
         if shapes != {name: array.shape for name, array in initial.items()}:
             raise RunError(f"{self.folder} holds a model of other arrays: {shapes}.")
-        plain = set(about["plain"])
         for name, value in values.items():
-            values[name] = value.item() if name in plain else value[()]
+            values[name] = value.item() if name in about["plain"] else value[()]
         before = _leaves(server.memory)
         learned = {name: values[name] for name in before}
         if [*map(np.shape, learned.values())] != [*map(np.shape, before.values())]:
@@ -135,8 +134,7 @@ class Store:
 
     def _check(self, about: Any) -> None:
         """Raises unless the folder is of this version, policy and strategy."""
-        layout = about.get("layout") if isinstance(about, dict) else None
-        if layout != _LAYOUT:
+        if not isinstance(about, dict) or about.get("layout") != _LAYOUT:
             raise RunError(
                 f"{self._state} cannot be read: it is of another version of Taciturn than "
                 f"{__version__}. Use a new folder."

@@ -56,19 +56,18 @@ class Downlink:
         node, content = f"{message.metadata.dst_node_id}", RecordDict(dict(message.content))
         if len(names := list(content.array_records)) != 1:
             raise InputError(f"`down` needs requests with one ArrayRecord, got {len(names)}.")
-        (name,) = names
         exclude = [glob.escape(layer.name) for layer in self.layout.rest]  # no patterns
         about = ConfigRecord({"codec": spell(self.codec, without="feedback"), "seed": self.seed,
                               "version": self.version, "exclude": exclude})  # fmt: skip
         since = self.has.get(node, (-1, -1))[node in self.late]
         missed = self.version - since  # more than there are where it has none
         if node in self.odd or missed > len(self.log):
-            content[name] = self.public
+            content[names[0]] = self.public
         else:
             about["since"] = since
             sent = b"".join(list(self.log)[len(self.log) - missed :])
             messages = {_MESSAGES: Array(np.frombuffer(sent, np.uint8))}
-            content[name] = ArrayRecord(self.layout.rest_of(self.public) | messages)
+            content[names[0]] = ArrayRecord(self.layout.rest_of(self.public) | messages)
         content[RECORD] = about
         return Message(content=content, metadata=message.metadata)
 

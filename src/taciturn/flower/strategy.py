@@ -237,7 +237,7 @@ class Taciturn(Strategy, Server):
 
     def _read(self, message: Message, now: FlowerRound) -> Reply:
         """The reply in a message."""
-        written = records.message_bytes(message)
+        full = written = records.message_bytes(message)
         reply = Reply(f"{message.metadata.src_node_id}", message=message)
         if message.has_error():
             reply.traffic = Traffic(overhead=written, full=written)
@@ -246,7 +246,6 @@ class Taciturn(Strategy, Server):
         arrays = message.content.array_records
         payload = sum(map(records.payload, arrays.values()))
         always = sum(records.payload(now.layout.rest_of(x)) for x in arrays.values())
-        full = written
         try:
             has = protocol.read_reply(reply, message.content, self._form)
             if self._downlink is not None:

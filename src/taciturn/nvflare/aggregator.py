@@ -168,7 +168,6 @@ class Taciturn(ModelAggregator):
             self._take(f"{model.meta['client_name']}", self._round, lambda: model)
 
     def _take(self, node: str, now: Round, result: Callable[[], FLModel]) -> None:
-        """Reads a result."""
         reply = Reply(node)
         try:
             model = result()
