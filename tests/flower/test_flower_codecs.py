@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import replace
-from types import SimpleNamespace
 
 import federation as fed
 import numpy as np
@@ -226,8 +225,9 @@ def test_a_bad_code_is_rejected_and_nothing_else_happens(kind, inner, caplog):
 def test_any_bytes_of_any_codec_are_rejected_or_counted(text, data, norm, as_long):
     """The sum of a round stays as it was, or gets an update of the norm that was reported."""
     asked, total = request(f"full+{text}"), np.ones(SIZE)
-    now = SimpleNamespace(request=asked, log=logging.getLogger())
-    heard, length = aggregation.RoundReplies(now), asked.codec.nbytes(SIZE)
+    about = dict.fromkeys(("config", "layout", "limits", "sent"))
+    heard = aggregation.Round(**about, request=asked, log=logging.getLogger())
+    length = asked.codec.nbytes(SIZE)
     data = (data * length)[:length].ljust(length, b"\0") if as_long else data
     reply = Reply(f"{fed.BAD}", {}, code=data, examples=20.0, norm=norm, encoded_norm=norm)
     counted = aggregation._add_coded(heard, reply, total, False)

@@ -399,13 +399,13 @@ def test_threads_give_the_same_sums(monkeypatch):
     trained = [[x + draws.standard_normal(len(x), np.float32) for x in sent] for _ in range(3)]
     examples = [1.0, 2.0, 3.5]
     total, again = (np.full(103_006, np.nan, np.float32) for _ in range(2))
-    norms = layout.measure(sent, trained, np.float32, examples, total)
+    norms = layout.measure(sent, trained, examples, total)
     updates = np.stack([np.concatenate(t) - np.concatenate(sent) for t in trained])
     np.testing.assert_allclose(norms, np.linalg.norm(updates, axis=1), rtol=1e-5)
     np.testing.assert_allclose(total, examples @ updates, atol=1e-4)
     monkeypatch.setattr(core_arrays, "_ALONE", 1)
     monkeypatch.setattr(core_arrays, "WORKERS", 3)
-    several = layout.measure(sent, trained, np.float32, examples, again)
+    several = layout.measure(sent, trained, examples, again)
     np.testing.assert_allclose(several, norms, rtol=1e-6)
     np.testing.assert_array_equal(again, total)
 

@@ -22,7 +22,7 @@ _MOST_NOISE = 0.9  # of a square that is taken for noise: it is an expectation
 
 @dataclass(kw_only=True)
 class Round:
-    """What is known of a round when its messages are sent."""
+    """What is known of a round: when its messages are sent, and then of what came back."""
 
     config: RoundConfig  # what the core knows
     request: Request  # what all clients are asked
@@ -31,15 +31,7 @@ class Round:
     sent: Arrays  # what clients train from
     log: logging.Logger
     asked: set[str] = field(default_factory=set)  # the clients' nodes
-    must_speak: set[str] = field(default_factory=set)  # those of them that may not be silent
     down: Traffic = field(default_factory=Traffic)
-
-
-@dataclass
-class RoundReplies:
-    """What came back in a round."""
-
-    now: Round
     speakers: list[Reply] = field(default_factory=list)  # those that count, sorted by node
     silent: list[Reply] = field(default_factory=list)
     errors: int = 0
@@ -54,49 +46,22 @@ class RoundReplies:
 
     def reject(self, node: str, reason: object) -> None:
         self.rejected.append(f"{reason}")
-        self.now.log.warning("Taciturn: the reply of node %s is rejected: %s", node, reason)
+        self.log.warning("Taciturn: the reply of node %s is rejected: %s", node, reason)
 
 
-def hear(replies: Iterable[Reply], now: Round) -> RoundReplies:
-    """The replies of a round, without those that are wrong; what each weighs is bounded."""
-    heard = RoundReplies(now)
-
-    def check(reply: Reply) -> None:
-        reply.check(now.layout, now.request)
-        if not reply.spoke and reply.node in now.must_speak:
-            raise InputError(f"It is silent, and `{now.request.rule.name}` says it must speak now.")
-        if reply.remark is not None:
-            now.log.warning(
-                "Taciturn: node %s does not do as it was asked: %s", reply.node, reply.remark
-            )
-
-    kept = accepted(heard, replies, now.asked, check)
-    now.limits.bound_buffers(kept, now.layout, now.sent)
-    for reply in kept:
-        above = {name: np.maximum(reply.arrays[name], 0) for name in now.layout.variances}
-        reply.arrays = {**reply.arrays, **above}
-        (heard.speakers if reply.spoke else heard.silent).append(reply)
-    return heard
-
-
-def accepted(
-    heard: RoundReplies, replies: Iterable[Reply], asked: set[str], check: Callable[[Reply], None]
-) -> list[Reply]:
-    """The first replies of those who were asked, as far as they pass a check and their metrics have
-    the commonest form: others have no mean. They are sorted by node, and their weights are bounded.
-
-    Where several forms are equally common, the metrics that all of them have are kept.
-    """
-    now = heard.now
+def accepted(now: Round, replies: Iterable[Reply], check: Callable[[Reply], None]) -> list[Reply]:
+    """The first replies of those who were asked that pass a check and whose metrics have the
+    commonest form: others have no mean. Of several such forms, the metrics that all have are kept.
+    Replies are sorted by node, and what each weighs is bounded."""
     found, answered = [], set()
     for reply in replies:
-        heard.up = Traffic(*map(sum, zip(heard.up, reply.traffic, strict=True)))
+        now.up = Traffic(*map(sum, zip(now.up, reply.traffic, strict=True)))
         if reply.error is not None:
-            heard.errors += 1
+            now.errors += 1
             now.log.warning("Taciturn: node %s failed: %s", reply.node, reply.error)
             continue
         try:
-            if reply.node not in asked or reply.node in answered:
+            if reply.node not in now.asked or reply.node in answered:
                 raise InputError("it was not asked, or had answered.")
             answered.add(reply.node)
             if reply.problem is not None:
@@ -104,14 +69,14 @@ def accepted(
             check(reply)
             found.append(reply)
         except InputError as error:
-            heard.reject(reply.node, error)
-    heard.missing = max(0, len(asked) - len(answered) - heard.errors)
+            now.reject(reply.node, error)
+    now.missing = max(0, len(now.asked) - len(answered) - now.errors)
     found.sort(key=lambda reply: reply.node)  # sums must not depend on who was first
     forms = Counter(reply.form for reply in found)
     leading = [form for form, count in forms.items() if count == max(forms.values())]
     for reply in found:
         if reply.form not in leading:
-            heard.reject(reply.node, f"its metrics {reply.form} are not those of most.")
+            now.reject(reply.node, f"its metrics {reply.form} are not those of most.")
     kept = [reply for reply in found if reply.form in leading]
     if len(leading) > 1:
         common = set(leading[0][1:]).intersection(*(form[1:] for form in leading))
@@ -137,67 +102,65 @@ def mean_of(replies: list[Reply], layout: Layout) -> Reply:
     return Reply("", metrics, arrays, name=replies[0].name, examples=total)
 
 
-def add_up(heard: RoundReplies, total: np.ndarray, keep: bool = False) -> None:
-    """Writes Σ n·Δ/p over the speakers to `total`; rejects updates that do not fit their norms.
-
-    With `keep`, decoded updates stay with the replies.
-    """
-    _sum(heard, total, keep)
-    limits = heard.now.limits
-    most = max(float(heard.now.config.silent_at_most), 0.0)  # a threshold may lie below 0
-    silent = [min(reply.norm, most) for reply in heard.silent]
-    longest = limits.longest(heard.speakers, silent)
-    for reply, norm in zip(heard.silent, silent, strict=True):
+def add_up(now: Round, total: np.ndarray, keep: bool = False) -> None:
+    """Writes Σ n·Δ/p over the speakers to `total`, and rejects updates that do not fit their norms.
+    With `keep`, decoded updates stay with the replies."""
+    _sum(now, total, keep)
+    limits = now.limits
+    most = max(float(now.config.silent_at_most), 0.0)  # a threshold may lie below 0
+    silent = [min(reply.norm, most) for reply in now.silent]
+    longest = limits.longest(now.speakers, silent)
+    for reply, norm in zip(now.silent, silent, strict=True):
         reply.norm = min(norm, longest)  # what stands in for it may be as long as it says it is
-    if limits.shorten(heard.speakers, longest):
-        _sum(heard, total, keep)  # once more, with the shortened updates
-        for reply in heard.speakers:
+    if limits.shorten(now.speakers, longest):
+        _sum(now, total, keep)  # once more, with the shortened updates
+        for reply in now.speakers:
             reply.norm *= reply.scale
-    if heard.noise:
-        heard.noise = min(heard.noise / float(norm_of(total)) ** 2, _MOST_NOISE)
+    if now.noise:
+        now.noise = min(now.noise / float(norm_of(total)) ** 2, _MOST_NOISE)
 
 
-def _sum(heard: RoundReplies, total: np.ndarray, keep: bool) -> None:
-    layout, before = heard.now.layout, heard.now.layout.views(heard.now.sent)
-    coded, heard.noise = [reply for reply in heard.speakers if reply.code], 0.0
-    fits = [reply for reply in heard.speakers if reply.weights]
+def _sum(now: Round, total: np.ndarray, keep: bool) -> None:
+    layout, before = now.layout, now.layout.views(now.sent)
+    coded, now.noise = [reply for reply in now.speakers if reply.code], 0.0
+    fits = [reply for reply in now.speakers if reply.weights]
     while True:
         whole, weights = fits, [reply.weight * reply.scale for reply in fits]
-        norms = measure(before, [reply.weights for reply in fits], layout.wide, weights, total)
+        norms = measure(before, [reply.weights for reply in fits], weights, total)
         fits = [reply for reply, norm in zip(whole, norms, strict=True)
-                if _accept(heard, reply, float32(), norm, layout.size)]  # fmt: skip
+                if _accept(now, reply, float32(), norm, layout.size)]  # fmt: skip
         if len(fits) == len(whole):  # else the sum holds what was rejected, and is made anew
             break
-    fits += [reply for reply in coded if _add_coded(heard, reply, total, keep)]
-    heard.speakers = sorted(fits, key=lambda reply: reply.node)
+    fits += [reply for reply in coded if _add_coded(now, reply, total, keep)]
+    now.speakers = sorted(fits, key=lambda reply: reply.node)
 
 
-def _add_coded(heard: RoundReplies, reply: Reply, total: np.ndarray, keep: bool) -> bool:
+def _add_coded(now: Round, reply: Reply, total: np.ndarray, keep: bool) -> bool:
     """Adds the update in a code to the sum, and says whether it fits."""
-    asked, size = heard.now.request, len(total)
+    asked, size = now.request, len(total)
     try:
         codec = asked.codec_of(len(reply.code))
         code = from_bytes(codec, reply.code, size)
     except InputError as error:
-        heard.reject(reply.node, error)
+        now.reject(reply.node, error)
         return False
     with np.errstate(over="ignore", invalid="ignore"):
         update = codec.decode(code, asked.key(reply.node), size)
-        if not _accept(heard, reply, codec, float(norm_of(update)), size):
+        if not _accept(now, reply, codec, float(norm_of(update)), size):
             return False
     weight, p = reply.weight * reply.scale, reply.probability
     add_scaled(total, total.dtype.type(weight), update, donate=True)
     if codec.unbiased:
-        heard.noise += (weight * reply.norm) ** 2 * p * (1 + codec.error(size) - p)
+        now.noise += (weight * reply.norm) ** 2 * p * (1 + codec.error(size) - p)
     reply.update = update * np.float32(reply.scale) if keep else None
     return True
 
 
-def _accept(heard: RoundReplies, reply: Reply, codec: Codec, actual: float, size: int) -> bool:
+def _accept(now: Round, reply: Reply, codec: Codec, actual: float, size: int) -> bool:
     """Whether a reply's norm can be that of its update. That of a lossless code is measured."""
     reported = actual if reply.encoded_norm is None else reply.encoded_norm
     if not tally.fits(codec, np.float64(reported), np.float64(actual), size):
-        heard.reject(
+        now.reject(
             reply.node,
             f"its update has the norm {actual:g}, it reported {reported:g}; "
             "`speak()` must be the first of its mods.",

@@ -1,6 +1,6 @@
 """The client's side: what of its update leaves a node."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +9,7 @@ from taciturn.core import client
 from taciturn.core.codecs import to_bytes
 from taciturn.core.rules import ClientStats, Rule
 from taciturn.errors import InputError
-from taciturn.federation.layout import difference, measure
+from taciturn.federation.layout import Arrays, Layout, difference, measure
 from taciturn.federation.protocol import Report, Request
 
 _LOSSES = ("train_loss", "loss")  # what apps call it
@@ -17,11 +17,8 @@ _LEAST = 1e-6  # probability that is reported
 
 
 class Residual(NamedTuple):
-    """What codes left out, on a node.
-
-    What the last code left out counts once the server says that it took that code: of one that was
-    lost or rejected, nothing has reached the model.
-    """
+    """What codes left out, on a node. What the last one did counts once the server says that it
+    took that code: of one that was lost or rejected, nothing has reached the model."""
 
     accepted: np.ndarray  # of all codes that the server took
     next: np.ndarray  # of these and the last one
@@ -38,16 +35,16 @@ class Answer(NamedTuple):
 
 
 def answer(
-    asked: Request, before: Sequence[np.ndarray], after: Sequence[np.ndarray],
-    metrics: Mapping[str, Any], node: str, own: Rule | None = None, kept: Residual | None = None,
+    asked: Request, sent: Arrays, trained: Arrays, metrics: Mapping[str, Any], node: str,
+    own: Rule | None = None, kept: Residual | None = None,
 ) -> Answer:  # fmt: skip
-    """What a node answers that trained from `before` to `after`, both a flat vector per layer.
-
-    `own` is a rule of the client's own, `kept` what codes have left out so far.
-    """
-    size = sum(map(len, before))
-    norm = measure(before, [after], np.result_type(np.float32, *before))[0]
-    stats = _stats(asked, norm, metrics)
+    """What a node answers that `trained` from the arrays it was `sent`. `own` is a rule of the
+    client's own, `kept` what codes have left out so far."""
+    if missing := [name for name in sent if name not in trained]:
+        raise InputError(f"`{missing[0]}` is not in it")
+    layout = Layout.of(sent, asked.exclude)
+    before, after, size = layout.views(sent), layout.views(trained), layout.size
+    stats = _stats(asked, measure(before, [after])[0], metrics)
     decision = client.decide(asked.rule, stats, asked.context)
     speaks = bool(decision.speaks)
     report = Report(decision.norm, decision.norm, decision.probability)
@@ -63,24 +60,23 @@ def answer(
         if kept is not None and kept.next.shape == (size,):  # else the model is another one
             left_out = kept.next if asked.accepted >= kept.round else kept.accepted
     update, key = difference(before, after), asked.key(node)
-    sent = client.encode(asked.codec, update, key, left_out, int(decision.nbytes))
-    code = to_bytes(sent.codec, sent.code, size)
-    if left_out is None or sent.residual is None:
+    coded = client.encode(asked.codec, update, key, left_out, int(decision.nbytes))
+    code = to_bytes(coded.codec, coded.code, size)
+    if left_out is None or coded.residual is None:
         return Answer(True, report, code)
-    report = report._replace(encoded_norm=float(sent.norm or 0.0))
-    return Answer(True, report, code, Residual(left_out, sent.residual, asked.round))
+    report = report._replace(encoded_norm=float(coded.norm or 0.0))
+    return Answer(True, report, code, Residual(left_out, coded.residual, asked.round))
 
 
 def _stats(asked: Request, norm: float, metrics: Mapping[str, Any]) -> ClientStats:
     """What this client knows of itself, as far as the rule looks at it."""
-    stats = ClientStats(norm, _uniform(), silence=asked.silence)
+    stats, rule = ClientStats(norm, _uniform(), silence=asked.silence), asked.rule
     loss = next((name for name in _LOSSES if name in metrics), _LOSSES[0])
     for figure, name in (("examples", asked.weighted_by), ("loss", loss)):
-        if figure in asked.rule.looks_at:
+        if figure in rule.looks_at:
             value = metrics.get(name)
             if not isinstance(value, int | float):
-                rule = asked.rule.name
-                raise InputError(f"`{rule}` looks at the {figure}: report it as `{name}`")
+                raise InputError(f"`{rule.name}` looks at the {figure}: report it as `{name}`")
             stats = stats._replace(**{figure: float(value)})
     return stats
 

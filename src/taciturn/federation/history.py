@@ -1,34 +1,34 @@
 """What people see of a run: a row per round and per node, and lines in the log."""
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from logging import Logger
 from typing import Any
 
 from taciturn.core.server import RoundInfo
-from taciturn.federation.aggregation import RoundReplies
+from taciturn.federation.aggregation import Round
+
+Rows = Sequence[Mapping[str, Any]]  # of rounds
 
 _ENOUGH = 10  # rounds after which a run that saves little says so
 _PATIENCE = 10  # times that a node is asked and not heard before the log says so
 # Of `row`; an app's own columns have other names.
 _COLUMNS = (
-    "round", "asked", "spoke", "silent", "rejected", "errors", "missing", "threshold", "norm_mean",
-    "norm_std", "bytes_up", "bytes_always", "overhead_up", "bytes_up_full", "bytes_down",
-    "overhead_down", "bytes_down_full",
+    "round", "asked", "spoke", "silent", "rejected", "errors", "missing",  # are counted
+    "threshold", "norm_mean", "norm_std",  # are measured
+    "bytes_up", "bytes_always", "overhead_up", "bytes_up_full",  # a `Traffic`
+    "bytes_down", "overhead_down", "bytes_down_full",
 )  # fmt: skip
 
 
-def row(heard: RoundReplies, info: RoundInfo) -> dict[str, Any]:
+def row(now: Round, info: RoundInfo) -> dict[str, Any]:
     """The row of a round."""
-    now, down = heard.now, heard.now.down
-    counts = (len(now.asked), int(info.spoke), int(info.silent))
+    counted = (now.request.round, len(now.asked), int(info.spoke), int(info.silent),
+               len(now.rejected), now.errors, now.missing)  # fmt: skip
     measured = (float(info.threshold), float(info.norm_mean), float(info.norm_std))
-    values = (
-        now.request.round, *counts, len(heard.rejected), heard.errors, heard.missing, *measured,
-        *heard.up, down.payload, down.overhead, down.full,
-    )  # fmt: skip
-    return dict(zip(_COLUMNS, values, strict=True))
+    crossed = (*now.up, now.down.payload, now.down.overhead, now.down.full)
+    return dict(zip(_COLUMNS, counted + measured + crossed, strict=True))
 
 
 def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
@@ -41,7 +41,7 @@ def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     return columns
 
 
-def log_round(log: logging.Logger, row: Mapping[str, Any], reasons: Sequence[str]) -> None:
+def log_round(log: Logger, row: Mapping[str, Any], reasons: Sequence[str]) -> None:
     """Says in one line what came of a round, and why replies were rejected."""
     up, full = row["bytes_up"] + row["overhead_up"], row["bytes_up_full"]
     log.info("Taciturn: round %(round)d: %(spoke)d of %(asked)d spoke, %(silent)d silent, "
@@ -50,13 +50,9 @@ def log_round(log: logging.Logger, row: Mapping[str, Any], reasons: Sequence[str
               + "".join(f". Rejected: {reason}" for reason in dict.fromkeys(reasons))})  # fmt: skip
 
 
-def log_upload(
-    log: logging.Logger, rows: Sequence[Mapping[str, Any]], engine: str = "",
-    rounds: int | None = None,
-) -> None:  # fmt: skip
-    """Says at the end of a run what was uploaded, beside what everyone's weights would have taken;
-    and once while it runs, where that is more than half. The end is where the `engine` is named;
-    `rounds` is how many the run has."""
+def log_upload(log: Logger, rows: Rows, engine: str = "", rounds: int | None = None) -> None:
+    """Says what was uploaded, beside what everyone's weights would have taken: at the end of a run,
+    with the `engine` named, and once while its `rounds` run, if it is more than half."""
     up, own, full = (
         sum(row[key] for row in rows) for key in ("bytes_up", "overhead_up", "bytes_up_full")
     )
@@ -87,18 +83,16 @@ class Nodes(dict[str, Node]):
     def __missing__(self, node: str) -> Node:
         return self.setdefault(node, Node())
 
-    def note(self, heard: RoundReplies) -> None:
+    def note(self, now: Round) -> None:
         """Adds a round. Says once which nodes lack the mod, and which are asked and never heard."""
-        now, new = heard.now, []
-        for node in now.asked:
-            self[node].asked += 1
-        for reply in heard.speakers:
+        new = []
+        for reply in now.speakers:
             own = self[reply.node]
             own.spoke, own.in_a_row, own.last_spoke = own.spoke + 1, 0, now.request.round
-            if reply.without_mod and not own.without_mod:
+            if reply.report is None and reply.remark is None and not own.without_mod:
                 own.without_mod = 1
                 new.append(reply.node)
-        for reply in heard.silent:
+        for reply in now.silent:
             own = self[reply.node]
             own.silent, own.in_a_row = own.silent + 1, own.in_a_row + 1
         if new:
@@ -106,6 +100,7 @@ class Nodes(dict[str, Node]):
                             "whole, in every round: %s.", ", ".join(new))  # fmt: skip
         for node in now.asked:
             own = self[node]
+            own.asked += 1
             if not own.spoke and own.asked == _PATIENCE + 1:
                 now.log.warning("Taciturn: node %s was asked %d times, was silent %d times and has "
                                 "never been heard.", node, own.asked, own.silent)  # fmt: skip

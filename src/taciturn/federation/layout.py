@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from taciturn.core.buffers import PATTERNS
 from taciturn.errors import InputError
 
 Arrays = Mapping[str, np.ndarray]  # a model's, or a part of them, by name
+Vectors = Sequence[np.ndarray]  # a model's weights, a flat vector per layer
 
 _VARIANCE = re.compile(r"(?<![a-z])var(iance)?\W*$")
 _LARGEST = 1e18  # as of norms: strategies square numbers of clients in float32
@@ -48,24 +49,21 @@ class Layout(NamedTuple):
     variances: frozenset[str]  # those of the buffers that are
 
     @classmethod
-    def of(
-        cls, arrays: Arrays, exclude: Sequence[str] = (), buffers: Sequence[str] = ()
-    ) -> "Layout":
+    def of(cls, arrays: Arrays, exclude: Sequence[str] = (), buffers: Sequence[str] = ()) -> Self:
         """The layout of these arrays; both others are names or patterns like `head.*`."""
-        layers, rest, averaged = [], [], set()
+        layers, rest = list[Layer](), list[Layer]()
+        averaged, variances = set[str](), set[str]()
+        numbered = {name for _, name in _numbered(arrays)}
         for name, array in arrays.items():
             layer = Layer(name, array.shape, array.dtype)
             is_buffer = _named(name, buffers)
-            if layer.dtype.kind == "f" and not is_buffer and not _named(name, exclude):
-                layers.append(layer)
-                continue
-            rest.append(layer)
+            always = is_buffer or layer.dtype.kind != "f" or _named(name, exclude)
+            (rest if always else layers).append(layer)
             if is_buffer or layer.dtype.kind in "iub":
                 averaged.add(name)
-        named = {name for name in averaged if _VARIANCE.search(name)}
-        variances = averaged & (named | {name for _, name in _numbered(arrays)})
-        return cls(tuple(layers), tuple(rest), frozenset(averaged),
-                   frozenset(variances if buffers else ()))  # fmt: skip
+            if is_buffer and (name in numbered or _VARIANCE.search(name)):
+                variances.add(name)
+        return cls(tuple(layers), tuple(rest), frozenset(averaged), frozenset(variances))
 
     @property
     def size(self) -> int:
@@ -85,7 +83,6 @@ class Layout(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The names of the weights."""
         return [layer.name for layer in self.layers]
 
     def rest_of(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,21 +90,14 @@ class Layout(NamedTuple):
         return {layer.name: arrays[layer.name] for layer in self.rest if layer.name in arrays}
 
     def views(self, arrays: Arrays) -> list[np.ndarray]:
-        """The weights, a flat vector per layer, or an error that says what differs."""
-        found = []
-        for layer in self.layers:
-            found.append(vector := _checked(layer, arrays))
-            if vector.dtype.kind != "f":
-                raise InputError(f"`{layer.name}` must be floating-point, got {vector.dtype}.")
-        return found
+        """The weights as `Vectors`, or an error that says what differs."""
+        return [_checked(layer, arrays, "f", "be floating-point") for layer in self.layers]
 
     def check_rest(self, arrays: Arrays) -> None:
         """Raises unless the arrays that always travel have their shapes, and numbers that are
         finite in the model's dtypes."""
         for layer in self.rest:
-            values = _checked(layer, arrays)
-            if values.dtype.kind not in "fiub":
-                raise InputError(f"`{layer.name}` must hold numbers, got {values.dtype}.")
+            values = _checked(layer, arrays, "fiub", "hold numbers")
             if layer.dtype.kind == "f":
                 with np.errstate(over="ignore"):
                     values = values.astype(layer.dtype)
@@ -124,10 +114,8 @@ def buffers_of(arrays: Arrays) -> list[str]:
 
 
 def _numbered(arrays: Arrays) -> Iterator[tuple[str, str]]:
-    """Means and variances among arrays that came as a list, and have numbers for names.
-
-    PyTorch counts batches in a whole number behind them.
-    """
+    """Means and variances among arrays that came as a list, and have numbers for names: PyTorch
+    counts batches in a whole number behind them."""
     items = list(arrays.items())
     three = zip(items, items[1:], items[2:], strict=False)
     for (mean, first), (variance, second), (_, count) in three:
@@ -143,16 +131,18 @@ def _named(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _checked(layer: Layer, arrays: Arrays) -> np.ndarray:
-    """The array of this name as a flat vector, or an error where its shape differs."""
+def _checked(layer: Layer, arrays: Arrays, kinds: str, must: str) -> np.ndarray:
+    """The array of this name as a flat vector, or an error where its shape or its kind differs."""
     array = arrays[layer.name]
     if array.shape != layer.shape:
         raise InputError(f"`{layer.name}` must have shape {layer.shape}, got {array.shape}.")
+    if array.dtype.kind not in kinds:
+        raise InputError(f"`{layer.name}` must {must}, got {array.dtype}.")
     return array.reshape(-1).astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _segments(
-    layers: Sequence[np.ndarray], part: slice, most: int = sys.maxsize
+    layers: Vectors, part: slice, most: int = sys.maxsize
 ) -> Iterator[tuple[int, slice, slice]]:
     """A part of the flat vector of all layers, in segments of `most` elements at most: the number
     of the layer, and where the segment lies in it and in the flat vector."""
@@ -165,8 +155,13 @@ def _segments(
         start = stop
 
 
-def difference(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.ndarray:
-    """The difference of two models, a vector per layer, as one flat vector of float32."""
+def nbytes_of(arrays: Arrays) -> int:
+    """The bytes of these arrays' numbers."""
+    return sum(array.nbytes for array in arrays.values())
+
+
+def difference(before: Vectors, after: Vectors) -> np.ndarray:
+    """The difference of two models, as one flat vector of float32."""
     found = np.empty(sum(map(len, before)), np.float32)
 
     def work(part: slice) -> None:
@@ -178,17 +173,12 @@ def difference(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.
 
 
 def measure(
-    sent: Sequence[np.ndarray],
-    trained: Sequence[Sequence[np.ndarray]],
-    dtype: Any,
-    weights: Sequence[float] = (),
-    out: np.ndarray | None = None,
+    sent: Vectors, trained: Sequence[Vectors], weights: Sequence[float] = (), out: Any = None
 ) -> list[float]:
-    """The norms of the clients' updates, from `sent` to `trained`, which are a vector per layer.
-
-    The weighted sum of the updates goes to `out`, a flat vector. It is one pass over memory, in
-    `dtype`: a block of every client's update stays in the cache while it is measured and summed.
-    """
+    """The norms of the clients' updates, from `sent` to `trained`; their weighted sum goes to the
+    flat vector `out`. It is one pass over memory: a block of every client's update stays in the
+    cache while it is measured and summed."""
+    dtype = np.result_type(np.float32, *sent)
     count, scales = len(trained), np.asarray(weights, dtype)
     block = min(_LONGEST, max(1024, _SCRATCH // max(count, 1)))
 
@@ -206,21 +196,16 @@ def measure(
                     np.einsum("k,kb->b", scales, updates, out=out[flat])
         return squares
 
-    if not count and out is not None:
-        out.fill(0)
-        return []
     with np.errstate(invalid="ignore"):
         return [float(x) for x in np.sqrt(sum(in_parallel(work, sum(map(len, sent)))))]
 
 
 def cast(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Numbers as `dtype`: whole ones are rounded, and stop at the most that the type holds."""
-    if dtype.kind not in "iub":
+    values = np.rint(values) if dtype.kind in "iub" else values
+    if dtype.kind not in "iu":
         with np.errstate(over="ignore"):
             return values.astype(dtype, copy=False)
-    values = np.rint(values)
-    if dtype.kind == "b":
-        return values.astype(dtype)
     least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
     # The largest of 64 bits is no float64: what reaches it is put there by hand.
     within = np.clip(values, least, np.nextafter(float(most), 0.0))

@@ -19,7 +19,6 @@ from taciturn.core.rules import Rule
 from taciturn.errors import InputError
 
 VERSION = 7
-
 _CONTEXT = "context."  # begins the names of what the rule broadcasts
 _AS_THEY_ARE = ("weighted_by", "seed", "round", "silence", "accepted")  # fields of a `Request`
 

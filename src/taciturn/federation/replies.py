@@ -55,10 +55,6 @@ class Reply:
     scale: float = 1.0  # by which its update is made shorter
 
     @property
-    def without_mod(self) -> bool:
-        return self.report is None and self.remark is None
-
-    @property
     def spoke(self) -> bool:
         return bool(self.weights or self.code)
 
@@ -89,9 +85,8 @@ class Reply:
     def check(self, layout: Layout, asked: Request) -> None:
         """Raises where anything in the reply is wrong, as far as its update need not be known."""
         self.check_metrics(asked.weighted_by)
-        whole = not self.code and (
-            self.report is None or any(name in self.arrays for name in layout.names)
-        )
+        has_weights = self.report is None or any(name in self.arrays for name in layout.names)
+        whole = has_weights and not self.code
         expected = {layer.name for layer in layout.rest} | set(layout.names if whole else ())
         if set(self.arrays) != expected:
             raise InputError(f"Its arrays must be {sorted(expected)}, got {sorted(self.arrays)}.")
@@ -111,9 +106,8 @@ class Reply:
         self.encoded_norm = report.encoded_norm if asked.codec.feedback else report.norm
         rule = asked.rule
         if rule.nbytes is not None:
-            given = self._given(asked)
-            # What a short code says may be many times as long as the update, and be right on
-            # average.
+            given = int(rule.nbytes(self._stats, asked.context))
+            # What a short code says may be many times as long as the update, and right on average.
             least = asked.codec_of(int(given / _LONGER)).nbytes(size) if self.code else 0
             if not least <= len(self.code) <= _LONGER * given:
                 raise InputError(
@@ -133,11 +127,9 @@ class Reply:
     def charged(self, asked: Request) -> int:
         """The bytes that count towards a budget. Weights that came whole are charged as the code
         that `speak` would have sent: the others cannot make up for the rest."""
-        return len(self.code) if self.code or asked.rule.nbytes is None else self._given(asked)
-
-    def _given(self, asked: Request) -> int:
-        """The bytes that the rule gives this client."""
-        return int(asked.rule.nbytes(self._stats, asked.context))  # type: ignore[misc]
+        if self.code or asked.rule.nbytes is None:
+            return len(self.code)
+        return int(asked.rule.nbytes(self._stats, asked.context))
 
     @property
     def _stats(self) -> ClientStats:
@@ -188,7 +180,7 @@ class Limits:
             moves = [reply.arrays[name] - before for reply in found]
             lengths = [reply.examples * float(np.linalg.norm(move))
                        for reply, move in zip(found, moves, strict=True)]  # fmt: skip
-            most = self.norm * _upper_quartile([x for x in lengths if x] or [0.0], (), 0)
+            most = self.norm * _upper_quartile([x for x in lengths if x] or [0.0])
             for reply, move, length in zip(found, moves, lengths, strict=True):
                 if length > most:
                     self.log.info("Taciturn: node %s moves `%s` too far beside the upper quartile: "
@@ -213,11 +205,10 @@ class Limits:
         if math.isinf(self.norm):
             return math.inf
         limit = self._shrunk(self.norm, len(speakers), len(speakers) + len(silent))
-        said = [reply.length for reply in speakers if reply.length > 0]
-        others = [norm for norm in silent if norm > 0]
-        if said:
-            return limit * _upper_quartile(said, others, len(silent) - len(others))
+        if said := [reply.length for reply in speakers if reply.length > 0]:
+            return limit * _upper_quartile(said, silent)
         # Where nobody speaks, the silent are measured by each other.
+        others = [norm for norm in silent if norm > 0]
         return limit * median_low(others) if others else math.inf
 
     def _shrunk(self, limit: float, speakers: int, everyone: int) -> float:
@@ -225,13 +216,13 @@ class Limits:
         return max(min(_LEAST, limit), limit * share)
 
 
-def _upper_quartile(speakers: Sequence[float], silent: Sequence[float], zeros: int) -> float:
+def _upper_quartile(speakers: Sequence[float], silent: Sequence[float] = ()) -> float:
     """That of the speakers' norms; where they are fewer than half, of the longer half of all.
 
     The quartile and not the median, because honest clients may be few that have much to say. One
-    that speaks alone is measured by the silent. Clients with a zero update are left out; `zeros`
-    is how many of the silent have one.
+    that speaks alone is measured by the silent, of whom those with a zero update are left out.
     """
-    needed = (len(speakers) + len(silent) + zeros + 1) // 2 - len(speakers)
-    norms = sorted([*speakers, *sorted(silent, reverse=True)[: max(needed, 0)]])
+    needed = (len(speakers) + len(silent) + 1) // 2 - len(speakers)
+    longest = sorted(silent, reverse=True)[: max(needed, 0)]
+    norms = sorted([*speakers, *(norm for norm in longest if norm > 0)])
     return norms[3 * (len(norms) - 1) // 4]

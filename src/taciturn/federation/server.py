@@ -19,10 +19,11 @@ from taciturn import runs
 from taciturn.checks import choice, number, whole
 from taciturn.core import budget, client, rules, server, tally
 from taciturn.core.policy import Policy
+from taciturn.core.server import RoundInfo
 from taciturn.errors import InputError
 from taciturn.federation import aggregation, history
-from taciturn.federation.aggregation import Round, RoundReplies
-from taciturn.federation.layout import Arrays, Layout, buffers_of
+from taciturn.federation.aggregation import Round
+from taciturn.federation.layout import Arrays, Layout, buffers_of, nbytes_of
 from taciturn.federation.protocol import Request
 from taciturn.federation.replies import Limits, Reply
 from taciturn.federation.state import Found, Results, Store
@@ -120,8 +121,7 @@ class Server:
             if whole := layout.rest_of(arrays):
                 names = [*list(whole)[:_NAMED], "…"][: len(whole)]
                 self.log.info("Taciturn: %d of %d arrays always travel whole, %s bytes in every "
-                              "reply: %s", len(whole), len(arrays),
-                              f"{sum(array.nbytes for array in whole.values()):,}",
+                              "reply: %s", len(whole), len(arrays), f"{nbytes_of(whole):,}",
                               ", ".join(names))  # fmt: skip
         config = server.open(self.policy, self.memory, cohort)
         request = Request(
@@ -134,36 +134,48 @@ class Server:
         """What a node is asked."""
         own = self.nodes[node]
         now.asked.add(node)
-        if client.must_speak(now.request.rule, now.config.context, own.in_a_row):
-            now.must_speak.add(node)
         return replace(now.request, silence=own.in_a_row, accepted=own.last_spoke)
 
-    def hear(self, now: Round, replies: Iterable[Reply], keep: bool = False) -> RoundReplies:
-        """What came back; with `keep`, decoded updates stay with the replies."""
-        heard = aggregation.hear(replies, now)
-        aggregation.add_up(heard, self._total, keep)
-        self.nodes.note(heard)
-        return heard
+    def hear(self, now: Round, replies: Iterable[Reply], keep: bool = False) -> None:
+        """Puts into a round what came back, without replies that are wrong, and adds it up. With
+        `keep`, decoded updates stay with the replies."""
+        asked = now.request
 
-    def stood_in(self, heard: RoundReplies) -> int:
+        def check(reply: Reply) -> None:
+            reply.check(now.layout, asked)
+            in_a_row = self.nodes[reply.node].in_a_row
+            if not reply.spoke and client.must_speak(asked.rule, asked.context, in_a_row):
+                raise InputError(f"It is silent, and `{asked.rule.name}` says it must speak now.")
+            if reply.remark is not None:
+                self.log.warning(
+                    "Taciturn: node %s does not do as it was asked: %s", reply.node, reply.remark
+                )
+
+        kept = aggregation.accepted(now, replies, check)
+        self.limits.bound_buffers(kept, now.layout, now.sent)
+        for reply in kept:
+            above = {name: np.maximum(reply.arrays[name], 0) for name in now.layout.variances}
+            reply.arrays = {**reply.arrays, **above}
+            (now.speakers if reply.spoke else now.silent).append(reply)
+        aggregation.add_up(now, self._total, keep)
+        self.nodes.note(now)
+
+    def stood_in(self, now: Round) -> int:
         """How many clients did not answer and count as silent."""
-        return heard.errors + heard.missing if self.absent == "stand-in" else 0
+        return now.errors + now.missing if self.absent == "stand-in" else 0
 
-    def learn(self, heard: RoundReplies) -> tuple[np.ndarray, server.RoundInfo]:
+    def learn(self, now: Round) -> tuple[np.ndarray, RoundInfo]:
         """The mean update, and what people look at; `info.counts` says whether the model moves."""
-        everyone, now, total = heard.everyone, heard.now, self._total
-        examples, norms, chances = (
-            np.asarray([getattr(reply, name) for reply in everyone], total.dtype)
-            for name in ("examples", "norm", "probability")
-        )
-        spoke = np.arange(len(everyone)) < len(heard.speakers)
+        everyone, total = now.everyone, self._total
+        n = np.asarray([reply.examples for reply in everyone], total.dtype)
+        m = np.asarray([reply.norm for reply in everyone], total.dtype)
+        p = np.asarray([reply.probability for reply in everyone], total.dtype)
+        spoke = np.arange(len(everyone)) < len(now.speakers)
         nbytes = np.asarray([reply.charged(now.request) for reply in everyone])
         each = self.policy.rule.each
-        tallied = tally.of(
-            total, examples, norms, spoke, now.config, chances, each=each, nbytes=nbytes
-        )
-        tallied = tallied._replace(n_rejected=tallied.n_rejected + len(heard.rejected))
-        tallied = tally.with_absent(tallied, self.stood_in(heard), now.config)
+        tallied = tally.of(total, n, m, spoke, now.config, p, each=each, nbytes=nbytes)
+        tallied = tallied._replace(n_rejected=tallied.n_rejected + len(now.rejected))
+        tallied = tally.with_absent(tallied, self.stood_in(now), now.config)
         # By default, all who are asked are enough.
         least = self.min_clients or min(3 if self.compares else 1, len(now.asked))
         mean, self.memory, info = server.learn(
@@ -178,14 +190,14 @@ class Server:
                 "avoids this." if left_out else "")  # fmt: skip
         return mean, info
 
-    def note(
-        self, heard: RoundReplies, info: server.RoundInfo, metrics: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """The row of a round, which goes to the history, the log and the tracker."""
-        row = history.row(heard, info)
+    def note(self, now: Round, info: RoundInfo, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """The row of a round, which goes to the history, the log and the tracker. Its replies are
+        freed."""
+        now.speakers, now.silent = [], []
+        row = history.row(now, info)
         own = history.numbers(metrics, prefix="train_")
         self.history.append(row | {"accuracy": math.nan, "loss": math.nan} | own)
-        history.log_round(self.log, row, heard.rejected)
+        history.log_round(self.log, row, now.rejected)
         history.log_upload(self.log, self.history, rounds=self.rounds)
         self._track(row["round"], row | own)
         return row

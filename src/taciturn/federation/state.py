@@ -32,7 +32,6 @@ Results = Mapping[str, dict[int, dict[str, Any]]]  # by kind and round
 # What an engine finds: the model, its own arrays and numbers, and what it added to `state.json`.
 Found = tuple[Arrays, dict[str, Any], dict[str, Any]]
 _LAYOUT = 4  # of the folder
-_PARTS = ServerMemory._fields
 
 
 class Store:
@@ -71,9 +70,7 @@ class Store:
     def save(self, model: Arrays, own: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Saves everything that the next round needs, and an engine's own beside it."""
         server, last = self._server, self._server.history[-1]
-        values = {f"{part}/{i}": value for part in _PARTS
-                  for i, value in enumerate(leaves_of(getattr(server.memory, part)))}  # fmt: skip
-        values |= own
+        values = {**_leaves(server.memory), **own}
         file = f"state-{last['round']}.safetensors"
         self.add(last["round"], _ROW, last)
         weights = {f"model/{name}": array for name, array in model.items()}
@@ -105,37 +102,39 @@ class Store:
 
     def load(self, initial: Arrays) -> tuple[Found | None, Results]:
         """Gives the server its state, and returns the rest of it, if there is one, and the results.
-
-        Raises unless they fit this run, which begins with this model.
-        """
+        Raises unless they fit this run, which begins with this model."""
         if not self._state.exists():
             return None, self.results(-1)  # what a first round left that was lost
         server, about = self._server, runs.read_json(self._state)
         self._check(about)
         values: dict[str, Any] = dict(runs.read_arrays(self.folder / about["arrays"]))
         model = {name: values.pop(f"model/{name}") for name in about["model"]}
-        shapes, own = (
-            {name: array.shape for name, array in arrays.items()} for arrays in (model, initial)
-        )
-        if shapes != own:
+        shapes = {name: array.shape for name, array in model.items()}
+        if shapes != {name: array.shape for name, array in initial.items()}:
             raise RunError(f"{self.folder} holds a model of other arrays: {shapes}.")
-        plain = set(about["plain"])
         for name, value in values.items():
-            values[name] = value.item() if name in plain else value[()]
-        parts = [self._part(part, getattr(server.memory, part), values) for part in _PARTS]
+            values[name] = value.item() if name in about["plain"] else value[()]
+        before = _leaves(server.memory)
+        learned = {name: values[name] for name in before}
+        if [*map(np.shape, learned.values())] != [*map(np.shape, before.values())]:
+            there, here = (max(map(np.size, x.values())) for x in (learned, before))
+            raise RunError(
+                f"{self.folder} holds a state for {there} weights, and there are {here}: was "
+                "`exclude` another one?"
+            )
         done, results = about["round"], self.results(about["round"])
         server.history = [results[_ROW].get(t, {}) for t in range(1, done + 1)]
         if not all(server.history):
             raise RunError(f"{self._results} lacks rounds before round {done + 1}.")
-        server.done, server.seed, server.memory = done, about["seed"], ServerMemory(*parts)
+        server.done, server.seed = done, about["seed"]
+        server.memory = rebuilt(server.memory, iter(learned.values()))
         server.nodes = Nodes({node: Node(**one) for node, one in about["nodes"].items()})
         self._tidy(about["arrays"])
         return (model, values, about), results
 
     def _check(self, about: Any) -> None:
         """Raises unless the folder is of this version, policy and strategy."""
-        layout = about.get("layout") if isinstance(about, dict) else None
-        if layout != _LAYOUT:
+        if not isinstance(about, dict) or about.get("layout") != _LAYOUT:
             raise RunError(
                 f"{self._state} cannot be read: it is of another version of Taciturn than "
                 f"{__version__}. Use a new folder."
@@ -146,17 +145,6 @@ class Store:
                 f"{self.folder} holds a run of {' around '.join(there)}, this one is of "
                 f"{' around '.join(here)}: what one has learned means nothing to the other."
             )
-
-    def _part(self, part: str, form: Any, values: Mapping[str, Any]) -> Any:
-        """What rule or stand-in learned, in the form that it has at the beginning."""
-        before = leaves_of(form)
-        found = [values[f"{part}/{i}"] for i in range(len(before))]
-        if [np.shape(value) for value in found] != [np.shape(value) for value in before]:
-            raise RunError(
-                f"{self.folder} holds a state for {max(map(np.size, found))} weights, and there "
-                f"are {max(map(np.size, before))}: was `exclude` another one?"
-            )
-        return rebuilt(form, iter(found))
 
     def finish(self, model: Arrays) -> None:
         """Writes the final weights, the summary and who spoke."""
@@ -170,14 +158,13 @@ class Store:
         total = {key: sum(row.get(key, 0) for row in history) for key, value in last.items()
                  if isinstance(value, int) and key != "round"}  # fmt: skip
         columns = {key: np.array([[row.get(key, np.nan) for row in history]]) for key in last}
-        runs.write_json(
-            self.folder / "summary.json",
-            {"task": self._server.engine.lower(), "rule": spell(policy.rule),
-             "stand_in": spell(policy.stand_in), "codec": spell(policy.codec),
-             "down": spell(policy.down, without="feedback"),
-             "rounds": len(history), **summarise(columns), "total": total,
-             "run": str(self.folder), "versions": {"taciturn": __version__}},
-        )  # fmt: skip
+        runs.write_json(self.folder / "summary.json", {
+            "task": self._server.engine.lower(), "rule": spell(policy.rule),
+            "stand_in": spell(policy.stand_in), "codec": spell(policy.codec),
+            "down": spell(policy.down, without="feedback"), "rounds": len(history),
+            **summarise(columns), "total": total, "run": str(self.folder),
+            "versions": {"taciturn": __version__},
+        })  # fmt: skip
 
     def _tidy(self, file: str) -> None:
         """Writes the table, and removes the arrays of earlier rounds."""
@@ -185,3 +172,9 @@ class Store:
         for old in self.folder.glob("state-*.safetensors"):
             if old.name != file:
                 old.unlink()
+
+
+def _leaves(memory: ServerMemory) -> dict[str, Any]:
+    """What rule and stand-in learned, by part and number."""
+    return {f"{part}/{i}": value for part, record in memory._asdict().items()
+            for i, value in enumerate(leaves_of(record))}  # fmt: skip

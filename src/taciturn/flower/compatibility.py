@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp import strategy as flower
-from flwr.serverapp.strategy import Strategy
 from flwr.serverapp.strategy.dp_adaptive_clipping import DifferentialPrivacyAdaptiveBase
 from flwr.serverapp.strategy.dp_fixed_clipping import DifferentialPrivacyFixedClippingBase
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
@@ -22,7 +21,6 @@ from taciturn.flower.records import arrays_of, record_of
 _CENTRAL_DP = (DifferentialPrivacyFixedClippingBase, DifferentialPrivacyAdaptiveBase)
 # They compare replies: copies of one stand-in would win there.
 COMPARING = (flower.Krum, flower.MultiKrum, flower.Bulyan, flower.FedMedian, flower.FedTrimmedAvg)
-_TREES = (flower.FedXgbBagging, flower.FedXgbCyclic)
 # Flower's optimisers keep the model that they were last given: it is saved already.
 _THE_MODEL = "current_arrays"
 # Flower's own lines.
@@ -31,7 +29,7 @@ RECEIVED = "%s: Received %s results and %s failures"
 _AVERAGING = (flower.FedAvg, flower.FedAdagrad, flower.FedAdam, flower.FedAvgM, flower.FedYogi)
 
 
-def averages(inner: Strategy) -> bool:
+def averages(inner: flower.Strategy) -> bool:
     """Whether a strategy begins with the weighted mean of the replies, as Flower's own do."""
     return any(type(inner).aggregate_train is one.aggregate_train for one in _AVERAGING)
 
@@ -40,12 +38,10 @@ def averages(inner: Strategy) -> bool:
 def aggregating(
     inner: Any, each: list[RecordDict], names: Sequence[str], noise: float
 ) -> Iterator[None]:
-    """A block in which a strategy is handed replies that stand for others.
-
-    It does not log how many it received, and a function of the user's for metrics sees the records
-    in `each`, one per client. FedAdam's second moments then lack the share of `noise` in a squared
-    mean: with it, all steps are too short for as long as they remember it.
-    """
+    """A block in which a strategy is handed replies that stand for others. It does not log how many
+    it received, and a function of the user's for metrics sees the records in `each`, one per
+    client. FedAdam's second moments then lack the share of `noise` in a squared mean: with it, all
+    steps are too short for as long as they remember it."""
     function = getattr(inner, "train_metrics_aggr_fn", None)
     before = getattr(inner, "v_t", None) or {}
     if function not in (None, aggregate_metricrecords):
@@ -62,22 +58,22 @@ def aggregating(
             inner.v_t[name] = found - noise * (found - inner.beta_2 * before.get(name, 0.0))
 
 
-def refuse(inner: Strategy) -> None:
+def refuse(inner: flower.Strategy) -> None:
     """Raises for a strategy that cannot be wrapped."""
     if type(inner).__module__.startswith("flwr.server.strategy"):
         raise InputError(
             f"This {type(inner).__name__} is of Flower's older interface: "
             f"`from flwr.serverapp.strategy import {type(inner).__name__}` is the one meant."
         )
-    if not isinstance(inner, Strategy):
+    if not isinstance(inner, flower.Strategy):
         raise InputError(f"The inner strategy must be a Flower Strategy, got {inner!r}.")
-    if type(inner).start is not Strategy.start:
+    if type(inner).start is not flower.Strategy.start:
         raise InputError(
             f"{type(inner).__name__} has a `start` of its own, which would not be called: "
             "Taciturn runs the rounds. What it does there belongs into `configure_train` or "
             "`aggregate_train`."
         )
-    if isinstance(inner, _TREES):
+    if isinstance(inner, flower.FedXgbBagging | flower.FedXgbCyclic):
         raise InputError(f"{type(inner).__name__} collects trees: there is no mean of them.")
     _refuse_central_privacy(inner)
 
@@ -101,13 +97,13 @@ def refuse_wrapper() -> None:
         frame = frame.f_back
 
 
-def needs(inner: Strategy) -> int:
+def needs(inner: flower.Strategy) -> int:
     """How many replies a strategy needs to do its work; 1 where that is not known.
 
     With fewer, Bulyan skips the round, and the others let a bad reply through: MultiKrum chooses
     all where there are no more than it is to choose, and a trimmed mean of few trims nobody.
     """
-    bad = _bad(inner, 0)
+    bad = getattr(inner, "num_malicious_nodes", 0)
     if isinstance(inner, flower.Bulyan):
         return 4 * bad + 3
     if isinstance(inner, flower.MultiKrum):  # Krum is one, too
@@ -118,34 +114,23 @@ def needs(inner: Strategy) -> int:
     return 1
 
 
-def trimmed_mean(inner: Strategy, replies: int) -> Strategy:
-    """What takes the place of a strategy with too few speakers; `replies` counts the silent too.
-
-    It leaves out the largest and smallest values of each weight, as many as the strategy bears bad
-    replies and at least one, and takes the mean of the others.
-    """
-    own: Any = inner
-    trimmed = min(max(1, _bad(inner, replies)), (replies - 1) // 2)
-    return flower.FedTrimmedAvg(
-        weighted_by_key=own.weighted_by_key,
-        arrayrecord_key=own.arrayrecord_key,
-        train_metrics_aggr_fn=own.train_metrics_aggr_fn,
-        beta=(trimmed + 0.25) / replies,  # times `replies`, it is rounded down
-    )
-
-
-def _bad(inner: Strategy, replies: int) -> int:
-    """How many bad ones among so many replies a strategy is told to bear."""
-    if isinstance(inner, flower.FedTrimmedAvg):
-        return int(inner.beta * replies)
-    return int(getattr(inner, "num_malicious_nodes", 0))
+def trimmed_mean(inner: flower.Strategy, replies: int) -> flower.Strategy:
+    """What takes the place of a strategy with too few speakers: the mean of each weight without its
+    largest and smallest values, as many as the strategy bears bad replies and at least one. The
+    silent are among the `replies`."""
+    # FedTrimmedAvg is told a share of bad replies, the others a number.
+    bad = int(getattr(inner, "beta", 0.0) * replies) or getattr(inner, "num_malicious_nodes", 0)
+    trimmed = min(max(1, bad), (replies - 1) // 2)
+    beta = (trimmed + 0.25) / replies  # times `replies`, it is rounded down
+    same = ("weighted_by_key", "arrayrecord_key", "train_metrics_aggr_fn")
+    return flower.FedTrimmedAvg(beta=beta, **{name: getattr(inner, name) for name in same})
 
 
 class InnerState:
     """What a strategy and those that it wraps remember, by path: numbers and arrays, such as
     FedAdam's m_t and v_t."""
 
-    def __init__(self, strategy: Strategy) -> None:
+    def __init__(self, strategy: flower.Strategy) -> None:
         self._strategy = strategy
         # A number that later differs from this one is state; the others are settings.
         self._settings = dict(_attributes(strategy))
@@ -175,16 +160,16 @@ class InnerState:
             setattr(reduce(getattr, owners, self._strategy), name, value)
 
 
-def names_of(strategy: Strategy) -> list[str]:
+def names_of(strategy: flower.Strategy) -> list[str]:
     """The class of a strategy, and of those that it wraps."""
-    inner = [value for value in vars(strategy).values() if isinstance(value, Strategy)]
+    inner = [value for value in vars(strategy).values() if isinstance(value, flower.Strategy)]
     return [type(strategy).__qualname__, *(name for one in inner for name in names_of(one))]
 
 
-def _attributes(strategy: Strategy, start: str = "") -> Iterator[tuple[str, Any]]:
+def _attributes(strategy: flower.Strategy, start: str = "") -> Iterator[tuple[str, Any]]:
     """What can be saved of a strategy and of those that it wraps, by path."""
     for name, value in vars(strategy).items():
-        if isinstance(value, Strategy):
+        if isinstance(value, flower.Strategy):
             yield from _attributes(value, f"{start}{name}.")
         elif name != _THE_MODEL and _items(value):
             yield f"{start}{name}", value

@@ -11,7 +11,6 @@ the next request meets the state before: such a node is sent the messages since 
 import glob
 import zlib
 from collections import deque
-from collections.abc import Mapping
 from logging import INFO
 from typing import Any
 
@@ -24,7 +23,7 @@ from taciturn.core.codecs import Codec, from_bytes, to_bytes
 from taciturn.core.hashing import DOWN
 from taciturn.core.policy import least_error, parse_part, spell
 from taciturn.errors import InputError
-from taciturn.federation.layout import Layout, difference
+from taciturn.federation.layout import Arrays, Layout, difference
 from taciturn.federation.protocol import key_of
 from taciturn.flower import records
 from taciturn.flower.records import arrays_of, record_of
@@ -47,38 +46,34 @@ class Downlink:
         self.log: deque[bytes] = deque(maxlen=most if kept is None else min(kept, most))
         self.version = 0  # how many messages there were
         self.sum: int | None = None  # the checksum of P; None before it is needed
-        self.has: dict[str, int] = {}  # the version that each node said it has
-        self.before: dict[str, int] = {}  # the one that it said it had before that
+        # The version that each node said it has, and the one before that; -1 for none.
+        self.has: dict[str, tuple[int, int]] = {}
         self.late: set[str] = set()  # nodes that once had an older one than they said
         self.odd: set[str] = set()  # nodes that make another P, and get it whole
 
     def to(self, message: Message) -> Message:
         """The inner strategy's message, with what the node lacks of P in place of the model."""
         node, content = f"{message.metadata.dst_node_id}", RecordDict(dict(message.content))
-        if len(content.array_records) != 1:
-            raise InputError(
-                f"`down` needs requests with one ArrayRecord, got {len(content.array_records)}."
-            )
-        name, about = next(iter(content.array_records)), ConfigRecord({
-            "codec": spell(self.codec, without="feedback"), "seed": self.seed,
-            "version": self.version,
-            "exclude": [glob.escape(layer.name) for layer in self.layout.rest],  # no patterns
-        })  # fmt: skip
-        since = (self.before if node in self.late else self.has).get(node, -1)
-        missed = self.version - since
-        if since < 0 or node in self.odd or missed > len(self.log):
-            content[name] = self.public
+        if len(names := list(content.array_records)) != 1:
+            raise InputError(f"`down` needs requests with one ArrayRecord, got {len(names)}.")
+        exclude = [glob.escape(layer.name) for layer in self.layout.rest]  # no patterns
+        about = ConfigRecord({"codec": spell(self.codec, without="feedback"), "seed": self.seed,
+                              "version": self.version, "exclude": exclude})  # fmt: skip
+        since = self.has.get(node, (-1, -1))[node in self.late]
+        missed = self.version - since  # more than there are where it has none
+        if node in self.odd or missed > len(self.log):
+            content[names[0]] = self.public
         else:
             about["since"] = since
             sent = b"".join(list(self.log)[len(self.log) - missed :])
             messages = {_MESSAGES: Array(np.frombuffer(sent, np.uint8))}
-            content[name] = ArrayRecord(self.layout.rest_of(self.public) | messages)
+            content[names[0]] = ArrayRecord(self.layout.rest_of(self.public) | messages)
         content[RECORD] = about
         return Message(content=content, metadata=message.metadata)
 
     def check(self, node: str, said: Any) -> None:
         """Notes what a node says that it has; raises where that is not P."""
-        knew, _ = self.has.pop(node, None), self.before.pop(node, None)
+        knew = self.has.pop(node, None)
         if said is None and knew is None:
             return  # a node without the mod, which got P whole
         version, found = said if isinstance(said, list) and len(said) == 2 else (None, None)
@@ -99,9 +94,7 @@ class Downlink:
             )
         log(INFO, "Taciturn: node %s has version %d of the public model, checksum %d.",
             node, self.version, self.sum)  # fmt: skip
-        self.has[node] = self.version
-        if knew is not None:
-            self.before[node] = knew
+        self.has[node] = (self.version, -1 if knew is None else knew[0])
 
     def publish(self, weights: ArrayRecord) -> ArrayRecord:
         """P after a round that ended with these weights; the message goes to the log."""
@@ -110,14 +103,13 @@ class Downlink:
         ahead = difference(before, after)
         key = key_of(self.seed, DOWN, self.version)
         sent = to_bytes(self.codec, self.codec.encode(ahead, key), size)
-        self.public = _moved(self.codec, self.layout, self.public, sent, key, weights)
+        moved = _moved(self.codec, self.layout, self.public, sent, key)
+        self.public = ArrayRecord({**moved, **self.layout.rest_of(weights)})
         self.version, self.sum = self.version + 1, None
         self.log.append(sent)
         return self.public
 
-    def go_on(
-        self, version: int, seed: int, weights: ArrayRecord, tensors: Mapping[str, np.ndarray]
-    ) -> None:
+    def go_on(self, version: int, seed: int, weights: ArrayRecord, tensors: Arrays) -> None:
         """Goes on with a run that is started again; what nodes have now is not known."""
         self.version, self.seed, self.weights, self.sum = version, seed, weights, None
         self.public = record_of({name: tensors[_PUBLIC + name] for name in weights})
@@ -131,11 +123,9 @@ class Downlink:
 
 
 def receive(message: Message, context: Context) -> list[int] | None:
-    """On a node: puts the public model into a request in place of messages, and keeps it.
-
-    Returns what the reply must say; None where the server sends no public models. Raises where the
-    node lacks the model that the messages build on.
-    """
+    """On a node: puts the public model into a request in place of messages, and keeps it. Returns
+    what the reply must say; None where the server sends no public models. Raises where the node
+    lacks the model that the messages build on."""
     about: Any = message.content.pop(RECORD, None)
     if about is None:
         return None
@@ -157,7 +147,7 @@ def checksum(record: ArrayRecord, layout: Layout) -> int:
     """The checksum of the bytes of all weights, in their order."""
     found = 0
     for layer in layout.views(arrays_of(record)):
-        found = zlib.crc32(np.ascontiguousarray(layer).tobytes(), found)
+        found = zlib.crc32(np.ascontiguousarray(layer).data, found)
     return found
 
 
@@ -165,23 +155,21 @@ def _caught_up(kept: ArrayRecord, sent: ArrayRecord, about: Any, had: int) -> Ar
     """The public model that messages make of the one that a node had."""
     layout = Layout.of(arrays_of(kept), about["exclude"])
     codec = least_error(parse_part("codec", about["codec"]))
-    versions = range(about["since"], about["version"])
-    length, data = codec.nbytes(layout.size), records.view(sent[_MESSAGES]).tobytes()
-    if len(data) != length * len(versions):
+    since, length = about["since"], codec.nbytes(layout.size)
+    data = records.view(sent[_MESSAGES]).tobytes()
+    if len(data) != length * (about["version"] - since):
         raise InputError(f"the messages have {len(data)} bytes")
-    for i, version in enumerate(versions):
-        if version >= had:
-            one, key = data[i * length : (i + 1) * length], key_of(about["seed"], DOWN, version)
-            kept = _moved(codec, layout, kept, one, key, kept)
-    return ArrayRecord({name: sent[name] if name in sent else kept[name] for name in kept})
+    for version in range(had, about["version"]):
+        one = data[(version - since) * length :][:length]
+        kept = _moved(codec, layout, kept, one, key_of(about["seed"], DOWN, version))
+    return ArrayRecord({**kept, **layout.rest_of(sent)})
 
 
 def _moved(
-    codec: Codec, layout: Layout, public: ArrayRecord, sent: bytes, key: np.ndarray,
-    rest: ArrayRecord,
-) -> ArrayRecord:  # fmt: skip
-    """P after a message; the arrays that always travel are those of `rest`."""
+    codec: Codec, layout: Layout, public: ArrayRecord, sent: bytes, key: np.ndarray
+) -> ArrayRecord:
+    """P after a message; the arrays that always travel stay as they are."""
     zero = np.zeros(layout.size, np.float32)
     update = downlink.moved(codec, zero, from_bytes(codec, sent, layout.size), key)
     weights = records.moved(layout, public, update)
-    return ArrayRecord({name: weights.get(name, rest[name]) for name in public})
+    return ArrayRecord({**public, **weights})

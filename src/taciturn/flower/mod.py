@@ -81,7 +81,8 @@ def _trained(
             )
             log(WARNING, "taciturn: %s", problem)
             return Message(Error(code=0, reason=problem), reply_to=message)
-        _answer(reply, sent[0], asked, own, context, tuple(record["form"]))
+        found = _answer(reply, sent[0], asked, own, context)
+        protocol.write_report(reply.content, found.report, found.code, tuple(record["form"]))
     except InputError as error:
         # Sent whole, it counts like any other, if the server can read it.
         log(WARNING, "taciturn: the reply is left as it is: %s", error)
@@ -90,27 +91,24 @@ def _trained(
 
 
 def _answer(
-    reply: Message, sent: ArrayRecord, asked: Request, own: Rule | None, context: Context,
-    form: tuple[str, ...],
-) -> None:  # fmt: skip
-    """Adds the report to the reply, and writes its weights in the codec or takes them out."""
+    reply: Message, sent: ArrayRecord, asked: Request, own: Rule | None, context: Context
+) -> client.Answer:
+    """What the node answers; arrays that are not to leave it are taken out of the reply."""
     content = reply.content
     if len(content.array_records) != 1 or len(content.metric_records) != 1:
         raise InputError("it needs one ArrayRecord and one MetricRecord")
     name, trained = next(iter(content.array_records.items()))
     metrics = next(iter(content.metric_records.values()))
     before = arrays_of(sent)
-    layout = Layout.of(before, asked.exclude)
-    if missing := [layer for layer in layout.names if layer not in trained]:
-        raise InputError(f"`{missing[0]}` is not in it")
     kept = context.state.array_records.get(_RESIDUAL) if asked.codec.feedback else None
     residual = None if kept is None else client.Residual(**arrays_of(kept))
-    node, after = f"{reply.metadata.src_node_id}", layout.views(arrays_of(trained))
-    found = client.answer(asked, layout.views(before), after, metrics, node, own, residual)
+    node = f"{reply.metadata.src_node_id}"
+    found = client.answer(asked, before, arrays_of(trained), metrics, node, own, residual)
     if found.residual is not None:
         context.state[_RESIDUAL] = record_of(found.residual._asdict())
     if asked.coded or not found.speaks:
         del content[name]
-        if arrays := {key: trained[key] for key in trained if key not in layout.names}:
-            content[name] = ArrayRecord(arrays)
-    protocol.write_report(content, found.report, found.code, form)
+        weights = Layout.of(before, asked.exclude).names
+        if rest := {key: array for key, array in trained.items() if key not in weights}:
+            content[name] = ArrayRecord(rest)
+    return found

@@ -84,9 +84,8 @@ def write_report(
     name, metrics = next(iter(content.metric_records.items()))
     if len(code) > CHUNK:
         arrays = next(iter(content.array_records), "arrays")
-        content[arrays] = ArrayRecord(
-            {**content.get(arrays, {}), CODE: Array(np.frombuffer(code, np.uint8))}
-        )
+        long = {CODE: Array(np.frombuffer(code, np.uint8))}
+        content[arrays] = ArrayRecord({**content.get(arrays, {}), **long})
         code = b""
     del content[name]  # Flower warns of records that are written over
     packed = report.packed()

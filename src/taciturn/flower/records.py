@@ -76,11 +76,8 @@ def moved(model: layout.Layout, record: Mapping[str, Array], flat: np.ndarray) -
 
 
 def cast(record: ArrayRecord, like: ArrayRecord) -> ArrayRecord:
-    """`record` with the dtypes of `like`.
-
-    Averaging turns integers into float64, and Flower's FedAdam and FedYogi turn float32 into
-    float64: the next round would send twice the bytes.
-    """
+    """`record` with the dtypes of `like`: averaging turns integers into float64, and FedAdam and
+    FedYogi float32 as well, so that the next round would send twice the bytes."""
     return ArrayRecord({
         name: Array(layout.cast(view(array), np.dtype(like[name].dtype)))
         if name in like and array.dtype != like[name].dtype else array
@@ -94,11 +91,9 @@ def payload(record: Mapping[str, Array]) -> int:
 
 
 def message_bytes(message: Message, arrays: Mapping[str, int] | None = None) -> int:
-    """How many bytes Flower writes for a message: it and all objects in it, as they are sent; or
-    for one whose array records had these names and these numbers of bytes.
-
-    Objects with the same bytes are sent once; they are counted as often as they occur.
-    """
+    """How many bytes Flower writes for a message and all objects in it, or for one whose array
+    records had these names and numbers of bytes. Objects with the same bytes are sent once, and
+    counted as often as they occur."""
     if message.has_error():
         return len(message.deflate())
     content, shell = message.content, Message(content=RecordDict(), metadata=message.metadata)

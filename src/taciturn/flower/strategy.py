@@ -4,25 +4,21 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from logging import INFO
 from pathlib import Path
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import QFedAvg, Result, Strategy
-from flwr.supercore import log
-from flwr.supercore.logger import FLOWER_LOGGER
+from flwr.supercore.logger import FLOWER_LOGGER, log
 
 from taciturn.checks import whole
 from taciturn.core import codecs, rules, standins
 from taciturn.core.policy import Policy, parse
 from taciturn.errors import InputError
-from taciturn.federation import aggregation
-from taciturn.federation.history import Nodes
+from taciturn.federation import aggregation, history, state
 from taciturn.federation.replies import Reply, Traffic
 from taciturn.federation.server import Server
-from taciturn.federation.state import Results
 from taciturn.flower import compatibility, inner_replies, protocol, records
 from taciturn.flower.downlink import Downlink
 from taciturn.flower.inner_replies import FlowerRound
@@ -91,9 +87,8 @@ class Taciturn(Strategy, Server):
                 policy = replace(policy, rule=robust)
         compatibility.refuse(inner)
         self.inner = inner
-        if kept_messages is not None:
-            whole("kept_messages", kept_messages, 0)
-        self.kept_messages = kept_messages
+        kept = kept_messages
+        self.kept_messages = None if kept is None else whole("kept_messages", kept, 0)
         Server.__init__(
             self, policy, engine="Flower", steps=compatibility.names_of(inner), absent=absent,
             exclude=exclude, buffers=buffers, min_clients=min_clients, folder=folder, seed=seed,
@@ -103,7 +98,6 @@ class Taciturn(Strategy, Server):
         self._state = compatibility.InnerState(inner)
         self._form: tuple[str, ...] = ()  # of the metrics in the round before
         self._with_mod: set[str] = set()  # nodes that understood a request since this start
-        self._evaluating: set[str] = set()
         self._round: FlowerRound  # since `configure_train`
         self._downlink: Downlink | None = None
 
@@ -122,11 +116,9 @@ class Taciturn(Strategy, Server):
         train_config: ConfigRecord | None = None, evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:  # fmt: skip
-        """Runs all rounds; where the folder has a state in it, those that are left.
-
-        Arguments and result are those of Flower's `Strategy.start`.
-        """
-        self.done, self.history, self.nodes, self._with_mod = 0, [], Nodes(), set()
+        """Runs all rounds; where the folder has a state in it, those that are left. Arguments and
+        result are those of Flower's `Strategy.start`."""
+        self.done, self.history, self.nodes, self._with_mod = 0, [], history.Nodes(), set()
         self.rounds = num_rounds
 
         def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
@@ -149,7 +141,7 @@ class Taciturn(Strategy, Server):
             self.finish(arrays_of(result.arrays))
         return result
 
-    def _find(self, initial: ArrayRecord) -> tuple[ArrayRecord, Results]:
+    def _find(self, initial: ArrayRecord) -> tuple[ArrayRecord, state.Results]:
         """The model to begin with, and the results so far."""
         self._begin(initial)
         found, results = self.find(arrays_of(initial))
@@ -182,11 +174,9 @@ class Taciturn(Strategy, Server):
         messages = list(self.inner.configure_train(server_round, model, config, grid))
         weighted_by = getattr(self.inner, "weighted_by_key", "num-examples")
         opened = self.open(server_round, arrays_of(arrays), max(1, len(messages)), weighted_by)
-        now = self._round = FlowerRound(
-            **vars(opened),
-            name=getattr(self.inner, "arrayrecord_key", "arrays"), model=model,
-            has_public=down is not None, whole=records.record_bytes(arrays),
-        )  # fmt: skip
+        name = getattr(self.inner, "arrayrecord_key", "arrays")
+        own = {"name": name, "model": model, "whole": records.record_bytes(arrays)}
+        now = self._round = FlowerRound(**vars(opened), **own)
         messages = [
             protocol.ask(message, self.ask(now, f"{message.metadata.dst_node_id}"), self._form)
             for message in messages
@@ -210,28 +200,28 @@ class Taciturn(Strategy, Server):
         now = self._round
         averages = compatibility.averages(self.inner)
         read = (self._read(message, now) for message in replies)
-        heard = self.hear(now, read, keep=not averages)
+        self.hear(now, read, keep=not averages)
         del replies, read
-        first = heard.everyone[:1]
+        first = now.everyone[:1]
         self._form = protocol.form_of(first[0].name, first[0].metrics) if first else ()
         # A report is there of whoever has the mod and understood the request.
-        self._with_mod |= {reply.node for reply in heard.everyone if reply.report is not None}
+        self._with_mod |= {reply.node for reply in now.everyone if reply.report is not None}
         handed = None
         if not averages:
             # Before the round is learned from: the stand-ins are those that it began with. QFedAvg
             # weighs each client by its own loss.
-            each, absent = isinstance(self.inner, QFedAvg), self.stood_in(heard)
-            handed = inner_replies.one_by_one(heard, now, self.policy, self.memory, absent, each)
-        mean, info = self.learn(heard)
+            each, absent = isinstance(self.inner, QFedAvg), self.stood_in(now)
+            handed = inner_replies.one_by_one(now, self.policy, self.memory, absent, each)
+        mean, info = self.learn(now)
         arrays = metrics = None
         if info.counts:
             arrays, metrics = inner_replies.step(
-                self.inner, heard, now, mean, handed, self._needs, self.compares
+                self.inner, now, mean, handed, self._needs, self.compares
             )
         results = info.spoke + info.silent + info.rejected
-        log(INFO, compatibility.RECEIVED, "aggregate_train", results, heard.errors)
+        log(INFO, compatibility.RECEIVED, "aggregate_train", results, now.errors)
         metrics = MetricRecord() if metrics is None else metrics
-        row = self.note(heard, info, metrics)
+        row = self.note(now, info, metrics)
         for key, value in row.items():
             if key != "round" and not math.isnan(value):
                 metrics[f"taciturn.{key}"] = value
@@ -247,7 +237,7 @@ class Taciturn(Strategy, Server):
 
     def _read(self, message: Message, now: FlowerRound) -> Reply:
         """The reply in a message."""
-        written = records.message_bytes(message)
+        full = written = records.message_bytes(message)
         reply = Reply(f"{message.metadata.src_node_id}", message=message)
         if message.has_error():
             reply.traffic = Traffic(overhead=written, full=written)
@@ -256,7 +246,6 @@ class Taciturn(Strategy, Server):
         arrays = message.content.array_records
         payload = sum(map(records.payload, arrays.values()))
         always = sum(records.payload(now.layout.rest_of(x)) for x in arrays.values())
-        full = written
         try:
             has = protocol.read_reply(reply, message.content, self._form)
             if self._downlink is not None:
@@ -286,7 +275,8 @@ class Taciturn(Strategy, Server):
         messages = list(self.inner.configure_evaluate(server_round, arrays, config, grid))
         if self._downlink is not None:
             messages = list(map(self._downlink.to, messages))
-        self._evaluating = {f"{message.metadata.dst_node_id}" for message in messages}
+        nodes = {f"{message.metadata.dst_node_id}" for message in messages}
+        self._round = replace(self._round, asked=nodes, rejected=[])
         return messages
 
     def aggregate_evaluate(
@@ -298,9 +288,8 @@ class Taciturn(Strategy, Server):
         found = [self._read(message, now) for message in messages if not message.has_error()]
         # Errors are left to the inner strategy, which counts and logs them.
         kept = [message for message in messages if message.has_error()]
-        check = partial(Reply.check_metrics, weighted_by=now.request.weighted_by)
-        heard = aggregation.RoundReplies(now)
-        for reply in aggregation.accepted(heard, found, self._evaluating, check):
+        by = now.request.weighted_by
+        for reply in aggregation.accepted(now, found, lambda reply: reply.check_metrics(by)):
             content = RecordDict({reply.name: MetricRecord(reply.metrics)})
             kept.append(Message(content=content, metadata=reply.message.metadata))
         metrics = self.inner.aggregate_evaluate(server_round, kept)

@@ -82,9 +82,5 @@ def _refusal(message: Message, most: int) -> tuple[Message, Any, dict[str, bytes
     log(WARNING, "Taciturn: %s", reason)
     error = Message(error=Error(code=0, reason=reason), metadata=copy(message.metadata))
     error.metadata.__dict__["_message_id"] = error.object_id
-    objects = inflatable.get_all_nested_objects(error)
-    return (
-        error,
-        inflatable.get_object_tree(error),
-        {name: x.deflate() for name, x in objects.items()},
-    )
+    objects = inflatable.get_all_nested_objects(error).items()
+    return error, inflatable.get_object_tree(error), {name: x.deflate() for name, x in objects}

@@ -1,7 +1,6 @@
 """The aggregator: it asks, reads what comes with suspicion, and hands on the mean update.
 
-It decodes itself, and no server filter does: an error there ends the job. The controller takes the
-step, whichever one it is.
+No server filter decodes: an error there ends the job. Whichever controller there is takes the step.
 """
 
 import logging
@@ -26,7 +25,7 @@ from nvflare.fuel.utils import fobs
 from taciturn.core.policy import parse
 from taciturn.errors import InputError, TaciturnError
 from taciturn.federation.aggregation import Round, mean_of
-from taciturn.federation.layout import cast
+from taciturn.federation.layout import cast, nbytes_of
 from taciturn.federation.protocol import unpack
 from taciturn.federation.replies import Reply, Traffic
 from taciturn.federation.server import Server
@@ -80,8 +79,7 @@ class Taciturn(ModelAggregator):
             log=logging.getLogger("taciturn"),
         )  # fmt: skip
         self._stack = ExitStack()
-        self._found = False  # whether the folder was looked into
-        self._params: dict[str, Any] = {}  # that clients train from
+        self._params: dict[str, Any] = {}  # that clients train from; none before the job begins
         self._round: Round | None = None
         self._lines: dict[str, Any] = {}  # the request
         self._replies: list[Reply] = []
@@ -112,16 +110,16 @@ class Taciturn(ModelAggregator):
     def _begin(self, fl_ctx: FLContext) -> None:
         """Finds the state of an earlier job, puts its model into the controller's, and lets it run
         the rounds that are left."""
-        if (workflow := _runner(fl_ctx).current_wf) is None:
+        if (workflow := fl_ctx.get_prop(FLContextKey.RUNNER).current_wf) is None:
             return  # a controller that loads its model while it starts: there is another event
         controller = workflow.controller
         loaded = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)
         params = getattr(controller, "model", None) if loaded is None else loaded.get(
             ModelLearnableKey.WEIGHTS)  # fmt: skip
         params = params.params if isinstance(params, FLModel) else params
-        if self._found or not params:
+        if self._params or not params:
             return
-        self._found, self._params, server = True, params, self._server
+        self._params, server = params, self._server
         names = [("start_round", "num_rounds"), ("_start_round", "_num_rounds")]
         first, count = next(pair for pair in names if hasattr(controller, pair[1]))
         server.rounds = getattr(controller, first) + getattr(controller, count)
@@ -140,7 +138,8 @@ class Taciturn(ModelAggregator):
         if self._round is None or self._round.request.round != round:
             self._params = from_shareable(task).data
             clients = [client.name for client in fl_ctx.get_engine().get_clients()]
-            sampled = getattr(_runner(fl_ctx).current_wf.controller, "num_clients", None)
+            controller = fl_ctx.get_prop(FLContextKey.RUNNER).current_wf.controller
+            sampled = getattr(controller, "num_clients", None)
             cohort = max(1, min(sampled or len(clients), len(clients)))
             self._replies = []
             self._round = server.open(round, arrays_of(self._params), cohort, messages.WEIGHT)
@@ -150,7 +149,7 @@ class Taciturn(ModelAggregator):
         task.set_header(messages.REQUEST, self._lines)
         server.ask(self._round, fl_ctx.get_peer_context().get_identity_name())
         asked, own = len(self._round.asked), len(fobs.dumps(self._lines))
-        payload = sum(array.nbytes for array in self._round.sent.values())
+        payload = nbytes_of(self._round.sent)
         self._round.down = Traffic(asked * payload, 0, asked * own, asked * (payload + own))
 
     def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
@@ -171,7 +170,23 @@ class Taciturn(ModelAggregator):
     def _take(self, node: str, now: Round, result: Callable[[], FLModel]) -> None:
         reply = Reply(node)
         try:
-            _read(reply, result(), now)
+            model = result()
+            params, packed = dict(model.params or {}), b""
+            if (remark := model.meta.get(messages.REMARK)) is not None:
+                reply.remark = f"{remark}"[:300]
+            reply.metrics = messages.metrics_of(model.meta, model.metrics)
+            if messages.ANSWER in params:
+                packed = params.pop(messages.ANSWER)
+                reply.report, _, reply.code = unpack(packed)
+            reply.arrays = arrays = arrays_of(params)
+            payload, full = len(reply.code) + nbytes_of(arrays), nbytes_of(now.sent)
+            if reply.report is None and model.params_type == ParamsType.DIFF:
+                for name, change in arrays.items():  # what it makes of the model, where it fits
+                    if name in now.sent and now.sent[name].shape == change.shape:
+                        arrays[name] = np.asarray(now.sent[name] + change)
+            own = len(packed) - len(reply.code) + len(fobs.dumps([list(params), reply.metrics]))
+            always = nbytes_of(now.layout.rest_of(arrays))
+            reply.traffic = Traffic(payload, always, own, full + own)
         except Exception as error:  # whatever a client sends, it does not end the job
             said = "" if isinstance(error, InputError) else f"It cannot be read: {type(error)}: "
             reply.problem = f"{said}{error}"[:300]
@@ -182,12 +197,12 @@ class Taciturn(ModelAggregator):
         now, server = self._round, self._server
         if now is None:
             return FLModel(ParamsType.DIFF, {})
-        heard = server.hear(now, self._replies)
+        server.hear(now, self._replies)
         self._round, self._replies = None, []
-        mean, info = server.learn(heard)
-        whole = mean_of(heard.everyone, now.layout) if heard.everyone else Reply("")
+        mean, info = server.learn(now)
+        whole = mean_of(now.everyone, now.layout) if now.everyone else Reply("")
         params = self._changes(now, whole, mean) if info.counts else {}
-        server.note(heard, info, whole.metrics)
+        server.note(now, info, whole.metrics)
         whole.metrics.pop(messages.WEIGHT, None)
         return FLModel(ParamsType.DIFF, params, metrics=whole.metrics or None)
 
@@ -214,29 +229,3 @@ class Taciturn(ModelAggregator):
     def reset_stats(self) -> None:
         """Forgets what came; a round begins."""
         self._replies = []
-
-
-def _runner(fl_ctx: FLContext) -> Any:
-    return fl_ctx.get_prop(FLContextKey.RUNNER)
-
-
-def _read(reply: Reply, model: FLModel, now: Round) -> None:
-    """Reads a result, or raises."""
-    params, packed = dict(model.params or {}), b""
-    if (remark := model.meta.get(messages.REMARK)) is not None:
-        reply.remark = f"{remark}"[:300]
-    reply.metrics = messages.metrics_of(model.meta, model.metrics)
-    if messages.ANSWER in params:
-        packed = params.pop(messages.ANSWER)
-        reply.report, _, reply.code = unpack(packed)
-    arrays = arrays_of(params)
-    payload = len(reply.code) + sum(array.nbytes for array in arrays.values())
-    if reply.report is None and model.params_type == ParamsType.DIFF:
-        for name, change in arrays.items():  # what it makes of the parameters, where it fits
-            if name in now.sent and now.sent[name].shape == change.shape:
-                arrays[name] = np.asarray(now.sent[name] + change)
-    reply.arrays = arrays
-    own = len(packed) - len(reply.code) + len(fobs.dumps([list(params), reply.metrics]))
-    always = sum(array.nbytes for array in now.layout.rest_of(arrays).values())
-    whole = sum(array.nbytes for array in now.sent.values())
-    reply.traffic = Traffic(payload, always, own, whole + own)

@@ -35,10 +35,8 @@ class Listen(Filter):
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         record = shareable.get_header(REQUEST)
-        before: Arrays = {}
-        if record is not None:
-            came = arrays_of(from_shareable(shareable).data)
-            before = {name: array.copy() for name, array in came.items()}
+        came = {} if record is None else arrays_of(from_shareable(shareable).data)
+        before = {name: array.copy() for name, array in came.items()}
         fl_ctx.set_prop(_TASK, (record, before), private=True, sticky=False)
         return shareable
 
@@ -87,18 +85,15 @@ class Speak(Filter):
             raise InputError(f"its weights were processed by {algorithm}")
         silence, accepted = record[NODES].get(node, (0, 0))
         asked = Request.read({**record, "silence": silence, "accepted": accepted})
-        layout, after = Layout.of(before, asked.exclude), arrays_of(dxo.data)
-        if missing := [name for name in before if name not in after]:
-            raise InputError(f"`{missing[0]}` is not in it")
+        after = arrays_of(dxo.data)
         if dxo.data_kind == DataKind.WEIGHT_DIFF:
-            after = {name: before[name] + after[name] for name in before}
+            after = {name: before[name] + after[name] for name in after if name in before}
         metrics = metrics_of(dxo.meta, dxo.get_meta_prop(MetaKey.INITIAL_METRICS))
-        answer = client.answer(
-            asked, layout.views(before), layout.views(after), metrics, node, kept=self._residual
-        )
+        answer = client.answer(asked, before, after, metrics, node, kept=self._residual)
         self._residual = answer.residual or self._residual
-        whole = after if answer.speaks and not asked.coded else layout.rest_of(after)
-        data = {ANSWER: answer.report.packed() + answer.code, **whole}
+        if asked.coded or not answer.speaks:
+            after = Layout.of(before, asked.exclude).rest_of(after)
+        data = {ANSWER: answer.report.packed() + answer.code, **after}
         DXO(DataKind.WEIGHT_DIFF, data, dxo.meta).update_shareable(shareable)
 
 

@@ -22,19 +22,17 @@ WEIGHT = str(FLMetaKey.NUM_STEPS_CURRENT_ROUND)  # what a result weighs; 1 where
 
 def arrays_of(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The parameters as NumPy arrays, without a copy where that can be."""
-    return {name: _array(name, value) for name, value in params.items()}
-
-
-def _array(name: str, value: Any) -> np.ndarray:
-    if hasattr(value, "materialize"):  # a tensor that waits on the server's disk
-        value = value.materialize()
-    if hasattr(value, "detach"):  # PyTorch's
-        value = value.detach().cpu()
-        value = value.float() if f"{value.dtype}" == "torch.bfloat16" else value
-        value = value.numpy()
-    if not isinstance(value, np.ndarray | np.number):
-        raise InputError(f"`{name}` must be an array, got {type(value).__name__}.")
-    return np.asarray(value)
+    found = {}
+    for name, value in params.items():
+        if hasattr(value, "materialize"):  # a tensor that waits on the server's disk
+            value = value.materialize()
+        if hasattr(value, "detach"):  # PyTorch's
+            value = value.detach().cpu()
+            value = (value.float() if f"{value.dtype}" == "torch.bfloat16" else value).numpy()
+        if not isinstance(value, np.ndarray | np.number):
+            raise InputError(f"`{name}` must be an array, got {type(value).__name__}.")
+        found[name] = np.asarray(value)
+    return found
 
 
 def like(array: np.ndarray, other: Any) -> Any:
