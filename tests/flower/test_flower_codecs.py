@@ -37,29 +37,6 @@ def request(codec=CODED, **changes):
     return replace(Request(policy.rule, (), policy.codec, (), "n", fed.SEED, 1), **changes)
 
 
-@pytest.mark.parametrize("inner", [flower.FedAvg, fed.Spy])
-@pytest.mark.parametrize("codec", CODECS)
-def test_a_federation_is_the_plain_loop(codec, inner):
-    for policy in (f"full+{codec}", f"adaptive,k=0+ou+{codec}"):
-        strategy, result, _ = run(policy, 4, inner)
-        expected, _, _ = fed.plain_loop(policy, TARGETS, 4)
-        np.testing.assert_allclose(fed.flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
-        assert sum(row["rejected"] for row in strategy.history) == 0
-
-
-@pytest.mark.parametrize("codec", ["top_k:0.05,feedback=true", "sparse_ternary:0.2,feedback=true"])
-def test_what_a_codec_leaves_out_stays_on_the_node(codec):
-    """Node and plain loop keep the same; silence leaves it alone; the server checks both norms."""
-    for policy in (f"full+{codec}", f"adaptive,k=0+ignore+{codec}"):
-        strategy, result, grid = run(policy, 6, norm_limit=None)
-        expected, kept, _ = fed.plain_loop(policy, TARGETS, 6)
-        np.testing.assert_allclose(fed.flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
-        assert sum(row["rejected"] for row in strategy.history) == 0
-        for node, residual in enumerate(kept):
-            state = grid.contexts[node].state["taciturn.residual"]["next"].numpy()
-            np.testing.assert_allclose(state, residual, atol=1e-4)
-
-
 def test_a_residual_waits_until_the_server_has_taken_the_code():
     """Of a code that was rejected, nothing is left out: the model has nothing of it."""
     seen = []
@@ -105,11 +82,9 @@ BUDGETS = {
 
 
 @pytest.mark.parametrize("text", BUDGETS)
-def test_a_budget_is_spent_and_its_model_is_that_of_the_plain_loop(text, monkeypatch):
-    monkeypatch.setattr(client, "_uniform", lambda: 0.0)  # who may speak does, as in the loop
-    strategy, result, _ = run(text, 4, norm_limit=None)
-    expected, _, _ = fed.plain_loop(text, TARGETS, 4)
-    np.testing.assert_allclose(fed.flat(result.arrays), expected, rtol=1e-5, atol=1e-5)
+def test_a_budget_is_spent(text, monkeypatch):
+    monkeypatch.setattr(client, "_uniform", lambda: 0.0)  # who may speak does
+    strategy, _, _ = run(text, 4, norm_limit=None)
     assert [row["spoke"] for row in strategy.history] == [fed.NODES] * 4
     spent = [row["bytes_up"] / fed.NODES + OVERHEAD for row in strategy.history]
     # Of so few weights there are few lengths: a code may be half as long as it could be.

@@ -3,13 +3,11 @@
 import federation
 import numpy as np
 import pytest
-from federation import EXAMPLES, NODES, SEED, LocalGrid, context, flat, model, pulled, record
+from federation import EXAMPLES, NODES, LocalGrid, context, flat, model, pulled, record
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import strategy as flower
 
 from taciturn import TaciturnError
-from taciturn.core import downlink as core
-from taciturn.core import server
 from taciturn.core.policy import parse
 from taciturn.flower import downlink, protocol
 
@@ -57,28 +55,14 @@ def run(policy=POLICY, rounds=ROUNDS, grid=None, inner=None, **options):
     return federation.run(policy, rounds, inner, TARGETS, grid, **options)
 
 
-def by_hand(text: str, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """θ and P of the core's own functions."""
-    policy = parse(text)
-    state = server.init(policy, np.zeros(SIZE, np.float32))
-    total = np.float32(sum(EXAMPLES))
-    for t in range(rounds):
-        mean = np.zeros(SIZE, np.float32)
-        for target, n in zip(TARGETS, EXAMPLES, strict=True):
-            mean += np.float32(n) * (np.float32(0.5) * (target - state.public))
-        state = state._replace(weights=state.weights + mean / total)
-        state = core.publish(policy, state, downlink.key_of(SEED, downlink.DOWN, t))
-    return state.weights, state.public
-
-
 @pytest.mark.parametrize("codec", ["eden:0.5", "top_k:0.1", "sparse_ternary:0.1", "float16"])
 def test_a_federation_is_the_core(codec):
     text = f"full+down={codec}"
     strategy, result, grid = run(text)
-    weights, public = by_hand(text, ROUNDS)
-    np.testing.assert_allclose(flat(result.arrays), public, atol=1e-4)
-    np.testing.assert_allclose(flat(strategy._downlink.weights), weights, atol=1e-4)
-    assert np.abs(weights - public).max() > 1e-5
+    state, _, _ = federation.plain_loop(text, TARGETS, ROUNDS)
+    np.testing.assert_allclose(flat(result.arrays), state.public, atol=1e-4)
+    np.testing.assert_allclose(flat(strategy._downlink.weights), state.weights, atol=1e-4)
+    assert np.abs(state.weights - state.public).max() > 1e-5
     assert all(row["rejected"] == 0 for row in strategy.history)
     # The first time everyone gets the model, and then a message.
     assert grid.whole() == [list(range(NODES))] + [[]] * (ROUNDS - 1)
