@@ -170,7 +170,7 @@ class Starting(flower.FedAvg):
      (None, {"min_clients": 0}, "`min_clients` must be at least 1, got 0"),
      (None, {"policy": "adaptve"}, "Did you mean `adaptive`"),
      (None, {"policy": "adaptive+own"}, "`own` needs an update of every node"),
-     (None, {"weight_limit": 0.5}, "`weight_limit`"),
+     (None, {"weight_limit": 0.5}, "`weight_limit`"), (None, {"seed": -1}, "`seed`"),
      (None, {"norm_limit": "much"}, "`norm_limit`"),
      (None, {"kept_messages": -1}, "`kept_messages` must be"),
      (None, {"track": "mlflw"}, "no tracker called `mlflw`")],
@@ -263,10 +263,7 @@ def test_the_log_says_what_was_uploaded_and_early_where_little_is_saved(caplog):
 
 
 def test_a_round_is_one_line_of_the_log(caplog):
-    fed.run(
-        "full+eden:1",
-        tamper=fed.bad(lambda content: content["metrics"].update({"num-examples": 0})),
-    )
+    fed.run("full+eden:1", tamper=fed.bad(fed.claim("num-examples", 0)))
     (line,) = (text for text in caplog.messages if text.startswith("Taciturn: round 1: "))
     assert "4 of 5 spoke, 0 silent, 1 rejected, 0 errors, 0 missing; uploaded " in line
     assert "Rejected: `num-examples` must be in" in line

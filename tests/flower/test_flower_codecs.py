@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import federation as fed
 import numpy as np
 import pytest
-from flwr.app import Array
 from flwr.serverapp import strategy as flower
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_flower import CODECS
 
 from taciturn.core.codecs import Form, from_bytes, to_bytes
 from taciturn.core.policy import parse
@@ -22,8 +22,6 @@ from taciturn.federation.replies import Reply
 from taciturn.flower import protocol
 
 SIZE = 300
-CODECS = ["float16", "bfloat16", "quantize:4", "eden:1", "eden:0.3", "top_k:0.1",
-          "sparse_ternary:0.2", "peaks:0.2", "peaks:100B"]  # fmt: skip
 CODED, FEEDBACK = "full+eden:1", "full+top_k:0.05,feedback=true"
 TARGETS = fed.targets(size=SIZE)
 
@@ -143,56 +141,6 @@ def test_models_of_other_precision(dtype):
     assert strategy.history[0]["spoke"] == fed.NODES
     assert result.arrays["w"].dtype == dtype
     np.testing.assert_allclose(result.arrays["w"].numpy(), fed.mean_of(TARGETS), atol=0.03)
-
-
-def change(edit):
-    """Puts another code in the place of the node's."""
-    return lambda content: fed.restate(content, edit(fed.said(content).code))
-
-
-def scales(value):
-    return change(lambda code: code[:-4] + np.float32(value).tobytes())
-
-
-def in_array(code: Array):
-    """Puts this array in the place of the code."""
-
-    def tamper(content):
-        fed.restate(content, b"")
-        content["arrays"] = fed.record()
-        content["arrays"][protocol.CODE] = code
-
-    return tamper
-
-
-GARBAGE = {
-    "cut short": change(lambda code: code[:-1]),
-    "nothing": change(lambda code: b""),
-    "too long": change(lambda code: code + b"0"),
-    "a NaN scale": scales(np.nan),
-    "a huge scale": scales(3e38),
-    "a scale that does not fit the norm": scales(1e3),
-    "a norm that does not fit": lambda c: fed.restate(c, norm=1e-3),
-    # Without feedback, an encoded norm that fits is not believed.
-    "a tiny norm and another": lambda c: fed.restate(
-        c, norm=1e-9, encoded_norm=float(0.5 * np.linalg.norm(TARGETS[fed.BAD]))
-    ),
-    "weights beside the code": lambda c: c.update({"arrays": fed.model(SIZE)}),
-    "an array of other numbers": in_array(Array(np.zeros(42, "f4"))),
-    "an array of broken bytes": in_array(Array("uint8", (42,), "numpy.ndarray", b"garbage")),
-}
-
-
-@pytest.mark.parametrize("inner", [flower.FedAvg, fed.Spy])
-@pytest.mark.parametrize("kind", GARBAGE)
-def test_a_bad_code_is_rejected_and_nothing_else_happens(kind, inner, caplog):
-    strategy, result, _ = run(CODED, inner=inner, tamper=fed.bad(GARBAGE[kind]))
-    assert (strategy.history[0]["rejected"], strategy.history[0]["spoke"]) == (1, fed.NODES - 1)
-    assert f"the reply of node {fed.BAD} is rejected" in caplog.text
-    none = fed.bad(lambda content: content["metrics"].update({"num-examples": 0}))
-    left_out, without, _ = run(CODED, inner=inner, tamper=none)
-    np.testing.assert_array_equal(fed.flat(result.arrays), fed.flat(without.arrays))
-    assert left_out.history[0]["norm_mean"] == strategy.history[0]["norm_mean"]
 
 
 @pytest.mark.parametrize("text", CODECS)
