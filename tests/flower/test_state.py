@@ -1,21 +1,33 @@
-"""A server that dies and comes back."""
+"""A server that dies and comes back: its run ends bit for bit where it would have ended."""
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
 
 import federation
 import numpy as np
 import pytest
-from federation import SIZE, LocalGrid, flat, model, pulled, record, run, targets
+from federation import NODES, SIZE, LocalGrid, flat, model, pulled, record, run, targets
 from flwr.app import MetricRecord
 from flwr.serverapp import strategy as flower
 
 from taciturn import TaciturnError, runs
+from taciturn.federation import client
 from taciturn.federation.state import Store
-from taciturn.flower import Taciturn
+from taciturn.flower import Taciturn, speak
 from taciturn.report import page, series
 
 POLICY = "adaptive,k=0+ou"
+POLICIES = [
+    "full", "adaptive,k=0.3+ou", "fixed:0.7+last", "adaptive,k=0.3,robust=true,at_most=2+ou",
+    "adaptive,k=-0.2,robust=true+ignore", "adaptive,k=0.7+ou,mode=paper",
+    "adaptive,k=0.1+ou+eden:0.5", "random:0.5+ou", "optimal:0.4+last+eden:1", "budget:5%",
+]  # fmt: skip
 
 
 class Killed(BaseException):
@@ -262,3 +274,96 @@ def test_another_run_cannot_go_on(change, message, tmp_path):
         runs.write_json(tmp_path / "state.json", change.pop("about"))
     with pytest.raises(TaciturnError, match=message):
         start(tmp_path, 2, **change)
+
+
+def toss(message, context, call_next):
+    """A mod around `speak`: a node's draw follows from round and node, not from the system."""
+    draws = np.random.default_rng((message.content["config"]["server-round"], context.node_id))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "_uniform", draws.random)
+        return call_next(message, context)
+
+
+def written(folder):
+    """When the state in a folder was written; 0 where there is none."""
+    state = Path(folder, "state.json")
+    return state.stat().st_mtime_ns if state.exists() else 0
+
+
+def tossed(folder, rounds, policy, inner="FedAvg", **options):
+    """`start` with such draws; a run that goes on has its seed in its state."""
+    seed = None if folder is not None and written(folder) else 5
+    mods = [toss, speak()]
+    return start(folder, rounds, getattr(flower, inner), policy, mods=mods, seed=seed, **options)
+
+
+def assert_same(ours, theirs):
+    """Model, history, results and what the server remembers: bits and types."""
+    (a, found), (b, expected) = ours, theirs
+    np.testing.assert_array_equal(flat(found.arrays), flat(expected.arrays))
+    assert repr(a.history) == repr(b.history)
+    for x, y in zip(a.memory.rule + tuple(a.memory.stand_in),
+                    b.memory.rule + tuple(b.memory.stand_in), strict=True):  # fmt: skip
+        assert type(x) is type(y)
+        assert np.asarray(x).dtype == np.asarray(y).dtype
+        np.testing.assert_array_equal(x, y)
+    assert repr(found.train_metrics_clientapp) == repr(expected.train_metrics_clientapp)
+    assert a.nodes == b.nodes
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_goes_on_bit_for_bit(policy, dtype, tmp_path):
+    def play(folder, last=None):
+        def dying(round, arrays):
+            if round == last:
+                raise Killed
+
+        first = record(**{name: a.astype(dtype) for name, a in federation.numpy(model()).items()})
+        wanted = targets(nodes=2 if dtype == "float16" else NODES)
+        return tossed(folder, 6, policy, first=first, wanted=wanted, evaluate_fn=dying)
+
+    whole = play(None)
+    for last in (1, 3):
+        with pytest.raises(Killed):
+            play(tmp_path, last)
+    assert_same(play(tmp_path), whole)
+
+
+SERVER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_state import tossed
+tossed(sys.argv[2], 400, sys.argv[3], sys.argv[4])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 3))]
+)
+def test_killed_processes_go_on_bit_for_bit(seed, tmp_path):
+    """`kill −9` after a random time, five times over."""
+    draws = np.random.default_rng(seed)
+    policy, inner = POLICIES[3 * seed % len(POLICIES)], ["FedAvg", "FedAdam"][seed % 2]
+    command = [sys.executable, "-c", SERVER, str(Path(__file__).parent), str(tmp_path), policy,
+               inner]  # fmt: skip
+    killed = 0
+    for _ in range(5):
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        before = written(tmp_path)
+        while written(tmp_path) == before and server.poll() is None:
+            time.sleep(0.01)
+        timer = threading.Timer(draws.uniform(0, 0.2), os.kill, (server.pid, signal.SIGKILL))
+        timer.start()
+        killed += server.wait() == -signal.SIGKILL
+        timer.cancel()
+    assert killed == 5
+    assert_same(*(tossed(folder, 400, policy, inner) for folder in (tmp_path, None)))
+    assert not list(tmp_path.glob(".*state*"))  # nothing is left of what they had begun to write
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+def test_five_hundred_rounds_need_no_more_memory_than_fifty():
+    subprocess.run([sys.executable, str(Path(__file__).with_name("memory.py"))], check=True)
