@@ -20,6 +20,7 @@ def start(names=NAMES):
     return record(**{
         names[0]: np.zeros(CHANNELS, "f4"), names[1]: np.ones(CHANNELS, "f4"),
         names[2]: np.array(0), "fc.weight": np.zeros((OUTPUTS, CHANNELS), "f4"),
+        "scale": np.array(1, "f4"),
     })  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def normalising(mods=None, names=NAMES):
             var = np.float32(0.9) * var + np.float32(0.1) * variances[k]
         weight = arrays["fc.weight"] + np.float32(0.5) * (wanted[k] - arrays["fc.weight"])
         trained = {names[0]: mean, names[1]: var, names[2]: arrays[names[2]] + BATCHES}
-        return trained | {"fc.weight": weight}, {"num-examples": 10 * (k + 1)}
+        return arrays | trained | {"fc.weight": weight}, {"num-examples": 10 * (k + 1)}
 
     return app_of(step, mods)
 
@@ -66,6 +67,8 @@ def test_means_and_variances_are_those_of_plain_flower(policy, inner, plain, mon
     np.testing.assert_allclose(model[MEAN], plain[MEAN], atol=1e-6)
     np.testing.assert_allclose(model[VAR], plain[VAR], rtol=1e-5)
     assert model[COUNT] == ROUNDS * BATCHES
+    form = {name: (a.shape, a.dtype) for name, a in numpy(start()).items()}
+    assert {name: (a.shape, a.dtype) for name, a in model.items()} == form
     assert np.abs(model["fc.weight"] - plain["fc.weight"]).max() > 1e-3  # or nothing was tested
 
 
@@ -73,7 +76,7 @@ def test_arrays_that_travel_whole_are_named_and_counted(caplog):
     strategy, _ = run(flower.FedAvg, rounds=1)
     numbers = sum(start()[name].numpy().nbytes for name in NAMES)
     assert (
-        f"3 of 4 arrays always travel whole, {numbers:,} bytes in every reply: {MEAN}, {VAR}"
+        f"3 of 5 arrays always travel whole, {numbers:,} bytes in every reply: {MEAN}, {VAR}"
         in (caplog.text)
     )
     whole = sum(len(start()[name].data) for name in NAMES)

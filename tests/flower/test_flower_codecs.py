@@ -116,16 +116,6 @@ def test_a_codecs_noise_is_not_in_the_second_moments_of_fedadam():
     assert 0.8 < found["budget:2%"] / found["full"] < 1.3
 
 
-def test_the_bytes_in_the_history_are_those_that_travel():
-    strategy, _, grid = run(CODED, inner=fed.Spy)
-    row = strategy.history[0]
-    assert [list(reply.content) for reply in grid.received] == [["metrics"]] * fed.NODES
-    assert row["bytes_up"] == fed.NODES * parse(CODED).codec.nbytes(SIZE)
-    plain, _, _ = run("full")
-    extra = row["bytes_up_full"] - plain.history[0]["bytes_up"] - plain.history[0]["overhead_up"]
-    assert abs(extra) < 10 * fed.NODES
-
-
 def test_a_code_that_is_too_long_for_one_object_is_an_array(monkeypatch):
     _, expected, _ = run(CODED, inner=fed.Spy)
     monkeypatch.setattr(protocol, "CHUNK", 2)

@@ -49,10 +49,8 @@ class Recording(LocalGrid):
         return self.contexts[node].state.array_records[downlink.RECORD]
 
 
-def run(policy=POLICY, rounds=ROUNDS, grid=None, inner=None, **options):
-    grid = grid or Recording()
-    inner = inner or flower.FedAvg(fraction_evaluate=0.0, min_available_nodes=1)
-    return federation.run(policy, rounds, inner, TARGETS, grid, **options)
+def run(policy=POLICY, rounds=ROUNDS, grid=None, inner=flower.FedAvg, **options):
+    return federation.run(policy, rounds, inner, TARGETS, grid or Recording(), **options)
 
 
 @pytest.mark.parametrize("codec", ["eden:0.5", "top_k:0.1", "sparse_ternary:0.1", "float16"])
@@ -85,52 +83,39 @@ def test_off_nothing_changes_not_a_bit():
     assert row["bytes_down_full"] == row["bytes_down"] + row["overhead_down"]
 
 
-def test_who_was_away_gets_the_messages_since():
-    strategy, _, grid = run(rounds=6, grid=Recording(away={1: (2, 3, 4)}))
-    assert grid.whole()[1:] == [[]] * 5
-    message = grid.requests[4][1].content
-    assert message[downlink.RECORD]["since"] == 0
-    assert message[downlink.RECORD]["version"] == 4
-    assert message["arrays"][MESSAGES].numpy().size == 4 * parse(POLICY).down.nbytes(SIZE)
-    assert [row["rejected"] for row in strategy.history] == [0] * 6
-    assert [row["missing"] for row in strategy.history] == [0, 1, 1, 1, 0, 0]
-    # Where so many are not kept, it gets the model.
-    _, _, grid = run(rounds=6, grid=Recording(away={1: (2, 3, 4)}), kept_messages=3)
-    assert grid.whole()[1:] == [[], [], [], [1], []]
+def of_another_model(node, reply):
+    (metrics,) = protocol.metrics_of(reply.content).values()
+    version, checksum = metrics[protocol.HAS]
+    if node == 1 and version == 2:
+        metrics[protocol.HAS] = [version, checksum + 1]
+    return reply
 
 
-def test_who_has_more_than_the_server_knows_takes_what_it_lacks():
-    strategy, _, grid = run(grid=Recording(lost={2: 1}))
-    assert grid.requests[2][1].content[downlink.RECORD]["since"] == 0
-    assert [row["missing"] for row in strategy.history] == [0, 1, 0, 0, 0]
-    assert [row["rejected"] for row in strategy.history] == [0] * 5
-
-
-def test_who_forgot_is_rejected_once_and_gets_the_model():
-    strategy, _, grid = run(rounds=6, grid=Recording(forget={3: (2,)}))
-    assert [row["rejected"] for row in strategy.history] == [0, 0, 1, 0, 0, 0]
-    assert grid.whole()[1:] == [[], [], [2], [2], []]
-
-
-def test_whose_state_is_stored_late_is_rejected_once_and_gets_one_message_more():
-    strategy, _, grid = run(rounds=7, grid=Recording(behind=[1]))
-    assert [row["rejected"] for row in strategy.history] == [0, 1, 0, 0, 0, 0, 0]
-    assert grid.whole()[1:] == [[], [1], [1], [], [], []]
-    sent = [grid.requests[-1][node].content["arrays"][MESSAGES].numpy().size for node in (0, 1)]
-    assert sent == [parse(POLICY).down.nbytes(SIZE), 2 * parse(POLICY).down.nbytes(SIZE)]
-
-
-def test_another_model_is_rejected_and_gets_it_whole_from_then_on():
-    def tamper(node, reply):
-        (metrics,) = protocol.metrics_of(reply.content).values()
-        version, checksum = metrics[protocol.HAS]
-        if node == 1 and version == 2:
-            metrics[protocol.HAS] = [version, checksum + 1]
-        return reply
-
-    strategy, _, grid = run(grid=Recording(tamper=tamper))
-    assert [row["rejected"] for row in strategy.history] == [0, 0, 1, 0, 0]
-    assert grid.whole()[1:] == [[], [], [1], [1]]
+@pytest.mark.parametrize(
+    ("happens", "kept", "rejected", "messages"),
+    [({"away": {1: (2, 3, 4)}}, None, None, [None, 1, 2, 3, 4, 1, 1]),
+     ({"away": {1: (2, 3, 4)}}, 3, None, [None, 1, 2, 3, None, 1, 1]),  # so many are not kept
+     ({"lost": {2: 1}}, None, None, [None, 1, 2, 1, 1, 1, 1]),  # it has more than is known
+     ({"forget": {3: (1,)}}, None, 3, [None, 1, 1, None, None, 2, 2]),
+     ({"behind": [1]}, None, 2, [None, 1, None, None, 2, 2, 2]),
+     ({"tamper": of_another_model}, None, 3, [None, 1, 1, None, None, None, None])],
+)  # fmt: skip
+def test_a_node_gets_the_messages_that_it_lacks_or_the_model(happens, kept, rejected, messages):
+    """Of a node to which something happens: when it is rejected, and how many messages it gets."""
+    strategy, _, grid = run(rounds=7, grid=Recording(**happens), kept_messages=kept)
+    assert [row["round"] for row in strategy.history if row["rejected"]] == [rejected][
+        : bool(rejected)
+    ]
+    away = [*happens.get("away", {}).get(1, ()), *happens.get("lost", {})]
+    assert [row["round"] for row in strategy.history if row["missing"]] == away
+    for node, expected in ((0, [None] + [1] * 6), (1, messages)):
+        sent = [requests[node].content for requests in grid.requests]
+        assert [
+            content["arrays"][MESSAGES].numpy().size / parse(POLICY).down.nbytes(SIZE)
+            if "since" in content[downlink.RECORD]
+            else None
+            for content in sent
+        ] == expected
 
 
 def test_the_server_assumes_nothing():
@@ -154,7 +139,7 @@ def test_inner_strategies_see_their_own_model_and_what_was_learned(inner):
             self.given = [flat(reply.content["arrays"]) for reply in replies]
             return super().aggregate_train(server_round, replies)
 
-    spy = Watching(fraction_evaluate=0.0, min_available_nodes=1)
+    spy = Watching(fraction_evaluate=0.0)
     _, _, grid = run("full+down=eden:0.1", 3, inner=spy)
     public = flat(grid.kept(0))
     assert np.abs(spy.theta - public).max() > 1e-3
@@ -166,7 +151,7 @@ def test_inner_strategies_see_their_own_model_and_what_was_learned(inner):
 
 
 def test_evaluation_uses_the_public_model():
-    _, result, grid = run(inner=flower.FedAvg(min_available_nodes=1), rounds=3, min_clients=1)
+    _, result, grid = run(inner=flower.FedAvg(), rounds=3)
     evaluations = grid.requests[1::2]
     assert len(evaluations) == 3
     for node, request in evaluations[-1].items():
@@ -179,21 +164,16 @@ def test_evaluation_uses_the_public_model():
 
 
 def test_a_restart_is_bit_equal(tmp_path):
-    def go_on(rounds, folder, grid):
-        inner = flower.FedAdam(fraction_evaluate=0.0, min_available_nodes=1)
-        policy = "full+top_k:0.1,feedback=true+down=eden:0.5"
-        strategy, result, _ = run(policy, rounds, grid, inner, folder=tmp_path / folder)
-        return strategy._downlink, result
-
-    whole, result = go_on(6, "a", Recording())
-    first, second = Recording(), Recording()
-    go_on(3, "b", first)
+    whole, first, second = Recording(), Recording(), Recording()
+    policy = "full+top_k:0.1,feedback=true+down=eden:0.5"
+    expected, result, _ = run(policy, 6, whole, flower.FedAdam)
+    run(policy, 3, first, flower.FedAdam, folder=tmp_path)
     second.contexts = first.contexts
-    again, resumed = go_on(6, "b", second)
+    strategy, resumed, _ = run(policy, 6, second, flower.FedAdam, folder=tmp_path)
     np.testing.assert_array_equal(flat(resumed.arrays), flat(result.arrays))
-    assert again.log == whole.log
-    assert again.version == whole.version == 6
-    np.testing.assert_array_equal(flat(again.weights), flat(whole.weights))
+    ours, theirs = strategy._downlink, expected._downlink
+    assert (ours.log, ours.version) == (theirs.log, theirs.version)
+    np.testing.assert_array_equal(flat(ours.weights), flat(theirs.weights))
     assert second.whole() == [list(range(NODES)), [], []]  # what nodes have is not assumed
 
 

@@ -66,11 +66,7 @@ def test_the_folder_can_be_read_like_that_of_a_simulation(tmp_path):
     np.testing.assert_array_equal(weights["a"], result.arrays["a"].numpy())
     shown = page.content([tmp_path], series.read_all([tmp_path]))
     assert shown["ended"]
-    assert [arm["name"] for arm in shown["arms"]] == [POLICY]
-    assert {panel["key"] for panel in shown["panels"]} >= {
-        "accuracy", "accuracy-upload", "spoke", "norms", "bytes", "bits"
-    }  # fmt: skip
-    assert "stand_in" in shown["tables"]
+    assert {panel["key"] for panel in shown["panels"]} >= {"accuracy-upload", "spoke", "norms"}
 
 
 def test_results_of_evaluation_and_the_log_count_on(tmp_path, caplog):
@@ -323,11 +319,10 @@ def test_every_policy_goes_on_bit_for_bit(policy, dtype, tmp_path):
         wanted = targets(nodes=2 if dtype == "float16" else NODES)
         return tossed(folder, 6, policy, first=first, wanted=wanted, evaluate_fn=dying)
 
-    whole = play(None)
     for last in (1, 3):
         with pytest.raises(Killed):
             play(tmp_path, last)
-    assert_same(play(tmp_path), whole)
+    assert_same(play(tmp_path), play(None))
 
 
 SERVER = """
