@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_flower import CODECS
 
 from taciturn.core.codecs import Form, from_bytes, to_bytes
-from taciturn.core.policy import parse
+from taciturn.core.policy import RULES, parse
 from taciturn.core.rules import Rule, Threshold
 from taciturn.core.tally import OVERHEAD
 from taciturn.federation import aggregation, client
@@ -187,25 +187,12 @@ def test_keys_differ_between_rounds_and_nodes():
     assert len(keys) == 12
 
 
-def with_rule(monkeypatch, rule):
-    """A policy with a rule of one's own, which both sides know."""
-    monkeypatch.setitem(parse.__globals__["RULES"], rule.name, lambda: rule)
-    return replace(parse("full+ignore"), rule=rule)
-
-
-def test_a_node_remembers_how_long_it_was_silent(monkeypatch):
-    patient = Rule("patient", init=lambda size, rounds: Threshold(1e9),
-                   speaks=lambda own, context: own.silence >= 2,
-                   looks_at=("silence",))  # fmt: skip
-    strategy, _, _ = run(with_rule(monkeypatch, patient), 6)
-    assert [row["spoke"] for row in strategy.history] == [0, 0, fed.NODES, 0, 0, fed.NODES]
-
-
 def test_a_rule_that_looks_at_the_loss_needs_one(monkeypatch, caplog):
     worried = Rule("worried", init=lambda size, rounds: Threshold(2.5),
                    speaks=lambda own, context: own.loss > context.threshold,
                    looks_at=("loss",))  # fmt: skip
-    policy = with_rule(monkeypatch, worried)
+    monkeypatch.setitem(RULES, "worried", lambda: worried)  # both sides know it
+    policy = replace(parse("full+ignore"), rule=worried)
     strategy, _, _ = run(policy)  # their losses are 1, 2, 3, 4 and 5
     assert strategy.history[0]["spoke"] == 3
     monkeypatch.setattr(client, "_LOSSES", ("nothing",))

@@ -59,21 +59,14 @@ def simulated(policy: str, rounds: int) -> np.ndarray:
 
 @pytest.mark.nightly
 def test_a_federation_of_processes(tmp_path):
+    """The plain loop's model; silent nodes upload less than 1 % of what the others do."""
     with Federation(tmp_path / "flower") as federation:
         federation.start()
-        five_rounds(federation)
-        a_node_is_killed(federation)
-
-
-def five_rounds(federation):
-    """The plain loop's model; silent nodes upload less than 1 % of what the others do."""
-    federation.run("five", policy=POLICY)
+        federation.run("five", policy=POLICY)
     np.testing.assert_allclose(federation.model("five"), simulated(POLICY, 5), rtol=0, atol=1e-6)
-    assert federation.counts("five", "spoke") == [2] * 5
-    assert federation.counts("five", "silent") == [2] * 5
+    assert federation.counts("five", "spoke") == federation.counts("five", "silent") == [2] * 5
     up = [proxy.up for proxy in federation.proxies]
-    for k in SILENT:
-        assert up[k] < 0.01 * min(up[0], up[1])
+    assert max(up[k] for k in SILENT) < 0.01 * min(up[0], up[1])
     # What the strategy counts is what crossed, but for HTTP's own headers and polling.
     counted = uploaded(federation, "five")
     assert counted < sum(up) < 1.05 * counted
@@ -127,17 +120,6 @@ def test_a_site_holds_its_limit_whatever_the_app_is(tmp_path):
         assert "more than the 20,000 bytes that its site" in federation.log("run-whole")
         federation.run("coded", policy="full+eden:0.1", nodes=2, rounds=1)
         assert federation.counts("coded", "spoke") == [2]
-
-
-def a_node_is_killed(federation):
-    """A node dies while it trains: it is missing, neither silent nor an error."""
-    process = federation.submit("killed", policy=POLICY, slow=1, rounds=1, timeout=15.0)
-    asleep = federation.home / "killed.asleep"
-    wait_until("the last node trains", asleep.exists)
-    kill_tree(federation.nodes[-1].pid)
-    process.wait(90)
-    found = [federation.counts("killed", name) for name in ("missing", "spoke", "silent")]
-    assert found == [[1], [2], [1]]
 
 
 def a_server_dies(federation, folder, turn):

@@ -52,8 +52,7 @@ def flat(params):
 
 
 def loop(policy="full", rounds=1, start=None, step=pulled, names=NAMES, **options):
-    own = {name: options.pop(name) for name in ("diff", "plain", "tamper", "required")
-           if name in options}  # fmt: skip
+    own = {name: options.pop(name) for name in ("diff", "plain", "tamper") if name in options}
     aggregator = Taciturn(policy, **{"seed": SEED} | options)
     return Loop(aggregator, start or model(), step, names, rounds, **own)
 
