@@ -249,21 +249,6 @@ def test_silent_clients_count_towards_the_least_unless_they_are_ignored():
         assert strategy.memory.stand_in.t == learned
 
 
-HEAD = {"body": np.zeros(4, "f4"), "head": np.zeros(2, "f4"), "count": np.array([10, 20])}
-
-
-def layered():
-    """Four clients with a counter and a head, of which the first two hardly move their body."""
-
-    def step(k, arrays):
-        moved = np.float32(0.01 if k < 2 else 1.0)
-        trained = {"body": arrays["body"] + moved, "head": arrays["head"] + np.float32(k)}
-        return trained | {"count": arrays["count"] + k}, {"num-examples": k + 1, "own": float(k)}
-
-    return {"grid": fed.LocalGrid(fed.app_of(step), 4), "start": fed.record(**HEAD),
-            "exclude": ["head"]}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("inner", "stand_in"),
     [
@@ -275,7 +260,16 @@ def layered():
 )
 def test_excluded_layers_counters_and_metrics_are_averaged_over_all(inner, stand_in):
     """To a strategy that compares replies the silent say nothing."""
-    strategy, result, _ = fed.run(f"fixed:1+{stand_in}", inner=inner, min_clients=1, **layered())
+
+    def step(k, arrays):  # two hardly move their body
+        moved = {name: array + array.dtype.type(k) for name, array in arrays.items()}
+        moved["body"] = arrays["body"] + np.float32(0.01 if k < 2 else 1.0)
+        return moved, {"num-examples": k + 1, "own": float(k)}
+
+    start = fed.record(body=np.zeros(4, "f4"), head=np.zeros(2, "f4"), count=np.array([10, 20]))
+    options = {"start": start, "exclude": ["head"], "min_clients": 1}
+    grid = fed.LocalGrid(fed.app_of(step), 4)
+    strategy, result, _ = fed.run(f"fixed:1+{stand_in}", 1, inner, grid=grid, **options)
     assert strategy.history[0]["silent"] == 2
     arrays, own = fed.numpy(result.arrays), result.train_metrics_clientapp[1]["own"]
     assert arrays["count"].dtype == np.int64
@@ -358,10 +352,8 @@ def test_a_step_that_is_not_finite_in_the_models_type_is_not_taken(caplog):
     assert "Exploding made weights of round 2 that are not finite, first in `b`" in caplog.text
     # What a code says of a large update is larger here and there: so is their mean.
     wanted = np.full((fed.NODES, 300), 6e4, np.float16)
-    grid, start = (
-        fed.LocalGrid(fed.pulled(wanted, rate=1.0), fed.NODES),
-        fed.record(w=np.zeros(300, np.float16)),
-    )
+    grid = fed.LocalGrid(fed.pulled(wanted, rate=1.0), fed.NODES)
+    start = fed.record(w=np.zeros(300, np.float16))
     strategy, result, _ = fed.run("full+eden:1", grid=grid, start=start)
     assert strategy.history[0]["spoke"] == fed.NODES
     assert not fed.flat(result.arrays).any()
