@@ -11,6 +11,7 @@ round must have been counted there once.
 import argparse
 import json
 import random
+import re
 import sys
 import tempfile
 import time
@@ -22,13 +23,15 @@ from loopback import Federation, kill_tree, saved
 
 from taciturn import runs
 
+POLICY = "adaptive,robust=true,at_most=10+ou,cap=true+down=eden:1"
+HAS = re.compile(r"node \d+ has version (\d+) of the public model, checksum (\d+)")
 COUNTED = ("spoke", "silent", "rejected", "errors", "missing")
 
 
 def soak(home: Path, rounds: int, nodes: int, seconds: float, seed: int) -> dict[str, object]:
     chance, folder = random.Random(seed), home / "run"
     began, kills, starts = time.monotonic(), 0, 0
-    settings = {"policy": "adaptive,robust=true,at_most=10+ou,cap=true", "folder": str(folder),
+    settings = {"policy": POLICY, "folder": str(folder),
                 "rounds": rounds, "nodes": 3, "timeout": 15.0}  # fmt: skip
     falls = [0, rounds // 3, 2 * rounds // 3]  # the rounds after which a run is started (again)
     with Federation(
@@ -54,6 +57,10 @@ def soak(home: Path, rounds: int, nodes: int, seconds: float, seed: int) -> dict
                 federation.start_node(k)
                 live[k], kills = federation.nodes[-1], kills + 1
             time.sleep(chance.uniform(1, 5))
+    log = "".join(federation.log(f"run-soak{i}") for i in range(1, starts + 1))
+    found = {(int(version), checksum) for version, checksum in HAS.findall(log)}
+    # What the last round before a fall logged may be lost with the SuperLink.
+    assert rounds - starts < len(found) == len(dict(found)) <= rounds, "models differ"
     rows, table = runs.read_csv(folder / "metrics.csv"), runs.read_csv(folder / "nodes.csv")
     assert [int(row["round"]) for row in rows] == list(range(1, rounds + 1)), "rounds are missing"
     for row in rows:
