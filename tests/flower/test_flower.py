@@ -43,7 +43,9 @@ POLICIES = [
     "full", "adaptive,k=0+ou", "adaptive,k=-0.5+last", "adaptive,k=0+ignore",
     "adaptive,k=0+ou,mode=paper", "adaptive,k=0+ou,cap=true", *BUDGETS,
     *(f"{rest}+{codec}" for rest in ("full", "adaptive,k=0+ou") for codec in CODECS),
-    *(f"{rest}+{codec},feedback=true" for rest in ("full", "adaptive,k=0+ignore") for codec in ("top_k:0.05", "sparse_ternary:0.2")),
+    FEEDBACK, "full+sparse_ternary:0.2,feedback=true",
+    "adaptive,k=0+ignore+top_k:0.05,feedback=true",
+    "adaptive,k=0+ignore+sparse_ternary:0.2,feedback=true",
 ]  # fmt: skip
 
 

@@ -18,32 +18,32 @@ MESSAGES = "taciturn.messages"
 
 
 class Recording(LocalGrid):
-    """Keeps what every node was sent. In some rounds, nodes are away or forget all, or their
-    replies are lost; the state of a node in `behind` is stored a round late."""
+    """Keeps what every node was sent. Node 1 is away in some rounds, forgets all before one, or
+    loses its reply in one; where it is `behind`, its state is stored a round late."""
 
-    def __init__(self, app=None, away=None, forget=None, lost=None, behind=(), **options) -> None:
+    def __init__(self, app=None, away=(), forget=0, lost=0, behind=False, **options) -> None:
         super().__init__(app or pulled(TARGETS), NODES, **options)
         self.requests: list[dict[int, Message]] = []
-        self.stored = {node: RecordDict() for node in behind}
-        self.away, self.forget, self.lost = away or {}, forget or {}, lost or {}
+        self.away, self.forget, self.lost = away, forget, lost
+        self.stored = RecordDict() if behind else None
 
     def send_and_receive(self, messages, *, timeout=None):
         messages, round = list(messages), len(self.requests) + 1
-        self.late = {node for node, rounds in self.away.items() if round in rounds}
-        for node in self.forget.get(round, ()):
-            self.contexts[node] = context(node)
-        for node, earlier in self.stored.items() if messages else ():
-            self.stored[node], self.contexts[node].state = self.contexts[node].state, earlier
+        self.late = {1} if round in self.away else set()
+        if round == self.forget:
+            self.contexts[1] = context(1)
         if messages:
             self.requests.append({m.metadata.dst_node_id: m for m in messages})
-        replies, lost = super().send_and_receive(messages, timeout=timeout), self.lost.get(round)
-        return [reply for reply in replies if reply.metadata.src_node_id != lost]
+            if self.stored is not None:
+                self.stored, self.contexts[1].state = self.contexts[1].state, self.stored
+        replies, lost = super().send_and_receive(messages, timeout=timeout), round == self.lost
+        return [reply for reply in replies if reply.metadata.src_node_id != 1 or not lost]
 
-    def whole(self) -> list[list[int]]:
-        """The nodes that were sent the model whole, in each round."""
-        return [[node for node, message in sorted(requests.items())
-                 if "since" not in message.content[downlink.RECORD]]
-                for requests in self.requests]  # fmt: skip
+    def messages(self, node: int) -> list[float | None]:
+        """How many messages a node was sent in each round; None for the model."""
+        found = [requests[node].content["arrays"].get(MESSAGES) for requests in self.requests]
+        length = parse(POLICY).down.nbytes(SIZE)
+        return [None if sent is None else sent.numpy().size / length for sent in found]
 
     def kept(self, node: int) -> ArrayRecord:
         return self.contexts[node].state.array_records[downlink.RECORD]
@@ -56,14 +56,12 @@ def run(policy=POLICY, rounds=ROUNDS, grid=None, inner=flower.FedAvg, **options)
 @pytest.mark.parametrize("codec", ["eden:0.5", "top_k:0.1", "sparse_ternary:0.1", "float16"])
 def test_a_federation_is_the_core(codec):
     text = f"full+down={codec}"
-    strategy, result, grid = run(text)
+    strategy, result, _ = run(text)
     state, _, _ = federation.plain_loop(text, TARGETS, ROUNDS)
     np.testing.assert_allclose(flat(result.arrays), state.public, atol=1e-4)
     np.testing.assert_allclose(flat(strategy._downlink.weights), state.weights, atol=1e-4)
     assert np.abs(state.weights - state.public).max() > 1e-5
     assert all(row["rejected"] == 0 for row in strategy.history)
-    # The first time everyone gets the model, and then a message.
-    assert grid.whole() == [list(range(NODES))] + [[]] * (ROUNDS - 1)
     message = parse(text).down.nbytes(SIZE)
     for row in strategy.history[1:]:
         assert NODES * message <= row["bytes_down"] <= NODES * (message + 128)
@@ -93,35 +91,27 @@ def of_another_model(node, reply):
 
 @pytest.mark.parametrize(
     ("happens", "kept", "rejected", "messages"),
-    [({"away": {1: (2, 3, 4)}}, None, None, [None, 1, 2, 3, 4, 1, 1]),
-     ({"away": {1: (2, 3, 4)}}, 3, None, [None, 1, 2, 3, None, 1, 1]),  # so many are not kept
-     ({"lost": {2: 1}}, None, None, [None, 1, 2, 1, 1, 1, 1]),  # it has more than is known
-     ({"forget": {3: (1,)}}, None, 3, [None, 1, 1, None, None, 2, 2]),
-     ({"behind": [1]}, None, 2, [None, 1, None, None, 2, 2, 2]),
+    [({"away": (2, 3, 4)}, None, None, [None, 1, 2, 3, 4, 1, 1]),
+     ({"away": (2, 3, 4)}, 3, None, [None, 1, 2, 3, None, 1, 1]),  # so many are not kept
+     ({"lost": 2}, None, None, [None, 1, 2, 1, 1, 1, 1]),  # it has more than is known
+     ({"forget": 3}, None, 3, [None, 1, 1, None, None, 2, 2]),
+     ({"behind": True}, None, 2, [None, 1, None, None, 2, 2, 2]),
      ({"tamper": of_another_model}, None, 3, [None, 1, 1, None, None, None, None])],
 )  # fmt: skip
 def test_a_node_gets_the_messages_that_it_lacks_or_the_model(happens, kept, rejected, messages):
-    """Of a node to which something happens: when it is rejected, and how many messages it gets."""
+    """When node 1 is rejected, and how many messages it gets; the others get each."""
     strategy, _, grid = run(rounds=7, grid=Recording(**happens), kept_messages=kept)
-    assert [row["round"] for row in strategy.history if row["rejected"]] == [rejected][
-        : bool(rejected)
-    ]
-    away = [*happens.get("away", {}).get(1, ()), *happens.get("lost", {})]
-    assert [row["round"] for row in strategy.history if row["missing"]] == away
-    for node, expected in ((0, [None] + [1] * 6), (1, messages)):
-        sent = [requests[node].content for requests in grid.requests]
-        assert [
-            content["arrays"][MESSAGES].numpy().size / parse(POLICY).down.nbytes(SIZE)
-            if "since" in content[downlink.RECORD]
-            else None
-            for content in sent
-        ] == expected
+    assert [row["rejected"] for row in strategy.history] == [t == rejected for t in range(1, 8)]
+    away = [t in grid.away or t == grid.lost for t in range(1, 8)]
+    assert [row["missing"] for row in strategy.history] == away
+    others = [None, *6 * [1]]
+    assert [grid.messages(node) for node in range(NODES)] == [others, messages, *3 * [others]]
 
 
 def test_the_server_assumes_nothing():
     """A node that says nothing of what it has gets the model whole, and counts."""
     strategy, _, grid = run(grid=Recording(pulled(TARGETS, mods=[])))
-    assert grid.whole() == [list(range(NODES))] * 5
+    assert [grid.messages(node) for node in range(NODES)] == [[None] * 5] * NODES
     assert [row["spoke"] for row in strategy.history] == [NODES] * 5
 
 
@@ -174,7 +164,7 @@ def test_a_restart_is_bit_equal(tmp_path):
     ours, theirs = strategy._downlink, expected._downlink
     assert (ours.log, ours.version) == (theirs.log, theirs.version)
     np.testing.assert_array_equal(flat(ours.weights), flat(theirs.weights))
-    assert second.whole() == [list(range(NODES)), [], []]  # what nodes have is not assumed
+    assert second.messages(0) == [None, 1, 1]  # what nodes have is not assumed
 
 
 @pytest.mark.parametrize("head", ["head", "['head']['bias']", "he*d?"])

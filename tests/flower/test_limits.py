@@ -39,9 +39,8 @@ def lengths(updates):
 @pytest.mark.parametrize("inner", [flower.FedAvg, fed.Spy])
 @pytest.mark.parametrize(("limit", "most"), [(10.0, 300.0), (None, 1e9)])
 def test_nobody_weighs_more_than_so_many_times_the_median(inner, limit, most):
-    strategy, result, _ = fed.run(
-        "full", 1, inner, tamper=fed.bad(fed.claim("num-examples", 1e9)), weight_limit=limit
-    )
+    much = fed.bad(fed.claim("num-examples", 1e9))
+    strategy, result, _ = fed.run("full", 1, inner, tamper=much, weight_limit=limit)
     expected = fed.mean_of(fed.targets(), [10, 20, 30, most, 50])
     np.testing.assert_allclose(fed.flat(result.arrays), expected, rtol=1e-5)
     if inner is fed.Spy:
