@@ -8,7 +8,7 @@ import federation as fed
 import flwr.server.strategy as legacy
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, MetricRecord
 from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp import strategy as flower
 from hypothesis import given, settings
@@ -85,13 +85,8 @@ def stepping(inner):
 
     def step(t, complete):
         nonlocal arrays
-        grid, replies = fed.LocalGrid(None, fed.NODES), []
-        for message in inner.configure_train(t, arrays, ConfigRecord(), grid):
-            k = message.metadata.dst_node_id
-            pieces = fed.record(a=complete[k][:4].reshape(2, 2), b=complete[k][4:])
-            metrics = MetricRecord({"num-examples": fed.EXAMPLES[k], "train_loss": k + 1.0})
-            content = RecordDict({"arrays": pieces, "metrics": metrics})
-            replies.append(Message(content, reply_to=message))
+        grid = fed.LocalGrid(fed.pulled(complete, rate=1.0, mods=[]), fed.NODES)
+        replies = grid.send_and_receive(inner.configure_train(t, arrays, ConfigRecord(), grid))
         found = fed.numpy(inner.aggregate_train(t, replies)[0])
         arrays = fed.record(**{name: array.astype("f4") for name, array in found.items()})
         return fed.flat(arrays)
@@ -258,15 +253,12 @@ def test_a_model_without_weights_is_refused():
         fed.run(exclude="*")
 
 
-def local_dp(clip, noise):
-    return LocalDpMod(clipping_norm=clip, sensitivity=noise, epsilon=1.0, delta=1e-5)
-
-
 def test_privacy_on_the_client_works_when_the_mod_is_first_and_is_noticed_when_it_is_not(caplog):
-    strategy, _, _ = fed.run("full", 2, mods=[speak(), local_dp(0.5, 1e-4)])
+    private, noiseless = LocalDpMod(0.5, 1e-4, 1.0, 1e-5), LocalDpMod(0.1, 0.0, 1.0, 1e-5)
+    strategy, _, _ = fed.run("full", 2, mods=[speak(), private])
     assert [row["spoke"] for row in strategy.history] == [fed.NODES, fed.NODES]
     assert strategy.history[0]["norm_mean"] == pytest.approx(0.5, rel=0.01)
-    strategy, result, _ = fed.run("full", mods=[local_dp(0.1, 0.0), speak()])
+    strategy, result, _ = fed.run("full", mods=[noiseless, speak()])
     assert strategy.history[0]["rejected"] == fed.NODES
     assert not fed.flat(result.arrays).any()
     assert "must be the first of its mods" in caplog.text
@@ -286,14 +278,11 @@ def test_flower_counts_replies_once_and_functions_of_ones_own_see_a_record_per_c
     strategy, result, _ = fed.run(TWO_SILENT, 1, inner)
     assert strategy.history[0]["silent"] == 2
     assert seen == [fed.EXAMPLES]
-    assert result.train_metrics_clientapp[1]["worst"] == 5.0
-    assert strategy.history[0]["train_worst"] == 5.0
+    assert result.train_metrics_clientapp[1]["worst"] == strategy.history[0]["train_worst"] == 5.0
     assert inner.train_metrics_aggr_fn is largest
     fed.run(TWO_SILENT, 1, inner, late=[0], broken=[1])
-    lines = [line for line in caplog.messages if "results and" in line]
-    assert [line.partition("Received ")[2] for line in lines] == [
-        "5 results and 0 failures", "3 results and 1 failures"
-    ]  # fmt: skip
+    lines = [line.partition("Received ")[2] for line in caplog.messages if "results and" in line]
+    assert lines == ["5 results and 0 failures", "3 results and 1 failures"]
 
 
 def test_a_tracker_gets_every_round(tmp_path, monkeypatch):
@@ -320,10 +309,8 @@ def test_the_log_says_what_was_uploaded_and_early_where_little_is_saved(caplog):
     strategy, _, _ = fed.run("adaptive,k=9+ou", rounds=12)
     total = {key: sum(row[key] for row in strategy.history) for key in strategy.history[0]}
     up, own, full = total["bytes_up"], total["overhead_up"], total["bytes_up_full"]
-    assert (
-        f"uploaded {up + own:,} of {full:,} bytes ({100 * (up + own) / full:.3g} %)" in caplog.text
-    )
-    assert f"of which messages {up:,}, Flower's own {own:,}." in caplog.text
+    share = f"uploaded {up + own:,} of {full:,} bytes ({100 * (up + own) / full:.3g} %)"
+    assert f"{share}, of which messages {up:,}, Flower's own {own:,}." in caplog.text
     assert caplog.text.count("after 10 rounds, the upload is") == 1
     caplog.clear()
     fed.run("fixed:1e9+zero", rounds=12, wanted=np.ones((fed.NODES, 5000), "f4"))

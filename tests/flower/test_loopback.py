@@ -16,7 +16,7 @@ pytest.importorskip("jax", reason="the simulator is not installed")
 import jax
 import jax.numpy as jnp
 import soak
-from loopback import APP, Federation, kill, saved, wait_until
+from loopback import APP, BIN, Federation, kill, saved, wait_until
 
 import taciturn
 from taciturn import runs
@@ -152,7 +152,14 @@ def test_a_server_that_dies_with_tls_and_authentication(tmp_path):
     ) as federation:  # fmt: skip
         federation.start_superlink()
         for k in range(4):
-            federation.command("flwr", "supernode", "register", str(keys / f"node{k}.pub"), "here")
+            register = [
+                str(BIN / "flwr"),
+                "supernode",
+                "register",
+                str(keys / f"node{k}.pub"),
+                "here",
+            ]
+            assert federation.spawn("register", register).wait(60) == 0
             federation.start_node(k)
         # On a machine that is busy with other things a node may fail to answer, and the round goes
         # on without it, as it should; what is tested here is the restart, so it is tried again.
@@ -196,7 +203,7 @@ def test_who_follows_the_documentation_gets_a_federation(tmp_path):
         commands = commands.replace("$CLONE", str(clone)).replace("8000", port)
         commands = commands.replace("flower-superlink", f"flower-superlink --port {port}")
         commands = commands.replace("$((9200 + k))", "$(python -c '" + FREE_PORT + "')")
-        federation.shell(commands, tmp_path).wait(150)
+        federation.spawn("shell", ["bash", "-c", commands], tmp_path).wait(150)
         log = federation.log("shell")
     assert re.search(r"round 5: ([23]) of \1 spoke", log)
     messages = re.search(r"of which messages ([\d,]+)", log)
