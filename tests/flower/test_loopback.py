@@ -214,7 +214,7 @@ def test_who_follows_the_documentation_gets_a_federation(tmp_path):
 @pytest.mark.nightly
 def test_everything_dies_and_comes_back(tmp_path):
     """And most downloads are messages for the public model."""
-    soak.soak(tmp_path, rounds=20, nodes=4, seconds=900, seed=0)
+    soak.soak(tmp_path, rounds=12, nodes=4, seconds=900, seed=0)
     message = parse(soak.POLICY).down.nbytes(101 * 50)
     rows = runs.read_csv(tmp_path / "run" / "metrics.csv")
     least = min(float(row["bytes_down"]) / float(row["asked"]) for row in rows)
