@@ -122,12 +122,12 @@ def test_where_all_speak_and_where_replies_are_compared_lengths_are_as_they_are(
 
 @pytest.mark.parametrize(
     ("alone", "said", "silent", "longest"),
-    [(False, [1, 2, 3, 4, 1e6], [], 3 * 4), (False, [1e6], [1, 2, 3, 4], 3 * 4),
+    [(False, [1, 2, 3, 4, 1e6], [], 3 * 4), (False, [1e6], [1, 2, 3, 4, 5, 6], 3 * 6),
      # The fewer speak, the shorter each must be.
      (True, [1, 2, 3, 4, 1e6], [], 3 * 4), (True, [1, 2, 3, 1e6], [0.5], 2.4 * 3),
      (True, [2, 3, 1e6], [0.5, 1], 2 * 3), (True, [1e6], [1, 2, 3, 4], 2 * 4),
      # Nodes with nothing to say measure nobody; where nobody speaks, the silent do each other.
-     (False, [0, 0, 5, 0, 0], [], 3 * 5), (False, [5], [0, 0, 0, 0], 3 * 5),
+     (False, [0, 0, 5, 0, 0], [], 3 * 5), (False, [5], [0, 0, 0, 1], 3 * 1),
      (False, [], [1, 2, 0, 1e17], 3 * 2), (False, [], [0, 0], np.inf), (False, [], [], np.inf)],
 )  # fmt: skip
 def test_an_update_is_measured_by_the_others(alone, said, silent, longest):

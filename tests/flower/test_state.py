@@ -320,22 +320,17 @@ def test_every_policy_goes_on_bit_for_bit(policy, dtype, tmp_path):
     assert_same(play(tmp_path), play(None))
 
 
-SERVER = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from test_state import tossed
-tossed(sys.argv[2], 400, sys.argv[3], sys.argv[4])
-"""
+SERVER = "import sys, test_state; test_state.tossed(sys.argv[1], 400, *sys.argv[2:])"
 
 
 @pytest.mark.slow
 def test_killed_processes_go_on_bit_for_bit(tmp_path):
     """`kill −9` after a random time, five times over."""
     draws, what = np.random.default_rng(0), ["adaptive,k=0.3+ou", "FedAdam"]
-    command = [sys.executable, "-c", SERVER, str(Path(__file__).parent), str(tmp_path), *what]
+    command, here = [sys.executable, "-c", SERVER, str(tmp_path), *what], Path(__file__).parent
     killed = 0
     for _ in range(5):
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        server = subprocess.Popen(command, cwd=here, stderr=subprocess.DEVNULL)
         before = written(tmp_path)
         while written(tmp_path) == before and server.poll() is None:
             time.sleep(0.01)
