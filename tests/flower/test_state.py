@@ -346,4 +346,5 @@ def test_killed_processes_go_on_bit_for_bit(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
 def test_five_hundred_rounds_need_no_more_memory_than_fifty():
-    subprocess.run([sys.executable, str(Path(__file__).with_name("memory.py"))], check=True)
+    script = str(Path(__file__).with_name("soak.py"))
+    subprocess.run([sys.executable, script, "--memory"], check=True)
