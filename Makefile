@@ -36,7 +36,7 @@ test-versions:  ## the quick tests with the lowest and newest dependencies on ev
 	$(PYTHON) tests/versions.py --json tests/records/versions.json $(ARGS)
 
 soak: .venv/dev  ## 150 rounds with nodes and SuperLink killed at random, and 500 in process; leaves tests/records/soak.json and memory.json
-	$(BIN)/python tests/flower/memory.py --json tests/records/memory.json
+	$(BIN)/python tests/flower/soak.py --memory --json tests/records/memory.json
 	$(BIN)/python tests/flower/soak.py --json tests/records/soak.json $(ARGS)
 
 docs: .venv/docs tables  ## the tables in pages, again from the results that are committed; and the site

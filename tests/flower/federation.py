@@ -8,9 +8,10 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 from flwr.supercore.task_identity import TaskIdentity
 
-from taciturn.core import client, server, tally
+from taciturn.core import client, downlink, server, tally
+from taciturn.core.hashing import DOWN
 from taciturn.core.policy import parse
-from taciturn.federation.protocol import Request
+from taciturn.federation.protocol import Request, key_of
 from taciturn.federation.replies import Reply
 from taciturn.flower import Taciturn, protocol, speak
 
@@ -157,32 +158,42 @@ def run(
     return strategy, result, grid
 
 
-def plain_loop(policy, wanted, rounds):
+def plain_loop(policy, wanted, rounds, step=None):
     """The core's own loop over clients as in `pulled`, without limits.
 
-    Returns the weights, what each client's codec left out, and how many spoke in each round.
+    Returns the last state, what each client's codec left out, and how many spoke in each round.
+    The weights are those of `step(t, complete)`, if given, to whom the silent have their stand-in.
     """
     policy, kept, spoke = parse(policy), [None] * len(wanted), []
     state = server.init(policy, np.zeros(wanted.shape[1], np.float32), rounds=rounds)
     for t in range(1, rounds + 1):
         opened = server.open(policy, state.memory, len(wanted))
         asked = Request(policy.rule, opened.context, policy.codec, (), "n", SEED, t)
-        heard = tally.start(state.weights)
+        sent = downlink.trained_from(state)
+        stand_in, complete = sent + policy.stand_in.predict(state.memory.stand_in), []
+        heard = tally.start(sent)
         for k, target in enumerate(wanted):
-            trained = state.weights + np.float32(0.5) * (target - state.weights)
-            said = client.respond(
-                policy.rule, state.weights, trained, EXAMPLES[k], opened.context, 0.0
-            )
+            trained = sent + np.float32(0.5) * (target - sent)
+            said = client.respond(policy.rule, sent, trained, EXAMPLES[k], opened.context, 0.0)
             read, kept[k] = client.through(said, policy.codec, asked.key(f"{k}"), kept[k])
             heard = tally.add(heard, read, opened, policy.codec)
+            complete.append((stand_in if said.update is None else trained).astype("f4"))
         state, info = server.close(policy, state, heard)
+        if step is not None:
+            state = state._replace(weights=step(t, complete))
+        state = downlink.publish(policy, state, key_of(SEED, DOWN, t - 1))
         spoke.append(int(info.spoke))
-    return state.weights, kept, spoke
+    return state, kept, spoke
 
 
 def mean_of(wanted, examples=EXAMPLES) -> np.ndarray:
     """The first mean update of `pulled` where these are the weights of all."""
     return 0.5 * np.asarray(examples, float) @ wanted / np.sum(examples)
+
+
+def claim(metric, value):
+    """A change for `bad`: another value of this metric."""
+    return lambda content: content["metrics"].update({metric: value})
 
 
 def bad(change):

@@ -172,21 +172,11 @@ class Federation(Processes):
             command += ["--federation-config", f"{key}={json.dumps(value)}"]
         return self.spawn(f"run-{name}", command)
 
-    def shell(self, commands: str, folder: Path) -> subprocess.Popen[bytes]:
-        """Runs commands as a user would type them."""
-        return self.spawn("shell", ["bash", "-c", commands], folder)
-
     def run(self, name: str, seconds: float = 120.0, **config: object) -> None:
         """Runs the test app to its end."""
         self.submit(name, **config).wait(seconds)
         if not (self.home / f"{name}.json").exists():
             raise AssertionError(f"the run {name} left no results:\n{self.log(f'run-{name}')}")
-
-    def command(self, program: str, *arguments: str) -> None:
-        """A command of Flower that ends by itself."""
-        subprocess.run([str(BIN / program), *arguments], cwd=self.home, env=self.environment,
-                       stdin=subprocess.DEVNULL, capture_output=True, check=True,
-                       timeout=60)  # fmt: skip
 
     def model(self, name: str) -> np.ndarray:
         with np.load(self.home / f"{name}.npz") as arrays:

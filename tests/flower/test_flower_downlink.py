@@ -3,13 +3,11 @@
 import federation
 import numpy as np
 import pytest
-from federation import EXAMPLES, NODES, SEED, LocalGrid, context, flat, model, pulled, record
+from federation import EXAMPLES, NODES, LocalGrid, context, flat, model, pulled, record
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import strategy as flower
 
 from taciturn import TaciturnError
-from taciturn.core import downlink as core
-from taciturn.core import server
 from taciturn.core.policy import parse
 from taciturn.flower import downlink, protocol
 
@@ -20,68 +18,50 @@ MESSAGES = "taciturn.messages"
 
 
 class Recording(LocalGrid):
-    """Keeps what every node was sent. In some rounds, nodes are away or forget all, or their
-    replies are lost; the state of a node in `behind` is stored a round late."""
+    """Keeps what every node was sent. Node 1 is away in some rounds, forgets all before one, or
+    loses its reply in one; where it is `behind`, its state is stored a round late."""
 
-    def __init__(self, app=None, away=None, forget=None, lost=None, behind=(), **options) -> None:
+    def __init__(self, app=None, away=(), forget=0, lost=0, behind=False, **options) -> None:
         super().__init__(app or pulled(TARGETS), NODES, **options)
         self.requests: list[dict[int, Message]] = []
-        self.stored = {node: RecordDict() for node in behind}
-        self.away, self.forget, self.lost = away or {}, forget or {}, lost or {}
+        self.away, self.forget, self.lost = away, forget, lost
+        self.stored = RecordDict() if behind else None
 
     def send_and_receive(self, messages, *, timeout=None):
         messages, round = list(messages), len(self.requests) + 1
-        self.late = {node for node, rounds in self.away.items() if round in rounds}
-        for node in self.forget.get(round, ()):
-            self.contexts[node] = context(node)
-        for node, earlier in self.stored.items() if messages else ():
-            self.stored[node], self.contexts[node].state = self.contexts[node].state, earlier
+        self.late = {1} if round in self.away else set()
+        if round == self.forget:
+            self.contexts[1] = context(1)
         if messages:
             self.requests.append({m.metadata.dst_node_id: m for m in messages})
-        replies, lost = super().send_and_receive(messages, timeout=timeout), self.lost.get(round)
-        return [reply for reply in replies if reply.metadata.src_node_id != lost]
+            if self.stored is not None:
+                self.stored, self.contexts[1].state = self.contexts[1].state, self.stored
+        replies, lost = super().send_and_receive(messages, timeout=timeout), round == self.lost
+        return [reply for reply in replies if reply.metadata.src_node_id != 1 or not lost]
 
-    def whole(self) -> list[list[int]]:
-        """The nodes that were sent the model whole, in each round."""
-        return [[node for node, message in sorted(requests.items())
-                 if "since" not in message.content[downlink.RECORD]]
-                for requests in self.requests]  # fmt: skip
+    def messages(self, node: int) -> list[float | None]:
+        """How many messages a node was sent in each round; None for the model."""
+        found = [requests[node].content["arrays"].get(MESSAGES) for requests in self.requests]
+        length = parse(POLICY).down.nbytes(SIZE)
+        return [None if sent is None else sent.numpy().size / length for sent in found]
 
     def kept(self, node: int) -> ArrayRecord:
         return self.contexts[node].state.array_records[downlink.RECORD]
 
 
-def run(policy=POLICY, rounds=ROUNDS, grid=None, inner=None, **options):
-    grid = grid or Recording()
-    inner = inner or flower.FedAvg(fraction_evaluate=0.0, min_available_nodes=1)
-    return federation.run(policy, rounds, inner, TARGETS, grid, **options)
-
-
-def by_hand(text: str, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """θ and P of the core's own functions."""
-    policy = parse(text)
-    state = server.init(policy, np.zeros(SIZE, np.float32))
-    total = np.float32(sum(EXAMPLES))
-    for t in range(rounds):
-        mean = np.zeros(SIZE, np.float32)
-        for target, n in zip(TARGETS, EXAMPLES, strict=True):
-            mean += np.float32(n) * (np.float32(0.5) * (target - state.public))
-        state = state._replace(weights=state.weights + mean / total)
-        state = core.publish(policy, state, downlink.key_of(SEED, downlink.DOWN, t))
-    return state.weights, state.public
+def run(policy=POLICY, rounds=ROUNDS, grid=None, inner=flower.FedAvg, **options):
+    return federation.run(policy, rounds, inner, TARGETS, grid or Recording(), **options)
 
 
 @pytest.mark.parametrize("codec", ["eden:0.5", "top_k:0.1", "sparse_ternary:0.1", "float16"])
 def test_a_federation_is_the_core(codec):
     text = f"full+down={codec}"
-    strategy, result, grid = run(text)
-    weights, public = by_hand(text, ROUNDS)
-    np.testing.assert_allclose(flat(result.arrays), public, atol=1e-4)
-    np.testing.assert_allclose(flat(strategy._downlink.weights), weights, atol=1e-4)
-    assert np.abs(weights - public).max() > 1e-5
+    strategy, result, _ = run(text)
+    state, _, _ = federation.plain_loop(text, TARGETS, ROUNDS)
+    np.testing.assert_allclose(flat(result.arrays), state.public, atol=1e-4)
+    np.testing.assert_allclose(flat(strategy._downlink.weights), state.weights, atol=1e-4)
+    assert np.abs(state.weights - state.public).max() > 1e-5
     assert all(row["rejected"] == 0 for row in strategy.history)
-    # The first time everyone gets the model, and then a message.
-    assert grid.whole() == [list(range(NODES))] + [[]] * (ROUNDS - 1)
     message = parse(text).down.nbytes(SIZE)
     for row in strategy.history[1:]:
         assert NODES * message <= row["bytes_down"] <= NODES * (message + 128)
@@ -101,58 +81,37 @@ def test_off_nothing_changes_not_a_bit():
     assert row["bytes_down_full"] == row["bytes_down"] + row["overhead_down"]
 
 
-def test_who_was_away_gets_the_messages_since():
-    strategy, _, grid = run(rounds=6, grid=Recording(away={1: (2, 3, 4)}))
-    assert grid.whole()[1:] == [[]] * 5
-    message = grid.requests[4][1].content
-    assert message[downlink.RECORD]["since"] == 0
-    assert message[downlink.RECORD]["version"] == 4
-    assert message["arrays"][MESSAGES].numpy().size == 4 * parse(POLICY).down.nbytes(SIZE)
-    assert [row["rejected"] for row in strategy.history] == [0] * 6
-    assert [row["missing"] for row in strategy.history] == [0, 1, 1, 1, 0, 0]
-    # Where so many are not kept, it gets the model.
-    _, _, grid = run(rounds=6, grid=Recording(away={1: (2, 3, 4)}), kept_messages=3)
-    assert grid.whole()[1:] == [[], [], [], [1], []]
+def of_another_model(node, reply):
+    (metrics,) = protocol.metrics_of(reply.content).values()
+    version, checksum = metrics[protocol.HAS]
+    if node == 1 and version == 2:
+        metrics[protocol.HAS] = [version, checksum + 1]
+    return reply
 
 
-def test_who_has_more_than_the_server_knows_takes_what_it_lacks():
-    strategy, _, grid = run(grid=Recording(lost={2: 1}))
-    assert grid.requests[2][1].content[downlink.RECORD]["since"] == 0
-    assert [row["missing"] for row in strategy.history] == [0, 1, 0, 0, 0]
-    assert [row["rejected"] for row in strategy.history] == [0] * 5
-
-
-def test_who_forgot_is_rejected_once_and_gets_the_model():
-    strategy, _, grid = run(rounds=6, grid=Recording(forget={3: (2,)}))
-    assert [row["rejected"] for row in strategy.history] == [0, 0, 1, 0, 0, 0]
-    assert grid.whole()[1:] == [[], [], [2], [2], []]
-
-
-def test_whose_state_is_stored_late_is_rejected_once_and_gets_one_message_more():
-    strategy, _, grid = run(rounds=7, grid=Recording(behind=[1]))
-    assert [row["rejected"] for row in strategy.history] == [0, 1, 0, 0, 0, 0, 0]
-    assert grid.whole()[1:] == [[], [1], [1], [], [], []]
-    sent = [grid.requests[-1][node].content["arrays"][MESSAGES].numpy().size for node in (0, 1)]
-    assert sent == [parse(POLICY).down.nbytes(SIZE), 2 * parse(POLICY).down.nbytes(SIZE)]
-
-
-def test_another_model_is_rejected_and_gets_it_whole_from_then_on():
-    def tamper(node, reply):
-        (metrics,) = protocol.metrics_of(reply.content).values()
-        version, checksum = metrics[protocol.HAS]
-        if node == 1 and version == 2:
-            metrics[protocol.HAS] = [version, checksum + 1]
-        return reply
-
-    strategy, _, grid = run(grid=Recording(tamper=tamper))
-    assert [row["rejected"] for row in strategy.history] == [0, 0, 1, 0, 0]
-    assert grid.whole()[1:] == [[], [], [1], [1]]
+@pytest.mark.parametrize(
+    ("happens", "kept", "rejected", "messages"),
+    [({"away": (2, 3, 4)}, None, None, [None, 1, 2, 3, 4, 1, 1]),
+     ({"away": (2, 3, 4)}, 3, None, [None, 1, 2, 3, None, 1, 1]),  # so many are not kept
+     ({"lost": 2}, None, None, [None, 1, 2, 1, 1, 1, 1]),  # it has more than is known
+     ({"forget": 3}, None, 3, [None, 1, 1, None, None, 2, 2]),
+     ({"behind": True}, None, 2, [None, 1, None, None, 2, 2, 2]),
+     ({"tamper": of_another_model}, None, 3, [None, 1, 1, None, None, None, None])],
+)  # fmt: skip
+def test_a_node_gets_the_messages_that_it_lacks_or_the_model(happens, kept, rejected, messages):
+    """When node 1 is rejected, and how many messages it gets; the others get each."""
+    strategy, _, grid = run(rounds=7, grid=Recording(**happens), kept_messages=kept)
+    assert [row["rejected"] for row in strategy.history] == [t == rejected for t in range(1, 8)]
+    away = [t in grid.away or t == grid.lost for t in range(1, 8)]
+    assert [row["missing"] for row in strategy.history] == away
+    others = [None, *6 * [1]]
+    assert [grid.messages(node) for node in range(NODES)] == [others, messages, *3 * [others]]
 
 
 def test_the_server_assumes_nothing():
     """A node that says nothing of what it has gets the model whole, and counts."""
     strategy, _, grid = run(grid=Recording(pulled(TARGETS, mods=[])))
-    assert grid.whole() == [list(range(NODES))] * 5
+    assert [grid.messages(node) for node in range(NODES)] == [[None] * 5] * NODES
     assert [row["spoke"] for row in strategy.history] == [NODES] * 5
 
 
@@ -170,7 +129,7 @@ def test_inner_strategies_see_their_own_model_and_what_was_learned(inner):
             self.given = [flat(reply.content["arrays"]) for reply in replies]
             return super().aggregate_train(server_round, replies)
 
-    spy = Watching(fraction_evaluate=0.0, min_available_nodes=1)
+    spy = Watching(fraction_evaluate=0.0)
     _, _, grid = run("full+down=eden:0.1", 3, inner=spy)
     public = flat(grid.kept(0))
     assert np.abs(spy.theta - public).max() > 1e-3
@@ -182,7 +141,7 @@ def test_inner_strategies_see_their_own_model_and_what_was_learned(inner):
 
 
 def test_evaluation_uses_the_public_model():
-    _, result, grid = run(inner=flower.FedAvg(min_available_nodes=1), rounds=3, min_clients=1)
+    _, result, grid = run(inner=flower.FedAvg(), rounds=3)
     evaluations = grid.requests[1::2]
     assert len(evaluations) == 3
     for node, request in evaluations[-1].items():
@@ -195,22 +154,17 @@ def test_evaluation_uses_the_public_model():
 
 
 def test_a_restart_is_bit_equal(tmp_path):
-    def go_on(rounds, folder, grid):
-        inner = flower.FedAdam(fraction_evaluate=0.0, min_available_nodes=1)
-        policy = "full+top_k:0.1,feedback=true+down=eden:0.5"
-        strategy, result, _ = run(policy, rounds, grid, inner, folder=tmp_path / folder)
-        return strategy._downlink, result
-
-    whole, result = go_on(6, "a", Recording())
-    first, second = Recording(), Recording()
-    go_on(3, "b", first)
+    whole, first, second = Recording(), Recording(), Recording()
+    policy = "full+top_k:0.1,feedback=true+down=eden:0.5"
+    expected, result, _ = run(policy, 6, whole, flower.FedAdam)
+    run(policy, 3, first, flower.FedAdam, folder=tmp_path)
     second.contexts = first.contexts
-    again, resumed = go_on(6, "b", second)
+    strategy, resumed, _ = run(policy, 6, second, flower.FedAdam, folder=tmp_path)
     np.testing.assert_array_equal(flat(resumed.arrays), flat(result.arrays))
-    assert again.log == whole.log
-    assert again.version == whole.version == 6
-    np.testing.assert_array_equal(flat(again.weights), flat(whole.weights))
-    assert second.whole() == [list(range(NODES)), [], []]  # what nodes have is not assumed
+    ours, theirs = strategy._downlink, expected._downlink
+    assert (ours.log, ours.version) == (theirs.log, theirs.version)
+    np.testing.assert_array_equal(flat(ours.weights), flat(theirs.weights))
+    assert second.messages(0) == [None, 1, 1]  # what nodes have is not assumed
 
 
 @pytest.mark.parametrize("head", ["head", "['head']['bias']", "he*d?"])

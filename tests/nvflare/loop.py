@@ -39,7 +39,7 @@ class Loop:
       names: the clients' identities.
       rounds: of the whole job.
       diff: whether scripts return differences.
-      silent: clients without filters.
+      plain: clients without filters.
       tamper: `(client, result) -> result`, for what a client can do wrong.
     """
 
@@ -47,11 +47,10 @@ class Loop:
         self, aggregator: Taciturn, model: dict[str, Any], step: Step, names: Sequence[str],
         rounds: int, diff: bool = False, plain: Sequence[int] = (),
         tamper: Callable[[int, Shareable], Shareable] | None = None,
-        required: bool = False,
     ) -> None:  # fmt: skip
         self.aggregator, self.step, self.names = aggregator, step, list(names)
         self.diff, self.plain, self.tamper = diff, plain, tamper or (lambda k, result: result)
-        self.filters = [(Listen(), Speak(required)) for _ in names]
+        self.filters = [(Listen(), Speak()) for _ in names]
         self.controller = SimpleNamespace(
             start_round=0, num_rounds=rounds, num_clients=len(self.names), model=None
         )
