@@ -4,7 +4,6 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -12,7 +11,7 @@ from nbclient import NotebookClient
 TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 
 
-def execute(path: Path) -> Any:
+def execute(path):
     """The notebook as it is after all its cells have run, in an empty folder of its own."""
     notebook = nbformat.read(path, 4)
     with tempfile.TemporaryDirectory() as folder:
@@ -21,7 +20,7 @@ def execute(path: Path) -> Any:
     return notebook
 
 
-def tidy(notebook: Any) -> Any:
+def tidy(notebook):
     """Without what changes from run to run and means nothing."""
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -39,7 +38,7 @@ def tidy(notebook: Any) -> Any:
     return notebook
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", help="without .ipynb (default: all)")
     names = parser.parse_args().names or sorted(path.stem for path in TUTORIALS.glob("*.ipynb"))

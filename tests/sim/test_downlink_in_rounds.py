@@ -1,7 +1,5 @@
 """The way down in simulations: clients train from the public model, and download what they lack."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from small_tasks import assert_identical, distance, few
@@ -14,10 +12,10 @@ from taciturn.sim import draws
 SIZE = 105  # weights of the model of `few`
 
 
-def test_off_changes_nothing_not_a_bit() -> None:
+def test_off_changes_nothing_not_a_bit():
     """An arm without a codec for the way down is the same beside arms that have one."""
     alone = {"full+eden:0.5": "full+eden:0.5", "adaptive,k=0+ou": "adaptive,k=0+ou"}
-    settings: dict[str, Any] = {"cohort": 4, "rounds": 5, "seeds": 2, "lanes": 1, "devices": 1}
+    settings = {"cohort": 4, "rounds": 5, "seeds": 2, "lanes": 1, "devices": 1}
     without = taciturn.compare(few(), alone, **settings)
     named = {name: f"{text}+down=float32" for name, text in alone.items()}
     assert_identical(taciturn.compare(few(), named, **settings), without)
@@ -28,7 +26,7 @@ def test_off_changes_nothing_not_a_bit() -> None:
         np.testing.assert_array_equal(history.bytes_down, np.full((2, 5), 4 * 4 * SIZE))
 
 
-def counted(text: str, rounds: int, seed: int, kept: int | None, dropout: float = 0.0) -> list[int]:
+def counted(text, rounds, seed, kept, dropout=0.0):
     """Bytes down by hand: what every client has is known, and the messages it lacks are counted."""
     codec, have, found = parse(text).down, [0] * 6, []
     for t in range(rounds):
@@ -46,7 +44,7 @@ def counted(text: str, rounds: int, seed: int, kept: int | None, dropout: float 
 
 
 @pytest.mark.parametrize(("kept", "dropout"), [(None, 0.0), (0, 0.0), (2, 0.4)])
-def test_clients_download_what_they_lack(kept: int | None, dropout: float) -> None:
+def test_clients_download_what_they_lack(kept, dropout):
     text = "full+down=top_k:0.1"  # seven messages are shorter than the model, eight are not
     assert downlink.most_kept(parse(text).down, SIZE) == 7
     history = taciturn.simulate(
@@ -67,7 +65,7 @@ def test_clients_download_what_they_lack(kept: int | None, dropout: float) -> No
     assert summary["traffic_bytes"] == pytest.approx(history.bytes_both.sum(1).mean())
 
 
-def test_what_is_tested_is_the_public_model() -> None:
+def test_what_is_tested_is_the_public_model():
     """And it is what the history has as weights."""
     task = few()
     history = taciturn.simulate(task, "full+down=sparse_ternary:0.05", rounds=3, cohort=4)

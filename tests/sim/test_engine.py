@@ -4,8 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import gc
-from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.monitoring
@@ -23,10 +21,10 @@ from taciturn.models import MLP
 from taciturn.progress import Compiling, Progress
 from taciturn.sim import devices, engine
 from taciturn.sim import rounds as rounds_module
-from taciturn.tasks.task import Task, classification
+from taciturn.tasks.task import classification
 
 
-def test_who_never_answers_is_missing_and_whose_update_is_nan_is_rejected() -> None:
+def test_who_never_answers_is_missing_and_whose_update_is_nan_is_rejected():
     """With 15 lanes every client has one of its own: none begins a second one."""
     texts = "full", "adaptive,k=0+ou,cap=true", "random:0.5+top_k:0.5,feedback=true"
     found = assert_agree(tiny(poisoned=3), texts, cohort=5, lanes=15, dropout=0.4)
@@ -45,12 +43,12 @@ def test_who_never_answers_is_missing_and_whose_update_is_nan_is_rejected() -> N
 
 
 @contextlib.contextmanager
-def compilations() -> Iterator[list[str]]:
+def compilations():
     """The events in which JAX traces or compiles anything."""
-    events: list[str] = []
+    events = []
     listening = True
 
-    def listen(event: str, duration: float, **_: Any) -> None:
+    def listen(event, duration, **_):
         if listening and event in (
             "/jax/core/compile/jaxpr_trace_duration",
             "/jax/core/compile/backend_compile_duration",
@@ -64,12 +62,10 @@ def compilations() -> Iterator[list[str]]:
         listening = False  # JAX cannot forget a listener before 0.8.1
 
 
-def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    task, results, told = tiny(), [], []  # type: Task, list[Any], list[Any]
+def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(monkeypatch):
+    task, results, told = tiny(), [], []
 
-    def program(k: float, threshold: float, probability: float, **settings: Any) -> Any:
+    def program(k, threshold, probability, **settings):
         texts = f"adaptive,k={k}+ou", f"fixed:{threshold}+zero", f"random:{probability}+last"
         given = {"arms": dict(zip("abc", texts, strict=True)), "cohort": 3, "progress": told.append}
         told.clear()
@@ -97,7 +93,7 @@ def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
 
 
 @pytest.mark.nightly
-def test_a_task_can_run_in_float32_and_float64() -> None:
+def test_a_task_can_run_in_float32_and_float64():
     task = tiny()
     narrow = taciturn.simulate(task, "full", rounds=1, cohort=2)
     with enable_x64(True):
@@ -105,7 +101,7 @@ def test_a_task_can_run_in_float32_and_float64() -> None:
     assert (narrow.weights.dtype, wide.weights.dtype) == (np.float32, np.float64)
 
 
-def test_the_data_of_one_task_at_a_time_are_on_the_device() -> None:
+def test_the_data_of_one_task_at_a_time_are_on_the_device():
     """Whatever has been run before. Data can be told by their shape."""
     for width in (1_001, 1_007):
         init = functools.partial(lambda width, key: {"w": jnp.zeros((width, 2))}, width)
@@ -120,9 +116,9 @@ def test_the_data_of_one_task_at_a_time_are_on_the_device() -> None:
 # What a result does not depend on.
 
 
-def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(chunk: int, seconds: float, task: Task) -> tuple[Any, list[int]]:
-        told: list[Progress] = []
+def test_chunks_change_nothing(monkeypatch):
+    def run(chunk, seconds, task):
+        told = []
         monkeypatch.setattr(engine, "CHUNK", chunk)
         monkeypatch.setattr(rounds_module, "CHUNK", chunk)
         monkeypatch.setattr(engine, "_CHUNK_SECONDS", seconds)
@@ -145,16 +141,14 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert_same(in_twos[name], one_by_one[name], 1e-6)
 
 
-def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(monkeypatch, caplog):
     # A model whose weights are most of what a program needs, so that it goes with the lanes.
     loss, metrics = classification(lambda model, x, key: model(x))
     arms = {name: name for name in ("adaptive,k=0+zero", "full")}
 
-    task, results = tiny(), []  # type: Task, list[Any]
+    task, results = tiny(), []
 
-    def run() -> None:
+    def run():
         wide = dataclasses.replace(
             task, init=lambda key: MLP(key, 2, 1000, 3), loss=loss, metrics=metrics
         )
@@ -173,11 +167,9 @@ def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(
         assert_same(results[-1][name], results[0][name], 1e-6)
 
 
-def test_what_does_not_fit_at_all_is_refused_before_anything_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_does_not_fit_at_all_is_refused_before_anything_runs(monkeypatch):
     """What clients keep under feedback, and the server for `own`, grows with the population."""
-    told: list[Any] = []
+    told = []
     arms = {text: text for text in ("full+top_k:0.1,feedback=true", "random:0.5+own")}
     monkeypatch.setattr(devices, "memory", lambda: 2_500)
     with pytest.raises(InputError, match="6 clients × 105 weights"):
