@@ -5,6 +5,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+try:
+    from jax import enable_x64
+except ImportError:  # before JAX 0.8
+    from jax.experimental import enable_x64  # noqa: F401
+
 import taciturn
 from taciturn.models import CharLSTM
 from taciturn.models.networks import Conv, Dense, dropout

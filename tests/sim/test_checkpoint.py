@@ -21,6 +21,8 @@ from taciturn.progress import Compiling, Progress
 from taciturn.sim import checkpoint, devices, engine
 from taciturn.sim.checkpoint import pack, unpack
 
+pytestmark = pytest.mark.usefixtures("every_round_is_saved")
+
 TINY = tiny()
 
 
@@ -42,13 +44,6 @@ EVERY_PART = (
 def run(folder, arms=SEVERAL, **settings):
     defaults = {"task": TASK, "rounds": ROUNDS, "cohort": 3, "seeds": (3, 5), "lanes": 1}
     return taciturn.compare(arms=arms, folder=folder, evaluate_every=2, **defaults | settings)
-
-
-@pytest.fixture(autouse=True)
-def small_steps(monkeypatch):
-    """A round is a chunk, and every chunk a checkpoint."""
-    monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr(checkpoint, "_LONGEST", 0.0)
 
 
 @pytest.fixture
@@ -118,8 +113,8 @@ def test_killed_at_any_moment_it_ends_where_it_would_have(case, moments, tmp_pat
     assert_identical(run(moments[-1], arms, **settings), wanted)
 
 
-def rounds_told(told):
-    return [p.round for p in told if isinstance(p, Progress) and p.arm == "full"]
+def rounds_told(told, arm="full"):
+    return [p.round for p in told if isinstance(p, Progress) and p.arm == arm]
 
 
 def killed(folder, rounds, arms=SEVERAL, **settings):
@@ -157,7 +152,7 @@ def test_lanes_stay_as_they_were(tmp_path, monkeypatch):
 
 
 def test_runs_that_do_not_fit_go_in_groups_which_go_on(tmp_path, monkeypatch, caplog):
-    arms = {name: name for name in ("adaptive,k=0+last", "full")}
+    arms = {name: name for name in ("random:0.8+last", "random:0.4+last")}  # of one structure
     together = run(None, arms, devices=1)
     assert not caplog.messages
     monkeypatch.setattr(devices, "memory", lambda: 1)
@@ -172,7 +167,7 @@ def test_runs_that_do_not_fit_go_in_groups_which_go_on(tmp_path, monkeypatch, ca
     caplog.clear()
     assert_identical(run(tmp_path, arms, devices=1, progress=told.append), wanted)
     assert not caplog.messages  # the groups are known: nothing is tried again
-    assert rounds_told(told) == [2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6]
+    assert rounds_told(told, "random:0.4+last") == [2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6]
 
 
 def test_what_no_longer_fits_says_so(tmp_path, monkeypatch):
@@ -209,6 +204,9 @@ def test_where_nothing_can_be_used_it_says_what_and_leaves_all_as_it_is(tmp_path
     flip(tmp_path / "metrics.csv", 0.1)
     with pytest.raises(RunError, match=r"metrics\.csv is damaged"):
         run(tmp_path)
+    (tmp_path / "metrics.csv").write_text("arm")
+    with pytest.raises(RunError, match=r"metrics\.csv has 3 bytes, and had"):
+        run(tmp_path)
     (tmp_path / "metrics.csv").unlink()
     with pytest.raises(RunError, match="No such file"):
         run(tmp_path)
@@ -241,9 +239,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_signal_ends_the_chunk_and_saves_and_a_second_one_stops_at_once(
-    times, tmp_path, capsys, monkeypatch
-):
+def test_a_signal_saves_the_chunk_and_another_stops_at_once(times, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(checkpoint, "_LONGEST", 1e9)  # no checkpoint but for the signal
     before = signal.getsignal(signal.SIGINT)
 

@@ -170,9 +170,7 @@ def test_seeds_of_an_lstm_begin_on_two_cores():
     ("stats", "expected"),
     [({"bytes_in_use": 5, "bytes_limit": 12_345}, 12_345), ({}, 3_000), (None, 3_000)],
 )
-def test_memory_is_what_the_device_says_or_a_share_of_what_the_system_has(
-    stats, expected, monkeypatch
-):
+def test_memory_is_what_the_device_says_or_a_share_of_the_systems(stats, expected, monkeypatch):
     free = types.SimpleNamespace(total=9_000, available=6_001, free=5_000)
     device = types.SimpleNamespace(memory_stats=lambda: stats)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)

@@ -1,18 +1,24 @@
 """The compiled engine: the plain loop's result, compiled once, whatever runs beside it."""
 
-import contextlib
 import dataclasses
 import functools
 import gc
 
 import jax
-import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import small_tasks
-from float64 import enable_x64
-from small_tasks import SEVERAL, assert_agree, assert_identical, assert_same, few, program_of, tiny
+from small_tasks import (
+    SEVERAL,
+    assert_agree,
+    assert_identical,
+    assert_same,
+    enable_x64,
+    few,
+    program_of,
+    tiny,
+)
 
 import taciturn
 from taciturn.core.tally import OVERHEAD
@@ -42,27 +48,7 @@ def test_who_never_answers_is_missing_and_whose_update_is_nan_is_rejected():
 # Compiled once.
 
 
-@contextlib.contextmanager
-def compilations():
-    """The events in which JAX traces or compiles anything."""
-    events = []
-    listening = True
-
-    def listen(event, duration, **_):
-        if listening and event in (
-            "/jax/core/compile/jaxpr_trace_duration",
-            "/jax/core/compile/backend_compile_duration",
-        ):
-            events.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield events
-    finally:
-        listening = False  # JAX cannot forget a listener before 0.8.1
-
-
-def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(monkeypatch):
+def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(monkeypatch, caplog):
     task, results, told = tiny(), [], []
 
     def program(k, threshold, probability, **settings):
@@ -77,14 +63,13 @@ def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(monkeypatch):
     some = dict.fromkeys(("dropout", "stragglers", "prox"), 0.1)
     first = program(0.0, 0.1, 0.5, rounds=3, seeds=(0, 1), evaluate_every=2, **some)
     assert told[0] == Compiling(runs=6)
-    with compilations() as events:
+    with jax.log_compiles():  # what it traces and compiles
         assert program(1.5, 0.7, 0.9, **others) is first
-    assert events == []
-    assert not any(isinstance(record, Compiling) for record in told)
-    # What was given to the second run counted: a program with these numbers from the start agrees.
-    with compilations() as events:
+        assert not caplog.messages
+        assert not any(isinstance(record, Compiling) for record in told)
+        # What was given to it counted: a program with these numbers from the start agrees.
         assert program(1.5, 0.7, 0.9, lanes=1, **others) is not first
-    assert events
+        assert caplog.messages
     before, after, fresh = results
     assert after["a"].rounds == 7
     for name in before:
@@ -144,15 +129,14 @@ def test_chunks_change_nothing(monkeypatch):
 def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(monkeypatch, caplog):
     # A model whose weights are most of what a program needs, so that it goes with the lanes.
     loss, metrics = classification(lambda model, x, key: model(x))
-    arms = {name: name for name in ("adaptive,k=0+zero", "full")}
-
     task, results = tiny(), []
 
     def run():
         wide = dataclasses.replace(
             task, init=lambda key: MLP(key, 2, 1000, 3), loss=loss, metrics=metrics
         )
-        results.append(taciturn.compare(wide, arms, rounds=3, cohort=4, lanes=8, devices=1))
+        settings = {"rounds": 3, "cohort": 4, "seeds": 2, "lanes": 8, "devices": 1}
+        results.append(taciturn.simulate(wide, "adaptive,k=0+zero", **settings))
 
     roomy = program_of(run, monkeypatch)
     assert roomy.lanes == 8
@@ -163,8 +147,7 @@ def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(monkeypatch,
     assert 1 < tight.lanes < 8
     assert devices.bytes_needed(tight._chunk) <= 0.9 * needed
     assert f"clients train in {tight.lanes} lanes at a time" in caplog.messages[-1]
-    for name in arms:
-        assert_same(results[-1][name], results[0][name], 1e-6)
+    assert_same(results[-1], results[0], 1e-6)
 
 
 def test_what_does_not_fit_at_all_is_refused_before_anything_runs(monkeypatch):

@@ -22,8 +22,7 @@ from taciturn.core.standins import ignore
 from taciturn.errors import InputError, UnknownName
 from taciturn.sim.engine import structure_of
 from taciturn.sim.model import model_of, named_weights
-from taciturn.tasks import Generated, load
-from taciturn.tasks.check import check
+from taciturn.tasks import load
 
 TASK = load("synthetic")
 QUICK = {"rounds": 3, "cohort": 4}
@@ -54,7 +53,7 @@ def test_a_loss_that_reads_another_number_is_another_program(monkeypatch):
     task = dataclasses.replace(TASK, loss=loss, clip=None)
     before = taciturn.simulate(task, "full", **QUICK).weights
     monkeypatch.setitem(globals(), "LIMIT", 6.0)
-    now = assert_agree(task, {"full": "full"}, **QUICK)["full"].weights
+    now = taciturn.simulate(task, "full", **QUICK).weights
     assert distance(now, before) > 1e-2
 
 
@@ -217,22 +216,6 @@ def test_a_part_that_is_registered_again_takes_the_old_ones_place():
 # Tasks: who is asked, and what is measured.
 
 
-def test_a_task_in_order_is_traced_once():
-    calls = []
-
-    def loss(*batch):
-        calls.append(batch)
-        return TASK.loss(*batch)
-
-    drawn = Generated(3, 5, lambda *_: 5, lambda c, i, data: {"x": jnp.zeros(100), "y": i})
-    for clients in (TASK.clients, drawn):
-        task = dataclasses.replace(TASK, loss=loss, clients=clients)
-        calls.clear()
-        check(task)
-        check(task)
-        assert len(calls) == 1
-
-
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_task_may_draw_cohorts_of_its_own(plain):
     task = dataclasses.replace(TASK, cohort=lambda key, t, size: 9 * t + jnp.arange(size))
@@ -246,7 +229,7 @@ def test_metrics_of_ones_own_are_there_and_accuracy_is_not_needed():
         return {"size": (one * jnp.sum(jnp.abs(params["w"])), one), "ones": (batch["y"], one)}
 
     task = dataclasses.replace(TASK, metrics=metrics)
-    history = assert_agree(task, ["full"], **QUICK)["full"]
+    history = assert_agree(task, ["full"], seed=2**32 - 1, **QUICK)["full"]
     assert np.isnan(history.accuracy).all()
     scores, size = taciturn.evaluate(task, history.weights[0]), history.metrics["size"]
     assert size.shape == history.accuracy.shape
@@ -282,19 +265,18 @@ def normalised():
 
 def test_frozen_statistics_stay_as_they_were_whatever_the_codec():
     """Else their noise would make a variance negative, and the loss NaN."""
-    task, arms = normalised(), ("budget:300B", "full+quantize:1+down=eden:1")
-    found = assert_agree(task, arms, cohort=4, lanes=1, server_optimizer="adam", server_lr=0.1)
-    for history in found.values():
-        assert history.size == 105
-        assert np.isfinite(history.loss[:, -1]).all()
-        named = named_weights(task, history.seeds, history.weights)
-        own = taciturn.as_model(task, history.weights[0])
-        for model in (own, model_of(task, history.seeds[0], named)):
-            for name, values in STATISTICS.items():
-                np.testing.assert_array_equal(model["norm"][name], values)
-            np.testing.assert_array_equal(model["w"], own["w"])
-        scores = taciturn.evaluate(task, history.weights[0])
-        assert scores["loss"] == pytest.approx(history.loss[0, -1], rel=1e-4)
+    task, settings = normalised(), {"lanes": 1, "server_optimizer": "adam", "server_lr": 0.1}
+    (history,) = assert_agree(task, ["full+quantize:1+down=eden:1"], cohort=4, **settings).values()
+    assert history.size == 105
+    assert np.isfinite(history.loss[:, -1]).all()
+    named = named_weights(task, history.seeds, history.weights)
+    own = taciturn.as_model(task, history.weights[0])
+    for model in (own, model_of(task, history.seeds[0], named)):
+        for name, values in STATISTICS.items():
+            np.testing.assert_array_equal(model["norm"][name], values)
+        np.testing.assert_array_equal(model["w"], own["w"])
+    scores = taciturn.evaluate(task, history.weights[0])
+    assert scores["loss"] == pytest.approx(history.loss[0, -1], rel=1e-4)
 
 
 def test_statistics_are_found_by_the_names_that_frameworks_give_them():

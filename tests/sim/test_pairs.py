@@ -10,8 +10,7 @@ import math
 import numpy as np
 import optax
 import pytest
-from float64 import enable_x64
-from small_tasks import assert_agree, cnn, distance, few, lstm, tiny
+from small_tasks import assert_agree, cnn, distance, enable_x64, few, lstm, tiny
 
 import taciturn
 from taciturn.core.policy import CODECS, RULES
@@ -21,15 +20,19 @@ FIVE_RULES = ["fixed:0.2", "adaptive,k=0", "adaptive,k=-1,robust=true,at_most=1"
               "budget:300B"]  # fmt: skip
 FIVE_STAND_INS = ["ou", "ou,cap=true", "ignore", "last", "own"]
 FIVE_CODECS = ["float32", "quantize:4", "eden:2", "top_k:0.1,feedback=true", "peaks:3"]
+# Options of a run, and what its arms are: those of each of these numbers, with this codec down.
 OPTIONS = {
-    "three lanes": {"lanes": 3, "seeds": 2},
-    "gone and slow": {"lanes": 1, "dropout": 0.3, "stragglers": 0.5, "prox": 0.5, "lr_decay": 0.9},
-    "choice": {"choice": 5, "dropout": 0.2, "lanes": 2},
-    "momentum to adam": {"epochs": 2, "client_optimizer": "momentum", "lr": 0.05,
-                         "lr_schedule": "step", "server_optimizer": "adam"},
-    "down, adam to momentum": {"down": "eden:1", "client_optimizer": "adam", "lr": 0.02,
-                               "server_optimizer": "momentum", "dropout": 0.3, "lanes": 1,
-                               "kept_messages": 1},
+    "choice": ({"choice": 5, "dropout": 0.2, "lanes": 2}, {0: "float32"}),
+    "three lanes, momentum to adam": (
+        {"lanes": 3, "seeds": 2, "epochs": 2, "client_optimizer": "momentum", "lr": 0.05,
+         "lr_schedule": "step", "server_optimizer": "adam"},
+        {1: "float32", 2: "float32"},
+    ),
+    "gone and slow, adam to momentum, some with a codec down": (
+        {"lanes": 1, "dropout": 0.3, "stragglers": 0.5, "prox": 0.5, "lr_decay": 0.9, "lr": 0.02,
+         "client_optimizer": "adam", "server_optimizer": "momentum", "kept_messages": 1},
+        {3: "float32", 4: "eden:1"},
+    ),
 }  # fmt: skip
 
 
@@ -45,10 +48,10 @@ def meeting(number, rules, codecs, down):
     return [arm(rules[i], FIVE_STAND_INS[j], codecs[(i + j) % 5], down) for i, j in pairs]
 
 
-@pytest.mark.parametrize("number", range(5), ids=list(OPTIONS))
-def test_every_two_of_rule_stand_in_codec_and_options_are_the_plain_loop(number):
-    options = dict(list(OPTIONS.values())[number])
-    arms = meeting(number, FIVE_RULES, FIVE_CODECS, options.pop("down", "float32"))
+@pytest.mark.parametrize(("options", "numbers"), OPTIONS.values(), ids=OPTIONS)
+def test_every_two_of_rule_stand_in_codec_and_options_are_the_plain_loop(options, numbers):
+    sets = [meeting(number, FIVE_RULES, FIVE_CODECS, down) for number, down in numbers.items()]
+    arms = list(itertools.chain(*sets))
     found = assert_agree(few(), arms, cohort=4, rounds=4, **options)
     for text, history in found.items():
         assert history.spoke.sum() > 0
@@ -63,7 +66,7 @@ def test_budgets_are_the_plain_loop_and_kept():
     texts = "budget", "budget:400B+ou", "full+peaks:2", "budget:20%+zero", "budget:3kB,per=run+own"
     settings = {"cohort": 4, "lanes": 1, "dropout": 0.3}
     task = load("synthetic")
-    found = assert_agree(task, texts, rounds=8, seeds=2, **settings)
+    found = assert_agree(task, texts, rounds=8, **settings)
     for text in texts:
         if text.startswith("budget:"):
             lengths = found[text].bytes_up / np.maximum(found[text].spoke, 1)
@@ -71,7 +74,7 @@ def test_budgets_are_the_plain_loop_and_kept():
     assert found[texts[-1]].participation.silent.sum() > 0
     settings["dropout"] = 1e-6  # the same program
     arms = {text: text for text in texts}
-    longer = taciturn.compare(task, arms, rounds=60, seeds=2, **settings)["budget:400B+ou"]
+    longer = taciturn.compare(task, arms, rounds=60, **settings)["budget:400B+ou"]
     sent = (longer.bytes_up + longer.overhead_up).sum(1)
     np.testing.assert_allclose(sent, 60 * 400, rtol=0.1)
 

@@ -78,7 +78,7 @@ def test_full_communication_is_federated_averaging_by_hand():
     for n in SIZES:
         batch = {name: array[low : low + n] for name, array in TINY.clients.arrays.items()}
         low += n
-        gradient = jax.grad(lambda p, b=batch: TINY.loss(p, b, None).mean())(params)
+        gradient = jax.jit(jax.grad(lambda p, b=batch: TINY.loss(p, b, None).mean()))(params)
         scale = 0.5 * min(1.0, 1.0 / float(optax.tree.norm(gradient))) * n / sum(SIZES)
         total = jax.tree.map(lambda t, g, s=scale: t - s * g, total, gradient)
     moved = jax.tree.map(jnp.add, params, total)
@@ -119,7 +119,8 @@ def test_bfloat16_is_close_and_not_the_same(plain):
 def test_stored_clients_hold_out_their_last_tenth_when_asked():
     stored = Stored.of({"x": np.arange(45)}, [1, 5, 19, 20], examples=[1, 10, 19, 20])
     task = dataclasses.replace(TINY, clients=stored, test=None, test_clients=None)
-    clients, (test, *_) = with_test(dataclasses.replace(task, hold_out="last"))
+    clients, (test, whose, owners) = with_test(dataclasses.replace(task, hold_out="last"))
+    assert owners[whose].tolist() == [1, 2, 3, 3]
     assert test["x"].tolist() == [5, 24, 43, 44]
     assert clients.rows_of(jnp.arange(4)).tolist() == [1, 4, 18, 18]
     np.testing.assert_allclose(clients.examples_of(jnp.arange(4)), [1, 8, 18, 18])
@@ -131,7 +132,8 @@ def test_stored_clients_hold_out_a_tenth_at_random_by_label():
     """Sorted by label, as recordings are: every label has its tenth in the test set."""
     y = np.repeat(np.arange(6), 40)
     own = {"x": np.arange(480), "y": np.tile(y, 2)}
-    clients, test, _ = Stored.of(own, [240, 240], names=("a", "b")).hold_out()
+    clients, test, whose = Stored.of(own, [240, 240], names=("a", "b")).hold_out()
+    np.testing.assert_array_equal(whose, test["x"] // 240)
     first, second = test["x"][test["x"] < 240], test["x"][test["x"] >= 240]
     for client in (first, second):
         assert np.bincount(own["y"][client]).tolist() == [4] * 6

@@ -1,7 +1,5 @@
 """Rules that look at more than the norm, and rules that say how likely a client was to speak."""
 
-from typing import Any, NamedTuple
-
 import numpy as np
 import pytest
 from small_tasks import assert_agree, tiny
@@ -27,17 +25,13 @@ def struggling(loss):
                 looks_at=("loss",))  # fmt: skip
 
 
-class Scale(NamedTuple):
-    scale: Any
-
-
 def by_norm(scale):
     """Speaks with a probability that grows with the norm, and says so."""
 
     def chance(own, context):
-        return (own.norm / (own.norm + context.scale)) * 0.9 + 0.1
+        return (own.norm / (own.norm + context.threshold)) * 0.9 + 0.1
 
-    return Rule("by_norm", init=lambda size, rounds: Scale(scale), probability=chance,
+    return Rule("by_norm", init=lambda size, rounds: Threshold(scale), probability=chance,
                 speaks=lambda own, context: own.uniform < chance(own, context),
                 looks_at=("norm", "uniform"))  # fmt: skip
 
@@ -87,14 +81,6 @@ def test_with_probabilities_the_mean_is_right_on_average(stand_in):
         step, *_ = server.learn(policy, state.memory, heard)
         mean = mean + np.prod(np.where(speaks, chances, 1 - chances)) * step
     np.testing.assert_allclose(mean, examples @ updates / examples.sum(), rtol=1e-6, atol=1e-6)
-
-
-def test_a_message_that_cannot_be_is_not_stood_in_for():
-    config = tally.RoundConfig((), np.inf, np.inf)
-    for wrong in (Message(1, np.nan, None), Message(1, 1.0, np.array([0.6, 0.8]), probability=1.5)):
-        heard = tally.add(tally.start(np.zeros(2)), wrong, config, last=np.ones(2))
-        assert (heard.n_rejected, heard.n_spoke) == (1, 0)
-        assert not heard.spoken.any()
 
 
 def test_optimal_sampling_is_the_formula():
