@@ -21,7 +21,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests run side by side
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 if os.environ["JAX_PLATFORMS"] == "cpu":
     os.environ.setdefault(
-        "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+        "XLA_FLAGS",
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+        "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
     )
 
 import jax
@@ -78,6 +80,15 @@ def taciturn(tmp_path, monkeypatch, capsys):
         return code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture
+def every_round_is_saved(monkeypatch):
+    """Every round is a chunk, and every chunk a checkpoint."""
+    from taciturn.sim import checkpoint, engine
+
+    monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "_LONGEST", 0.0)
 
 
 @pytest.fixture

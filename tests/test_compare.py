@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from test_resume import assert_same_files, every_round_is_saved, stop_after_two_rounds
+from test_resume import assert_same_files, stop_after_two_rounds
 
 import taciturn as package
 from taciturn import cli, runs
@@ -71,6 +71,7 @@ def test_a_difference_is_the_mean_and_students_interval():
     assert noise_floor([3.0, 4.0], [2.5, 5.0]) == {"mean": 0.75, "most": 1}
 
 
+@pytest.mark.usefixtures("every_round_is_saved")
 def test_the_noise_floor_is_measured_and_reported(taciturn, monkeypatch):
     options = ["compare", *SMALL, "--arms", "; ".join(ARMS), "--seeds", "2", "--noise-floor"]
     code, out, _ = taciturn(*options, "--out", "a")
@@ -90,7 +91,6 @@ def test_the_noise_floor_is_measured_and_reported(taciturn, monkeypatch):
     assert tomllib.loads(Path("a/config.toml").read_text())["noise_floor"] is True
     # Stopped while it is measured, a run goes on there.
     Path("a/report.html").unlink()
-    every_round_is_saved(monkeypatch)
     stop_after_two_rounds(monkeypatch, times=2, of=f"{ARMS[1]} (nudged)")
     assert taciturn(*options, "--out", "b")[0] == 130
     assert list(Path("b/nudged").glob("checkpoint-*"))
@@ -109,6 +109,7 @@ def names_in(folder):
     return {path.name for path in Path(folder).iterdir() if not path.name.startswith(".")}
 
 
+@pytest.mark.usefixtures("every_round_is_saved")
 def test_a_sweep_has_a_folder_for_every_point_and_goes_on(taciturn, monkeypatch):
     options = [*SMALL, "--policy", "full", "--sweep", "lr=0.1,0.3"]
     code, out, _ = taciturn("run", *options, "--out", "a")
@@ -121,7 +122,6 @@ def test_a_sweep_has_a_folder_for_every_point_and_goes_on(taciturn, monkeypatch)
     assert points["lr=0.3"] == runs.read_json(Path("a/lr=0.3/summary.json"))
 
     # A list in a file is the same; stopped in the first point, it goes on with all.
-    every_round_is_saved(monkeypatch)
     stop_after_two_rounds(monkeypatch, times=2)
     code, _, err = taciturn("run", "--config", "a/config.toml", "--out", "b")
     assert (code, err.splitlines()[-1]) == (130, "taciturn: Stopped. `taciturn resume b` goes on.")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_resume import every_round_is_saved, stop_after_two_rounds
+from test_resume import stop_after_two_rounds
 
 from taciturn import runs
 from taciturn.core.policy import parse
@@ -28,10 +28,10 @@ def rows(path="a/table.csv"):
     return {row["policy"].strip("*"): row for row in runs.read_csv(Path(path))}
 
 
+@pytest.mark.usefixtures("every_round_is_saved")
 def test_a_call_finishes_what_was_stopped_and_adds_to_the_table(taciturn, monkeypatch):
     assert all(str(parse(text)) == text for text in (GRID | SMALLER).values())
     assert "power of choice" in taciturn("frontier", "list")[1]
-    every_round_is_saved(monkeypatch)
     stop_after_two_rounds(monkeypatch, times=2)
     code, _, err = taciturn(*SMALL, "--policies", "random:0.5+ignore")
     assert (code, err.splitlines()[-1]) == (130, "taciturn: Stopped. The same command goes on.")
@@ -65,9 +65,7 @@ def test_runs_of_a_part_that_did_something_else_are_not_shown(taciturn, loud):
     )  # fmt: skip
 
 
-def test_a_small_model_has_smaller_budgets_and_what_cannot_be_kept_is_left_out(
-    taciturn, monkeypatch, caplog
-):
+def test_budgets_are_smaller_for_a_small_model_and_can_be_kept(taciturn, monkeypatch, caplog):
     monkeypatch.setattr(folder, "GRID", {"full": "full", "chosen": "full"})
     monkeypatch.setattr(folder, "OWN", {"chosen": {"choice": 101}})
     monkeypatch.setattr(folder, "SMALLER", {"budget:3%": "budget:3%"})

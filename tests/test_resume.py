@@ -16,23 +16,10 @@ from taciturn import cli, runs
 from taciturn.core import policy
 from taciturn.progress import Progress
 from taciturn.report import terminal
-from taciturn.sim import checkpoint, engine
 
+pytestmark = pytest.mark.usefixtures("every_round_is_saved")
 OPTIONS = [*SMALL[:1], "--cohort", "3", "--rounds", "4", "--rule", "random:0.5"]
 SAME = ("config.toml", "metrics.csv", "weights.safetensors", "report.png")
-
-
-def every_round_is_saved(monkeypatch):
-    """Every round is a chunk, and every chunk a checkpoint."""
-    monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr(checkpoint, "_LONGEST", 0.0)
-
-
-@pytest.fixture
-def taciturn(taciturn, monkeypatch):
-    """The command, where every round is saved."""
-    every_round_is_saved(monkeypatch)
-    return taciturn
 
 
 def stop_after_two_rounds(monkeypatch, number=signal.SIGINT, times=1, of=None):
@@ -165,9 +152,3 @@ def test_own_parts_are_imported_kept_and_not_changed_unseen(taciturn, loud, monk
     kept.write_text(text)
     assert taciturn("resume", "a")[0] == 0
     assert_same_files(Path("whole"), Path("a"))
-    bad = Path("bad.py")
-    bad.write_text("1/0")
-    for file, message in (("bad.py", "ZeroDivisionError"), ("gone.py", "gone.py is none")):
-        code, _, err = taciturn("run", "--import", file)
-        assert (code, err.count("\n")) == (1, 1)
-        assert message in err

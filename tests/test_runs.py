@@ -49,32 +49,6 @@ def test_no_bit_of_a_checked_file_changes_unseen(tmp_path):
             runs.read_checked(path)
 
 
-def test_a_table_grows_by_chunks_and_goes_on_where_it_was(tmp_path):
-    path = tmp_path / "a.csv"
-    columns = [np.array(["x,y", 'q"'] * 3), np.arange(6), np.array([0.5, math.nan, 1e-7] * 2)]
-    first, rest = ([column[rows] for column in columns] for rows in (slice(2), slice(2, None)))
-    table = runs.StreamedTable(path)
-    table.begin(["name", "a, b", "c"])
-    table.add(first)
-    settled = table.settle()
-    table.add(rest)
-    table.close()
-    whole = path.read_bytes()
-    rows = runs.read_csv(path)
-    assert [row["name"] for row in rows] == columns[0].tolist()
-    assert [row["a, b"] for row in rows] == list("012345")
-    assert [row["c"] for row in rows] == ["0.5", "", "1e-07"] * 2
-    assert table.go_on(*settled) == rows[:2]
-    assert path.stat().st_size == settled[0]  # readers see nothing beyond
-    table.add(rest)
-    table.close()
-    assert path.read_bytes() == whole
-    for damaged, message in ((whole[:3], "has 3 bytes, and had"), (b"N" + whole[1:], "damaged")):
-        path.write_bytes(damaged)
-        with pytest.raises(RunError, match=message):
-            table.go_on(*settled)
-
-
 @pytest.mark.parametrize("read", [runs.read_json, runs.read_arrays])
 def test_what_cannot_be_read_is_named(tmp_path, read):
     path = tmp_path / "file"

@@ -56,9 +56,7 @@ def test_a_tracker_gets_means_over_seeds_of_every_round(monkeypatch, tmp_path):
     assert recorded.closed == ["full"]
 
 
-def test_a_tracker_that_fails_does_not_stop_a_run_but_one_that_cannot_start_does(
-    monkeypatch, tmp_path, caplog
-):
+def test_a_tracker_may_fail_during_a_run_but_has_to_start(monkeypatch, tmp_path, caplog):
     Recorded(monkeypatch, adds=OSError("no network"))
     with closing(track.Tracker("wandb", tmp_path, {}, seeds=(0, 1))) as tracker:
         for _ in range(3):

@@ -24,9 +24,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,7 +35,7 @@ QUICK = "not slow and not nightly"
 INDIRECT = ("jaxlib", "pillow")  # not ours, but results depend on them
 
 
-def main() -> int:
+def main():
     options = read_options()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     bounds = lower_bounds(project)
@@ -51,7 +49,7 @@ def main() -> int:
         for name, exactly, folder in environments(which, bounds, project):
             say(f"Python {version}, {name}: installing")
             venv = options.venvs.resolve() / f"{version}-{name}".replace(" ", "-")
-            row: dict[str, Any] = {"date": time.strftime("%Y-%m-%d")}
+            row = {"date": time.strftime("%Y-%m-%d")}
             problem = install(python, venv, exactly)
             if problem and name.startswith("flwr"):
                 # An index may lack what it needs in turn: it is tried with what the one before has.
@@ -75,9 +73,7 @@ def main() -> int:
     return int(failed)
 
 
-def environments(
-    which: list[str], bounds: dict[str, str], project: dict[str, Any]
-) -> Iterator[tuple[str, dict[str, str], str]]:
+def environments(which, bounds, project):
     """The name of each environment, the versions that it must have, and the tests run in it."""
     if "lowest" in which:
         yield "lowest", bounds, "tests"
@@ -90,7 +86,7 @@ def environments(
             yield f"flwr 1.{minor}", {"flwr": f"1.{minor}.*"}, "tests/flower"
 
 
-def read_options() -> argparse.Namespace:
+def read_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--python", action="append", metavar="3.11", help="a Python (default: all three)")
@@ -104,12 +100,12 @@ def read_options() -> argparse.Namespace:
     return options
 
 
-def say(line: str) -> None:
+def say(line):
     sys.stdout.write(f"=== {line}\n")
     sys.stdout.flush()
 
 
-def lower_bounds(project: dict[str, Any]) -> dict[str, str]:
+def lower_bounds(project):
     """Every direct dependency's lower bound, by the name of the package."""
     bounds, extras = {}, project["optional-dependencies"]
     requirements = sum((extras[extra] for extra in EXTRAS), project["dependencies"])
@@ -127,7 +123,7 @@ def lower_bounds(project: dict[str, Any]) -> dict[str, str]:
     return dict(sorted(bounds.items()))
 
 
-def find(version: str) -> str | None:
+def find(version):
     """An interpreter of this version: the running one, on the path, or of pyenv."""
     candidates = [sys.executable, shutil.which(f"python{version}")]
     if pyenv := shutil.which("pyenv"):
@@ -141,7 +137,7 @@ def find(version: str) -> str | None:
     return None
 
 
-def install(python: str, venv: Path, exactly: dict[str, str]) -> str:
+def install(python, venv, exactly):
     """Makes a fresh environment; what pip says if it finds no versions that go together."""
     subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
     constraints = venv / "constraints.txt"
@@ -149,7 +145,7 @@ def install(python: str, venv: Path, exactly: dict[str, str]) -> str:
     return pip(venv, "--constraint", constraints, "--editable", f"{ROOT}[{','.join(EXTRAS)}]")
 
 
-def pip(venv: Path, *arguments: str | Path) -> str:
+def pip(venv, *arguments):
     """Installs what the arguments name; what pip says if that fails."""
     # Wheels alone: nobody should need a compiler for a version that is allowed.
     command = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
@@ -161,7 +157,7 @@ def pip(venv: Path, *arguments: str | Path) -> str:
     return str(errors[-1]) if errors else "pip failed"
 
 
-def test(venv: Path, packages: list[str], tests: list[str]) -> dict[str, Any]:
+def test(venv, packages, tests):
     """Runs the quick tests among `tests` and says what came of it, with which versions."""
     python, report = venv / "bin" / "python", venv / "report.xml"
     report.unlink(missing_ok=True)

@@ -5,9 +5,7 @@ A case is a call or a command line, and a piece of what it must say; `NAME` in b
 argument and file may be is seen in Python; of the command line, every way to it once.
 """
 
-import errno
 import functools
-import os
 import shlex
 import signal
 from contextlib import suppress
@@ -29,6 +27,7 @@ from taciturn.tasks import TASKS, load
 
 X = np.zeros((6, 2), np.float32)
 Y = np.array([0, 1, 2, 0, 1, 2])
+TEST = {"x": X, "y": Y}
 LOSS, METRICS = package.classification(lambda params, x, key: x @ params)
 SYNTHETIC = functools.cache(TASKS["synthetic"])  # drawn once
 SECONDS = 30
@@ -167,9 +166,11 @@ OTHERS = [
     (lambda: run(progress=5), "`progress`"),
     (lambda: run(plain=1), "`plain`"),
     (lambda: run(plain=True, lanes=1), "`lanes`"),
+    (lambda: run(plain=True, devices=1), "`devices`"),
     (lambda: run(round=3), "`rounds`"),
     (lambda: run(seed=1, seeds=2), "`seed`"),
     (lambda: run(client_optimizer=optax.sgd(0.1), lr=0.1), "`lr`"),
+    (lambda: run(server_optimizer=optax.sgd(0.1), server_lr=0.1), "`server_lr`"),
     (lambda: Policy("adaptive"), "'adaptive'"),
     (lambda: parse(None), "None"),
     (lambda: server.init(parse("full"), [1.0]), "list"),
@@ -193,16 +194,29 @@ OTHERS = [
      "`clients.longest`"),
     (lambda: run(task(clients=Generated(2, 2, lambda c, d: 2, None))), "`clients`"),
     (lambda: run(task(loss=lambda p, b, key: b["z"])), "KeyError"),
+    (lambda: run(task(loss=lambda *batch: LOSS(*batch).mean())), "not their mean"),
     (lambda: run(task(metrics=lambda p, b: {})), "dict"),
+    (lambda: run(task(metrics=lambda p, b: {"right": (b["y"],) * 2}), choice=1), "`loss`"),
     (lambda: run(task(metrics=lambda p, b: {"accuracy": 1.0})), "`accuracy`"),
     (lambda: run(task(clients=stored(y=Y + 1))), "0 to 2"),
     (lambda: run(task(clients=stored(y=Y + 2**40))), "int32"),
     (lambda: run(task(clients=stored(x=X.astype(str)))), "numbers"),
+    (lambda: run(task(clients=stored(x=X + 1e300 * np.ones(2)))), "1e+300"),
     (lambda: run(task(test={"x": X, "y": Y[:5]})), "length"),
     (lambda: run(task(test={"x": X[:0], "y": Y[:0]})), "test"),
     (lambda: run(task(test={})), "test"),
+    (lambda: run(task(test={"x": [1.0], "y": Y})), "got 1.0"),
+    (lambda: run(task(test={"x": X[:, :1], "y": Y})), "TypeError"),
+    (lambda: run(task(test_clients=np.zeros(6, int))), "`test_clients`"),
+    (lambda: run(task(test=TEST, test_clients=np.zeros(5, int))), "`test_clients`"),
+    (lambda: run(task(test=TEST, test_clients=np.zeros(6))), "`test_clients`"),
     (lambda: run(task(test={"x": X, "y": Y + 1})), "0 to 2"),
     (lambda: run(task(hold_out="first")), "`hold_out`"),
+    (lambda: Stored.of({"x": X}, [1] * 6).hold_out(), "No client has two examples"),
+    (lambda: run(task(cohort=lambda key, t, size: jnp.zeros(size + 1, int))), "`cohort`"),
+    (lambda: run(task(cohort=lambda key, t, size: jnp.arange(size)), choice=1), "`choice`"),
+    (lambda: run(policy="full+down=eden:1", choice=1), "full+down=eden:1"),
+    (lambda: package.evaluate(task(test=TEST), np.zeros((1, 6))), "`weights`"),
     (lambda: load(["npz"]), "npz"),
     (lambda: load("npz", date="x"), "`date`"),
     (lambda: load("emnist", source="web"), "`source`"),
@@ -213,6 +227,7 @@ OTHERS = [
     (lambda: load("synthetic-niid", clients=10**9), "`clients`"),
     (lambda: load("synthetic", hold_out="last"), "`hold_out`"),
     (lambda: Rule("a+b", init=None, speaks=None), "`name`"),
+    (lambda: Rule("mine", init=None, speaks=None, looks_at=("mood",)), "`mood`"),
 ]  # fmt: skip
 CASES = [
     *((lambda name=name, value=value: run(**{name: value}), NAMED.get(name, name))
@@ -268,6 +283,8 @@ COMMANDS = [
     ("run idx --data {idx} --split even", "`split`"),
     ("run idx --data {idx}", "`clients`"),
     ("run --config {toml_unknown}", "`rouns`"),
+    ("run --import {fails}/own.py", "ZeroDivisionError"),
+    ("run --import {missing}", "missing is none"),
     ("run synthetic --sweep lr", "name=value,value"),
     ("run synthetic --sweep lr=0.1,x", "`lr`"),
     ("run synthetic --sweep learning=1", "`learning`"),
@@ -317,15 +334,3 @@ def test_it_is_one_line_that_says_what_is_wrong(line, needle, places, taciturn):
     plain = " ".join(err.replace("│", " ").split())
     assert needle in plain or needle in plain.replace("_", "-")
     assert not Path("runs").exists()
-
-
-def test_a_full_disk_is_one_line(monkeypatch, taciturn):
-    """At the start; `tests/test_resume.py` fills the disk later on."""
-
-    def fsync(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    err = error_of(taciturn, "run", "synthetic", "--out", "there")
-    assert "there/config.toml" in err
-    assert "No space left on device" in err

@@ -81,19 +81,6 @@ def test_a_rule_keeps_its_numbers_in_the_state():
             assert one.speaks(own, context) == other.speaks(own, context)
 
 
-def test_structure_has_all_but_floats_and_amounts():
-    assert parse("budget:1%").structure == parse("budget:2kB").structure
-    texts = (
-        "adaptive",
-        "adaptive,weighted=false",
-        "ou,cap=true",
-        "zero",
-        "full+eden:1",
-        "full+eden:2",
-    )
-    assert len({parse(text).structure for text in texts}) == len(texts)
-
-
 @stand_ins
 def test_a_stand_in_begins_with_zero_and_leaves_its_inputs_alone(stand_in):
     state = stand_in.init(np.ones(SIZE, np.float32))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taciturn.core import codecs, downlink, server
+from taciturn.core import downlink, server
 from taciturn.core.hashing import fold
 from taciturn.core.policy import parse
 
@@ -39,17 +39,3 @@ def test_a_public_model_is_there_where_it_has_a_codec_and_shares_no_memory():
     assert state.public is None
     assert downlink.publish(policy, state, KEY) is state
     assert downlink.trained_from(state) is WEIGHTS
-
-
-@pytest.mark.parametrize("kept", [None, 3, 100])
-def test_what_clients_download(kept):
-    codec, size = parse("full+down=eden:1").down, 8192
-    message, whole = codec.nbytes(size), 4 * size
-    missed = np.array([[0, 1, 3], [4, 31, 32]])
-    found = downlink.download_bytes(codec, missed, size, kept)
-    most = min(31 if kept is None else kept, 31)
-    expected = [[m * message if m <= most else whole for m in row] for row in missed]
-    np.testing.assert_array_equal(found, expected)
-    assert 31 * message <= whole < 32 * message
-    everyone = downlink.download_bytes(codecs.float32(), missed, size)
-    np.testing.assert_array_equal(everyone, np.full((2, 3), whole))

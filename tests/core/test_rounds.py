@@ -436,7 +436,9 @@ def test_the_measured_norm_counts_and_a_chance_lies_between_0_and_1():
     heard = tally.add(tally.start(np.zeros(2)), said, OPENED)
     assert heard.norms.mean == 5
     for chance in (0.0, -0.5, 1.1, np.nan):
-        assert tally.add(heard, said._replace(probability=chance), OPENED).n_rejected == 1
+        after = tally.add(heard, said._replace(probability=chance), OPENED, last=np.ones(2))
+        assert after.n_rejected == 1
+        assert after.spoken.tolist() == [3, 4]  # nor is the client stood in for
 
 
 def test_the_bytes_of_those_who_spoke_are_added_up():

@@ -1,13 +1,12 @@
 """Small files in the layouts in which data come."""
 
 import json
-from pathlib import Path
 
 import h5py
 import numpy as np
 
 
-def write_tff(path: Path, clients: dict[str, dict[str, object]]) -> None:
+def write_tff(path, clients):
     """TFF's layout: examples/<client>/<feature>."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
@@ -16,14 +15,14 @@ def write_tff(path: Path, clients: dict[str, dict[str, object]]) -> None:
                 file[f"examples/{client}/{feature}"] = value
 
 
-def images(count: int, first: int = 0) -> dict[str, np.ndarray]:
+def images(count, first=0):
     """So many 28 × 28 images of k / 255, and labels from `first` on."""
     levels = np.random.default_rng(first).integers(0, 256, (count, 28, 28), np.uint8)
     labels = (first + np.arange(count, dtype=np.int32)) % 62
     return {"pixels": levels / np.float32(255), "label": labels}
 
 
-def write_emnist(folder: Path, train=None, test=None) -> Path:
+def write_emnist(folder, train=None, test=None):
     """The two files of federated EMNIST with three writers, or with those given."""
     write_tff(
         folder / "fed_emnist_train.h5",
@@ -33,7 +32,7 @@ def write_emnist(folder: Path, train=None, test=None) -> Path:
     return folder
 
 
-def write_leaf(path: Path, clients: dict[str, tuple[list, list]]) -> None:
+def write_leaf(path, clients):
     """LEAF's layout, one file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {

@@ -42,25 +42,17 @@ def test_what_was_parsed_comes_back(source, test):
     np.testing.assert_equal(vars(again), vars(made(test=test)))
 
 
-def spoiled(change):
-    return lambda kept, source, patch: kept.write_bytes(change(kept.read_bytes()))
-
-
 @pytest.mark.parametrize(
     ("change", "damaged"),
     [
         (lambda kept, source, patch: source.write_bytes(b"other data"), False),
         (lambda kept, source, patch: os.utime(source, ns=(1, 1)), False),
         (lambda kept, source, patch: patch.setattr(caching, "VERSION", 0), False),
-        (spoiled(lambda data: data[:100]), True),
-        (spoiled(lambda data: data[:-1] + bytes([data[-1] ^ 1])), True),
-        (spoiled(lambda data: data.replace(b'\\"left_out\\": 1', b'\\"left_out\\": 0')), True),
+        (lambda kept, source, patch: kept.write_bytes(kept.read_bytes()[:-1]), True),
     ],
-    ids=["content", "time", "version", "cut", "array", "header"],
+    ids=["content", "time", "version", "cut"],
 )
-def test_what_changed_or_is_damaged_is_parsed_again(
-    kept, source, change, damaged, monkeypatch, caplog
-):
+def test_what_is_changed_or_cut_is_parsed_again(kept, source, change, damaged, monkeypatch, caplog):
     assert not is_parsed(source)
     change(kept, source, monkeypatch)
     assert is_parsed(source)

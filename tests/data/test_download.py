@@ -144,9 +144,7 @@ def archive(path, *names, size=1, last=tarfile.REGTYPE):
 
 
 @pytest.mark.parametrize("contents", [(), ("in/two.h5", "one.h5")], ids=["file", "archive"])
-def test_of_two_that_want_a_file_one_downloads_and_the_other_waits(
-    server, folder, tmp_path, contents, caplog
-):
+def test_of_two_that_want_a_file_one_downloads_it(server, folder, tmp_path, contents, caplog):
     packed = archive(tmp_path / "a", *contents).read_bytes()
     asked, go_on = threading.Event(), threading.Event()
 

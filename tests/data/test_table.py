@@ -25,7 +25,7 @@ zoe,sit,3,2.5
 anna,walk,4,3.5
 anna,run,5,4.5
 """
-COLUMNS: dict[str, Any] = {
+COLUMNS = {
     "user": ["zoe", "anna", "zoe", "anna", "anna"],
     "activity": ["walk", "sit", "sit", "walk", "run"],
     "a": [1, 2, 3, 4, 5],
@@ -115,7 +115,7 @@ def test_numbers_are_standardised_by_what_is_trained_on():
     np.testing.assert_allclose(y, columns["y"], rtol=1e-5)
 
 
-MIXED: dict[str, list[Any]] = {  # a table as people have them: text, gaps, dates and notes
+MIXED = {  # a table as people have them: text, gaps, dates and notes
     "user": [f"user{k % 3}" for k in range(60)],
     "activity": ["walk", "run"] * 30,
     "pace": [None if k % 7 == 0 else k + 0.5 for k in range(60)],
@@ -204,7 +204,7 @@ def test_a_set_of_the_hub(monkeypatch):
         assert table(place, **WHO).clients.names == ("anna", "zoe")
 
 
-WRONG: list[tuple[Any, dict[str, Any], str]] = [  # text: the CSV's second line, or all of it
+WRONG = [  # text: the CSV's second line, or all of it
     ("zoe,walk,1", {"label": 5}, "`label` must be the name of a column, got 5"),
     ("zoe,walk,1", {"client": "b", "leave_out": ["user"]},
      "csv: `b` must name a client in every row, got float64"),

@@ -16,7 +16,6 @@ from experiments.paper.experiments import SYNTHETIC
 from taciturn.errors import InputError, RunError
 from taciturn.report import terminal
 from taciturn.runs import claimed
-from taciturn.sim import checkpoint, engine
 from taciturn.tasks import load
 
 ARMS = {
@@ -57,10 +56,9 @@ def test_what_is_there_is_not_run_again(options, counted):
         content(path)
 
 
+@pytest.mark.usefixtures("every_round_is_saved")
 def test_a_command_that_was_stopped_goes_on_where_it_was(options, monkeypatch):
     one = replace(FEW, arms={"full": "full"})
-    monkeypatch.setattr(engine, "_CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr(checkpoint, "_LONGEST", 0.0)
     real, told = terminal.Live.__call__, []
 
     def tell(self, record):

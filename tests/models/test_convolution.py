@@ -2,7 +2,6 @@
 
 import sys
 import types
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from taciturn.models.winograd import convolve_and_pool
 TRITON = "jax.experimental.pallas.triton"
 
 
-def laxs(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
+def laxs(x, kernel, side):
     """The same by `lax.conv_general_dilated`."""
     square = kernel.reshape(side, side, x.shape[-1], kernel.shape[1])
     return jax.lax.conv_general_dilated(
@@ -25,7 +24,7 @@ def laxs(x: jax.Array, kernel: jax.Array, side: int) -> jax.Array:
 
 
 @pytest.mark.parametrize(("shape", "side", "outputs"), [((3, 8, 6, 2), 3, 5), ((1, 5, 5, 1), 5, 4)])
-def test_a_convolution_is_jaxs(shape: tuple[int, ...], side: int, outputs: int) -> None:
+def test_a_convolution_is_jaxs(shape, side, outputs):
     x, kernel = drawn(0, *shape), drawn(1, side * side * shape[-1], outputs)
     ours = jax.jit(with_gradients(convolve, side))(x, kernel)
     theirs = jax.jit(with_gradients(laxs, side))(x, kernel)
@@ -34,7 +33,7 @@ def test_a_convolution_is_jaxs(shape: tuple[int, ...], side: int, outputs: int) 
 
 
 @pytest.mark.parametrize("function", [convolve, convolve_and_pool])
-def test_every_client_has_a_kernel_of_its_own(function: Any) -> None:
+def test_every_client_has_a_kernel_of_its_own(function):
     x, kernel = drawn(0, 3, 2, 6, 8, 2), drawn(1, 3, 18, 4)
     run = with_gradients(function, 3)
     together, alone = jax.jit(jax.vmap(run))(x, kernel), jax.jit(run)
@@ -42,7 +41,7 @@ def test_every_client_has_a_kernel_of_its_own(function: Any) -> None:
         assert_near([part[i] for part in together], alone(x[i], kernel[i]))
 
 
-def test_the_kernels_are_the_product_over_patches() -> None:
+def test_the_kernels_are_the_product_over_patches():
     """Interpreted; the tests for a GPU have more shapes."""
     kernels = convolution._gpu_convolution()
     if kernels is None:
@@ -52,7 +51,7 @@ def test_the_kernels_are_the_product_over_patches() -> None:
     assert_near(ours, jax.jit(with_gradients(laxs, 3))(x, kernel))
 
 
-def test_the_kernels_are_for_bfloat16_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernels_are_for_bfloat16_on_a_gpu(monkeypatch):
     fit, kernel = convolution._kernels_fit, jnp.zeros((9 * 32, 64))
     half = jnp.zeros((1, 4, 4, 32), jnp.bfloat16)
     assert not fit(half, kernel)
@@ -62,9 +61,7 @@ def test_the_kernels_are_for_bfloat16_on_a_gpu(monkeypatch: pytest.MonkeyPatch) 
         assert not fit(x, other)
 
 
-def test_a_jax_without_the_kernels_parts_does_without_them(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_jax_without_the_kernels_parts_does_without_them(monkeypatch, caplog):
     """As one before 0.10.2 on a GPU, whose Triton has no `dot`."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setitem(sys.modules, TRITON, types.ModuleType(TRITON))
@@ -79,15 +76,15 @@ def test_a_jax_without_the_kernels_parts_does_without_them(
     assert_near(ours, with_gradients(laxs, 3)(x, kernel), 5e-2)
 
 
-def test_pooling_and_its_gradient() -> None:
-    def windows(x: jax.Array) -> jax.Array:
+def test_pooling_and_its_gradient():
+    def windows(x):
         return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
     x = drawn(0, 2, 5, 7, 3)
     assert_near(with_gradients(max_pool)(x), with_gradients(windows)(x), 0.0)
 
 
-def test_of_equals_the_first_gets_the_gradient() -> None:
+def test_of_equals_the_first_gets_the_gradient():
     gradient = jax.grad(lambda x: max_pool(x).sum())
     for first in range(4):
         x = jnp.zeros(4).at[first:].set(1.0).reshape(1, 2, 2, 1)
@@ -98,9 +95,7 @@ def test_of_equals_the_first_gets_the_gradient() -> None:
     ("shape", "side"), [((6, 8, 6, 2), 3), ((2, 9, 6, 2), 3), ((2, 8, 8, 2), 5)],
     ids=["fewer products", "odd height", "five by five"],
 )  # fmt: skip
-def test_convolution_and_pooling_in_one(
-    shape: tuple[int, ...], side: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_convolution_and_pooling_in_one(shape, side, monkeypatch):
     calls = []
     pooled = winograd._pooled
     monkeypatch.setattr(winograd, "_pooled", lambda *args: calls.append(args) or pooled(*args))

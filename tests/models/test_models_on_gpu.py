@@ -3,9 +3,6 @@
 Elsewhere these are skipped, see `tests/conftest.py`; `python tests/gpu.py` runs and records them.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,17 +22,17 @@ KEY = np.array([0xDEADBEEF, 0x12345678], np.uint32)
 
 
 @pytest.fixture(autouse=True)
-def exact_products() -> Iterator[None]:
+def exact_products():
     """By itself a GPU rounds what goes into products of float32 to 10 bits."""
     with jax.default_matmul_precision("highest"):
         yield
 
 
-def rehearsed() -> bool:
+def rehearsed():
     return jax.default_backend() == "cpu"
 
 
-def narrow(x: jax.Array) -> jax.Array:
+def narrow(x):
     return x.astype(jnp.bfloat16)
 
 
@@ -50,9 +47,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("shape", "side", "outputs"), SHAPES)
-def test_compiled_kernels_are_the_product_over_patches(
-    shape: tuple[int, ...], side: int, outputs: int
-) -> None:
+def test_compiled_kernels_are_the_product_over_patches(shape, side, outputs):
     rows = side * side * shape[-1]
     x, kernel = narrow(drawn(0, *shape)), narrow(drawn(1, shape[0], rows, outputs) / rows**0.5)
     kernels = with_gradients(convolution._gpu_convolution(), side, rehearsed())
@@ -65,7 +60,7 @@ def test_compiled_kernels_are_the_product_over_patches(
     assert_near(ours, exact, 1e-4, 2**-8)
 
 
-def test_a_convolution_in_bfloat16_goes_through_the_kernels() -> None:
+def test_a_convolution_in_bfloat16_goes_through_the_kernels():
     """Where this JAX could not make them, a run would be slower and nothing else would tell."""
     if rehearsed():
         pytest.skip("a CPU has no use for them")
@@ -76,15 +71,13 @@ def test_a_convolution_in_bfloat16_goes_through_the_kernels() -> None:
 
 
 @pytest.mark.parametrize(("times", "units"), [(48, 8), (80, 256)])  # three blocks; the paper's
-def test_overlapping_lstms_are_the_plain_ones(
-    times: int, units: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overlapping_lstms_are_the_plain_ones(times, units, monkeypatch):
     """Three lanes with weights of their own, values and gradients."""
     if rehearsed():
         monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
 
-    def run(function: Any) -> Any:
-        def one(key: jax.Array, x: jax.Array) -> Any:
+    def run(function):
+        def one(key, x):
             first, second = jax.random.split(key)
             layers = LSTM(first, 8, units), LSTM(second, units, units)
             return with_gradients(function)(*layers, x)
@@ -100,11 +93,11 @@ def test_overlapping_lstms_are_the_plain_ones(
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_dropout_zeroes_what_it_does_in_numpy(dtype: Any) -> None:
+def test_dropout_zeroes_what_it_does_in_numpy(dtype):
     """Every lane has a mask of its own; no lane's depends on how many there are."""
     lanes, x = np.arange(2**32 - 5, 2**32, dtype=np.uint32), jnp.full((5, 20, 9216), 3, dtype)
 
-    def drop(x: jax.Array, lane: jax.Array) -> jax.Array:
+    def drop(x, lane):
         return dropout(x, 0.25, hashing.fold(jnp.asarray(KEY), lane))
 
     out = jax.jit(jax.vmap(drop))(x, lanes)
@@ -112,10 +105,10 @@ def test_dropout_zeroes_what_it_does_in_numpy(dtype: Any) -> None:
     np.testing.assert_array_equal(out.astype(jnp.float32), np.where(kept, 4, 0))
 
 
-def test_cohorts_shuffles_and_keys_are_those_of_the_cpu() -> None:
+def test_cohorts_shuffles_and_keys_are_those_of_the_cpu():
     """So that a seed means the same clients and batches wherever it runs."""
 
-    def everything(seed: jax.Array) -> Any:
+    def everything(seed):
         keys = draws.round_keys(draws.run_keys(seed), 3)
         shuffle = draws.shuffled(keys, jnp.int32(4), jnp.int32(1), jnp.int32(999), jnp.arange(999))
         return (

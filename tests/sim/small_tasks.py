@@ -1,13 +1,14 @@
 """Small tasks for the simulator's tests, and what it means that two runs are the same."""
 
-from collections.abc import Callable
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
+
+try:
+    from jax import enable_x64
+except ImportError:  # before JAX 0.8
+    from jax.experimental import enable_x64  # noqa: F401
 
 import taciturn
 from taciturn.models import CharLSTM
@@ -23,7 +24,7 @@ SEVERAL = {name: name for name in ("adaptive,k=0+ou", "full", "random:0.5+last")
 POISON = 1e30  # NaN itself is refused where a task is checked
 
 
-def tiny(poisoned: int | None = None) -> Task:
+def tiny(poisoned=None):
     """A linear model of three classes in the plane; a poisoned client's become NaN in it.
 
     Its weights decay: else what classes learn adds up to 0, which a rotation makes a weight of its
@@ -52,9 +53,9 @@ def tiny(poisoned: int | None = None) -> Task:
 
 
 def noisy(
-    name: str, init: Any, predict: Any, classes: int, shape: tuple[int, ...], sizes: list[int],
-    noise: float = 1.0, **options: Any,
-) -> Task:  # fmt: skip
+    name, init, predict, classes, shape, sizes,
+    noise=1.0, **options,
+):  # fmt: skip
     """Clients of these sizes, with noisy examples of some classes; 20 more to test on."""
     rng, n = np.random.default_rng(0), sum(sizes)
     y = rng.integers(0, classes, n + 20).astype(np.int32)
@@ -67,10 +68,10 @@ def noisy(
     )  # fmt: skip
 
 
-def few() -> Task:
+def few():
     """Six clients and a linear model of 105 weights."""
 
-    def init(key: jax.Array) -> Any:
+    def init(key):
         return {"w": jax.random.normal(key, (20, 5)) * 0.1, "b": jnp.zeros(5)}
 
     return noisy("few", init, lambda p, x, key: x @ p["w"] + p["b"], 5, (20,),
@@ -83,14 +84,14 @@ class SmallCNN(eqx.Module):
     convs: list[Conv]
     dense: Dense
 
-    def __init__(self, key: jax.Array, side: int = 8, channels: tuple[int, ...] = (3,)) -> None:
+    def __init__(self, key, side=8, channels=(3,)):
         *keys, last = jax.random.split(key, 1 + len(channels))
         sizes = zip(keys, (1, *channels), channels, strict=False)
         self.convs = [Conv(key, 3, before, after) for key, before, after in sizes]
         side = (side - 2 * len(channels)) // 2
         self.dense = Dense(last, side * side * channels[-1], 4)
 
-    def __call__(self, x: jax.Array, key: jax.Array | None = None) -> jax.Array:
+    def __call__(self, x, key=None):
         x = x[..., None]
         for conv in self.convs[:-1]:
             x = conv(x)
@@ -98,13 +99,13 @@ class SmallCNN(eqx.Module):
         return self.dense(dropout(x, 0.25, None if key is None else jax.random.key_data(key)))
 
 
-def cnn(model: Any = SmallCNN, side: int = 8, **options: Any) -> Task:
+def cnn(model=SmallCNN, side=8, **options):
     """Noisy pictures of four classes; a last batch has 2 of 5, or all."""
     return noisy("cnn", model, lambda model, x, key: model(x, key), 4, (side, side),
                  [2, 7, 12, 5, 10, 17], **{"lr": 0.3} | options)  # fmt: skip
 
 
-def lstm() -> Task:
+def lstm():
     """Digits that go on by one or two; 12 positions, all of them count."""
     rng, sizes = np.random.default_rng(1), [2, 6, 9, 3, 11]
     n = sum(sizes)
@@ -119,13 +120,13 @@ def lstm() -> Task:
     )  # fmt: skip
 
 
-def distance(a: Any, b: Any) -> float:
+def distance(a, b):
     """‖a − b‖ / ‖b‖, the largest over seeds."""
     gaps, sizes = np.linalg.norm(a - b, axis=-1), np.linalg.norm(b, axis=-1)
     return float(np.max(np.where(gaps == 0, 0, gaps / np.where(sizes == 0, 1, sizes))))
 
 
-def assert_identical(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+def assert_identical(ours, theirs):
     """The histories of all arms, bit for bit."""
     assert list(ours) == list(theirs)
     for name, history in theirs.items():
@@ -137,7 +138,7 @@ def assert_identical(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
         np.testing.assert_array_equal(ours[name].participation, history.participation, name)
 
 
-def assert_same(ours: taciturn.History, theirs: taciturn.History, tolerance: float = 1e-5) -> None:
+def assert_same(ours, theirs, tolerance=1e-5):
     assert ours.weights.shape == theirs.weights.shape
     assert np.isfinite(ours.weights).all()
     assert distance(ours.weights, theirs.weights) < tolerance
@@ -148,7 +149,7 @@ def assert_same(ours: taciturn.History, theirs: taciturn.History, tolerance: flo
         np.testing.assert_allclose(found[name], wanted, **{"rtol": 0} | near, err_msg=name)
 
 
-def assert_agree(task: Task, arms: Any, tolerance: float = 1e-5, **settings: Any) -> Any:
+def assert_agree(task, arms, tolerance=1e-5, **settings):
     """Runs engine and loop, and returns what the engine found; arms may be texts alone."""
     arms = arms if isinstance(arms, dict) else dict(zip(arms, arms, strict=True))
     settings = {"rounds": 5, "evaluate_every": 2} | settings
@@ -160,12 +161,12 @@ def assert_agree(task: Task, arms: Any, tolerance: float = 1e-5, **settings: Any
     return ours
 
 
-def program_of(run: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> engine.Program:
+def program_of(run, monkeypatch):
     """The program that a run goes through."""
-    used: list[engine.Program] = []
+    used = []
     original = engine.Program.run
 
-    def spy(self: engine.Program, *args: Any) -> Any:
+    def spy(self, *args):
         used.append(self)
         return original(self, *args)
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import types
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -59,20 +58,20 @@ np.savez(Path(sys.argv[1]), **found)
 """
 
 
-def environment(count: int) -> dict[str, str]:
+def environment(count):
     flags = f"--xla_force_host_platform_device_count={count}"
     source = str(Path(taciturn.__file__).parents[1])
     path = os.pathsep.join([source, str(Path(__file__).parent)])
     return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": path}
 
 
-def start(file: Path, count: int, total: int, *more: str) -> subprocess.Popen[str]:
+def start(file, count, total, *more):
     command = [sys.executable, "-c", SCRIPT, str(file), str(total), *more]
-    streams: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, env=environment(count), **streams)
 
 
-def finish(process: subprocess.Popen[str], file: Path) -> dict[str, np.ndarray]:
+def finish(process, file):
     try:
         output, _ = process.communicate(timeout=300)
     finally:
@@ -83,12 +82,12 @@ def finish(process: subprocess.Popen[str], file: Path) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def on_one_device(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+def on_one_device(tmp_path_factory):
     file = tmp_path_factory.mktemp("one") / "found.npz"
     return finish(start(file, 1, 1), file)
 
 
-def assert_same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+def assert_same(ours, theirs):
     assert ours.keys() == theirs.keys()
     for key in theirs.keys() - {"chunks"}:
         # 1e-6 after a round; what follows builds on it.
@@ -99,13 +98,13 @@ def assert_same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> N
 
 
 @pytest.mark.slow
-def test_eight_devices_in_one_process(on_one_device: dict[str, np.ndarray], tmp_path: Path) -> None:
+def test_eight_devices_in_one_process(on_one_device, tmp_path):
     file = tmp_path / "found.npz"
     assert_same(finish(start(file, 8, 8), file), on_one_device)
 
 
 @pytest.mark.slow
-def test_two_processes(on_one_device: dict[str, np.ndarray], tmp_path: Path) -> None:
+def test_two_processes(on_one_device, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -123,7 +122,7 @@ def test_two_processes(on_one_device: dict[str, np.ndarray], tmp_path: Path) -> 
         np.testing.assert_array_equal(found[1][key], value, key)
 
 
-def run_python(code: str, **variables: str) -> str:
+def run_python(code, **variables):
     base = {name: value for name, value in environment(1).items() if "COMPILATION" not in name}
     return subprocess.run(
         [sys.executable, "-c", code], env=base | {"XLA_FLAGS": ""} | variables, text=True,
@@ -136,12 +135,12 @@ def run_python(code: str, **variables: str) -> str:
     [("", len(os.sched_getaffinity(0))), ("jax.config.update('jax_num_cpu_devices', 5)", 5)],
     ids=["nothing set", "config"],
 )
-def test_cores_become_devices_unless_something_else_was_said(before: str, expected: int) -> None:
+def test_cores_become_devices_unless_something_else_was_said(before, expected):
     then = "from taciturn.sim.devices import use_cores\nuse_cores()\nprint(len(jax.devices()))"
     assert run_python(f"import jax\n{before}\n{then}") == str(expected)
 
 
-def test_compiled_programs_lie_in_the_cache_folder_that_was_chosen(tmp_path: Path) -> None:
+def test_compiled_programs_lie_in_the_cache_folder_that_was_chosen(tmp_path):
     folder = tmp_path / "my cache"
     code = "import jax, taciturn; taciturn.prepare(); print(jax.config.jax_compilation_cache_dir)"
     assert Path(run_python(code, TACITURN_CACHE=str(folder))) == folder / "compiled"
@@ -161,7 +160,7 @@ taciturn.simulate(task, "full", rounds=1, cohort=2, seeds=2)
 
 
 @pytest.mark.slow
-def test_seeds_of_an_lstm_begin_on_two_cores() -> None:
+def test_seeds_of_an_lstm_begin_on_two_cores():
     """Its first weights come from two QR factorisations per seed; with the seeds of both batched,
     each takes one of the two threads and waits for the other one for ever."""
     run_python(_TWO_SEEDS)
@@ -171,9 +170,7 @@ def test_seeds_of_an_lstm_begin_on_two_cores() -> None:
     ("stats", "expected"),
     [({"bytes_in_use": 5, "bytes_limit": 12_345}, 12_345), ({}, 3_000), (None, 3_000)],
 )
-def test_memory_is_what_the_device_says_or_a_share_of_what_the_system_has(
-    stats: dict[str, int] | None, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_what_the_device_says_or_a_share_of_the_systems(stats, expected, monkeypatch):
     free = types.SimpleNamespace(total=9_000, available=6_001, free=5_000)
     device = types.SimpleNamespace(memory_stats=lambda: stats)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
@@ -182,9 +179,7 @@ def test_memory_is_what_the_device_says_or_a_share_of_what_the_system_has(
 
 
 @pytest.mark.parametrize("cores", [7, None])
-def test_where_the_system_knows_no_affinity_all_cores_count(
-    cores: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_system_knows_no_affinity_all_cores_count(cores, monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     assert devices._cores() == (cores or 1)

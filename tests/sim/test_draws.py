@@ -13,18 +13,18 @@ KEYS = 12_000
 
 
 @functools.cache
-def compiled(unroll: bool) -> jax.stages.Wrapped:
+def compiled(unroll):
     return jax.jit(lambda key, n: draws.permute(key, n, jnp.arange(1000), unroll=unroll))
 
 
-def test_permute_is_a_permutation_unrolled_or_not() -> None:
+def test_permute_is_a_permutation_unrolled_or_not():
     for n in [*range(1, 34), 100, 127, 128, 1000]:
         image, unrolled = (compiled(how)(jax.random.key(n), n)[:n] for how in (False, True))
         assert sorted(image.tolist()) == list(range(n))
         np.testing.assert_array_equal(image, unrolled)
 
 
-def test_permute_stays_in_range_and_apart_for_populations_of_billions() -> None:
+def test_permute_stays_in_range_and_apart_for_populations_of_billions():
     n = 4_000_000_001  # above 2³¹: pivot + n must not lose its way
     some = np.asarray(compiled(False)(jax.random.key(1), jnp.uint32(n)))
     assert len(set(some.tolist())) == 1000
@@ -32,7 +32,7 @@ def test_permute_stays_in_range_and_apart_for_populations_of_billions() -> None:
     assert some.max() > n // 2  # and not in a part of it
 
 
-def test_pairs_are_independent() -> None:
+def test_pairs_are_independent():
     """Where 0 and 1 go together: 10 · 9 ordered pairs, each as likely."""
     keys = jax.random.split(jax.random.key(2024), KEYS)
     first = np.asarray(jax.jit(jax.vmap(lambda k: draws.permute(k, 10, jnp.arange(2))))(keys))
@@ -44,7 +44,7 @@ def test_pairs_are_independent() -> None:
     assert chi_square < 89 + 5 * math.sqrt(2 * 89)
 
 
-def test_a_cohort_has_different_clients_and_changes_with_round_and_seed() -> None:
+def test_a_cohort_has_different_clients_and_changes_with_round_and_seed():
     keys = [draws.round_keys(draws.run_keys(seed), t) for seed in (0, 1) for t in (0, 1)]
     cohorts = [tuple(draws.cohort(key, 1_000_000, 10).tolist()) for key in keys]
     assert [len(set(cohort)) for cohort in cohorts] == [10] * 4
@@ -52,7 +52,7 @@ def test_a_cohort_has_different_clients_and_changes_with_round_and_seed() -> Non
     assert sorted(draws.cohort(keys[0], 7, 7).tolist()) == list(range(7))  # everyone
 
 
-def test_every_epoch_sees_every_example_once_in_another_order() -> None:
+def test_every_epoch_sees_every_example_once_in_another_order():
     keys = draws.round_keys(draws.run_keys(3), 0)
     orders = {
         tuple(draws.shuffled(keys, slot, epoch, 9, jnp.arange(9)).tolist())
@@ -63,7 +63,7 @@ def test_every_epoch_sees_every_example_once_in_another_order() -> None:
     assert all(sorted(order) == list(range(9)) for order in orders)
 
 
-def test_no_two_purposes_share_a_key() -> None:
+def test_no_two_purposes_share_a_key():
     run = draws.run_keys(0)
     keys = [run.init, *draws.round_keys(run, 0), *draws.round_keys(run, 1)]
     first = draws.round_keys(run, 0)

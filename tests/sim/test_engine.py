@@ -1,20 +1,24 @@
 """The compiled engine: the plain loop's result, compiled once, whatever runs beside it."""
 
-import contextlib
 import dataclasses
 import functools
 import gc
-from collections.abc import Iterator
-from typing import Any
 
 import jax
-import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import small_tasks
-from float64 import enable_x64
-from small_tasks import SEVERAL, assert_agree, assert_identical, assert_same, few, program_of, tiny
+from small_tasks import (
+    SEVERAL,
+    assert_agree,
+    assert_identical,
+    assert_same,
+    enable_x64,
+    few,
+    program_of,
+    tiny,
+)
 
 import taciturn
 from taciturn.core.tally import OVERHEAD
@@ -23,10 +27,10 @@ from taciturn.models import MLP
 from taciturn.progress import Compiling, Progress
 from taciturn.sim import devices, engine
 from taciturn.sim import rounds as rounds_module
-from taciturn.tasks.task import Task, classification
+from taciturn.tasks.task import classification
 
 
-def test_who_never_answers_is_missing_and_whose_update_is_nan_is_rejected() -> None:
+def test_who_never_answers_is_missing_and_whose_update_is_nan_is_rejected():
     """With 15 lanes every client has one of its own: none begins a second one."""
     texts = "full", "adaptive,k=0+ou,cap=true", "random:0.5+top_k:0.5,feedback=true"
     found = assert_agree(tiny(poisoned=3), texts, cohort=5, lanes=15, dropout=0.4)
@@ -44,32 +48,10 @@ def test_who_never_answers_is_missing_and_whose_update_is_nan_is_rejected() -> N
 # Compiled once.
 
 
-@contextlib.contextmanager
-def compilations() -> Iterator[list[str]]:
-    """The events in which JAX traces or compiles anything."""
-    events: list[str] = []
-    listening = True
+def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(monkeypatch, caplog):
+    task, results, told = tiny(), [], []
 
-    def listen(event: str, duration: float, **_: Any) -> None:
-        if listening and event in (
-            "/jax/core/compile/jaxpr_trace_duration",
-            "/jax/core/compile/backend_compile_duration",
-        ):
-            events.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield events
-    finally:
-        listening = False  # JAX cannot forget a listener before 0.8.1
-
-
-def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    task, results, told = tiny(), [], []  # type: Task, list[Any], list[Any]
-
-    def program(k: float, threshold: float, probability: float, **settings: Any) -> Any:
+    def program(k, threshold, probability, **settings):
         texts = f"adaptive,k={k}+ou", f"fixed:{threshold}+zero", f"random:{probability}+last"
         given = {"arms": dict(zip("abc", texts, strict=True)), "cohort": 3, "progress": told.append}
         told.clear()
@@ -81,14 +63,13 @@ def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
     some = dict.fromkeys(("dropout", "stragglers", "prox"), 0.1)
     first = program(0.0, 0.1, 0.5, rounds=3, seeds=(0, 1), evaluate_every=2, **some)
     assert told[0] == Compiling(runs=6)
-    with compilations() as events:
+    with jax.log_compiles():  # what it traces and compiles
         assert program(1.5, 0.7, 0.9, **others) is first
-    assert events == []
-    assert not any(isinstance(record, Compiling) for record in told)
-    # What was given to the second run counted: a program with these numbers from the start agrees.
-    with compilations() as events:
+        assert not caplog.messages
+        assert not any(isinstance(record, Compiling) for record in told)
+        # What was given to it counted: a program with these numbers from the start agrees.
         assert program(1.5, 0.7, 0.9, lanes=1, **others) is not first
-    assert events
+        assert caplog.messages
     before, after, fresh = results
     assert after["a"].rounds == 7
     for name in before:
@@ -97,7 +78,7 @@ def test_a_run_that_differs_in_numbers_alone_is_not_compiled_again(
 
 
 @pytest.mark.nightly
-def test_a_task_can_run_in_float32_and_float64() -> None:
+def test_a_task_can_run_in_float32_and_float64():
     task = tiny()
     narrow = taciturn.simulate(task, "full", rounds=1, cohort=2)
     with enable_x64(True):
@@ -105,7 +86,7 @@ def test_a_task_can_run_in_float32_and_float64() -> None:
     assert (narrow.weights.dtype, wide.weights.dtype) == (np.float32, np.float64)
 
 
-def test_the_data_of_one_task_at_a_time_are_on_the_device() -> None:
+def test_the_data_of_one_task_at_a_time_are_on_the_device():
     """Whatever has been run before. Data can be told by their shape."""
     for width in (1_001, 1_007):
         init = functools.partial(lambda width, key: {"w": jnp.zeros((width, 2))}, width)
@@ -120,9 +101,9 @@ def test_the_data_of_one_task_at_a_time_are_on_the_device() -> None:
 # What a result does not depend on.
 
 
-def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(chunk: int, seconds: float, task: Task) -> tuple[Any, list[int]]:
-        told: list[Progress] = []
+def test_chunks_change_nothing(monkeypatch):
+    def run(chunk, seconds, task):
+        told = []
         monkeypatch.setattr(engine, "CHUNK", chunk)
         monkeypatch.setattr(rounds_module, "CHUNK", chunk)
         monkeypatch.setattr(engine, "_CHUNK_SECONDS", seconds)
@@ -145,20 +126,17 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert_same(in_twos[name], one_by_one[name], 1e-6)
 
 
-def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(monkeypatch, caplog):
     # A model whose weights are most of what a program needs, so that it goes with the lanes.
     loss, metrics = classification(lambda model, x, key: model(x))
-    arms = {name: name for name in ("adaptive,k=0+zero", "full")}
+    task, results = tiny(), []
 
-    task, results = tiny(), []  # type: Task, list[Any]
-
-    def run() -> None:
+    def run():
         wide = dataclasses.replace(
             task, init=lambda key: MLP(key, 2, 1000, 3), loss=loss, metrics=metrics
         )
-        results.append(taciturn.compare(wide, arms, rounds=3, cohort=4, lanes=8, devices=1))
+        settings = {"rounds": 3, "cohort": 4, "seeds": 2, "lanes": 8, "devices": 1}
+        results.append(taciturn.simulate(wide, "adaptive,k=0+zero", **settings))
 
     roomy = program_of(run, monkeypatch)
     assert roomy.lanes == 8
@@ -169,15 +147,12 @@ def test_lanes_that_do_not_fit_into_memory_are_fewer_and_it_says_so(
     assert 1 < tight.lanes < 8
     assert devices.bytes_needed(tight._chunk) <= 0.9 * needed
     assert f"clients train in {tight.lanes} lanes at a time" in caplog.messages[-1]
-    for name in arms:
-        assert_same(results[-1][name], results[0][name], 1e-6)
+    assert_same(results[-1], results[0], 1e-6)
 
 
-def test_what_does_not_fit_at_all_is_refused_before_anything_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_does_not_fit_at_all_is_refused_before_anything_runs(monkeypatch):
     """What clients keep under feedback, and the server for `own`, grows with the population."""
-    told: list[Any] = []
+    told = []
     arms = {text: text for text in ("full+top_k:0.1,feedback=true", "random:0.5+own")}
     monkeypatch.setattr(devices, "memory", lambda: 2_500)
     with pytest.raises(InputError, match="6 clients × 105 weights"):

@@ -1,7 +1,5 @@
 """How clients and the server step: Optax optimisers, FedProx, schedules of the rate, stragglers."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -14,10 +12,10 @@ from taciturn.sim import draws
 from taciturn.sim.local import SCHEDULES, learning_rate, proximal
 
 TASK = tiny()
-QUICK: dict[str, Any] = {"rounds": 4, "cohort": 3}
+QUICK = {"rounds": 4, "cohort": 3}
 
 
-def test_a_state_of_any_form_is_the_same_in_both() -> None:
+def test_a_state_of_any_form_is_the_same_in_both():
     """Here the optimiser keeps a dict of numbers."""
     adam = optax.inject_hyperparams(optax.adam)(learning_rate=0.1)
     arms = {"speaks": "full", "silent": "fixed:1e9+ignore"}
@@ -28,7 +26,7 @@ def test_a_state_of_any_form_is_the_same_in_both() -> None:
     assert distance(ours["speaks"].weights, start) > 0.01
 
 
-def test_no_option_of_the_local_step_is_left_out() -> None:
+def test_no_option_of_the_local_step_is_left_out():
     """The loop shares the local step with the engine: what both forget would agree."""
     weights = {
         str(settings): taciturn.simulate(
@@ -44,7 +42,7 @@ def test_no_option_of_the_local_step_is_left_out() -> None:
         assert distance(moved, plain) > 1e-3, name
 
 
-def test_the_pull_of_fedprox_is_its_formula() -> None:
+def test_the_pull_of_fedprox_is_its_formula():
     pull = proximal()
     start, gradient = {"w": jnp.array([1.0, 2.0])}, {"w": jnp.array([1.0, 0.0])}
     state = pull.init(start)
@@ -53,7 +51,7 @@ def test_the_pull_of_fedprox_is_its_formula() -> None:
     assert state["w"].tolist() == [1.0, 2.0]
 
 
-def test_schedules_of_the_rate() -> None:
+def test_schedules_of_the_rate():
     run = Settings(lr=2.0, rounds=8)
     rates = {name: [float(learning_rate(run, name, t)) for t in range(8)] for name in SCHEDULES}
     assert rates["constant"] == [2.0] * 8
@@ -63,16 +61,16 @@ def test_schedules_of_the_rate() -> None:
     assert float(learning_rate(falling, "step", 6)) == pytest.approx(0.02 * 0.5**6)
 
 
-def test_a_run_follows_its_schedule_and_its_decay() -> None:
+def test_a_run_follows_its_schedule_and_its_decay():
     """Small steps on a linear path: norms fall with the rate."""
-    settings: dict[str, Any] = {"lr": 1e-4, "plain": True, **QUICK}
+    settings = {"lr": 1e-4, "plain": True, **QUICK}
     constant = taciturn.simulate(TASK, "full", **settings).norm_mean[0]
     falling = taciturn.simulate(TASK, "full", lr_schedule="step", lr_decay=0.5, **settings)
     expected = [1, 0.5, 0.1 * 0.25, 0.01 * 0.125]
     np.testing.assert_allclose(falling.norm_mean[0] / constant, expected, rtol=1e-2)
 
 
-def test_stragglers_do_an_even_draw_of_their_steps_one_at_the_least() -> None:
+def test_stragglers_do_an_even_draw_of_their_steps_one_at_the_least():
     keys, steps = draws.round_keys(draws.run_keys(0), 0), jnp.full(4_000, 10)
     assert draws.local_steps(keys, steps, 0.0).tolist() == steps.tolist()
     done = np.asarray(draws.local_steps(keys, steps, 1.0))
@@ -89,7 +87,7 @@ def test_stragglers_do_an_even_draw_of_their_steps_one_at_the_least() -> None:
     assert abs(np.corrcoef(there, slow)[0, 1]) < 0.08
 
 
-def test_stragglers_are_asked_and_weigh_the_same_and_come_less_far() -> None:
+def test_stragglers_are_asked_and_weigh_the_same_and_come_less_far():
     settings = {"rounds": 2, "cohort": 4, "seeds": 2, "epochs": 2, "dropout": 0.2, "plain": True}
     slow, fast = (taciturn.simulate(TASK, "full", stragglers=s, **settings) for s in (0.7, 0.0))
     np.testing.assert_array_equal(slow.participation, fast.participation)

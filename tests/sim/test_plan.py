@@ -10,7 +10,7 @@ items = st.lists(st.integers(1, 1000), min_size=1, max_size=40).map(np.array)
 
 
 @given(items, st.integers(1, 50))
-def test_every_item_is_in_one_lane_once(steps: np.ndarray, lanes: int) -> None:
+def test_every_item_is_in_one_lane_once(steps, lanes):
     order, bounds = plan.pack(steps, lanes)
     assert bounds.shape == (lanes + 1,)
     assert (order.dtype, bounds.dtype) == (np.int32, np.int32)
@@ -19,7 +19,7 @@ def test_every_item_is_in_one_lane_once(steps: np.ndarray, lanes: int) -> None:
     assert (np.diff(bounds) >= 0).all()
 
 
-def test_the_longest_go_first_into_the_lane_that_is_free_earliest() -> None:
+def test_the_longest_go_first_into_the_lane_that_is_free_earliest():
     order, bounds = plan.pack(np.array([2, 7, 3, 6, 1]), 2)
     assert bounds.tolist() == [0, 3, 5]
     assert order[:3].tolist() == [1, 0, 4]  # 7, then 2, then 1
@@ -31,9 +31,7 @@ def test_the_longest_go_first_into_the_lane_that_is_free_earliest() -> None:
     st.lists(st.integers(1, 200), min_size=1, max_size=20).map(np.array),
     st.integers(1, 8), st.integers(1, 3), st.integers(1, 4), st.integers(1, 8),
 )  # fmt: skip
-def test_lanes_are_a_multiple_and_no_more_than_needed(
-    sample: np.ndarray, cohort: int, seeds: int, arms: int, multiple: int
-) -> None:
+def test_lanes_are_a_multiple_and_no_more_than_needed(sample, cohort, seeds, arms, multiple):
     lanes = plan.best_lanes(sample, cohort, seeds, arms, multiple)
     assert lanes % multiple == 0
     assert multiple <= lanes < cohort * seeds * arms + multiple
@@ -41,7 +39,7 @@ def test_lanes_are_a_multiple_and_no_more_than_needed(
     assert plan.best_lanes(sample, cohort, seeds, arms, multiple) == lanes
 
 
-def test_lanes_follow_the_spread_of_the_clients() -> None:
+def test_lanes_follow_the_spread_of_the_clients():
     # Alike, all end together: every client has a lane.
     assert plan.best_lanes(np.array([10]), 20, 1, 1, 1) == 20
     # One in a hundred is long: a lane for each of the others would stand idle beside it.

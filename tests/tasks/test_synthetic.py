@@ -9,7 +9,7 @@ ARMS = ("full", "adaptive+ou", "adaptive+zero", "random:0.5+ou,mode=paper", "ran
 
 
 @pytest.mark.slow
-def test_what_the_paper_says_of_its_synthetic_task() -> None:
+def test_what_the_paper_says_of_its_synthetic_task():
     histories = taciturn.compare(
         "synthetic", {arm: arm for arm in ARMS}, rounds=100, cohort=10, seeds=5, evaluate_every=100
     )
