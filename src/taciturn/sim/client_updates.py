@@ -256,7 +256,7 @@ class Collector:
             own = jnp.asarray(arms)[arm] & taken
             read, right = jax.lax.cond(
                 jnp.any(own),
-                over_lanes(len(taken), partial(_through, policy)),
+                map_lanes(len(taken), partial(_through, policy)),
                 lambda updates, keys, nbytes: (updates, taken),
                 waiting.updates, keys, waiting.nbytes,
             )  # fmt: skip
@@ -292,7 +292,7 @@ def in_lanes(lanes: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
     return jnp.where(lanes.reshape(-1, *[1] * (jnp.ndim(new) - 1)), new, old)
 
 
-def over_lanes(lanes: int, function: Callable[..., Any]) -> Callable[..., Any]:
+def map_lanes(lanes: int, function: Callable[..., Any]) -> Callable[..., Any]:
     """`vmap`; over one lane without the batch axis that would slow matrix products down."""
     if lanes > 1:
         return jax.vmap(function)

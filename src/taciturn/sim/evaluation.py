@@ -102,9 +102,10 @@ def evaluate(task: Task, weights: Any) -> dict[str, float]:
     does not say whose its examples are.
     """
     as_model(task, weights)  # checks both
-    return _kept_scores(task)(jnp.asarray(weights))
+    return make_scores(task)(jnp.asarray(weights))
 
 
+@lru_cache(maxsize=4)
 def make_scores(task: Task) -> Callable[[Any], dict[str, float]]:
     """`(weights) -> metrics`, every metric of the task on its test set."""
     _, test = with_test(task)
@@ -117,6 +118,3 @@ def make_scores(task: Task) -> Callable[[Any], dict[str, float]]:
         return {name: float(score) for name, score in found.items()}
 
     return scores
-
-
-_kept_scores = lru_cache(maxsize=4)(make_scores)

@@ -38,14 +38,7 @@ def flat_model(task: Task) -> Model:
     """The task's model and the ways between its forms."""
     form = jax.eval_shape(lambda: task.init(jax.random.key(0)))  # only traced
     trained = jax.tree_util.tree_map_with_path(_is_weight, form)
-    ways = []
-
-    def init(key: jax.Array) -> jax.Array:
-        vector, unravel = ravel_pytree(eqx.filter(task.init(key), trained))
-        ways.append(unravel)
-        return vector
-
-    vector = jax.eval_shape(lambda: init(jax.random.key(0)))
+    vector, unravel = eqx.filter_eval_shape(ravel_pytree, eqx.filter(form, trained))
     if not vector.size or not jnp.issubdtype(vector.dtype, jnp.floating):
         raise InputError(f"Task `{task.name}` has no floating-point weights.")
     rest = jax.tree.map(lambda leaf: None, form)
@@ -54,7 +47,7 @@ def flat_model(task: Task) -> Model:
     return Model(
         lambda key: ravel_pytree(eqx.filter(task.init(key), trained))[0],
         lambda weights: ravel_pytree(weights)[0],
-        ways[0],
+        unravel,
         lambda weights: eqx.combine(weights, rest),
         vector.size,
     )

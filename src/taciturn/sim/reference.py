@@ -43,11 +43,8 @@ def stream(
 
     `groups` are what is left of a simulation that goes on; all of it by default.
     """
-    model, scores, tested = (
-        flat_model(task),
-        evaluation.make_scores(task),
-        history.tested_columns(task),
-    )
+    model, scores = flat_model(task), evaluation.make_scores(task)
+    tested = history.tested_columns(task)
     trainer = Trainer(task, model, with_test(task)[0], settings)
     runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
     for i, run in enumerate(runs):

@@ -15,18 +15,10 @@ from taciturn.tasks.synthetic import synthetic, synthetic_niid
 from taciturn.tasks.table import table
 from taciturn.tasks.task import Task, classification, regression
 
+_PUBLISHED, _OWN = (emnist, shakespeare, shakespeare_leaf, fashion), (idx, npz, folder, table)
 TASKS: dict[str, Callable[..., Task]] = {
-    "glyphs": glyphs,
-    "emnist": emnist,
-    "shakespeare": shakespeare,
-    "shakespeare-leaf": shakespeare_leaf,
-    "fashion": fashion,
-    "idx": idx,
-    "npz": npz,
-    "folder": folder,
-    "table": table,
-    "synthetic": synthetic,
-    "synthetic-niid": synthetic_niid,
+    function.__name__.replace("_", "-"): function
+    for function in (glyphs, *_PUBLISHED, *_OWN, synthetic, synthetic_niid)
 }
 
 __all__ = [
