@@ -15,8 +15,8 @@ import taciturn
 from taciturn import studies
 from taciturn.errors import InputError
 from taciturn.sim import draws
-from taciturn.sim.evaluation import worst_tenth
 from taciturn.sim.history import NO_ANSWER, SILENT, SPOKE, participation_of
+from taciturn.sim.model import worst_tenth
 from taciturn.tasks.task import with_test
 
 ARMS = {name: name for name in ("full", "adaptive,k=0+ou")}

@@ -17,8 +17,8 @@ from taciturn.core import client, downlink, server, tally
 from taciturn.core.policy import Policy
 from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
-from taciturn.sim import defaults, draws, evaluation, history, local
-from taciturn.sim.model import Model, flat_model
+from taciturn.sim import defaults, draws, history, local
+from taciturn.sim.model import Model, flat_model, make_scores
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task, with_test
 
@@ -43,7 +43,7 @@ def stream(
 
     `groups` are what is left of a simulation that goes on; all of it by default.
     """
-    model, scores = flat_model(task), evaluation.make_scores(task)
+    model, scores = flat_model(task), make_scores(task)
     tested = history.tested_columns(task)
     trainer = Trainer(task, model, with_test(task)[0], settings)
     runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
