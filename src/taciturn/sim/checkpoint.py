@@ -154,9 +154,8 @@ class Checkpoints:
         rows = iter(self._table.go_on(*content["table"]))
         found, left = [], []
         for i, entry in enumerate(content["groups"]):
-            group = Group(
-                tuple(entry["arms"]), tuple(entry["seeds"]), entry["done"], entry["lanes"]
-            )
+            arms, seeds = map(tuple, (entry["arms"], entry["seeds"]))
+            group = Group(arms, seeds, entry["done"], entry["lanes"])
             if group.done:
                 found.append(self._chunk(group, rows, _below(f"{i}/", arrays)))
             if group.done < self._settings.rounds:

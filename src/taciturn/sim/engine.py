@@ -37,7 +37,6 @@ _run_keys = jax.jit(jax.vmap(draws.run_keys))
 _CHUNK_SECONDS = 1.0  # what a chunk should take, so that progress shows
 _SMALL = 2_000  # weights
 _PLANNED = 256  # rounds whose cohorts are drawn at a time
-_OF_A_RUN = ("init", "params")  # what of a rule no program depends on
 
 
 def stream(
@@ -96,7 +95,7 @@ class _Structure:
 
 def structure_of(policy: Policy) -> _Structure:
     """The structure of a policy. Its rule's `init` is called on the host, and left out."""
-    rule = {name: value for name, value in vars(policy.rule).items() if name not in _OF_A_RUN}
+    rule = {name: own for name, own in vars(policy.rule).items() if name not in ("init", "params")}
     functions = (rule, policy.stand_in, policy.codec, policy.down)
     return _Structure(policy, (policy.structure, fingerprint(functions)))
 
