@@ -20,9 +20,11 @@ from taciturn.core.policy import Policy
 from taciturn.core.rules import ClientStats
 from taciturn.sim import draws
 
-# Who is asked, (rounds, seeds, cohort) each; steps are local ones.
+# Who is asked, (rounds, seeds, cohort) each: clients, how many rows of data they have, what they
+# weigh in the mean (0 where they never answer), and how many local steps they take.
 Cohorts = namedtuple("Cohorts", "clients rows examples steps")
-# A client of a cohort of a run, one per lane.
+# A client of a cohort of a run, one per lane: which run, which of the seeds, which place in the
+# cohort, which client, and its rows and local steps.
 Item = namedtuple("Item", "run seed slot client rows steps")
 
 

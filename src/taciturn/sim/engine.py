@@ -9,7 +9,7 @@ to the result. What is here runs on the host: it plans, compiles, and calls chun
 import functools
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -129,8 +129,8 @@ class Program:
         self._draw = jax.jit(rounds.draw, out_shardings=self.everywhere)
         self._begin = jax.jit(rounds.begin, static_argnums=2, out_shardings=self.everywhere)
         self._evaluate = jax.jit(rounds.test, out_shardings=self.everywhere)
-        self._chunk: Callable[..., Any] | None = None
-        self._choose: Callable[..., Any] | None = None
+        self._chunk: Any = None  # compiled when it is first needed, and so is `_choose`
+        self._choose: Any = None
 
     def run(
         self, arms: Mapping[str, Policy], settings: Settings, group: Group
@@ -215,7 +215,6 @@ class Program:
         arguments = (states, given, np.int32(done), np.int32(count), cohorts, schedule)
         if self._chunk is None:
             arguments = self._compile(arguments)
-        assert self._chunk is not None
         began = time.perf_counter()
         states, seen = jax.block_until_ready(self._chunk(*arguments))
         took = time.perf_counter() - began

@@ -126,9 +126,8 @@ def make_sums(task: Task, model: Model, batch: int) -> Callable[..., Any]:
             rows = start + jnp.arange(batch)
             inside, rows = rows <= last, jnp.minimum(rows, last)
             part = jax.tree.map(lambda a: jnp.asarray(a)[rows], test.examples)
-            unknown = jnp.full(batch, jnp.nan)  # what a task need not tell
-            found = {"accuracy": (unknown, unknown), "loss": (unknown, unknown)}
-            found |= task.metrics(params, part)
+            unknown = (jnp.full(batch, jnp.nan),) * 2  # what a task need not tell
+            found = {"accuracy": unknown, "loss": unknown, **task.metrics(params, part)}
             found = jax.tree.map(lambda each: each * inside, found)
             if clients is not None:
                 whose = jnp.asarray(test.whose)[rows]
@@ -171,8 +170,7 @@ def make_loss_sums(task: Task, model: Model, batch: int) -> Callable[..., Any]:
                      for each in pair]  # fmt: skip
             return start + stride, jax.tree.map(jnp.add, sums, found)
 
-        nothing = jnp.zeros(candidates.shape, weights.dtype)
-        carry = (start, [nothing, nothing])
+        carry = start, [jnp.zeros(candidates.shape, weights.dtype)] * 2
         return jax.lax.while_loop(lambda carry: carry[0] < ends[-1], one, carry)[1]
 
     return loss_sums

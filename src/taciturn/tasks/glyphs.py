@@ -177,12 +177,9 @@ def _look_up(fields: Any, first: jax.Array, row: jax.Array, column: jax.Array) -
     r, c = row.astype(jnp.int32), column.astype(jnp.int32)
     at = first + r * _GRID + c
     dr, dc = row - r.astype(jnp.float32), column - c.astype(jnp.float32)
-
-    def here(step: int) -> jax.Array:
-        return flat[at + step].astype(jnp.float32)
-
-    above = (1 - dc) * here(0) + dc * here(1)
-    below = (1 - dc) * here(_GRID) + dc * here(_GRID + 1)
+    corners = (flat[at + step].astype(jnp.float32) for step in (0, 1, _GRID, _GRID + 1))
+    left, right, low_left, low_right = corners
+    above, below = (1 - dc) * left + dc * right, (1 - dc) * low_left + dc * low_right
     return ((1 - dr) * above + dr * below) / _STEPS
 
 
