@@ -131,7 +131,7 @@ class Checkpoints:
             if own.weights is not None:
                 arrays[f"{i}/weights"] = own.weights
         leaves, kinds = pack(None if chunk.weights is not None else chunk.group.state)
-        arrays |= {f"{i}/state{name}": array for name, array in leaves.items()}
+        arrays |= {f"{i}/state{name}": array for name, array in leaves.items()}  # i is the last
         groups = [own.group for own in self._chunks]
         waiting = [group._replace(state=None) for group in chunk.waiting]
         content = {
