@@ -42,7 +42,7 @@ from taciturn.tasks import Task as Task
 from taciturn.tasks import classification as classification
 from taciturn.tasks import load as load
 from taciturn.tasks import regression as regression
-from taciturn.tasks.table import table as table
+from taciturn.tasks.files import table as table
 
 __version__: str
 __all__: list[str]

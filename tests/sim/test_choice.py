@@ -7,8 +7,8 @@ from small_tasks import assert_agree, tiny
 
 import taciturn
 from taciturn.core.tally import OVERHEAD
-from taciturn.sim import draws, evaluation
-from taciturn.sim.model import flat_model
+from taciturn.sim import draws
+from taciturn.sim.model import flat_model, make_loss_sums
 from taciturn.tasks.task import Stored, Task
 
 
@@ -68,7 +68,7 @@ def test_losses_do_not_depend_on_batches_or_on_who_takes_them():
     model = flat_model(task)
     weights = model.init(jax.random.key(0))
     candidates = jnp.array([3, 0, 4], jnp.int32)
-    sums = evaluation.make_loss_sums(task, model, batch)
+    sums = make_loss_sums(task, model, batch)
     shares = [sums(weights, candidates, task.clients, jnp.int32(i * batch), 2 * batch)
               for i in range(2)]  # fmt: skip
     value, weight = np.sum(shares, axis=0)

@@ -13,7 +13,6 @@ from small_tasks import tiny
 import taciturn
 from taciturn import studies
 from taciturn.sim import draws
-from taciturn.sim.evaluation import worst_tenth
 from taciturn.sim.history import NO_ANSWER, SILENT, SPOKE, participation_of
 
 ARMS = {name: name for name in ("full", "adaptive,k=0+ou")}

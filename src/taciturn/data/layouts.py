@@ -8,6 +8,7 @@ References:
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +61,9 @@ def read_leaf(name: str, folders: Iterable[Path], parse: Parse) -> Dataset | Non
         if not train:
             train, test = sorted(folder.glob("*.json")), []
         if train:
-            break
-    else:
-        return None
-
-    def build() -> Dataset:
-        tested = _leaf_clients(test, parse) if test else None
-        return collect(train[0].parent, _leaf_clients(train, parse), tested)
-
-    return cached(name, train + test, build)
+            own, tested = _leaf_clients(train, parse), _leaf_clients(test, parse) if test else None
+            return cached(name, train + test, partial(collect, train[0].parent, own, tested))
+    return None
 
 
 def _leaf_clients(paths: list[Path], parse: Parse) -> Iterator[Client]:

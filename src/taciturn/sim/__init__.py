@@ -19,10 +19,9 @@ from taciturn.sim import engine, reference
 from taciturn.sim.checkpoint import checkpointed
 from taciturn.sim.defaults import fill_in
 from taciturn.sim.devices import prepare
-from taciturn.sim.evaluation import evaluate
 from taciturn.sim.history import History, gather
 from taciturn.sim.identity import check_parts
-from taciturn.sim.model import as_model, flat_model
+from taciturn.sim.model import as_model, evaluate, flat_model
 from taciturn.tasks import load, options_of
 from taciturn.tasks.task import Task
 

@@ -131,7 +131,7 @@ class Checkpoints:
             if own.weights is not None:
                 arrays[f"{i}/weights"] = own.weights
         leaves, kinds = pack(None if chunk.weights is not None else chunk.group.state)
-        arrays |= {f"{i}/state{name}": array for name, array in leaves.items()}
+        arrays |= {f"{i}/state{name}": array for name, array in leaves.items()}  # i is the last
         groups = [own.group for own in self._chunks]
         waiting = [group._replace(state=None) for group in chunk.waiting]
         content = {
@@ -154,9 +154,8 @@ class Checkpoints:
         rows = iter(self._table.go_on(*content["table"]))
         found, left = [], []
         for i, entry in enumerate(content["groups"]):
-            group = Group(
-                tuple(entry["arms"]), tuple(entry["seeds"]), entry["done"], entry["lanes"]
-            )
+            arms, seeds = map(tuple, (entry["arms"], entry["seeds"]))
+            group = Group(arms, seeds, entry["done"], entry["lanes"])
             if group.done:
                 found.append(self._chunk(group, rows, _below(f"{i}/", arrays)))
             if group.done < self._settings.rounds:

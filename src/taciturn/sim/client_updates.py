@@ -20,9 +20,11 @@ from taciturn.core.policy import Policy
 from taciturn.core.rules import ClientStats
 from taciturn.sim import draws
 
-# Who is asked, (rounds, seeds, cohort) each; steps are local ones.
+# Who is asked, (rounds, seeds, cohort) each: clients, how many rows of data they have, what they
+# weigh in the mean (0 where they never answer), and how many local steps they take.
 Cohorts = namedtuple("Cohorts", "clients rows examples steps")
-# A client of a cohort of a run, one per lane.
+# A client of a cohort of a run, one per lane: which run, which of the seeds, which place in the
+# cohort, which client, and its rows and local steps.
 Item = namedtuple("Item", "run seed slot client rows steps")
 
 
@@ -256,7 +258,7 @@ class Collector:
             own = jnp.asarray(arms)[arm] & taken
             read, right = jax.lax.cond(
                 jnp.any(own),
-                over_lanes(len(taken), partial(_through, policy)),
+                map_lanes(len(taken), partial(_through, policy)),
                 lambda updates, keys, nbytes: (updates, taken),
                 waiting.updates, keys, waiting.nbytes,
             )  # fmt: skip
@@ -292,7 +294,7 @@ def in_lanes(lanes: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
     return jnp.where(lanes.reshape(-1, *[1] * (jnp.ndim(new) - 1)), new, old)
 
 
-def over_lanes(lanes: int, function: Callable[..., Any]) -> Callable[..., Any]:
+def map_lanes(lanes: int, function: Callable[..., Any]) -> Callable[..., Any]:
     """`vmap`; over one lane without the batch axis that would slow matrix products down."""
     if lanes > 1:
         return jax.vmap(function)

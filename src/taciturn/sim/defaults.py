@@ -11,7 +11,7 @@ from taciturn.errors import InputError, UnknownName
 from taciturn.settings import Settings
 from taciturn.sim.devices import mesh
 from taciturn.sim.local import SCHEDULES, optimizer_of
-from taciturn.tasks.check import check, check_loss
+from taciturn.tasks.check import check, metric_names
 from taciturn.tasks.task import Task
 
 # What JAX calls the precision of matrix products. Weights and sums are float32 in all of them.
@@ -38,8 +38,7 @@ def fill_in(settings: _S, task: Task, plain: bool = False, policies: Iterable[Po
     for name in ("devices", "lanes"):
         if plain and name in filled:
             raise InputError(f"`{name}` is the engine's: the plain loop (`plain`) has none.")
-    if "devices" in filled:
-        mesh(filled["devices"])
+    mesh(filled.get("devices"))  # raises where there are fewer
     cohort, population = whole("cohort", settings.cohort), task.clients.population
     most = f"at most the population of {population} clients, got"
     if cohort > population:
@@ -100,7 +99,8 @@ def _check_choice(task: Task, policies: Iterable[Policy]) -> None:
                 f"With `choice` clients download the whole model: the policy {policy} has a codec "
                 f"for the way down."
             )
-    check_loss(task)
+    if "loss" not in metric_names(task):
+        raise InputError(f"`choice` needs a metric `loss`, task `{task.name}` has none.")
 
 
 def _seeds(settings: Settings) -> tuple[int, ...]:

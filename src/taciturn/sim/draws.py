@@ -19,8 +19,9 @@ _PERMUTATION_ROUNDS = 24
 # The plain loop calls these one by one, and they are compiled once; in a program they are inlined.
 _compiled = functools.partial(jax.jit, inline=True)
 
-
-RunKeys = namedtuple("RunKeys", "init rounds")  # keys of a whole run; `init` of the first weights
+# Keys of a run: of its first weights, and what is folded with the number of a round.
+RunKeys = namedtuple("RunKeys", "init rounds")
+# Keys of a round: of who is asked, of what they say or whether they answer, of local training.
 RoundKeys = namedtuple("RoundKeys", "cohort speak train")
 
 
@@ -76,6 +77,7 @@ def local_steps(keys: RoundKeys, steps: jax.Array, stragglers: Any) -> jax.Array
     return jnp.where(slow < stragglers, jnp.maximum(done, 1), steps)
 
 
+@_compiled
 def shuffled(
     keys: RoundKeys, slot: jax.Array, epoch: jax.Array, n: jax.Array, i: jax.Array
 ) -> jax.Array:
@@ -83,6 +85,7 @@ def shuffled(
     return permute(_local_key(keys, slot, 2 * epoch), n, i, unroll=True).astype(jnp.int32)
 
 
+@_compiled
 def dropout_key(keys: RoundKeys, slot: jax.Array, step: jax.Array) -> jax.Array:
     """The key of one local step of the client in this slot."""
     return _local_key(keys, slot, 2 * step + 1)

@@ -9,7 +9,7 @@ to the result. What is here runs on the host: it plans, compiles, and calls chun
 import functools
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,7 +37,6 @@ _run_keys = jax.jit(jax.vmap(draws.run_keys))
 _CHUNK_SECONDS = 1.0  # what a chunk should take, so that progress shows
 _SMALL = 2_000  # weights
 _PLANNED = 256  # rounds whose cohorts are drawn at a time
-_OF_A_RUN = ("init", "params")  # what of a rule no program depends on
 
 
 def stream(
@@ -96,7 +95,7 @@ class _Structure:
 
 def structure_of(policy: Policy) -> _Structure:
     """The structure of a policy. Its rule's `init` is called on the host, and left out."""
-    rule = {name: value for name, value in vars(policy.rule).items() if name not in _OF_A_RUN}
+    rule = {name: own for name, own in vars(policy.rule).items() if name not in ("init", "params")}
     functions = (rule, policy.stand_in, policy.codec, policy.down)
     return _Structure(policy, (policy.structure, fingerprint(functions)))
 
@@ -130,8 +129,8 @@ class Program:
         self._draw = jax.jit(rounds.draw, out_shardings=self.everywhere)
         self._begin = jax.jit(rounds.begin, static_argnums=2, out_shardings=self.everywhere)
         self._evaluate = jax.jit(rounds.test, out_shardings=self.everywhere)
-        self._chunk: Callable[..., Any] | None = None
-        self._choose: Callable[..., Any] | None = None
+        self._chunk: Any = None  # compiled when it is first needed, and so is `_choose`
+        self._choose: Any = None
 
     def run(
         self, arms: Mapping[str, Policy], settings: Settings, group: Group
@@ -216,7 +215,6 @@ class Program:
         arguments = (states, given, np.int32(done), np.int32(count), cohorts, schedule)
         if self._chunk is None:
             arguments = self._compile(arguments)
-        assert self._chunk is not None
         began = time.perf_counter()
         states, seen = jax.block_until_ready(self._chunk(*arguments))
         took = time.perf_counter() - began

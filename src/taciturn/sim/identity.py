@@ -85,18 +85,16 @@ def _doing(task: Any, policies: Mapping[str, Policy], settings: Settings) -> dic
     def move(weights: Any, mean: Any) -> Any:
         return optimizer.apply(optimizer.init(weights), mean, weights)
 
-    found = {
+    own = {f"the arm {arm}": _traced(policy, task) for arm, policy in policies.items()}
+    return {
         "jax": jax.__version__,
         "device": jax.devices()[0].platform,
         "the first weights": _sum_of(model.init, key),
         "a local step": _sum_of(step, weights, client, where, mask, key),
         "a test": _sum_of(test_row, weights),
         "the server's step": _sum_of(move, weights, weights),
+        **{arm: found for arm, found in own.items() if found},
     }
-    for arm, policy in policies.items():
-        if own := _traced(policy, task):
-            found[f"the arm {arm}"] = own
-    return found
 
 
 def _sum_of(function: Callable[..., Any], *arguments: Any) -> str:

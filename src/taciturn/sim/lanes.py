@@ -17,21 +17,12 @@ import numpy as np
 import optax
 
 from taciturn.sim import draws
-from taciturn.sim.client_updates import (
-    Collector,
-    Item,
-    RoundInputs,
-    RoundSums,
-    in_lanes,
-    over_lanes,
-)
+from taciturn.sim.client_updates import Collector, Item, RoundInputs, RoundSums, in_lanes, map_lanes
 from taciturn.sim.model import Model
 from taciturn.tasks.clients import Clients
 
 # What a run can differ in without being another program: fields of its `Settings`.
 Numbers = namedtuple("Numbers", "lr clip server_lr lr_decay rounds dropout stragglers prox")
-
-
 # All lanes' items, (rounds, items), and where a lane's begin and end in them, (rounds, lanes).
 Schedule = namedtuple("Schedule", "items begins ends")
 
@@ -86,7 +77,7 @@ class LaneTrainer:
         active = state.pointer < self.schedule.ends
         left = item.steps - state.step
         steps = jnp.min(jnp.where(active, left, jnp.iinfo(jnp.int32).max))
-        one = over_lanes(self.lanes, self.local_step)
+        one = map_lanes(self.lanes, self.local_step)
         carry = state.params, state.slots, state.loss
         params, slots, loss = jax.lax.fori_loop(
             0, steps, lambda i, carry: one(item, state.step + i, *carry), carry
@@ -128,8 +119,8 @@ class LaneTrainer:
 
     def begin(self, item: Item) -> tuple[Any, Any]:
         """The weights and the optimiser's state that items begin with."""
-        params = over_lanes(self.lanes, self.model.unravel)(self.work.thetas[item.run])
-        return params, over_lanes(self.lanes, self.transformation.init)(params)
+        params = map_lanes(self.lanes, self.model.unravel)(self.work.thetas[item.run])
+        return params, map_lanes(self.lanes, self.transformation.init)(params)
 
     def layers(self, params: Any) -> list[jax.Array]:
         """The lanes' weights, (lanes, size); those of a single lane layer by layer.

@@ -17,13 +17,10 @@ from taciturn.core import client, downlink, server, tally
 from taciturn.core.policy import Policy
 from taciturn.progress import Chunk, Group
 from taciturn.settings import Settings
-from taciturn.sim import defaults, draws, evaluation, history, local
-from taciturn.sim.model import Model, flat_model
+from taciturn.sim import defaults, draws, history, local
+from taciturn.sim.model import Model, flat_model, make_scores
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task, with_test
-
-# Who was asked, what each of them weighs, and what it answered: for `participation_of`.
-Answers = tuple[Any, Any, Any]
 
 
 class SimState(NamedTuple):
@@ -43,11 +40,8 @@ def stream(
 
     `groups` are what is left of a simulation that goes on; all of it by default.
     """
-    model, scores, tested = (
-        flat_model(task),
-        evaluation.make_scores(task),
-        history.tested_columns(task),
-    )
+    model, scores = flat_model(task), make_scores(task)
+    tested = history.tested_columns(task)
     trainer = Trainer(task, model, with_test(task)[0], settings)
     runs = groups or [Group((arm,), (seed,)) for arm in arms for seed in settings.all_seeds]
     for i, run in enumerate(runs):
@@ -96,9 +90,10 @@ class _Run:
         versions = np.zeros(population, np.int32) if policy.has_public else None
         return SimState(state, silence, residuals, versions, last)
 
-    def round(self, t: int, carried: SimState) -> tuple[SimState, dict[str, Any], Any, Answers]:
+    def round(self, t: int, carried: SimState) -> tuple[SimState, dict[str, Any], Any, Any]:
         """The state after round t, in which what is kept of clients is written over; what was seen
-        and how many messages clients had missed, as in `history.recorded`; who answered what."""
+        and how many messages clients had missed, as in `history.recorded`; and who was asked, what
+        each of them weighs and what it answered, as in `participation_of`."""
         policy, settings, trainer = self.policy, self.settings, self.trainer
         keys, state = draws.round_keys(self.keys, t), carried.server
         # C_t ← random set of N clients; they are sent θ_t and τ_t. With a codec for the way down
@@ -167,14 +162,8 @@ class Trainer:
         self.transformation = local.client_optimizer(settings)
         self.precision = defaults.PRECISIONS[settings.precision]
         self.step = jax.jit(local.make_step(task, model, self.transformation, settings.precision))
-        self.batch = jax.jit(self._batch)
         self.rows = jax.jit(type(clients).batch)
         self.metrics = jax.jit(task.metrics)
-
-    @staticmethod
-    def _batch(clients, k, keys, slot, epoch, n, positions, step):  # type: ignore[no-untyped-def]
-        indices = draws.shuffled(keys, slot, epoch, n, positions)
-        return clients.batch(k, indices), draws.dropout_key(keys, slot, step)
 
     def cohort(self, weights: np.ndarray, keys: draws.RoundKeys, t: int) -> jax.Array:
         """Who is asked: any clients, or with `choice` those candidates whose loss is largest."""
@@ -214,8 +203,8 @@ class Trainer:
         order = islice(product(range(settings.epochs), batches), steps)
         with jax.default_matmul_precision(self.precision):
             for step, (epoch, positions) in enumerate(order):
-                batch, key = self.batch(self.clients, k, keys, slot, epoch, n, positions, step)
-                mask = np.ones(len(positions), bool)
+                batch = self.rows(self.clients, k, draws.shuffled(keys, slot, epoch, n, positions))
+                mask, key = np.ones(len(positions), bool), draws.dropout_key(keys, slot, step)
                 given = trained, slots, batch, mask, key, lr, settings.clip, settings.prox
                 trained, slots, loss = self.step(*given)
                 total += float(loss)

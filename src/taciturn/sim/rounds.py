@@ -16,10 +16,10 @@ from jax.sharding import Mesh, PartitionSpec
 from taciturn.core import downlink, server, tally
 from taciturn.core.policy import Policy
 from taciturn.settings import Settings
-from taciturn.sim import draws, evaluation, history, local
+from taciturn.sim import draws, history, local
 from taciturn.sim.client_updates import Cohorts, Collector, RoundInputs, RoundSums
 from taciturn.sim.lanes import LaneTrainer, Schedule
-from taciturn.sim.model import flat_model
+from taciturn.sim.model import flat_model, make_loss_sums, make_sums, scores_of
 from taciturn.tasks.clients import Clients
 from taciturn.tasks.task import Task, Tested
 
@@ -102,7 +102,7 @@ class Rounds:
         draw = functools.partial(draws.candidates, examples=examples, size=self.form.choice)
         candidates = jax.vmap(draw)(now)
         stride = batch * self.mesh.devices.size
-        sums = evaluation.make_loss_sums(self.task, self.model, batch)
+        sums = make_loss_sums(self.task, self.model, batch)
 
         def share(weights: jax.Array, candidates: jax.Array, clients: Clients, start: Any) -> Any:
             pairs = (weights, candidates)
@@ -285,12 +285,12 @@ class Rounds:
         """What was tested, (arms, seeds) each; devices share the test set."""
         batch, count = min(test.total, self.test_batch), self.mesh.devices.size
         starts = jnp.arange(0, -(-test.total // (batch * count)) * batch * count, batch)
-        sums = evaluation.make_sums(self.task, self.model, batch)
+        sums = make_sums(self.task, self.model, batch)
 
         def share(weights: jax.Array, test: Tested, starts: jax.Array) -> Any:
             result = jax.lax.map(lambda w: sums(w, test, starts), weights)
             return jax.lax.psum(result, "lanes")
 
         everywhere = self.on_devices(share, WHOLLY, WHOLLY, SPLIT)
-        scores = evaluation.scores_of(*everywhere(jnp.concatenate(weights), test, starts))
+        scores = scores_of(*everywhere(jnp.concatenate(weights), test, starts))
         return {name: score.reshape(len(weights), self.seeds) for name, score in scores.items()}

@@ -8,25 +8,16 @@ from typing import Any
 from taciturn.checks import choice
 from taciturn.errors import InputError, UnknownName
 from taciturn.tasks.clients import HOLD_OUT, Clients, Generated, Stored
-from taciturn.tasks.files import fashion, folder, idx, npz
+from taciturn.tasks.files import fashion, folder, idx, npz, table
 from taciturn.tasks.glyphs import glyphs
 from taciturn.tasks.published import emnist, shakespeare, shakespeare_leaf
 from taciturn.tasks.synthetic import synthetic, synthetic_niid
-from taciturn.tasks.table import table
 from taciturn.tasks.task import Task, classification, regression
 
+_PUBLISHED, _OWN = (emnist, shakespeare, shakespeare_leaf, fashion), (idx, npz, folder, table)
 TASKS: dict[str, Callable[..., Task]] = {
-    "glyphs": glyphs,
-    "emnist": emnist,
-    "shakespeare": shakespeare,
-    "shakespeare-leaf": shakespeare_leaf,
-    "fashion": fashion,
-    "idx": idx,
-    "npz": npz,
-    "folder": folder,
-    "table": table,
-    "synthetic": synthetic,
-    "synthetic-niid": synthetic_niid,
+    function.__name__.replace("_", "-"): function
+    for function in (glyphs, *_PUBLISHED, *_OWN, synthetic, synthetic_niid)
 }
 
 __all__ = [

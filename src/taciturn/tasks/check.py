@@ -64,12 +64,6 @@ def check(task: Task) -> None:
     _checked[task] = tuple(metrics)
 
 
-def check_loss(task: Task) -> None:
-    """Raises unless the task's metrics have a `loss`."""
-    if "loss" not in metric_names(task):
-        raise InputError(f"`choice` needs a metric `loss`, task `{task.name}` has none.")
-
-
 def metric_names(task: Task) -> tuple[str, ...]:
     """What the task's `metrics` are called."""
     check(task)
