@@ -14,6 +14,7 @@ import taciturn
 from taciturn import studies
 from taciturn.sim import draws
 from taciturn.sim.history import NO_ANSWER, SILENT, SPOKE, participation_of
+from taciturn.sim.model import worst_tenth
 
 ARMS = {name: name for name in ("full", "adaptive,k=0+ou")}
 QUICK = {"rounds": 6, "cohort": 3, "seeds": (2**32 - 1, 1), "evaluate_every": 2}
