@@ -58,12 +58,6 @@ def numbered(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return whose, np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("arrays", "starts", "rows", "examples"),
-    meta_fields=("longest",),
-    drop_fields=("names",),  # programs must not depend on them
-)
 @dataclass(frozen=True)
 class Stored:
     """Clients whose rows of data lie one after another in flat arrays.
@@ -163,6 +157,13 @@ class Stored:
 
     def _take(self, rows: np.ndarray) -> Batch:
         return jax.tree.map(lambda array: np.asarray(array)[rows], self.arrays)
+
+
+jax.tree_util.register_pytree_node(  # JAX 0.6.2 drops no field of more than a letter
+    Stored,
+    lambda stored: ((stored.arrays, stored.starts, stored.rows, stored.examples), stored.longest),
+    lambda longest, children: Stored(*children, longest),  # programs must not depend on names
+)
 
 
 @partial(
