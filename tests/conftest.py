@@ -19,16 +19,19 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests run side by side
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-if os.environ["JAX_PLATFORMS"] == "cpu":
-    os.environ.setdefault(
-        "XLA_FLAGS",
-        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-        "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
-    )
 
 import jax
 import pytest
 from hypothesis import settings
+
+_FLAGS = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
+if jax.__version_info__ >= (0, 10, 2):
+    _FLAGS += " --xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE"
+if os.environ["JAX_PLATFORMS"] == "cpu":
+    os.environ.setdefault("XLA_FLAGS", _FLAGS)  # before JAX compiles anything
 
 # Tests that are run in the background have Ctrl-C ignored, and so has all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
