@@ -186,7 +186,7 @@ def fitting(
         if sum((widths | least).values()) > gap + width:
             widths.pop(heading, None)
     rest = sum(wide for heading, wide in widths.items() if heading not in folds)
-    room = max(_NAMES, (gap + width - rest) // len(folds) - gap)
+    room = max(1, (gap + width - rest) // len(folds) - gap)
     table = Table(box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
     order = list(widths)
     for i, heading in enumerate(order):
