@@ -94,6 +94,7 @@ def test_curves_and_shades_are_those_of_the_rounds(folder):
     assert set(lines(shown, "spoke")[POLICY][1]) == {50}
     assert set(lines(shown, "bits")[POLICY][1]) == {16}
     shade, full, _, policy = panels(shown)["accuracy"]["data"]
+    assert shade["mode"] == "lines"  # without it, Plotly draws a dot for each point
     high, low = np.split(array(shade["y"]), 2)
     assert high == pytest.approx(y + 0.5)
     assert low[::-1] == pytest.approx(y - 0.5)
